@@ -46,8 +46,9 @@ class DeferralEnv(gymnasium.Env[Observation, NDArray[np.floating]]):
     scenario's steps. `reset(seed=n)` plays the episode of seed n; later resets without a seed draw training episodes
     from the environment's generator.
 
-    info: `job` (129,), the position among the jobs that may start that a row stands for, -1 for the others; `cores`
-    of these jobs by position; `free`; `step`; `dropped`, jobs without a row. After a step also `started` and
+    info: `job` (129,), the position among the jobs that may start that a row represents, -1 for the others; `cores`
+    (129,) of that job, 0 for the others; `free`; `step`; `dropped`, jobs without a row. Each has one shape in all
+    steps, so that Gymnasium's vector environments can stack it. After a step also `started` and
     `violation`, and `fallback`: whether scores that were not finite left the decision to the knapsack. After the last
     step `score`, the figures of the episode.
     """
@@ -121,9 +122,11 @@ class DeferralEnv(gymnasium.Env[Observation, NDArray[np.floating]]):
         (matrix,), (mask,) = stacked([state], ROWS)
         job = np.full(ROWS, -1, dtype=np.int64)
         job[: state.job.size] = state.job
+        cores = np.zeros(ROWS, dtype=np.int64)
+        cores[job >= 0] = view.cur.cores[job[job >= 0]]
         info: Info = {
             "job": job,
-            "cores": view.cur.cores,
+            "cores": cores,
             "free": view.free,
             "step": view.step,
             "dropped": state.dropped,

@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.architecture.product import ROOT
+from tests.plug_ins import package
 
 PRELUDE = "from agent.commands.main import app\n"
 ASK = """
@@ -43,31 +42,32 @@ def test_help_lists_the_trainers_verbs_and_loads_neither_torch_nor_numba() -> No
     assert "'numba'" not in shown
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("torch", "train"), ("numba", "train"), ("ray", "distributed")])
-def test_a_missing_extra_is_answered_with_the_line_that_installs_it(tmp_path: Path, missing: str, extra: str) -> None:
-    (tmp_path / "extra_verbs.py").write_text(
-        "def add(app):\n    @app.command()\n    def ponder() -> None:\n"
-        f"        raise ModuleNotFoundError('No module', name='{missing}.nn')\n"
-    )
-    info = tmp_path / "extra_verbs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra-verbs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[trimtab.commands]\nextra = extra_verbs:add\n")
-    answered = python(PRELUDE + "app()", "ponder", path=tmp_path)
-    assert answered.returncode == 1
-    assert answered.stderr.endswith(f"install it with pip install 'trimtab[{extra}]'\n")
-    assert "Traceback" not in answered.stderr
+VERBS = """
+def add(app):
+    def verb(name):
+        @app.command(name)
+        def ponder() -> None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=f"{name}.nn")
+    for name in ("torch", "numba", "ray", "nowhere"):
+        verb(name)
+"""
+EACH = """
+import sys
+for name in ("torch", "numba", "ray", "nowhere"):
+    sys.argv[1:] = [name]
+    try:
+        app()
+    except BaseException as ended:
+        print(repr(ended), file=sys.stderr)
+"""
 
 
-def test_a_module_missing_for_another_reason_is_a_mistake_of_ours_and_shown_whole(tmp_path: Path) -> None:
-    (tmp_path / "extra_verbs.py").write_text(
-        "def add(app):\n    @app.command()\n    def ponder() -> None:\n        import nowhere_to_be_found\n"
-    )
-    info = tmp_path / "extra_verbs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra-verbs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[trimtab.commands]\nextra = extra_verbs:add\n")
-    assert (
-        "ModuleNotFoundError: No module named 'nowhere_to_be_found'"
-        in python(PRELUDE + "app()", "ponder", path=tmp_path).stderr
-    )
+def test_a_missing_extra_is_answered_with_the_line_that_installs_it_and_no_other_module(tmp_path: Path) -> None:
+    (tmp_path / "extra_verbs.py").write_text(VERBS)
+    package(tmp_path, "extra-verbs", {"trimtab.commands": {"extra": "extra_verbs:add"}})
+    answered = python(PRELUDE + EACH, path=tmp_path).stderr
+    *missing, other = [line for line in answered.splitlines() if "pip install" in line or "No module named" in line]
+    extras = ["'trimtab[train]'", "'trimtab[train]'", "'trimtab[distributed]'"]
+    assert [line.partition("pip install ")[2] for line in missing] == extras
+    assert answered.count("SystemExit(1)") == 3
+    assert other == """ModuleNotFoundError("No module named 'nowhere'")"""

@@ -137,19 +137,6 @@ def test_first_sizes_from_a_table_tell_nothing_of_later_ones() -> None:
     assert same.admitted > 0
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("sgamma:1e-4,moments=na", "budget:1e-3,moments=paper", "sgamma:2", "gamma", "gamma:1e-3,a=0.7", "budget:-1"),
-        *("second:2,moments=best", "second:2,belief=strong", "second:2,p=0.1", "second:2,a=1,bands=1/1/1/1/1"),
-        *("second:2,feedback=yes", "budget:1e-3,feedback=maybe", "second:2,kappa=3", "second:2,fresh=volterra"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(text: str) -> None:
-    with pytest.raises(BadInput):
-        rule_of(text)
-
-
 @pytest.mark.parametrize(("field", "word"), [("labels", "some"), ("weights", "even"), ("scale_outs", "waits")])
 def test_a_run_names_the_word_it_does_not_know(field: str, word: str) -> None:
     with pytest.raises(BadInput) as refused:

@@ -124,29 +124,6 @@ def test_kappa_is_given_by_band() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "zeroth",
-        "zeroth:many",
-        "third:3",
-        "second",
-        "second:-1",
-        "second:nan",
-        "second:p=0",
-        "second:p=1.5",
-        "second:2,grid=fine",
-        "second:2,colour=red",
-        "second:2,3",
-        "second:2,bands=1/1",
-        "first:inf",
-    ],
-)
-def test_a_rule_that_cannot_be_meant_is_refused(text: str) -> None:
-    with pytest.raises(BadInput):
-        rule_of(text)
-
-
-@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("capacity", 0),

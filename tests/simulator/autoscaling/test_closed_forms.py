@@ -3,7 +3,7 @@
 import pytest
 
 from domain.workload import Trace
-from simulator.autoscaling.reference import Measures, SimulationConfig, preset
+from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.simulator.autoscaling.baseline_runs import (
     nothing,
@@ -14,34 +14,24 @@ from tests.simulator.autoscaling.baseline_runs import (
 )
 
 
-def constant(trace: Trace, *fleet: int) -> Measures:
-    return run_policy(fixed_boot(initial=fleet), trace, nothing)
-
-
 def fixed_boot(**changes: object) -> SimulationConfig:
     return preset("train-text", boot_low_s=71.0, boot_high_s=71.0, **changes)
 
 
-def test_train_text_with_the_smallest_fleet() -> None:
-    run = constant(train_text(), 1, 1, 1)
-    assert (run.steps, run.interruptions) == (666, 0)
-    assert run.rent == pytest.approx(15.54, abs=1e-12)
-    assert run.penalty == pytest.approx(231.9684, abs=1e-9)
-    assert run.cost == pytest.approx(247.5084, abs=1e-9)
-
-
-def test_train_text_with_the_largest_fleet() -> None:
-    run = constant(train_text(), 10, 10, 10)
-    assert (run.steps, run.penalty) == (196, 0.0)
-    assert run.rent == pytest.approx(45.7333, abs=5e-5)
-
-
-def test_train_fit_with_the_smallest_fleet() -> None:
-    run = constant(train_fit(), 1, 1, 1)
-    assert run.steps == 231
-    assert run.rent == pytest.approx(5.39, abs=1e-12)
-    assert run.penalty == pytest.approx(1.998, abs=1e-12)
-    assert run.cost == pytest.approx(7.388, abs=1e-12)
+@pytest.mark.parametrize(
+    ("trace", "fleet", "steps", "rent", "penalty"),
+    [
+        (train_text(), (1, 1, 1), 666, 15.54, 231.9684),
+        (train_text(), (10, 10, 10), 196, 196 * 14.0 / 60, 0.0),
+        (train_fit(), (1, 1, 1), 231, 5.39, 1.998),
+    ],
+)
+def test_a_constant_fleet_costs_its_rent_and_the_waiting(
+    trace: Trace, fleet: tuple[int, ...], steps: int, rent: float, penalty: float
+) -> None:
+    run = run_policy(fixed_boot(initial=fleet), trace, nothing)
+    assert (run.steps, run.interruptions) == (steps, 0)
+    assert (run.rent, run.penalty, run.cost) == pytest.approx((rent, penalty, rent + penalty), abs=1e-9)
 
 
 def test_the_work_of_both_traces_is_as_published() -> None:

@@ -1,8 +1,6 @@
 """The edge cases of the autoscaler specification, §14, on the reference simulator."""
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -280,26 +278,6 @@ def test_reset_in_mid_episode_starts_from_scratch() -> None:
     assert [simulation.step(5).obs.tobytes() for _ in range(20)] == first
     simulation.reset(seed=4)
     assert simulation.seed == 4
-
-
-SCRIPT = """
-from simulator.autoscaling.reference import Simulation, preset
-from simulator.autoscaling.reference.configuration import RemovalChoice
-from simulator.workloads.synthetic import train_fit
-import hashlib
-simulation = Simulation(preset("train-fit", removal_choice=RemovalChoice.RANDOM), train_fit(), seed=11)
-text = hashlib.sha256()
-for step in range(120):
-    text.update(simulation.step((step * 5) % 7).obs.tobytes())
-print(text.hexdigest())
-"""
-
-
-def test_two_processes_with_one_seed_see_the_same_bits() -> None:
-    command = [sys.executable, "-c", SCRIPT]
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert runs[0] == runs[1]
-    assert len(runs[0].strip()) == 64
 
 
 def test_the_boot_time_of_the_ith_vm_of_a_type_does_not_depend_on_other_requests() -> None:

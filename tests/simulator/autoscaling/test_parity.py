@@ -1,11 +1,10 @@
 """The compiled simulator is the reference simulator to the last bit, whatever configuration, trace and actions."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.reference import COMPAT, Compat, Simulation, compat_rows
+from simulator.autoscaling.reference import Compat, Simulation
 from tests.simulator.autoscaling.worlds import (
     actions,
     assert_same,
@@ -41,11 +40,3 @@ def test_every_step_of_any_world_is_the_reference_simulators(data: st.DataObject
 @given(st.data(), st.integers(0, 2**20))
 def test_so_it_is_with_any_of_the_published_simulators_oddities(data: st.DataObject, seed: int) -> None:
     assert_twins(data, seed, compats())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("compat", [*(compat_rows(row) for row in range(1, 17)), COMPAT])
-@settings(max_examples=8, deadline=None)
-@given(data=st.data(), seed=st.integers(0, 2**20))
-def test_so_it_is_with_each_of_them_alone_and_with_all(compat: Compat, data: st.DataObject, seed: int) -> None:
-    assert_twins(data, seed, st.just(compat))

@@ -17,11 +17,6 @@ from tests.simulator.autoscaling import (
     test_spot_and_starts,
 )
 
-ELSEWHERE = {
-    # Names the reference in a program of its own; see test_batch for the kernel.
-    "test_two_processes_with_one_seed_see_the_same_bits",
-}
-
 MODULES = (test_edge_cases, test_closed_forms, test_coevolution, test_compat, test_spot_and_starts)
 
 
@@ -29,7 +24,7 @@ def cases(*modules: ModuleType) -> Iterator[Any]:
     """Yield every test of the modules that runs a simulation, with its marks."""
     for module in modules:
         for name, test in vars(module).items():
-            if name.startswith("test_") and name not in ELSEWHERE and callable(test):
+            if name.startswith("test_") and callable(test):
                 rows = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
                 marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name != "parametrize"]
                 if rows:

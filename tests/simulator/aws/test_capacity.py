@@ -67,21 +67,16 @@ def test_lowering_desired_ends_the_retries(world: World) -> None:
     assert len(failed(world)) == 1
 
 
-def test_other_types_are_not_short(world: World) -> None:
-    world.control.add_fault("capacity", instance_type="m5a.xlarge")
-    world.group(size=(0, 1, 5))
-    assert failed(world) == []
+def mixed(weight: str, *more: dict[str, str]) -> dict[str, Any]:
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": weight}, *more]
+    return {
+        "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": overrides}
+    }
 
 
 def test_a_mixed_group_falls_to_its_next_type_and_counts_by_weight(world: World) -> None:
     world.template()
-    overrides = [
-        {"InstanceType": "m5a.large", "WeightedCapacity": "1"},
-        {"InstanceType": "m5a.xlarge", "WeightedCapacity": "2"},
-    ]
-    policy = {
-        "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": overrides}
-    }
+    policy = mixed("1", {"InstanceType": "m5a.xlarge", "WeightedCapacity": "2"})
     world.group(size=(0, 2, 10), MixedInstancesPolicy=policy)
     assert [one["InstanceType"] for one in world.show()["Instances"]] == ["m5a.large", "m5a.large"]
     world.control.add_fault("capacity", instance_type="m5a.large")
@@ -90,13 +85,6 @@ def test_a_mixed_group_falls_to_its_next_type_and_counts_by_weight(world: World)
     assert kinds == [("m5a.large", None)] * 2 + [("m5a.xlarge", "2")] * 2
     shown = world.show()["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
     assert [one["InstanceType"] for one in shown] == ["m5a.large", "m5a.xlarge"]
-
-
-def mixed(weight: str, *more: dict[str, str]) -> dict[str, Any]:
-    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": weight}, *more]
-    return {
-        "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": overrides}
-    }
 
 
 def test_new_weights_hold_for_the_machines_there_and_the_group_follows(world: World) -> None:

@@ -56,38 +56,25 @@ def test_a_leaving_machine_waits_until_its_hook_is_completed(world: World, resul
     assert world.ids() == []
 
 
-def test_without_an_answer_the_wait_ends_with_the_heartbeat_timeout(world: World) -> None:
-    leaving(world)
-    world.control.advance(299.9)
-    assert world.states() == ["Terminating:Wait"]
-    world.control.advance(0.1)
-    assert world.states() == ["Terminating"]
-
-
-def test_a_heartbeat_gives_the_machine_another_period(world: World) -> None:
+@pytest.mark.parametrize("heartbeats", [0, 1])
+def test_the_wait_ends_a_heartbeat_timeout_after_its_begin_or_the_last_heartbeat(world: World, heartbeats: int) -> None:
     instance_id = leaving(world)
-    world.control.advance(200.0)
-    heartbeat(world, instance_id)
+    for _ in range(heartbeats):
+        world.control.advance(200.0)
+        heartbeat(world, instance_id)
     world.control.advance(299.9)
     assert world.states() == ["Terminating:Wait"]
     world.control.advance(0.1)
     assert world.states() == ["Terminating"]
 
 
-def test_heartbeats_cannot_pass_the_global_limit_of_a_hundred_periods(world: World) -> None:
-    instance_id = leaving(world, heartbeat_s=30)
-    for _ in range(149):
-        world.control.advance(20.0)
-        heartbeat(world, instance_id)
-    assert world.states() == ["Terminating:Wait"]
-    world.control.advance(20.0)
-    assert world.states() == ["Terminating"]
-
-
-def test_heartbeats_cannot_pass_forty_eight_hours(world: World) -> None:
-    instance_id = leaving(world, heartbeat_s=7200)
-    for _ in range(24):
-        world.control.advance(7199.0)
+@pytest.mark.parametrize(
+    ("heartbeat_s", "periods", "each_s"), [(30, 149, 20.0), (7200, 24, 7199.0)], ids=["100 periods", "48 hours"]
+)
+def test_heartbeats_cannot_pass_the_global_limit(world: World, heartbeat_s: int, periods: int, each_s: float) -> None:
+    instance_id = leaving(world, heartbeat_s=heartbeat_s)
+    for _ in range(periods):
+        world.control.advance(each_s)
         heartbeat(world, instance_id)
     assert world.states() == ["Terminating:Wait"]
     world.control.advance(24.0)

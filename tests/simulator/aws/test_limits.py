@@ -57,9 +57,11 @@ def test_the_quotas_of_a_service_are_listed_in_pages(world: World) -> None:
     ],
 )
 def test_reservations_are_found_by_filters(world: World, name: str, values: list[str], found: list[str]) -> None:
-    machines, over = world.client("ec2"), reserve(world)
-    reserve(world, "m5a.large")
-    machines.cancel_capacity_reservation(CapacityReservationId=over)
+    machines, made = world.client("ec2"), [reserve(world), reserve(world, "m5a.large")]
+    assert [
+        one["CapacityReservationId"] for one in machines.describe_capacity_reservations()["CapacityReservations"]
+    ] == made
+    machines.cancel_capacity_reservation(CapacityReservationId=made[0])
     answer = machines.describe_capacity_reservations(Filters=[{"Name": name, "Values": values}])
     assert [one["InstanceType"] for one in answer["CapacityReservations"]] == found
 
@@ -85,12 +87,6 @@ def test_a_reservation_is_described_until_it_is_cancelled(world: World) -> None:
     machines.cancel_capacity_reservation(CapacityReservationId=reservation_id)
     (held,) = machines.describe_capacity_reservations(**wanted)["CapacityReservations"]
     assert held["State"] == "cancelled"
-
-
-def test_reservations_are_numbered_and_all_described_where_none_is_named(world: World) -> None:
-    made = [reserve(world), reserve(world, "m5a.large")]
-    held = world.client("ec2").describe_capacity_reservations()["CapacityReservations"]
-    assert [one["CapacityReservationId"] for one in held] == made
 
 
 def test_an_unknown_reservation_is_refused_as_ec2_does(world: World) -> None:

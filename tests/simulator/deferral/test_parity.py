@@ -9,7 +9,7 @@ from domain.errors import BadInput
 from domain.rules.deferral.jobs import Jobs, objective, violations_of
 from simulator.deferral import engine, world
 from simulator.deferral.engine import Rule, rule_of
-from simulator.deferral.scenarios import SCENARIOS, Episode, Scenario, episode
+from simulator.deferral.scenarios import SCENARIOS, Episode, episode
 
 RULES = ("fifo", "fifo:skip", "sjf", "sjf:skip", "tetris", "tetris:prefix", "els", "els:prefix", "knapsack",
          "knapsack:alpha=0.17,beta=0.31", "knapsack:alpha=0")  # fmt: skip
@@ -47,26 +47,6 @@ def test_engine_and_world_agree_on_random_episodes(text: str) -> None:
 def test_engine_and_world_agree_on_every_scenario(name: str) -> None:
     for text in ("fifo", "tetris", "knapsack"):
         assert_parity(episode(name, 1_000_007), rule_of(text))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("text", RULES)
-def test_engine_and_world_agree_on_random_parameters(text: str) -> None:
-    draws = np.random.default_rng(9)
-    for seed in range(60):
-        drawn = Scenario(
-            steps=int(draws.integers(1, 120)),
-            lam=float(draws.uniform(0, 30)),
-            lead_max=int(draws.integers(0, 12)),
-            win_p0=float(draws.random()),
-            win_max=int(draws.integers(0, 24)),
-            burst_p=float(draws.choice([0.0, 0.1])),
-            drop_p=float(draws.choice([0.0, 0.7])),
-            core_case=int(draws.integers(1, 4)),
-            duration_case=int(draws.integers(1, 4)),
-            realtime=bool(draws.random() < 0.2),
-        )
-        assert_parity(episode(drawn, seed), rule_of(text))
 
 
 def test_a_rule_is_decoded_as_is_usual_for_it() -> None:

@@ -29,16 +29,6 @@ def capacity_of(*values: int) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def checked(played: Episode) -> list[Ints]:
-    """Play an episode by each kind of policy, and check the schedules."""
-    starts = []
-    for policy in (ordered("fifo"), ordered("sjf", "skip"), packed()):
-        start = play(played, policy)
-        assert violations_of(played.jobs, start, played.capacity, online=True) == []
-        starts.append(start)
-    return starts
-
-
 @pytest.mark.parametrize("guarded", [True, False])
 def test_rewards_sum_to_the_objective_on_random_schedules(guarded: bool) -> None:
     for seed in range(30):
@@ -154,45 +144,36 @@ def test_scores_that_are_not_finite_leave_the_world_as_it_was() -> None:
     assert world.step(packed()(view)) == 4.0
 
 
-def test_an_episode_without_jobs() -> None:
-    for start in checked(Episode(jobs_of([]), capacity_of(5, 0, 3), 0)):
-        assert start.size == 0
-
-
-def test_an_episode_without_capacity() -> None:
-    one = episode("valley", 4)
-    for start in checked(Episode(one.jobs, np.zeros_like(one.capacity), 0)):
-        assert (start == -1).all()
-
-
-def test_windows_of_no_steps() -> None:
-    one = episode("valley", 4)
-    for start in checked(Episode(one.jobs._replace(latest=one.jobs.earliest), one.capacity, 0)):
-        np.testing.assert_array_equal(start[start >= 0], one.jobs.earliest[start >= 0])
-
-
-def test_five_thousand_jobs_in_one_step() -> None:
+def crowd(count: int) -> Jobs:
+    """Return jobs that may all start in steps 2 to 5."""
     draws = np.random.default_rng(2)
-    count = 5_000
-    jobs = Jobs(
-        draws.integers(1, 9, count),
-        draws.integers(1, 7, count),
-        *(np.full(count, k, dtype=np.int64) for k in (2, 5, 2)),
-    )
-    for start in checked(Episode(jobs, capacity_of(*[60] * 12), 0)):
-        assert 0 < (start >= 0).sum() < count
+    window = (np.full(count, k, dtype=np.int64) for k in (2, 5, 2))
+    return Jobs(draws.integers(1, 9, count), draws.integers(1, 7, count), *window)
 
 
-def test_jobs_that_run_beyond_the_end_earn_in_full() -> None:
-    played = Episode(jobs_of([(2, 1_000_000, 1, 1, 0)]), capacity_of(3, 3), 0)
-    for start in checked(played):
-        score = objective(played.jobs, start, played.capacity)
-        assert (score.utilisation, score.violation) == (2_000_000, 0)
+VALLEY = episode("valley", 4)
+EDGES: dict[str, tuple[Episode, list[int] | None]] = {
+    "no jobs": (Episode(jobs_of([]), capacity_of(5, 0, 3), 0), []),
+    "no capacity": (Episode(VALLEY.jobs, np.zeros_like(VALLEY.capacity), 0), [-1]),
+    "windows of no steps": (Episode(VALLEY.jobs._replace(latest=VALLEY.jobs.earliest), VALLEY.capacity, 0), None),
+    "5,000 jobs in one step": (Episode(crowd(5_000), capacity_of(*[60] * 12), 0), None),
+    "a job that runs beyond the end": (Episode(jobs_of([(2, 1_000_000, 1, 1, 0)]), capacity_of(3, 3), 0), [1]),
+    "one step": (Episode(jobs_of([(2, 4, 0, 0, 0)] * 2), capacity_of(3), 0), [0, -1]),
+}
+"""Episodes at the edges, and the start of each job, or of all, where every policy has to choose the same."""
 
 
-def test_an_episode_of_one_step() -> None:
-    for start in checked(Episode(jobs_of([(2, 4, 0, 0, 0), (2, 4, 0, 0, 0)]), capacity_of(3), 0)):
-        assert start.tolist() == [0, -1]
+@pytest.mark.parametrize("policy", [ordered("fifo"), ordered("sjf", "skip"), packed()], ids=["fifo", "sjf", "knapsack"])
+@pytest.mark.parametrize("edge", EDGES)
+def test_a_schedule_at_the_edges_breaks_no_rule(edge: str, policy: Policy) -> None:
+    played, expected = EDGES[edge]
+    start = play(played, policy)
+    score = objective(played.jobs, start, played.capacity)
+    assert violations_of(played.jobs, start, played.capacity, score=score, online=True) == []
+    if expected is None:
+        assert 0 < (start >= 0).sum() < start.size
+    else:
+        np.testing.assert_array_equal(start, np.broadcast_to(expected, start.shape))
 
 
 @pytest.mark.parametrize("kind", DECODINGS)

@@ -6,7 +6,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,16 +19,6 @@ from tests.architecture.product import MODULES, imported_anywhere
 TWO_JOBS = make_trace("two-jobs", [0.0, 30.0], [100.0, 50.0])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("preset_name", ["train-text", "live-like", "compat"])
-@pytest.mark.parametrize("actions", ["act-7", "act-multi"])
-@pytest.mark.parametrize("observation", ["obs-7", "obs-v2"])
-def test_gymnasiums_own_checker_finds_nothing(observation: str, actions: str, preset_name: str) -> None:
-    name = f"simulator.gym:{ENV_ID}"
-    check_env(gymnasium.make(name, config=preset_name, observation=observation, actions=actions).unwrapped)
-
-
-@pytest.mark.exhaustive
 def test_gymnasiums_own_wrappers_take_it() -> None:
     env = gymnasium.make(f"simulator.gym:{ENV_ID}", traces=TWO_JOBS, render_mode="ansi")
     assert isinstance(env.unwrapped, AutoscalingEnv)
@@ -97,28 +86,19 @@ def test_a_change_of_every_type_at_once_is_an_index_into_the_changes_per_type(
         assert reward == result.reward
 
 
-def test_the_end_is_reported_once_and_a_step_after_it_is_refused() -> None:
-    env = AutoscalingEnv(TWO_JOBS)
+@pytest.mark.parametrize(("most", "ends"), [(200, [(False, False), (True, False)]), (1, [(False, True)])])
+def test_an_end_is_reported_once_as_what_it_is_and_a_step_after_it_is_refused(
+    most: int, ends: list[tuple[bool, bool]]
+) -> None:
+    env = AutoscalingEnv(TWO_JOBS, SimulationConfig(max_steps=most))
+    with pytest.raises(ResetNeeded):
+        env.step(0)
     env.reset(seed=0)
-    ends = [env.step(0)[2:4] for _ in range(2)]
-    assert ends == [(False, False), (True, False)]
+    assert [env.step(0)[2:4] for _ in ends] == ends
     with pytest.raises(EpisodeOver, match="reset"):
         env.step(0)
     env.reset()
-    assert env.step(0)[2] is False
-
-
-def test_truncation_is_reported_as_such() -> None:
-    env = AutoscalingEnv(TWO_JOBS, SimulationConfig(max_steps=1))
-    env.reset(seed=0)
-    assert env.step(0)[2:4] == (False, True)
-    with pytest.raises(EpisodeOver):
-        env.step(0)
-
-
-def test_a_step_before_the_first_reset_is_refused() -> None:
-    with pytest.raises(ResetNeeded):
-        AutoscalingEnv(TWO_JOBS).step(0)
+    assert env.step(0)[2:4] == ends[0]
 
 
 def test_a_refused_action_is_reported() -> None:

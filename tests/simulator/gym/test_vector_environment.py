@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import Simulation, SimulationConfig, preset
+from simulator.autoscaling.reference import SimulationConfig
 from simulator.gym import ENV_ID, AutoscalingEnv, AutoscalingVectorEnv
 from simulator.workloads.synthetic import train_fit
 
@@ -56,17 +56,6 @@ def test_it_is_made_by_name() -> None:
     made.close()
 
 
-def test_each_seed_gives_the_single_environments_episode() -> None:
-    many = AutoscalingVectorEnv(3, train_fit())
-    many.reset(seed=11)
-    singles = [AutoscalingEnv(train_fit()) for _ in range(3)]
-    for place, env in enumerate(singles):
-        env.reset(seed=11 + place)
-    for action in (5, 3, 5, 0, 6, 1, 0, 0, 2):
-        rewards = many.step(np.full(3, action))[1]
-        assert rewards.tolist() == [env.step(action)[1] for env in singles]
-
-
 def test_what_was_returned_stays_as_it_was() -> None:
     many = AutoscalingVectorEnv(2, SHORT)
     returned = [many.reset(seed=0), many.step(np.array([1, 5])), many.step(np.array([0, 0]))]
@@ -109,15 +98,3 @@ def test_wrong_actions_are_refused() -> None:
     for wrong in (np.array([0, 7]), np.array([0.0, 1.0]), np.array([0, 1, 2])):
         with pytest.raises(BadInput, match="actions"):
             many.step(wrong)
-
-
-def test_the_published_simulator_runs_side_by_side_too() -> None:
-    many = AutoscalingVectorEnv(2, SHORT, "compat")
-    twins = [Simulation(preset("compat"), SHORT, seed) for seed in (5, 6)]
-    assert many.reset(seed=5)[0].tobytes() == np.stack([twin.observe() for twin in twins]).tobytes()
-    for action in (1, 4, 2):
-        obs, reward, *_, infos = many.step(np.full(2, action))
-        results = [twin.step(action) for twin in twins]
-        assert obs.tobytes() == np.stack([result.obs for result in results]).tobytes()
-        assert reward.tolist() == [result.reward for result in results]
-        assert infos["waiting"].tolist() == [result.info.waiting for result in results]

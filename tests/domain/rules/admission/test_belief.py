@@ -166,15 +166,6 @@ def test_an_instant_from_now_the_size_is_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("mu_shape", 0.0), ("mu_rate", -1.0), ("lifetimes", 0.0), ("power", 1.6), ("sig_rate", math.nan)],
-)
-def test_a_wrong_population_names_its_field(field: str, value: float) -> None:
-    with pytest.raises(BadInput, match=field):
-        replace(POPULATIONS["T"], **{field: value})
-
-
-@pytest.mark.parametrize(
     ("field", "value"), [("size", 0), ("size", math.nan), ("size", 1.5), ("deaths", -1.0), ("hours", math.inf)]
 )
 def test_wrong_statistics_name_their_field(field: str, value: float) -> None:

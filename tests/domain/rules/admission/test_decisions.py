@@ -41,14 +41,6 @@ def test_the_published_grid_has_five_bands_of_600_steps() -> None:
     assert np.all(np.diff(grid) > 0.0)
 
 
-def test_the_log_grid_goes_from_minutes_to_three_years() -> None:
-    grid = log_grid()
-    assert (grid.size, grid[0], grid[-1]) == (32, pytest.approx(0.04), pytest.approx(26_280.0))
-    assert np.all(np.diff(grid) > 0.0)
-    with pytest.raises(BadInput, match="count"):
-        log_grid(1)
-
-
 @pytest.mark.parametrize("count", [2, 5, 6, 24, 32, 48])
 def test_most_horizons_of_the_log_grid_lie_beyond_a_day(count: int) -> None:
     grid = log_grid(count)
@@ -84,12 +76,6 @@ def test_kappa_zero_is_the_first_policy_at_the_capacity(curves: list[tuple[float
         return
     second = second_refusal(mean, variance, zero, zero, zero, 100.0, 0.0, first)
     assert second == first_refusal(mean, zero, 100.0, 0.0, first)
-
-
-def test_the_horizon_that_forbade_last_is_asked_first() -> None:
-    mean, zero = np.array([200.0, 10.0, 300.0]), np.zeros(3)
-    assert first_refusal(mean, zero, 100.0, 0.0, 2) == 2
-    assert first_refusal(mean, zero, 100.0, 0.0, 1) == 0
 
 
 def test_horizons_at_which_the_newcomer_is_marginal_do_not_count() -> None:

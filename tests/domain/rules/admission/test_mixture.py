@@ -17,7 +17,7 @@ from domain.rules.admission.belief import (
 )
 from domain.rules.admission.moments import belief_of
 from domain.rules.admission.policies import horizon_hours, log_grid, unused_budget
-from domain.rules.admission.population import POPULATIONS, Population, Statistics
+from domain.rules.admission.population import Population, Statistics
 
 AMOUNT = st.floats(0.0, 100.0)
 
@@ -70,13 +70,3 @@ def test_horizons_stand_for_all_the_hours_there_are() -> None:
 def test_a_budget_is_used_up_by_what_was_promised() -> None:
     assert [unused_budget(0.01, failures, 1000.0) for failures in (0.0, 5.0, 10.0, 50.0)] == [1.0, 0.5, 0.0, 0.0]
     assert unused_budget(0.01, 0.0, 0.0) == 1.0
-
-
-def test_no_preset_makes_a_newcomer_shrink_the_sums() -> None:
-    from domain.rules.admission.moments import moments_of
-    from domain.rules.admission.population import fresh
-
-    for population in POPULATIONS.values():
-        curve = moments_of(population, fresh(3), log_grid(), "ab")
-        assert np.all(curve.mean >= 0.0)
-        assert np.all(curve.variance >= 0.0)

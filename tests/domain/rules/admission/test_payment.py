@@ -58,22 +58,6 @@ def test_the_variance_of_a_mixture_is_the_mean_variance_and_the_variance_of_the_
     assert mixed >= within * (1.0 - 1e-12)
 
 
-@given(KINDS, st.floats(0.0, 1e4))
-def test_kinds_of_one_mean_mix_to_the_mean_of_their_variances(
-    kinds: list[tuple[float, float, float]], mean: float
-) -> None:
-    weights, _, variance = columns(kinds)
-    _, mixed = mixture_moments(weights, np.full(weights.size, mean), variance)
-    assert mixed == pytest.approx(float(weights @ variance), rel=1e-9, abs=1e-6)
-
-
-@given(st.floats(0.05, 0.95), st.floats(0.0, 1e3), st.floats(0.1, 1e3), st.floats(0.0, 1e3))
-def test_kinds_of_two_means_mix_to_strictly_more(share: float, mean: float, apart: float, variance: float) -> None:
-    _, mixed = mixture_moments([share, 1.0 - share], [mean, mean + apart], [variance, variance])
-    assert mixed - variance == pytest.approx(share * (1.0 - share) * apart**2, rel=1e-6)
-    assert mixed > variance
-
-
 @given(KINDS, st.integers(1, 1000), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1e5))
 def test_labelling_never_raises_the_bill(
     kinds: list[tuple[float, float, float]], cores: int, per_core: float, per_variance: float, cap: float

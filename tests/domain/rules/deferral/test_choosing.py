@@ -137,14 +137,6 @@ def test_the_knapsack_is_as_good_as_the_best_of_all_sets(jobs: list[tuple[float,
     assert chosen.tolist() == sorted(chosen.tolist())
 
 
-@given(scored, st.integers(0, 30))
-def test_the_worth_of_the_knapsack_does_not_depend_on_the_order(jobs: list[tuple[float, int]], free: int) -> None:
-    values, cores = np.array([value for value, _ in jobs]), whole([need for _, need in jobs])
-    order = np.random.default_rng(len(jobs)).permutation(len(jobs))
-    shuffled = knapsack(values[order], cores[order], free)
-    assert values[order][shuffled].sum() == pytest.approx(values[knapsack(values, cores, free)].sum(), abs=1e-9)
-
-
 def test_what_a_start_is_worth_by_hand() -> None:
     """Revenue 12, two steps late: 8 now; 6 in the next step, of which 0.3 is kept back."""
     rows = [(4, 3, 3, 6, 0), (4, 3, 3, 5, 0)]

@@ -37,26 +37,6 @@ def test_the_closed_form_is_the_integral(mu: float, sd: float) -> None:
     assert clipped_moments(mu, sd) == pytest.approx(by_quadrature(mu, sd), abs=2e-9)
 
 
-def test_the_golden_values_follow_from_the_published_formulas() -> None:
-    mu, sd = 0.2, 0.15
-    a, b = -mu / sd, (1.0 - mu) / sd
-    phi = [math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi) for x in (a, b)]
-    cdf = [0.5 * math.erfc(-x / math.sqrt(2.0)) for x in (a, b)]
-    inside = cdf[1] - cdf[0]
-    first = mu * inside + sd * (phi[0] - phi[1]) + 1.0 - cdf[1]
-    second = (mu**2 + sd**2) * inside + 2.0 * mu * sd * (phi[0] - phi[1])
-    second += sd**2 * (a * phi[0] - b * phi[1]) + 1.0 - cdf[1]
-    mean, variance, _ = clipped_moments(mu, sd)
-    assert (mean, variance) == pytest.approx((first, second - first**2), abs=1e-15)
-
-
-def test_half_of_a_profile_at_zero_is_clipped_away() -> None:
-    mean, variance, third = clipped_moments(0.0, 0.1)
-    assert mean == pytest.approx(0.1 / math.sqrt(2.0 * math.pi), abs=1e-15)
-    assert variance == pytest.approx(0.005 - mean**2, abs=1e-15)
-    assert third > 0.0
-
-
 @given(st.floats(0.0, 1.0), st.floats(0.0, 2.0))
 def test_moments_are_those_of_a_share(mu: float, sd: float) -> None:
     mean, variance, third = clipped_moments(mu, sd)

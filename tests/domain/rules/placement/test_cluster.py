@@ -24,7 +24,6 @@ from domain.rules.placement.cluster import (
 )
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, Vector
 from domain.rules.placement.policies import BF, DP, FF, HAND, RESERVE, TIERS, WF, Policy
-from simulator.placement.instances import s1
 from simulator.placement.reference import Reference
 
 SIZE = (96, 512, 3000)
@@ -267,14 +266,6 @@ def test_types_of_hosts_take_turns_while_they_last() -> None:
     assert [host.name for host in hosts_of(instance)] == ["l-0", "s-1", "s-2", "s-3"]
     pool = cluster_of(instance)
     assert (pool.containers_on(0), pool.hosts_with(2), pool.opened) == ({0: 1}, {1: 2}, 0)
-
-
-@pytest.mark.parametrize(("policy", "hosts"), [(FF, 20), (BF, 20), (DP, 17), (WF, 17)])
-def test_s1_takes_the_published_number_of_hosts(policy: Policy, hosts: int) -> None:
-    pool = cluster_of(s1(), 60)
-    for request in s1().requests:
-        assert place_request(pool, policy, pool.application(request.application), request.count)
-    assert pool.open_hosts == pool.opened == hosts
 
 
 POLICIES = (FF, BF, WF, DP, RESERVE, HAND, Policy("tiers", "tiers17a", (0.3, -0.5) * 8 + (0.0,)))

@@ -47,9 +47,9 @@ def _build(place: Path) -> None:
             "GOCACHE": str(work / "built"),
             "GOROOT": str(work / "go" / "go"),
         }
-        # Without the flag, Go 1.23 links no package that reaches into the runtime as these of 2021 do.
-        flags = "-ldflags=-checklinkname=0 -s -w"
-        run(work / "go" / "go" / "bin" / "go", "build", flags, "-o", place / SOURCE.stem, SOURCE, more=environment)
+        # Packages of 2021 reach into the runtime, which Go 1.23 forbids unless asked; to optimize takes a third more.
+        flags = ("-ldflags=-checklinkname=0 -s -w", "-gcflags=all=-N -l")
+        run(work / "go" / "go" / "bin" / "go", "build", *flags, "-o", place / SOURCE.stem, SOURCE, more=environment)
 
 
 def _download(place: Path) -> Path:

@@ -89,6 +89,8 @@ def answers() -> Iterator[dict[str, dict[str, Any]]]:
         "TRIMTAB_MODE": "act",
         "TRIMTAB_PLACEMENTS__main__INVENTORY_FILE": str(directory / "pool.json"),
         "TRIMTAB_LISTENER__PORT": "0",
+        "TRIMTAB_TICK_INTERVAL_S": "10",
+        "TRIMTAB_GRACE_S": "1",
         "TRIMTAB_HTTP__PORT": str(port),
         "TRIMTAB_HTTP__TOKEN": "reader-0123456789abcdef",
         "TRIMTAB_HTTP__ASK_TOKEN": ASKER,

@@ -496,7 +496,6 @@ SUMMED = Query('sum(jobs_waiting{queue="$fleet"})', QueueMetric.WAITING)
 
 
 @pytest.mark.needs_prometheus
-@pytest.mark.exhaustive
 class TestARealPrometheus:
     """Which wants a certificate and a password, and scrapes two exporters of which one dies."""
 

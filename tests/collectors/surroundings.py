@@ -35,6 +35,33 @@ def closed_port() -> int:
 
 
 @contextmanager
+def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Serve connections, each in a thread of its own, until the block ends; yields the port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve_and_close(connection: socket.socket) -> None:
+        with connection:
+            serve(connection)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve_and_close, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+@contextmanager
 def http_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
     """Serve requests of each method by `answer` until the block ends; yields the address."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,6 +21,7 @@ from collectors.aws import AwsOptions, AwsSession
 from collectors.aws_failures import classify
 from domain.clock import WallClock
 from domain.errors import CloudError, FailureClass
+from tests.collectors.surroundings import closed_port, tcp_server
 from tests.golden import check_wording
 
 CHANGE, READ = "TerminateInstanceInAutoScalingGroup", "DescribeAutoScalingGroups"
@@ -158,26 +158,9 @@ READS = [
 
 @contextmanager
 def server(behave: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Serve connections that behave badly, one after the other."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                behave(connection)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        thread.join()
+    """Serve connections that behave badly."""
+    with tcp_server(behave) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def session(url: str) -> AwsSession:
@@ -257,9 +240,7 @@ def test_what_aws_itself_refuses_stays_permanent() -> None:
 
 
 def test_a_request_without_a_connection_was_never_sent() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    aws = session(url)
+    aws = session(f"http://127.0.0.1:{closed_port()}")
     with pytest.raises(CloudError) as failed:
         aws.mutate("autoscaling", CHANGE, InstanceId="i-00000001", ShouldDecrementDesiredCapacity=True)
     assert failed.value.failure is FailureClass.UNAVAILABLE

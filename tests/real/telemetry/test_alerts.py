@@ -7,11 +7,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import yaml
 from tests.agent.admission.test_daemon import Agent
 from tests.architecture.product import ROOT
 from tests.collectors.graphite.real_graphite import child, free_ports, wait_until
+from tests.collectors.surroundings import body_of, http_server, respond
 
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 READER = "reader-0123456789abcdef"
@@ -105,22 +105,12 @@ def notified() -> Iterator[tuple[str, queue.Queue[dict[str, Any]]]]:
     """The address of a receiver of Alertmanager's notifications, and what it received."""
     received: queue.Queue[dict[str, Any]] = queue.Queue()
 
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
+    def receive(handler: BaseHTTPRequestHandler) -> None:
+        received.put(json.loads(body_of(handler)))
+        respond(handler)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Receiver)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/", received
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http_server(receive) as url:
+        yield url, received
 
 
 @pytest.mark.needs_prometheus

@@ -164,5 +164,6 @@ def test_any_body_is_a_notice_ignored_or_refused_by_name(body: str) -> None:
 
 
 def test_nesting_without_end_is_refused() -> None:
-    with pytest.raises(BadInput, match="send EventBridge events as JSON"):
+    with pytest.raises(BadInput) as caught:
         parse_event("[" * 200_000, "m", "r")
+    assert caught.value.field.startswith("interruption queue: ")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import botocore
 import botocore.session
@@ -17,6 +16,7 @@ from collectors.aws_failures import CREDENTIAL_CALLS, is_read
 from collectors.aws_models import SlimLoader
 from domain.clock import WallClock
 from domain.errors import CloudError, FailureClass, Fenced
+from tests.collectors.surroundings import body_of, http_server, respond
 
 SERVICES = ("autoscaling", "ec2", "sqs", "ssm", "cloudwatch")
 # Verbs that AWS uses for what changes something, written down apart from the code under test.
@@ -29,34 +29,18 @@ CHANGING = re.compile(
 )
 
 
-class Counter(BaseHTTPRequestHandler):
-    """Answers every request with an error and counts it."""
-
-    protocol_version = "HTTP/1.1"
-    seen: list[str]
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.seen.append(self.path)
-        self.send_response(400)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_request(self, code: object = "-", size: object = "-") -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def endpoint() -> Iterator[tuple[str, list[str]]]:
+    """An address that answers every request with an error, and the paths of those that came."""
     seen: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Counter,), {"seen": seen}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", seen
-    server.shutdown()
-    server.server_close()
-    thread.join()
+
+    def refuse(handler: BaseHTTPRequestHandler) -> None:
+        body_of(handler)
+        seen.append(handler.path)
+        respond(handler, status=400)
+
+    with http_server(refuse) as url:
+        yield url, seen
 
 
 def operations(service: str) -> list[str]:

@@ -23,6 +23,7 @@ from collectors.aws import AwsOptions, AwsSession
 from collectors.aws_transport import ARRIVES_WITHIN_S, SEND_WITHIN_S
 from domain.clock import WallClock
 from domain.errors import CloudError, FailureClass, Fenced, LedgerUnavailable
+from tests.collectors.surroundings import tcp_server
 
 ANSWER = (
     b"<SetDesiredCapacityResponse><ResponseMetadata><RequestId>r-1</RequestId></ResponseMetadata>"
@@ -95,25 +96,9 @@ def _head(connection: socket.socket) -> bytes:
 @contextmanager
 def opened(door: Door) -> Iterator[str]:
     """Serve the door; gives host and port."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=door.serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-    finally:
+    with tcp_server(door.serve) as port:
+        yield f"127.0.0.1:{port}"
         door.ended.set()
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from collectors.aws import AwsOptions, AwsSession
 from collectors.cloudwatch import (
@@ -93,19 +92,10 @@ class Cloud:
             client.close()
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def cloud(endpoint: str) -> Iterator[Cloud]:
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()
-    made = Cloud(endpoint)
+def cloud(moto: str) -> Iterator[Cloud]:
+    urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset", method="POST")).close()
+    made = Cloud(moto)
     yield made
     made.close()
 
@@ -190,7 +180,7 @@ def test_a_clock_set_back_does_not_stop_the_count(cloud: Cloud) -> None:
 
 
 def test_a_fleet_without_a_queue_cannot_be_counted(cloud: Cloud) -> None:
-    with pytest.raises(BadInput, match="give the URL of its SQS queue"):
+    with pytest.raises(BadInput, match="queue_url"):
         CloudWatchSubmitted(Fleet("web", FLEET.groups), cloud.session, CloudWatchOptions())
 
 

@@ -2,15 +2,12 @@
 
 import json
 import socket
-import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from agent.autoscaling.inputs import collectors_of
 from agent.autoscaling.part import AutoscalingPart, managed_fleets
@@ -23,6 +20,7 @@ from collectors.base import Collector
 from domain.clock import VirtualClock, WallClock
 from domain.errors import ConfigurationError
 from domain.samples import VmMetric
+from tests.collectors.surroundings import body_of, closed_port, http_server, respond, until
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/web-jobs"
 NO_URL = "the queries: TRIMTAB_PROMETHEUS__URL is not set"
@@ -76,8 +74,7 @@ def test_prometheus_is_asked_by_the_queries_of_the_map(tmp_path: Path) -> None:
 def test_preflight_asks_prometheus_once_and_names_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "inputs.toml"
     file.write_text('[[prometheus]]\nquery = "sum(jobs)"\nto = "waiting"\nfleet = "web"\n')
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nowhere = taken.getsockname()[1]
+    nowhere = closed_port()
     asked = settings(INPUT_MAP=str(file), PROMETHEUS__URL=f"http://127.0.0.1:{nowhere}")
     session = AwsSession(AwsOptions("us-east-1"), VirtualClock(), read_only=True)
     (found,) = check_collectors(asked, session)
@@ -132,24 +129,32 @@ def test_jobs_counted_by_cloudwatch_are_late_and_those_counted_by_the_job_source
         assert [managed.aggregation.submitted_late for managed in managed_fleets(asked)] == [late]
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+def test_a_graphite_that_never_answers_delays_neither_a_turn_nor_the_signals_of_prometheus(
+    moto: str, tmp_path: Path
+) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        body_of(handler)
+        # The agent does not close its connection to Prometheus when it ends.
+        handler.protocol_version, handler.close_connection = "HTTP/1.0", True
+        point = {"metric": {}, "value": [time.time() - 1.0, "310"]}
+        data = {"resultType": "vector", "result": [point]}
+        respond(handler, json.dumps({"status": "success", "data": data}).encode())
 
-
-def test_a_graphite_that_accepts_and_never_answers_delays_no_turn(endpoint: str, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    file = tmp_path / "inputs.toml"
+    file.write_text('[[prometheus]]\nquery = "sum(r)"\nto = "signal.rps"\nfleet = "web"\n')
+    with socket.create_server(("127.0.0.1", 0)) as silent, http_server(answer) as prometheus:
         asked = settings(
             STATE_DIRECTORY=str(tmp_path),
             LISTENER__PORT="0",
-            AWS__ENDPOINT_URL=endpoint,
+            AWS__ENDPOINT_URL=moto,
             AWS__REGION="us-east-1",
             RENDER__URL=f"http://127.0.0.1:{silent.getsockname()[1]}",
             RENDER__TIMEOUT_S="60",
+            INPUT_MAP=str(file),
+            PROMETHEUS__URL=prometheus,
+            FLEETS__web__GROUPS__s__MIN="1",
+            FLEETS__web__POLICY="signal-tracking",
+            FLEETS__web__SIGNALS__rps__TARGET="50",
         )
         with assembled(asked, WallClock(), AwsKeys("AKIA", "x")) as agent:
             took_s = []
@@ -159,57 +164,14 @@ def test_a_graphite_that_accepts_and_never_answers_delays_no_turn(endpoint: str,
                 took_s.append(time.monotonic() - began)
             with socket.create_connection((agent.listener.host, agent.listener.port)) as vm:
                 vm.sendall(f"trimtab.web.s.i-1.{VmMetric.CPU_PERCENT} 71 {time.time():.0f}\n".encode())
-            deadline = time.monotonic() + 5.0
-            while not agent.listener.counters.accepted:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: agent.listener.counters.accepted and agent.poller.health["prometheus:web"].successes)
+            assert agent.poller.health["prometheus:web"].refused == 0
+            series = next(part.series for part in agent.parts if isinstance(part, AutoscalingPart))
+            row = series.signal_row("web", "rps")
+            assert [value for _, value in series.readings(row, time.time())] == [310.0]
             health = agent.poller.health["render:web"]
             assert (health.successes, health.failures) == (0, 0), "the question is still open"
             stopping = time.monotonic()
     # The first turn makes the AWS client; none of them waits a minute for Graphite.
     assert max(took_s) < 10.0
     assert time.monotonic() - stopping < 10.0
-
-
-def test_a_running_agent_asks_prometheus_and_takes_the_fleets_signals(endpoint: str, tmp_path: Path) -> None:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            point = {"metric": {}, "value": [time.time() - 1.0, "310"]}
-            self.send_response(200)
-            self.end_headers()
-            body = {"status": "success", "data": {"resultType": "vector", "result": [point]}}
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    file = tmp_path / "inputs.toml"
-    file.write_text('[[prometheus]]\nquery = "sum(r)"\nto = "signal.rps"\nfleet = "web"\n')
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    asked = settings(
-        STATE_DIRECTORY=str(tmp_path),
-        LISTENER__PORT="0",
-        AWS__ENDPOINT_URL=endpoint,
-        AWS__REGION="us-east-1",
-        INPUT_MAP=str(file),
-        PROMETHEUS__URL=f"http://127.0.0.1:{http.server_port}",
-        FLEETS__web__GROUPS__s__MIN="1",
-        FLEETS__web__POLICY="signal-tracking",
-        FLEETS__web__SIGNALS__rps__TARGET="50",
-    )
-    try:
-        with assembled(asked, WallClock(), AwsKeys("AKIA", "x")) as agent:
-            deadline = time.monotonic() + 30.0
-            while not agent.poller.health["prometheus:web"].successes:
-                assert time.monotonic() < deadline, agent.poller.health
-                time.sleep(0.01)
-            assert agent.poller.health["prometheus:web"].refused == 0
-            series = next(part.series for part in agent.parts if isinstance(part, AutoscalingPart))
-            row = series.signal_row("web", "rps")
-            assert [value for _, value in series.readings(row, time.time())] == [310.0]
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Event
 
@@ -16,6 +16,7 @@ from collectors.instance_metadata import InstanceMetadata
 from collectors.run_directory import RunDirectory
 from collectors.vm_reporter import DrainWatch
 from domain.errors import CollectionFailed
+from tests.collectors.surroundings import closed_port, http_server, respond
 
 TARGET = "autoscaling/target-lifecycle-state"
 SPOT = "spot/instance-action"
@@ -34,45 +35,25 @@ class Metadata:
 
 @pytest.fixture
 def service() -> Iterator[Metadata]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            assert self.path == "/latest/api/token"
-            assert 0 < int(self.headers["X-aws-ec2-metadata-token-ttl-seconds"]) <= 21_600
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "PUT":
+            assert handler.path == "/latest/api/token"
+            assert 0 < int(handler.headers["X-aws-ec2-metadata-token-ttl-seconds"]) <= 21_600
             there.tokens.append(f"token-{len(there.tokens)}")
-            self.reply(there.status, there.tokens[-1])
+            return respond(handler, there.tokens[-1].encode(), there.status)
+        token = handler.headers.get("X-aws-ec2-metadata-token")
+        item = there.items.get(handler.path.removeprefix("/latest/meta-data/"))
+        if token not in there.tokens or token in there.revoked:
+            return respond(handler, status=401)
+        return respond(handler, status=404) if item is None else respond(handler, item.encode())
 
-        def do_GET(self) -> None:
-            token = self.headers.get("X-aws-ec2-metadata-token")
-            item = self.path.removeprefix("/latest/meta-data/")
-            if token not in there.tokens or token in there.revoked:
-                self.reply(401, "")
-            elif item in there.items:
-                self.reply(200, there.items[item])
-            else:
-                self.reply(404, "")
-
-        def reply(self, status: int, text: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    there = Metadata(f"http://127.0.0.1:{server.server_port}", {"instance-id": "i-0abc"})
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield there
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http_server(answer) as url:
+        there = Metadata(url, {"instance-id": "i-0abc"})
+        yield there
 
 
 def nobody() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
+    return f"http://127.0.0.1:{closed_port()}"
 
 
 def test_one_token_serves_until_it_is_refused(service: Metadata) -> None:

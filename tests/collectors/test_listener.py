@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -12,24 +11,11 @@ from hypothesis import strategies as st
 
 from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.intake import IntakeCounters, LineReader
-from collectors.listener import GraphiteListener, ListenerLimits
+from collectors.listener import GraphiteListener
 from domain.errors import RejectReason
+from tests.collectors.surroundings import T0, Serve, until
 
-T0 = 1_795_209_000.0
 GOOD = b"trimtab.web.s.i-1.cpu_percent 71 1795209000\n"
-
-
-def serve(limits: ListenerLimits | None = None) -> GraphiteListener:
-    listener = GraphiteListener(SeriesStore(capacity=500), lambda: T0, port=0, limits=limits)
-    listener.start()
-    return listener
-
-
-@pytest.fixture
-def listener() -> Iterator[GraphiteListener]:
-    running = serve()
-    yield running
-    running.stop()
 
 
 def connect(listener: GraphiteListener) -> socket.socket:
@@ -42,23 +28,8 @@ def send(listener: GraphiteListener, *chunks: bytes) -> None:
             sender.sendall(chunk)
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
-
-
 def settled(counters: IntakeCounters) -> bool:
     return until(lambda: counters.connections_open == 0)
-
-
-def serve_udp(*, tcp: bool = True) -> GraphiteListener:
-    listener = GraphiteListener(SeriesStore(capacity=500), lambda: T0, port=0, tcp=tcp, udp=True)
-    listener.start()
-    return listener
 
 
 def throw(listener: GraphiteListener, *datagrams: bytes) -> None:
@@ -122,59 +93,49 @@ def test_any_bytes_leave_the_listener_alive_and_every_line_counted(
     assert until(lambda: counters.accepted == taken + 1)
 
 
-def test_connections_beyond_the_cap_are_closed_and_counted() -> None:
-    listener = serve(ListenerLimits(max_connections=2))
-    try:
-        with connect(listener) as one, connect(listener) as two:
-            one.sendall(GOOD)
-            two.sendall(GOOD)
-            assert until(lambda: listener.counters.accepted == 2)
-            with connect(listener) as three:
-                assert closed_by_listener(three)
-            assert listener.counters.connections_refused == 1
-        assert settled(listener.counters)
-        send(listener, GOOD)
-        assert until(lambda: listener.counters.accepted == 3)
-    finally:
-        listener.stop()
+def test_connections_beyond_the_cap_are_closed_and_counted(serve: Serve) -> None:
+    listener = serve(max_connections=2)
+    with connect(listener) as one, connect(listener) as two:
+        one.sendall(GOOD)
+        two.sendall(GOOD)
+        assert until(lambda: listener.counters.accepted == 2)
+        with connect(listener) as three:
+            assert closed_by_listener(three)
+        assert listener.counters.connections_refused == 1
+    assert settled(listener.counters)
+    send(listener, GOOD)
+    assert until(lambda: listener.counters.accepted == 3)
 
 
-def test_a_connection_without_data_is_closed_after_the_idle_time() -> None:
-    listener = serve(ListenerLimits(idle_timeout_s=0.1))
-    try:
-        with connect(listener) as sender:
-            sender.sendall(b"trimtab.half")
-            assert closed_by_listener(sender)
-        assert listener.counters.connections_idled_out == 1
-        assert settled(listener.counters)
-    finally:
-        listener.stop()
+def test_a_connection_without_data_is_closed_after_the_idle_time(serve: Serve) -> None:
+    listener = serve(idle_timeout_s=0.1)
+    with connect(listener) as sender:
+        sender.sendall(b"trimtab.half")
+        assert closed_by_listener(sender)
+    assert listener.counters.connections_idled_out == 1
+    assert settled(listener.counters)
 
 
-def test_refusals_are_reported_in_one_line_per_period() -> None:
+def test_refusals_are_reported_in_one_line_per_period(serve: Serve) -> None:
     with structlog.testing.capture_logs() as logged:
-        listener = serve(ListenerLimits(report_every_s=0.05))
-        try:
-            send(listener, b"bad\n" * 500)
-            assert until(lambda: any(entry["event"] == "lines_refused" for entry in logged))
-            time.sleep(0.2)
-        finally:
-            listener.stop()
+        listener = serve(report_every_s=0.05)
+        send(listener, b"bad\n" * 500)
+        assert until(lambda: any(entry["event"] == "lines_refused" for entry in logged))
+        time.sleep(0.2)
     reports = [entry for entry in logged if entry["event"] == "lines_refused"]
     assert len(reports) <= 2
     assert sum(entry["new"] for entry in reports) == 500
     assert reports[-1]["last"] == {"malformed": "bad"}
 
 
-def test_stopping_closes_connections_and_frees_the_port() -> None:
+def test_stopping_closes_connections_and_frees_the_port(serve: Serve) -> None:
     listener = serve()
     with connect(listener) as sender:
         sender.sendall(GOOD)
         assert until(lambda: listener.counters.accepted == 1)
         listener.stop()
         assert closed_by_listener(sender)
-    again = GraphiteListener(SeriesStore(), lambda: T0, port=listener.port)
-    again.start()
+    again = serve(port=listener.port)
     again.start()
     assert again.running
     again.stop()
@@ -182,7 +143,9 @@ def test_stopping_closes_connections_and_frees_the_port() -> None:
     assert not again.running
 
 
-def test_a_sink_that_fails_costs_one_connection_not_the_listener(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_fails_costs_one_connection_not_the_listener(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     class Failing(SeriesStore):
         failing = True
 
@@ -192,56 +155,41 @@ def test_a_sink_that_fails_costs_one_connection_not_the_listener(caplog: pytest.
             return super().append(*batch)
 
     store = Failing()
-    listener = GraphiteListener(store, lambda: T0, port=0)
-    listener.start()
-    try:
-        with connect(listener) as sender:
-            sender.sendall(GOOD)
-            assert closed_by_listener(sender)
-        assert "data_received() call failed" in caplog.text
-        store.failing = False
-        send(listener, GOOD)
-        assert until(lambda: listener.counters.accepted == 1)
-    finally:
-        listener.stop()
+    listener = serve(store=store)
+    with connect(listener) as sender:
+        sender.sendall(GOOD)
+        assert closed_by_listener(sender)
+    assert "data_received() call failed" in caplog.text
+    store.failing = False
+    send(listener, GOOD)
+    assert until(lambda: listener.counters.accepted == 1)
 
 
-def test_a_port_in_use_is_an_error_at_the_start(listener: GraphiteListener) -> None:
-    second = GraphiteListener(SeriesStore(), lambda: T0, port=listener.port)
+def test_a_port_in_use_is_an_error_at_the_start(serve: Serve, listener: GraphiteListener) -> None:
     with pytest.raises(OSError, match="address already in use"):
-        second.start()
-    second.stop()
+        serve(port=listener.port)
 
 
-def test_datagrams_and_connections_are_taken_on_one_port() -> None:
-    listener = serve_udp()
-    try:
-        throw(listener, GOOD + GOOD.replace(b"i-1", b"i-2"))
-        send(listener, GOOD.replace(b"i-1", b"i-3"))
-        assert until(lambda: listener.counters.accepted == 3)
-        assert (listener.counters.datagrams, listener.counters.connections_total) == (1, 1)
-    finally:
-        listener.stop()
+def test_datagrams_and_connections_are_taken_on_one_port(serve: Serve) -> None:
+    listener = serve(udp=True)
+    throw(listener, GOOD + GOOD.replace(b"i-1", b"i-2"))
+    send(listener, GOOD.replace(b"i-1", b"i-3"))
+    assert until(lambda: listener.counters.accepted == 3)
+    assert (listener.counters.datagrams, listener.counters.connections_total) == (1, 1)
 
 
-def test_the_last_line_of_a_datagram_needs_no_newline() -> None:
-    listener = serve_udp(tcp=False)
-    try:
-        throw(listener, GOOD.rstrip(b"\n"), GOOD[:20], GOOD[20:])
-        assert until(lambda: listener.counters.datagrams == 3)
-        assert (listener.counters.accepted, listener.counters.rejected_total) == (1, 2)
-    finally:
-        listener.stop()
+def test_the_last_line_of_a_datagram_needs_no_newline(serve: Serve) -> None:
+    listener = serve(tcp=False, udp=True)
+    throw(listener, GOOD.rstrip(b"\n"), GOOD[:20], GOOD[20:])
+    assert until(lambda: listener.counters.datagrams == 3)
+    assert (listener.counters.accepted, listener.counters.rejected_total) == (1, 2)
 
 
-def test_what_one_datagram_leaves_open_does_not_reach_the_next() -> None:
-    listener = serve_udp(tcp=False)
-    try:
-        throw(listener, b"x" * 5000, GOOD)
-        assert until(lambda: listener.counters.datagrams == 2)
-        assert (listener.counters.accepted, listener.counters.rejected[RejectReason.TOO_LONG]) == (1, 1)
-    finally:
-        listener.stop()
+def test_what_one_datagram_leaves_open_does_not_reach_the_next(serve: Serve) -> None:
+    listener = serve(tcp=False, udp=True)
+    throw(listener, b"x" * 5000, GOOD)
+    assert until(lambda: listener.counters.datagrams == 2)
+    assert (listener.counters.accepted, listener.counters.rejected[RejectReason.TOO_LONG]) == (1, 1)
 
 
 @settings(max_examples=40)
@@ -256,7 +204,7 @@ def test_any_datagrams_leave_the_listener_alive_and_every_line_counted(datagrams
     assert reader.held_bytes == 0
 
 
-def test_a_sink_that_fails_costs_one_datagram(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_fails_costs_one_datagram(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(SeriesStore):
         failing = True
 
@@ -266,23 +214,18 @@ def test_a_sink_that_fails_costs_one_datagram(caplog: pytest.LogCaptureFixture) 
                 raise MemoryError("no room")
             return super().append(*batch)
 
-    listener = GraphiteListener(Failing(), lambda: T0, port=0, tcp=False, udp=True)
-    listener.start()
-    try:
-        throw(listener, GOOD, GOOD)
-        assert until(lambda: listener.counters.accepted == 1)
-        assert "no room" in caplog.text
-    finally:
-        listener.stop()
+    listener = serve(store=Failing(), tcp=False, udp=True)
+    throw(listener, GOOD, GOOD)
+    assert until(lambda: listener.counters.accepted == 1)
+    assert "no room" in caplog.text
 
 
-def test_a_datagram_port_in_use_is_an_error_at_the_start_and_leaves_no_other_open() -> None:
+def test_a_datagram_port_in_use_is_an_error_at_the_start_and_leaves_no_other_open(serve: Serve) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
-        second = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
         with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
-            second.start()
+            serve(port=port, udp=True)
         mine = psutil.Process().net_connections("tcp")
         assert not [one for one in mine if one.laddr.port == port and one.status == psutil.CONN_LISTEN]
 

@@ -5,7 +5,6 @@ import pickle
 import socket
 import struct
 import time
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,8 @@ from collectors.intake import IntakeCounters
 from collectors.listener import GraphiteListener
 from collectors.pickled import MAX_MESSAGE_BYTES, NotReadings, PickleReader, readings_of
 from domain.errors import RejectReason
+from tests.collectors.surroundings import T0, Serve, until
 
-T0 = 1_795_209_000.0
 PATH = "trimtab.web.s.i-1.cpu_percent"
 VALUES = st.floats(allow_nan=False) | st.integers(-(10**12), 10**12)
 MESSAGES = st.lists(st.tuples(st.text(max_size=30), st.tuples(st.integers(0, 2**40), VALUES)), max_size=20)
@@ -150,11 +149,8 @@ def test_after_a_message_that_cannot_be_read_the_stream_is_broken(stream: bytes)
 
 
 @pytest.fixture
-def listener() -> Iterator[GraphiteListener]:
-    running = GraphiteListener(SeriesStore(capacity=500), lambda: T0, port=0, pickle_port=0)
-    running.start()
-    yield running
-    running.stop()
+def listener(serve: Serve) -> GraphiteListener:
+    return serve(pickle_port=0)
 
 
 def test_a_port_of_its_own_takes_messages_and_closes_what_sends_others(listener: GraphiteListener) -> None:
@@ -180,8 +176,5 @@ def test_unfinished_messages_of_many_connections_take_little_memory_together(
         other.sendall(unfinished[:50_000])
         assert heavy.recv(1) == b"", "the one that holds most is closed"
         light.sendall(b".")
-        deadline = time.monotonic() + 30.0
-        while not listener.counters.accepted:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: listener.counters.accepted)
     assert listener.counters.connections_displaced == 1

@@ -4,15 +4,13 @@ import base64
 import itertools
 import json
 import shutil
-import socket
 import subprocess
 import textwrap
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -29,13 +27,12 @@ from collectors.prometheus import SELECTOR, PrometheusCollector, PrometheusOptio
 from domain.errors import CollectionFailed, ConfigurationError
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import QueueMetric, QueueSeries, Sample, SignalSeries, VmMetric, VmSeries
+from tests.collectors.surroundings import T0, WITHIN_S, body_of, closed_port, http_server, map_in_the_docs, respond
 
-T0 = 1_795_209_000.0
 SMALL = VmType("m5a.large", 2, 8.0, 0.086)
 WEB = Fleet("web", (Group("s", "web-s", SMALL, 1, 10), Group("m", "web-m", SMALL, 0, 10)))
 PLACE = ("web", "s", "i-1")
 CPU, WAITING = VmSeries(*PLACE, VmMetric.CPU_PERCENT), QueueSeries("web", QueueMetric.WAITING)
-WITHIN_S = 60.0
 
 
 def queries(text: str) -> tuple[Query, ...]:
@@ -102,8 +99,7 @@ def test_a_query_may_give_a_signal_of_a_fleet() -> None:
 
 
 def test_the_queries_of_the_documentation_are_a_map() -> None:
-    text = Path("docs/operate/inputs.md").read_text("utf-8").split("```toml prometheus\n")[1].split("```")[0]
-    cpu, ram, waiting = queries(text)
+    cpu, ram, waiting = map_in_the_docs("prometheus").queries
     assert cpu.series("web", {"instance": "10.0.1.17:9100"}, hosts().find) == CPU
     assert ram.to is VmMetric.RAM_PERCENT
     assert waiting.series("web", {}, hosts().find) == WAITING
@@ -192,27 +188,16 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            there.asked.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            there.headers.append(dict(self.headers.items()))
-            there.before()
-            self.send_response(there.status)
-            self.end_headers()
-            answer = there.answer
-            self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        there.asked.append(parse_qs(body_of(handler).decode()))
+        there.headers.append(dict(handler.headers.items()))
+        there.before()
+        body = there.answer if isinstance(there.answer, bytes) else json.dumps(there.answer).encode()
+        respond(handler, body, there.status)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    there = Server(f"http://127.0.0.1:{http.server_port}")
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    yield there
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with http_server(answer) as url:
+        there = Server(url)
+        yield there
 
 
 @pytest.fixture
@@ -344,7 +329,7 @@ def test_a_server_that_is_gone_is_asked_once_not_once_per_query(monkeypatch: pyt
     context = Tls.context
     monkeypatch.setattr(Tls, "context", lambda self: (opened.append(None), context(self))[1])
     several = [Query("x", SignalName(f"s{k}"), fleet="web") for k in range(30)]
-    collector = PrometheusCollector(WEB, several, hosts(), PrometheusOptions(f"http://127.0.0.1:{free_port()}"))
+    collector = PrometheusCollector(WEB, several, hosts(), PrometheusOptions(f"http://127.0.0.1:{closed_port()}"))
     with pytest.raises(CollectionFailed, match="ConnectError"):
         list(collector.collect(T0))
     assert len(opened) == 1
@@ -441,14 +426,9 @@ class RealPrometheus:
         raise AssertionError(f"not within {WITHIN_S:g} s: {found}, {failure}")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
-    place, port = tmp_path_factory.mktemp("prometheus"), free_port()
+    place, port = tmp_path_factory.mktemp("prometheus"), closed_port()
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
          "-addext", "subjectAltName=DNS:localhost", "-keyout", place / "own.key", "-out", place / "own.pem"],
@@ -496,7 +476,6 @@ SUMMED = Query('sum(jobs_waiting{queue="$fleet"})', QueueMetric.WAITING)
 
 
 @pytest.mark.needs_prometheus
-@pytest.mark.exhaustive
 class TestARealPrometheus:
     """Which wants a certificate and a password, and scrapes two exporters of which one dies."""
 
@@ -590,7 +569,7 @@ class TestARealPrometheus:
             assert wrong not in str(caught.value)
 
     def test_a_prometheus_that_is_down_is_a_failure_that_names_the_place(self, real: RealPrometheus) -> None:
-        port = free_port()
+        port = closed_port()
         collector = real.collector(CPU_QUERY, url=f"https://localhost:{port}")
         with pytest.raises(CollectionFailed, match=f"Prometheus at https://localhost:{port}: ConnectError"):
             list(collector.collect(time.time()))

@@ -7,7 +7,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from moto.server import ThreadedMotoServer
 
 from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.cloudwatch import QueueDepthCollector
@@ -22,13 +21,10 @@ FLEET = Fleet("web", (Group("s", "web-s", VmType("m5a.large", 2, 8.0, 0.086), 1,
 
 
 @pytest.fixture(scope="module")
-def sqs() -> Iterator[Any]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+def sqs(moto: str) -> Iterator[Any]:
     client = boto3.client(
         "sqs",
-        endpoint_url=f"http://{host}:{port}",
+        endpoint_url=moto,
         region_name="eu-west-1",
         aws_access_key_id="x",
         aws_secret_access_key="x",
@@ -36,7 +32,6 @@ def sqs() -> Iterator[Any]:
     )
     yield client
     client.close()
-    server.stop()
 
 
 def test_visible_messages_wait_and_messages_in_flight_run(sqs: Any) -> None:

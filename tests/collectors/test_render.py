@@ -8,8 +8,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -25,8 +24,8 @@ from domain.clock import VirtualClock
 from domain.errors import CollectionFailed
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
+from tests.collectors.surroundings import T0, body_of, closed_port, http_server, map_in_the_docs, respond
 
-T0 = 1_795_209_000.0
 SMALL = VmType("m5a.large", 2, 8.0, 0.086)
 FLEET = Fleet("web", (Group("s", "web-s", SMALL, 1, 10), Group("m", "web-m", SMALL, 0, 10)))
 CPU = VmSeries("web", "s", "i-1", VmMetric.CPU_PERCENT)
@@ -48,41 +47,19 @@ class Graphite:
         self.serve(json.dumps(series).encode(), status)
 
     def serve(self, body: bytes, status: int = 200) -> None:
-        def answer(handler: BaseHTTPRequestHandler) -> None:
-            handler.send_response(status)
-            handler.send_header("Content-Length", str(len(body)))
-            handler.end_headers()
-            handler.wfile.write(body)
-
-        self.answer = answer
+        self.answer = lambda handler: respond(handler, body, status)
 
 
 @pytest.fixture
 def graphite() -> Iterator[Graphite]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        there.questions.append(parse_qs(body_of(handler).decode()))
+        there.headers.append(dict(handler.headers.items()))
+        there.answer(handler)
 
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            there.questions.append(parse_qs(self.rfile.read(length).decode()))
-            there.headers.append(dict(self.headers.items()))
-            try:
-                there.answer(self)
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    there = Graphite(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield there
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http_server(answer) as url:
+        there = Graphite(url)
+        yield there
 
 
 @pytest.fixture
@@ -165,11 +142,6 @@ def test_a_clock_set_back_does_not_silence_a_series(graphite: Graphite, reading:
     collector.collect(T0)
     graphite.gives([series(CPU.path, (3.0, T0 + 5))])
     assert [sample.value for sample in collector.collect(T0 + 15)] == [3.0]
-
-
-def map_in_the_docs(sender: str) -> InputMap:
-    text = Path("docs/operate/inputs.md").read_text("utf-8")
-    return map_of(tomllib.loads(text.split(f"```toml {sender}\n")[1].split("```")[0]))
 
 
 def with_map(graphite: Graphite, rules: InputMap) -> RenderCollector:
@@ -275,8 +247,7 @@ def test_any_points_give_finite_readings_or_none(points: list[Any]) -> None:
 def test_a_refused_connection_and_a_redirect_are_failures_that_name_the_place_and_no_secret(
     graphite: Graphite, reading: Any
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = closed_port()
     collector = RenderCollector(FLEET, RenderOptions(f"http://me:hunter2@127.0.0.1:{port}/graphite"))
     with pytest.raises(CollectionFailed) as caught:
         collector.collect(T0)

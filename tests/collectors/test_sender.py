@@ -14,12 +14,10 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.snapshot.series import SeriesStore
-from collectors.listener import GraphiteListener
 from collectors.sender import GraphiteSender, SenderOptions
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, parse_path
+from tests.collectors.surroundings import T0, Serve, closed_port, until
 
-T0 = 1_795_209_000.0
 CPU = VmSeries("web", "s", "i-1", VmMetric.CPU_PERCENT)
 QUICK = {"timeout_s": 0.3, "first_pause_s": 0.05, "longest_pause_s": 0.2}
 
@@ -80,18 +78,6 @@ def sending() -> Iterator[Callable[..., GraphiteSender]]:
     yield make
     for sender in made:
         sender.close(0.0)
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_readings_arrive_in_order_and_a_batch_shares_one_connection(sending: Callable[..., GraphiteSender]) -> None:
@@ -159,20 +145,15 @@ def test_tagged_samples_name_the_same_series(sending: Callable[..., GraphiteSend
     assert [parse_path(name) for name in names] == [CPU, waiting]
 
 
-def test_datagrams_hold_whole_lines_and_stay_small(sending: Callable[..., GraphiteSender]) -> None:
-    store = SeriesStore()
-    listener = GraphiteListener(store, lambda: T0, port=0, tcp=False, udp=True)
-    listener.start()
-    try:
-        sender = sending(listener.port, protocol="udp")
-        for n in range(200):
-            sender.send(CPU.path.replace("i-1", f"i-{n}"), 50.0, T0)
-        sender.close()
-        until(lambda: listener.counters.accepted == 200)
-        assert listener.counters.rejected_total == 0
-        assert listener.counters.datagrams >= 200 * 45 / 1400
-    finally:
-        listener.stop()
+def test_datagrams_hold_whole_lines_and_stay_small(serve: Serve, sending: Callable[..., GraphiteSender]) -> None:
+    listener = serve(tcp=False, udp=True)
+    sender = sending(listener.port, protocol="udp")
+    for n in range(200):
+        sender.send(CPU.path.replace("i-1", f"i-{n}"), 50.0, T0)
+    sender.close()
+    until(lambda: listener.counters.accepted == 200)
+    assert listener.counters.rejected_total == 0
+    assert listener.counters.datagrams >= 200 * 45 / 1400
 
 
 # Row 19 of the fault plan: Graphite slow, refusing, or accepting and never reading.

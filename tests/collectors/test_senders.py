@@ -2,37 +2,16 @@
 
 import contextlib
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ipaddress import ip_network
 
 import pytest
 
-from agent.autoscaling.snapshot.series import SeriesStore
-from collectors.listener import Admittance, GraphiteListener, ListenerLimits
+from collectors.listener import Admittance, GraphiteListener
+from tests.collectors.surroundings import Serve, until
 
-T0 = 1_795_209_000.0
 GOOD = b"trimtab.web.s.i-1.cpu_percent 71 1795209000\n"
 MINE, OTHER = "127.0.0.2", "127.0.0.3"
-
-Serve = Callable[..., GraphiteListener]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    running: list[GraphiteListener] = []
-
-    def make(host: str = "127.0.0.1", *, udp: bool = False, networks: str = "127.0.0.0/8", **limits: float):
-        allowed = tuple(ip_network(one) for one in networks.split(","))
-        bounds = ListenerLimits(networks=allowed, **limits)
-        listener = GraphiteListener(SeriesStore(capacity=500), lambda: T0, host, 0, bounds, tcp=not udp, udp=udp)
-        listener.start()
-        running.append(listener)
-        return listener
-
-    yield make
-    for listener in running:
-        listener.stop()
 
 
 @pytest.fixture
@@ -43,15 +22,6 @@ def stack() -> Iterator[contextlib.ExitStack]:
 
 def connect(listener: GraphiteListener, source: str = MINE) -> socket.socket:
     return socket.create_connection((listener.host, listener.port), 5.0, source_address=(source, 0))
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
 
 
 def is_closed(sender: socket.socket) -> bool:
@@ -92,7 +62,7 @@ def test_a_connection_from_outside_the_networks_is_closed_counted_and_named(serv
 
 
 def test_a_datagram_from_outside_the_networks_is_not_read(serve: Serve) -> None:
-    listener = serve(udp=True, networks=f"{MINE}/32")
+    listener = serve(tcp=False, udp=True, networks=f"{MINE}/32")
     throw(listener, OTHER)
     throw(listener, MINE)
     assert until(lambda: listener.counters.datagrams == 2)
@@ -101,7 +71,7 @@ def test_a_datagram_from_outside_the_networks_is_not_read(serve: Serve) -> None:
 
 
 def test_an_ipv4_sender_counts_as_ipv4_on_a_socket_of_both_families(serve: Serve) -> None:
-    listener = serve("::", udp=True, networks="127.0.0.2/32")
+    listener = serve("::", tcp=False, udp=True, networks="127.0.0.2/32")
     throw(listener, MINE)
     throw(listener, OTHER)
     throw(listener, "::1", socket.AF_INET6)

@@ -13,8 +13,8 @@ from collectors.run_directory import RunDirectory
 from collectors.vm_reporter import SPREAD_SHARE, CoreTimes, HostSampler, Memory, VmIdentity, VmReporter
 from collectors.worker_hook import write_report
 from domain.samples import Sample, VmMetric, VmSeries
+from tests.collectors.surroundings import T0, until
 
-T0 = 1_795_209_000.0
 WHO = VmIdentity("web", "s", "i-1")
 INTERVAL_S = 0.1
 
@@ -60,13 +60,6 @@ def sampler() -> HostSampler:
 def reporter(now: Callable[[], float], workers: RunDirectory | None = None, vm: str = "i-1") -> tuple[VmReporter, Kept]:
     kept = Kept()
     return VmReporter(VmIdentity("web", "s", vm), sampler(), kept, now, INTERVAL_S, workers), kept
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from collectors.run_directory import MAX_WORKERS, NOTHING_KNOWN, RunDirectory, VmWork, parse_report
 from collectors.worker_hook import WorkerHook, write_report
 from domain.errors import BadInput
+from tests.collectors.surroundings import until
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "operate" / "worker-hook.md"
@@ -27,13 +27,6 @@ def directory(tmp_path: Path) -> RunDirectory:
     made = RunDirectory(tmp_path / "run", silence_s=60.0)
     made.make()
     return made
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def worker(directory: RunDirectory, name: str, text: str) -> Path:
@@ -186,13 +179,15 @@ def test_reports_from_many_threads_are_never_read_half(directory: RunDirectory) 
 def test_the_guide_s_shell_worker_reports_and_drains(directory: RunDirectory, tmp_path: Path) -> None:
     (example,) = re.findall(r"```sh\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     example = example.replace("run=/run/trimtab", f"run={directory.place}").replace("sleep 5", "sleep 0.05")
-    jobs = tmp_path / "jobs"
+    jobs, done = tmp_path / "jobs", tmp_path / "done"
     jobs.write_text("one\n")
-    begin = f"next_job() {{ cat {jobs} && rm {jobs}; }} 2>/dev/null\nwork_on() {{ sleep 1.5; }}\n"
+    begin = f"next_job() {{ cat {jobs} && rm {jobs}; }} 2>/dev/null\n"
+    begin += f"work_on() {{ until test -e {done}; do sleep 0.05; done; }}\n"
     shell = subprocess.Popen(["/bin/sh", "-c", begin + example])
     try:
         until(lambda: directory.work(time.time()).busy_cores == 1.0)
         directory.ask_to_drain("the group terminates it", time.time())
+        done.touch()
         assert shell.wait(10.0) == 0
     finally:
         shell.kill()

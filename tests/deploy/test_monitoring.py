@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -111,6 +112,15 @@ def test_values_of_labels_are_ones_that_occur(name: str, expression: str) -> Non
     for label, value in re.findall(r'(\w+)(?:=|!=)"([^"]*)"', expression):
         if label in can_be:
             assert value in can_be[label]
+
+
+@pytest.mark.needs_prometheus
+@pytest.mark.smoke
+def test_prometheus_accepts_the_rules() -> None:
+    """tests/real/telemetry has them fire."""
+    rules = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+    done = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True, check=False)
+    assert f"SUCCESS: {len(ALERTS)} rules found" in done.stdout, done.stderr
 
 
 def test_alerts_have_names_of_their_own() -> None:

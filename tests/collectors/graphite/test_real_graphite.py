@@ -6,8 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,19 +15,19 @@ import pytest
 
 from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.listener import GraphiteListener
-from collectors.mapping import Hosts, map_of
+from collectors.mapping import Hosts, InputMap
 from collectors.render import RenderCollector, RenderOptions
 from collectors.sender import GraphiteSender, SenderOptions
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import QueueMetric, QueueSeries, Sample, SignalSeries, VmMetric, VmSeries
 from tests.collectors.graphite.real_graphite import Graphite, free_ports, running_carbon, running_relay
+from tests.collectors.surroundings import map_in_the_docs, until
 
-# The first test may have to install Graphite.
-pytestmark = pytest.mark.timeout(700)
+# The first test may have to install Graphite, whose web application needs libcairo.
+pytestmark = [pytest.mark.needs_libcairo, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parents[3]
 SMALL = VmType("m5a.large", 2, 8.0, 0.086)
-WITHIN_S = 20.0
 
 
 def fleet(name: str) -> Fleet:
@@ -49,13 +48,6 @@ def in_order(samples: Iterable[Sample]) -> list[Sample]:
     return sorted(samples, key=lambda sample: (sample.series.path, sample.at))
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WITHIN_S:g} s"
-        time.sleep(0.05)
-
-
 def collected(collector: RenderCollector, now: float, count: int) -> list[Sample]:
     """Ask until so many readings have come, as an agent does turn by turn; each comes once."""
     found: list[Sample] = []
@@ -69,8 +61,6 @@ def collected(collector: RenderCollector, now: float, count: int) -> list[Sample
     return found
 
 
-@pytest.mark.exhaustive
-@pytest.mark.needs_libcairo
 @pytest.mark.parametrize("tagged", [False, True], ids=["dotted", "tagged"])
 def test_what_our_sender_sends_comes_back_from_the_render_api_unchanged(graphite: Graphite, tagged: bool) -> None:
     name = "tagged" if tagged else "dotted"
@@ -84,8 +74,6 @@ def test_what_our_sender_sends_comes_back_from_the_render_api_unchanged(graphite
     assert in_order(collected(collector, now, len(sent))) == in_order(sent)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.needs_libcairo
 def test_a_fleet_gets_its_own_series_only_and_nothing_younger_than_the_lag(graphite: Graphite) -> None:
     now = float(int(time.time()))
     sender = GraphiteSender(SenderOptions("127.0.0.1", graphite.carbon.port, protocol="udp"))
@@ -100,12 +88,10 @@ def test_a_fleet_gets_its_own_series_only_and_nothing_younger_than_the_lag(graph
     assert in_order(collected(lagging, now, len(older))) == in_order(older)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.needs_libcairo
 def test_paths_of_other_senders_and_signals_are_found_and_become_readings(graphite: Graphite) -> None:
     """What statsd, Telegraf and collectd write, as a real Graphite keeps and finds it."""
-    page = (ROOT / "docs" / "operate" / "inputs.md").read_text("utf-8")
-    maps = [page.split(f"```toml {sender}\n")[1].split("```")[0] for sender in ("statsd", "telegraf", "collectd")]
+    senders = ("statsd", "telegraf", "collectd")
+    rules = InputMap(tuple(rule for sender in senders for rule in map_in_the_docs(sender).rules))
     hosts, now = Hosts(), float(int(time.time()))
     hosts.update([(("mapped", "s", "i-1"), ["ip-10-0-1-17.ec2.internal"]), (("mapped", "m", "i-2"), ["ip-10-0-1-18"])])
     lines = [
@@ -122,7 +108,6 @@ def test_paths_of_other_senders_and_signals_are_found_and_become_readings(graphi
     ]
     with socket.create_connection(("127.0.0.1", graphite.carbon.port)) as carbon:
         carbon.sendall("".join(f"{line}\n" for line in lines).encode())
-    rules = map_of(tomllib.loads("\n".join(maps)))
     collector = RenderCollector(fleet("mapped"), RenderOptions(graphite.url, lag_s=0.0), rules, hosts)
     found = collected(collector, now, 7)
     cpu = {vm: VmSeries("mapped", group, vm, VmMetric.CPU_PERCENT) for group, vm in (("s", "i-1"), ("m", "i-2"))}
@@ -136,8 +121,6 @@ def test_paths_of_other_senders_and_signals_are_found_and_become_readings(graphi
     )
 
 
-@pytest.mark.exhaustive
-@pytest.mark.needs_libcairo
 def test_a_vm_that_runs_trimtab_collect_is_seen_through_graphite(graphite: Graphite, tmp_path: Path) -> None:
     environ = {name: text for name, text in os.environ.items() if not name.startswith("TRIMTAB_")}
     environ |= {
@@ -164,7 +147,6 @@ def test_a_vm_that_runs_trimtab_collect_is_seen_through_graphite(graphite: Graph
     assert all(0.0 <= sample.value <= 100.0 and sample.at == int(sample.at) for sample in found)
 
 
-@pytest.mark.exhaustive
 def test_what_a_vm_measured_while_carbon_was_down_arrives_when_it_is_back(programs: Path, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     sender = GraphiteSender(SenderOptions("127.0.0.1", port, first_pause_s=0.1, longest_pause_s=0.3))
@@ -180,7 +162,6 @@ def test_what_a_vm_measured_while_carbon_was_down_arrives_when_it_is_back(progra
     assert (sender.counters.dropped, sender.counters.refused, sender.counters.last_error) == (0, 0, "")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("protocol", ["line", "pickle"])
 def test_what_a_real_relay_passes_on_reaches_the_store(programs: Path, tmp_path: Path, protocol: str) -> None:
     store = SeriesStore()

@@ -79,7 +79,7 @@ def test_too_few_windows_are_refused_with_how_many_there_are() -> None:
     with pytest.raises(BadInput) as refused:
         loads_of([log(5.0)])
     assert f"and {LEAST_WINDOWS} of each are needed" in str(refused.value)
-    with pytest.raises(BadInput, match="jobs arrive at fixed times"):
+    with pytest.raises(BadInput, match="arrive at fixed times"):
         loads_of([coevolution(1)])
 
 

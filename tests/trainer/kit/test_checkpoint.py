@@ -85,7 +85,7 @@ def test_a_tree_comes_back_from_arrays_and_json_bit_for_bit(tree: Any) -> None:
 
 
 def test_a_value_that_cannot_be_stored_is_named_by_its_path() -> None:
-    with pytest.raises(BadInput, match="state /run/traces/1 is 'object'"):
+    with pytest.raises(BadInput, match="/run/traces/1 is 'object'"):
         pack({"run": {"traces": [1, object()]}})
 
 
@@ -192,7 +192,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "one")
     path = tmp_path / "one" / FACTS_FILE
     path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(CheckpointRefused, match="its format is 99, this program reads 1"):
+    with pytest.raises(CheckpointRefused, match="99, this program reads 1"):
         read_checkpoint(tmp_path / "one")
 
 
@@ -219,7 +219,7 @@ def test_another_configuration_is_refused_with_every_difference(tmp_path: Path) 
 
 def test_only_the_number_of_steps_may_be_extended(tmp_path: Path) -> None:
     check_resumable(checkpoint(1), {**CONFIG, "total_steps": 200}, tmp_path)
-    with pytest.raises(OtherConfiguration, match="total_steps: saved 100, given 50"):
+    with pytest.raises(OtherConfiguration, match="saved 100, given 50"):
         check_resumable(checkpoint(1), {**CONFIG, "total_steps": 50}, tmp_path)
 
 

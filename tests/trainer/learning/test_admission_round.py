@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,8 +104,6 @@ def judged_round(ledger: Path, folder: Path, **changes: Any) -> AdmissionRound:
 def test_only_what_keeps_the_promise_and_fills_the_cluster_more_goes_to_the_gate(
     ledger: Path, tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    import re
-
     objection = judged_round(ledger, tmp_path, **changes).objection()
     assert re.search(said, objection) if said else objection == ""
 
@@ -120,7 +119,7 @@ def test_the_parts_are_cut_in_time_and_kept_for_the_whole_round(ledger: Path, tm
         raise AssertionError("the tables are there")
 
     assert keep_tables(tmp_path, gone, 1.0, "1") == first
-    with pytest.raises(TooLittle, match=r"cluster main: \d+ deployments began in the later part .* 50 are needed"):
+    with pytest.raises(TooLittle, match=r"main: \d+ .* 50 are needed"):
         keep_tables(tmp_path / "short", read, 0.5, "1")
 
 
@@ -159,7 +158,7 @@ def test_a_round_on_another_machine_has_the_same_record_and_the_same_rule_to_bea
     assert home == away
     assert read_rounds(tmp_path / "there-models", "admission")[0]["main"].outcome is Ending.BUDGET
     other = trimtab("learn", "admission", "other", "--from", tar, "--out", there)
-    assert (other.exit_code, "it is of admission main, not of admission other" in other.output) == (2, True)
+    assert (other.exit_code, "not of admission other" in other.output) == (2, True)
     both = trimtab("learn", "admission", "main", "--from", tar, "--ledger", ledger)
     assert (both.exit_code, "give it alone" in both.output) == (2, True)
     short = trimtab("learn", "admission", "main", *to, *given, "--export", tar, "--days", 0.2)

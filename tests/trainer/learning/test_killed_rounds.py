@@ -221,6 +221,6 @@ def test_the_command_says_what_to_do_when_the_disk_is_full(kind: str, tmp_path: 
     own = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "make room there and give the same command again" in done.stderr
+    assert "make room there" in done.stderr
     assert ModelsDirectory(tmp_path / "models").champions() == {}
     assert not list((tmp_path / "out").rglob("*.part"))

@@ -132,7 +132,7 @@ def test_the_latest_weeks_are_held_out_and_kept_for_the_whole_round(ledger: Path
         raise AssertionError("the weeks are there")
 
     assert keep_weeks(tmp_path, gone) == first
-    with pytest.raises(TooLittle, match="3 weeks of 24 h are recorded, 4 are needed"):
+    with pytest.raises(TooLittle, match=r"3 weeks of 24 h .* 4 are"):
         keep_weeks(tmp_path / "few", lambda: read_pool(str(ledger), "main", 1_790_553_600.0 + 2 * 86_400.0))
 
 
@@ -167,7 +167,7 @@ def test_a_pool_that_reserves_other_than_its_policy_ends_the_round_and_names_rat
     to = ("--ledger", ledger, "--models-dir", tmp_path / "models", "--out", tmp_path / "round")
     done = trimtab("learn", "oversubscription", "main", *to)
     assert done.exit_code == 3, done.output
-    assert "the simulator does not describe pool main" in done.output
+    assert "not describe pool main" in done.output
     assert read_rounds(tmp_path / "models", "oversubscription")[0]["main"].outcome is Ending.NOT_TRUE
 
 
@@ -196,7 +196,7 @@ def test_the_state_of_a_pools_round_that_was_changed_by_hand_is_refused(ledger: 
     work.state.done("now", asdict(work.in_use), 0.1)
     path = tmp_path / "round" / "state.json"
     path.write_text(path.read_text().replace("grid:0.8", "grid:1.0"))
-    with pytest.raises(BadInput, match="its seal does not hold, it was changed"):
+    with pytest.raises(BadInput, match="its seal does not hold"):
         opened(tmp_path / "round", {"pool": "main"})
 
 

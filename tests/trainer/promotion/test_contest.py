@@ -87,7 +87,7 @@ def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, di
 
 def test_the_champion_does_not_pass_against_itself(tmp_path: Path, directory: ModelsDirectory) -> None:
     crown(directory, idler(tmp_path))
-    assert contest(idler(tmp_path), directory).judgement.reasons[0] == "it is the champion already"
+    assert contest(idler(tmp_path), directory).judgement.reasons[0].endswith("champion already")
 
 
 def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory: ModelsDirectory) -> None:

@@ -150,7 +150,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(tmp_path: Path, trace: Tr
     peer = peer_of(policy)
     layers = peer.layers()
     wrong = replace(layers, logits=Dense(layers.logits.weight, layers.logits.bias + np.float32(1e-4)))
-    with pytest.raises(ExportFailed, match=r"differs from the trained network by 0\.0001"):
+    with pytest.raises(ExportFailed, match=r"network by 0\.0001"):
         export(wrong, peer.answer, policy, [trace], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -189,5 +189,5 @@ def test_without_a_mask_the_most_probable_action_is_taken_even_without_effect(tr
 
 
 def test_an_unknown_observation_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="observation is 'obs-9': choose one of obs-7, obs-v2"):
+    with pytest.raises(BadInput, match=r"'obs-9': .* obs-7, obs-v2"):
         learned("mlp", "obs-9", "act-7")

@@ -3,6 +3,7 @@
 import math
 import pickle
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,7 @@ def test_the_rule_is_tuned_on_windows_that_are_learnt_from() -> None:
     assert costs[0] <= costs[1]
 
 
+@cache
 def general() -> Trained:
     return train(lambda first, count: suite_lessons(first, count, LIVE), TINY, 0)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,31 +161,26 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["000000001", "000000003"]
 
 
-@pytest.mark.parametrize("name", [STATE_FILE, FACTS_FILE])
-def test_a_cut_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    write_checkpoint(checkpoint(1), tmp_path / "one")
-    path = tmp_path / "one" / name
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CheckpointRefused, match=f"{name}.*cut or changed"):
-        read_checkpoint(tmp_path / "one")
 
 
-@pytest.mark.parametrize("name", [STATE_FILE, FACTS_FILE])
-def test_a_changed_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    write_checkpoint(checkpoint(1), tmp_path / "one")
-    path = tmp_path / "one" / name
+def changed(path: Path) -> None:
     content = path.read_bytes()
-    at = content.index(b"0.001") + 4 if name == FACTS_FILE else len(content) // 2
+    at = content.index(b"0.001") + 4 if path.name == FACTS_FILE else len(content) // 2
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    with pytest.raises(CheckpointRefused, match=f"{name}.*changed"):
-        read_checkpoint(tmp_path / "one")
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"), [(cut, "cut or changed"), (changed, "changed"), (Path.unlink, "No such file")]
+)
 @pytest.mark.parametrize("name", [STATE_FILE, FACTS_FILE])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_is_refused_by_name(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], words: str
+) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "one")
-    (tmp_path / "one" / name).unlink()
-    with pytest.raises(CheckpointRefused, match=f"{name}.*No such file"):
+    damage(tmp_path / "one" / name)
+    with pytest.raises(CheckpointRefused, match=f"{name}.*{words}"):
         read_checkpoint(tmp_path / "one")
 
 

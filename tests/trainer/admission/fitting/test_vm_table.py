@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from domain.errors import BadInput, TraceError
+from domain.errors import TraceError
 from trainer.admission.fitting.histories import Rejected, histories_of, read_vm_table
 
 
@@ -120,11 +120,6 @@ def test_a_packed_table_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress("".join(f"{line(str(i))}\n" for i in range(5000)).encode())[:-2000])
     with pytest.raises(TraceError, match="of eleven columns"):
         read_vm_table(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"nowhere\.csv': give a file"):
-        read_vm_table(tmp_path / "nowhere.csv")
 
 
 def test_a_deployment_is_told_by_its_machines(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_ray_cluster_comes_to_the_same_as_this_process(small: str) -> None:
 
 def test_a_folder_of_another_configuration_is_refused_with_what_differs(small: str, tmp_path: Path) -> None:
     Store(tmp_path / "kept", configuration_of([small], HOURS))
-    with pytest.raises(BadInput, match=r"hours was 1460.0, is 730.0"):
+    with pytest.raises(BadInput, match=r"was 1460\.0, is 730\.0"):
         Store(tmp_path / "kept", configuration_of([small], 730.0))
     changed = json.loads(Path(small).read_text()) | {"capacity": 500}
     Path(small).write_text(json.dumps(changed))
@@ -145,7 +145,7 @@ def test_a_part_of_an_experiment_keeps_the_pairs_that_are_whole() -> None:
     (part,) = experiments_of(["ordering"], "K", only=["second", "zeroth"])
     assert [ladder.name for ladder in part.ladders] == ["zeroth", "second"]
     assert part.pairs == (("second", "zeroth"),)
-    with pytest.raises(BadInput, match="ordering has zeroth; first; second"):
+    with pytest.raises(BadInput, match="zeroth; first; second"):
         list(experiments_of(["ordering"], "K", only=["third"]))
 
 

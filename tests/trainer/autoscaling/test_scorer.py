@@ -9,7 +9,7 @@ import torch
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
-from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, Weights, score
+from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, score
 from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.fleets import CORES, HELD_OUT_TYPES, MOST_CORES, TRAINED_TYPES, fleet_of, tuned
@@ -189,10 +189,6 @@ def test_longer_branches_take_more_steps() -> None:
     assert steps[1] > 1.5 * steps[0]
 
 
-def trained(seed: int) -> tuple[Weights, ...]:
-    return train(lambda first, count: suite_lessons(first, count, LIVE), SMALL, seed).weights
-
-
 @pytest.mark.parametrize(("parts", "groups"), [(20, 5), (7, 3), (2, 5), (1, 1)])
 def test_networks_of_a_group_share_their_lessons_and_groups_none(parts: int, groups: int) -> None:
     recipe = replace(SMALL, networks=2 * groups, groups=groups)
@@ -216,7 +212,7 @@ def test_a_network_learns_from_the_lessons_of_its_group_alone() -> None:
 
 
 def test_the_same_seed_trains_the_same_weights_and_another_does_not() -> None:
-    first, again, other = trained(0), trained(0), trained(1)
+    first, again, other = wholly_trained(0).weights, wholly_trained.__wrapped__(0).weights, wholly_trained(1).weights
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0], other[0])
     costs = ratios([lesson(700_100)], first, SMALL.margin, SMALL.idle_limit_min)

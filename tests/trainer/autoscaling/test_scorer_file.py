@@ -87,7 +87,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(
         "trainer.autoscaling.scorer_file.score",
         lambda state, rows, count, weights, out: out.__setitem__(slice(None), rows @ other[0][0, STATES:, 0]),
     )
-    with pytest.raises(ExportFailed, match="differs from the trained scorer in score by"):
+    with pytest.raises(ExportFailed, match="in score by"):
         write_model(trained, minutes, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -99,11 +99,11 @@ def test_weights_that_are_no_numbers_are_not_written(trained: Trained, minutes: 
 
 
 def test_the_file_of_a_network_holds_no_scorer(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="give the file of a scorer"):
+    with pytest.raises(BadInput, match="file of a scorer"):
         read_trained(write_network(tmp_path, hidden=4))
 
 
 def test_a_parameter_that_is_none_of_the_rule_s_is_named(trained: Trained, minutes: Branches, tmp_path: Path) -> None:
     path = write_model(trained, minutes, tmp_path)
-    with pytest.raises(BadInput, match="choose from: horizon_s, idle_s, job_core_s"):
+    with pytest.raises(BadInput, match="idle_s, job_core_s"):
         policy_of(f"{path}:sample=3")

@@ -166,7 +166,7 @@ def test_weights_are_found_by_the_run_its_parent_or_its_files(whole: Path, tmp_p
 
 
 def test_a_directory_with_a_run_is_refused_without_resume_and_with_another_plan(whole: Path) -> None:
-    with pytest.raises(BadInput, match="it holds a run: give --resume"):
+    with pytest.raises(BadInput, match="give --resume"):
         run(plan(), whole)
     with pytest.raises(OtherConfiguration) as refused:
         run(plan(1, replace(TINY, hidden=9)), whole, resume=True)
@@ -238,7 +238,7 @@ def test_a_file_that_holds_no_scorer_is_refused_by_its_name(tmp_path: Path, cont
     (tmp_path / "trained.npz").write_bytes(content)
     with pytest.raises(BadInput, match=r"trained\.npz"):
         load_trained(tmp_path / "trained.npz")
-    with pytest.raises(BadInput, match="give the directory of a finished run"):
+    with pytest.raises(BadInput, match="of a finished run"):
         load_trained(tmp_path / "absent.npz")
 
 

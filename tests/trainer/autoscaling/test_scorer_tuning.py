@@ -3,6 +3,7 @@
 import math
 import pickle
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_too_few_windows_are_refused_with_how_many_there_are() -> None:
     with pytest.raises(BadInput) as refused:
         loads_of([log(5.0)])
     assert f"and {LEAST_WINDOWS} of each are needed" in str(refused.value)
-    with pytest.raises(BadInput, match="jobs arrive at fixed times"):
+    with pytest.raises(BadInput, match="arrive at fixed times"):
         loads_of([coevolution(1)])
 
 
@@ -118,6 +119,7 @@ def test_the_rule_is_tuned_on_windows_that_are_learnt_from() -> None:
     assert costs[0] <= costs[1]
 
 
+@cache
 def general() -> Trained:
     return train(lambda first, count: suite_lessons(first, count, LIVE), TINY, 0)
 

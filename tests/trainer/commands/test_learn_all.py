@@ -57,12 +57,14 @@ def test_a_process_that_leaves_no_status_has_failed_and_the_last_good_end_is_kep
 def test_a_verb_that_leaves_no_status_is_known_by_its_exit_status(tmp_path: Path, code: int, ending: str) -> None:
     made = ended(tmp_path, f"echo so it is; exit {code}")
     assert (made.outcome, made.needs_a_look) == (ending, code in (3, 6))
-    assert status(tmp_path)[:2] == (ending, f"it ended with exit status {code}: so it is")
+    assert status(tmp_path)[0] == ending
+    assert f"status {code}: so it is" in status(tmp_path)[1]
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     made = ended(tmp_path, "echo begun; exec sleep 60", patience_s=0.3)
-    assert (made.status, made.sentence) == (None, "it was ended after 0 s: begun")
+    assert made.status is None
+    assert "after 0 s: begun" in made.sentence
 
 
 def test_a_status_that_the_process_left_counts_whatever_its_exit_status(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_a_status_that_the_process_left_counts_whatever_its_exit_status(tmp_path
 def test_a_directory_that_takes_no_status_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("no directory")
     made = ended(tmp_path, "exit 7")
-    assert made.sentence.startswith("it ended with exit status 7")
+    assert "exit status 7" in made.sentence
     assert "takes no file" in made.sentence
 
 

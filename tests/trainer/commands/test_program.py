@@ -42,7 +42,7 @@ def test_a_promotion_without_its_decision_is_taken_for_autoscaling_and_told_the_
 
 
 def test_rates_without_a_network_are_still_found_by_train_which_names_tune(tmp_path: Path) -> None:
-    options = ("--method", "static", "--evaluations", "20", "--json", "--out")
+    options = ("--method", "static", "--evaluations", "2", "--json", "--out")
     old = call("train", "oversubscription", *options, str(tmp_path / "old"))
     new = call("tune", "oversubscription", *options, str(tmp_path / "new"))
     assert "trimtab tune oversubscription" in old.stderr

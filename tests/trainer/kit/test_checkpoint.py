@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_tree_comes_back_from_arrays_and_json_bit_for_bit(tree: Any) -> None:
 
 
 def test_a_value_that_cannot_be_stored_is_named_by_its_path() -> None:
-    with pytest.raises(BadInput, match="state /run/traces/1 is 'object'"):
+    with pytest.raises(BadInput, match="/run/traces/1 is 'object'"):
         pack({"run": {"traces": [1, object()]}})
 
 
@@ -160,31 +161,26 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["000000001", "000000003"]
 
 
-@pytest.mark.parametrize("name", [STATE_FILE, FACTS_FILE])
-def test_a_cut_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    write_checkpoint(checkpoint(1), tmp_path / "one")
-    path = tmp_path / "one" / name
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CheckpointRefused, match=f"{name}.*cut or changed"):
-        read_checkpoint(tmp_path / "one")
 
 
-@pytest.mark.parametrize("name", [STATE_FILE, FACTS_FILE])
-def test_a_changed_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    write_checkpoint(checkpoint(1), tmp_path / "one")
-    path = tmp_path / "one" / name
+def changed(path: Path) -> None:
     content = path.read_bytes()
-    at = content.index(b"0.001") + 4 if name == FACTS_FILE else len(content) // 2
+    at = content.index(b"0.001") + 4 if path.name == FACTS_FILE else len(content) // 2
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    with pytest.raises(CheckpointRefused, match=f"{name}.*changed"):
-        read_checkpoint(tmp_path / "one")
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"), [(cut, "cut or changed"), (changed, "changed"), (Path.unlink, "No such file")]
+)
 @pytest.mark.parametrize("name", [STATE_FILE, FACTS_FILE])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_is_refused_by_name(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], words: str
+) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "one")
-    (tmp_path / "one" / name).unlink()
-    with pytest.raises(CheckpointRefused, match=f"{name}.*No such file"):
+    damage(tmp_path / "one" / name)
+    with pytest.raises(CheckpointRefused, match=f"{name}.*{words}"):
         read_checkpoint(tmp_path / "one")
 
 
@@ -192,7 +188,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "one")
     path = tmp_path / "one" / FACTS_FILE
     path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(CheckpointRefused, match="its format is 99, this program reads 1"):
+    with pytest.raises(CheckpointRefused, match="99, this program reads 1"):
         read_checkpoint(tmp_path / "one")
 
 
@@ -219,7 +215,7 @@ def test_another_configuration_is_refused_with_every_difference(tmp_path: Path) 
 
 def test_only_the_number_of_steps_may_be_extended(tmp_path: Path) -> None:
     check_resumable(checkpoint(1), {**CONFIG, "total_steps": 200}, tmp_path)
-    with pytest.raises(OtherConfiguration, match="total_steps: saved 100, given 50"):
+    with pytest.raises(OtherConfiguration, match="saved 100, given 50"):
         check_resumable(checkpoint(1), {**CONFIG, "total_steps": 50}, tmp_path)
 
 

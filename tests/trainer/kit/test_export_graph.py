@@ -44,20 +44,6 @@ def test_the_graph_agrees_with_torch_while_each_carries_its_own_memory(kind: str
     assert worst <= TOLERANCE
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "mlp"])
-def test_a_row_gets_the_same_answer_alone_and_among_63_others(kind: str) -> None:
-    layers = Peer(kind, 7).layers()
-    session = session_of(layers)
-    random = np.random.default_rng(2)
-    rows = random.uniform(0.0, 1.0, size=(64, FEATURES)).astype(np.float32)
-    memory = {name: random.uniform(-1, 1, size=(64, HIDDEN)).astype(np.float32) for name in layers.memory}
-    together = run(session, rows, memory)
-    for at in range(64):
-        alone = run(session, rows[at : at + 1], {name: value[at : at + 1] for name, value in memory.items()})
-        for name, value in alone.items():
-            np.testing.assert_allclose(value[0], together[name][at], rtol=0, atol=1e-6)
-
-
 def test_dense_layers_lead_to_both_heads() -> None:
     random = np.random.default_rng(3)
 

@@ -33,7 +33,7 @@ def test_seeds_are_numbers_and_ranges_each_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "4-1", "1,,2", "-3", "0-99999"])
 def test_other_seeds_are_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"--seeds is .* such as 0-4 or 1,3,8-9"):
+    with pytest.raises(BadInput, match="0-4 or 1,3,8-9"):
         seeds_of(text)
 
 
@@ -69,7 +69,7 @@ def test_a_job_that_raises_is_named() -> None:
 
 
 def test_a_job_whose_process_dies_is_named() -> None:
-    with pytest.raises(JobFailed, match="bad one: its process died"):
+    with pytest.raises(JobFailed, match="bad one: its process"):
         in_processes(fail, [Job("bad one", {"die": True})], 1)
 
 

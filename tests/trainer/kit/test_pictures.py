@@ -28,7 +28,7 @@ def named(figure: Figure, *, x: str = "time, hours", y: str = "fleet, VMs") -> N
     ("x", "y", "axis"), [("", "fleet, VMs", "x"), ("time", "fleet, VMs", "x"), ("t, h", "VMs", "y")]
 )
 def test_an_axis_without_a_name_and_a_unit_is_refused(x: str, y: str, axis: str) -> None:
-    with pytest.raises(ValueError, match=rf"panel 0 \(Fleet\), {axis} axis is named '.*': name it 'quantity, unit'"):
+    with pytest.raises(ValueError, match=rf"panel 0 \(Fleet\), {axis} axis"):
         svg((3.0, 2.0), lambda figure: named(figure, x=x, y=y))
 
 
@@ -37,7 +37,7 @@ def test_the_second_axis_of_a_panel_is_held_to_the_same() -> None:
         named(figure)
         figure.axes[0].twinx().plot([0, 1], [5, 6])
 
-    with pytest.raises(ValueError, match=r"panel 1 .*, y axis is named ''"):
+    with pytest.raises(ValueError, match=r"panel 1 .*, y axis"):
         svg((3.0, 2.0), twins)
 
 
@@ -55,7 +55,7 @@ def test_small_letters_are_refused_and_a_logarithmic_axis_has_none() -> None:
         named(figure)
         figure.axes[0].annotate("0.036", (0, 2), fontsize=7)
 
-    with pytest.raises(ValueError, match=r"'0.036' has letters of 7 pt, below 9"):
+    with pytest.raises(ValueError, match=r"'0\.036' .* 7 pt, below 9"):
         svg((3.0, 2.0), annotated)
 
     def logarithmic(figure: Figure) -> None:

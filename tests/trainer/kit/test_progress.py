@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
+from tests.golden import check_wording
 from trainer.kit.progress import (
     CURVE_FILE,
     Bar,
@@ -72,9 +73,9 @@ def test_figures_stand_in_tensorboard_over_environment_steps(tmp_path: Path) -> 
 
 
 def test_the_headline_shows_the_goals_and_which_are_passed() -> None:
-    assert headline(moment(1), GOALS, COST) == "> threshold 27.00  > queue rule 20.68"
-    line = headline(moment(2, best=21.5, held_out__greedy=22.25), GOALS, COST)
-    assert line == "cost 22.25  best 21.50  ✓ threshold 27.00  > queue rule 20.68"
+    passed = moment(2, best=21.5, held_out__greedy=22.25)
+    lines = {"before": headline(moment(1), GOALS, COST), "after": headline(passed, GOALS, COST)}
+    check_wording("training-headline", lines)
 
 
 def test_lines_are_written_for_evaluations_and_notes_only() -> None:
@@ -83,10 +84,8 @@ def test_lines_are_written_for_evaluations_and_notes_only() -> None:
     lines(moment(1, loss__policy=1.0))
     lines(moment(2, best=26.0, held_out__greedy=26.0))
     lines(Progress(3, 300, 1000, 1.0, 1.0, note="collapsed: restarted at a learning rate of 0.0005"))
-    assert written == [
-        "seed 3: 200 of 1,000 steps  cost 26.00  best 26.00  ✓ threshold 27.00",
-        "seed 3: collapsed: restarted at a learning rate of 0.0005",
-    ]
+    assert [line[:13] for line in written] == ["seed 3: 200 o", "seed 3: colla"]
+    check_wording("training-lines", {"written": "\n".join(written)})
 
 
 def test_the_bar_goes_to_standard_error_and_keeps_the_newest_cost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What every test of learning stands on."""
+"""What the tests of learning share."""
 
 import os
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verbs read the agent's settings: those of the tests' own run, such as TRIMTAB_EXAMPLES, are none of them."""
-    for name in [name for name in os.environ if name.startswith("TRIMTAB_")]:
+    """Remove the settings of the run of the tests, such as TRIMTAB_EXAMPLES: the verbs read settings of that prefix."""
+    for name in [name for name in os.environ if name.startswith("TRIMTAB_") and name != "TRIMTAB_GOLDEN"]:
         monkeypatch.delenv(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,14 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recorded") / "ledger.db"
     record(path, Cluster("main", SMALL, 100_000, 4.0, 1e-3), 150.0)
     return path
+
+
+@pytest.fixture(scope="module")
+def tables(ledger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a round with nothing but the tables of that ledger."""
+    folder = tmp_path_factory.mktemp("tables") / "round"
+    keep_tables(folder, partial(read_cluster, str(ledger), "main"), 365.0, "1")
+    return folder
 
 
 def round_of(ledger: Path, folder: Path, now: InUse = NOW, **changes: Any) -> AdmissionRound:
@@ -101,10 +111,9 @@ def judged_round(ledger: Path, folder: Path, **changes: Any) -> AdmissionRound:
     ],
 )
 def test_only_what_keeps_the_promise_and_fills_the_cluster_more_goes_to_the_gate(
-    ledger: Path, tmp_path: Path, changes: dict[str, Any], said: str
+    ledger: Path, tables: Path, tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    import re
-
+    shutil.copytree(tables, tmp_path / "round")
     objection = judged_round(ledger, tmp_path, **changes).objection()
     assert re.search(said, objection) if said else objection == ""
 
@@ -120,16 +129,19 @@ def test_the_parts_are_cut_in_time_and_kept_for_the_whole_round(ledger: Path, tm
         raise AssertionError("the tables are there")
 
     assert keep_tables(tmp_path, gone, 1.0, "1") == first
-    with pytest.raises(TooLittle, match=r"cluster main: \d+ deployments began in the later part .* 50 are needed"):
+    with pytest.raises(TooLittle, match=r"main: \d+ .* 50 are needed"):
         keep_tables(tmp_path / "short", read, 0.5, "1")
 
 
-def test_a_budget_that_is_used_up_keeps_what_is_done_and_the_verb_says_so(ledger: Path, tmp_path: Path) -> None:
+def test_a_budget_that_is_used_up_keeps_what_is_done_and_the_verb_says_so(
+    ledger: Path, tables: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tables, tmp_path / "round")
     work = round_of(ledger, tmp_path, cpu_s=1e-6)
     with pytest.raises(BudgetUsed, match="--cpu-minutes"):
         work.go_on()
     to = ("--ledger", ledger, "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
-    done = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.01)
+    done = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.001)
     assert done.exit_code == 5, done.output
     assert "--cpu-minutes" in done.output
     status = read_rounds(tmp_path / "models", "admission")[0]["main"]
@@ -159,7 +171,7 @@ def test_a_round_on_another_machine_has_the_same_record_and_the_same_rule_to_bea
     assert home == away
     assert read_rounds(tmp_path / "there-models", "admission")[0]["main"].outcome is Ending.BUDGET
     other = trimtab("learn", "admission", "other", "--from", tar, "--out", there)
-    assert (other.exit_code, "it is of admission main, not of admission other" in other.output) == (2, True)
+    assert (other.exit_code, "not of admission other" in other.output) == (2, True)
     both = trimtab("learn", "admission", "main", "--from", tar, "--ledger", ledger)
     assert (both.exit_code, "give it alone" in both.output) == (2, True)
     short = trimtab("learn", "admission", "main", *to, *given, "--export", tar, "--days", 0.2)

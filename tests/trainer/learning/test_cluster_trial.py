@@ -74,16 +74,16 @@ def test_a_rule_under_which_too_many_requests_are_refused_is_rolled_back_with_ex
     assert result.exit_code == 6, result.output
     assert directory.champions()[SUBJECT].model == before.model
     assert ending(tmp_path) is Ending.ROLLED_BACK
-    assert "requests for more cores were refused" in directory.history(SUBJECT)[-1]["reason"]
+    assert "more cores were refused" in directory.history(SUBJECT)[-1]["reason"]
 
 
 def test_a_rule_that_decided_nothing_yet_or_was_asked_too_little_is_left_alone(tmp_path: Path) -> None:
     now = promoted(tmp_path, "second:3")
     record(tmp_path / "ledger.db", CROWDED, 24.0)
     source = str(tmp_path / "ledger.db")
-    assert "has decided nothing since then" in str(lived(source, "main", now, "second:3", 0.05))
+    assert "decided nothing" in str(lived(source, "main", now, "second:3", 0.05))
     found = lived(source, "main", replace(now, at=START_S + 19.7 * HOUR_S), f"zeroth:{CAPACITY}", 0.05)
-    assert "50 are needed to judge it by" in str(found)
+    assert "50 are needed" in str(found)
 
 
 def test_who_would_have_come_in_and_who_would_not_is_counted(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_who_would_have_come_in_and_who_would_not_is_counted(tmp_path: Path) -> 
     asked, were, text = divergence_of(str(tmp_path / "ledger.db"), "main", one)
     assert asked == were > 0
     # Whoever does not fit in is refused by every rule; the threshold alone turned the others away.
-    assert text.startswith(f"of {asked} who asked it would have admitted ")
-    assert text.endswith("and refused 0 more (0 cores)")
+    assert text.startswith(f"of {asked} ")
+    assert text.endswith(" 0 more (0 cores)")
     # Of another model on probation nothing is recorded.
     assert divergence_of(str(tmp_path / "ledger.db"), "main", replace(one, model="0" * 64 + ".json"))[0] == 0
 

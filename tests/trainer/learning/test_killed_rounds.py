@@ -25,45 +25,39 @@ import pytest
 from agent.models.directory import ModelsDirectory
 from simulator.admission import Cluster
 from tests.killed import changes, killed_at
-from tests.trainer.learning import test_admission_round as clusters
 from tests.trainer.learning.recorded_clusters import SMALL, record
+from tests.trainer.learning.test_admission_round import SUBJECT, round_of
 from trainer.learning.state import opened
 
 pytestmark = pytest.mark.exhaustive
 
-KINDS: dict[str, Any] = {"admission": clusters}
-FACTS = {"admission": {"hours": 48.0}}
-STAGES = {
-    "admission": ("now", "fit", "fidelity", "plan", "threshold", "judge", "report"),
-}
+STAGES = ("now", "fit", "fidelity", "plan", "threshold", "judge", "report")
 POINTS = 12
 """Deaths within a round, apart from those within its promotion, which are at every point."""
 
+Whole = tuple[Path, Path, str]
 
-@pytest.fixture(scope="module", params=sorted(KINDS))
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
-    """A decision, the ledger of its cluster or pool, and the folder of a round that nothing stopped."""
-    kind, folder = str(request.param), tmp_path_factory.mktemp(str(request.param))
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """The ledger of a cluster, the folder of a round that nothing stopped, and the model that it promoted."""
+    folder = tmp_path_factory.mktemp("whole")
     ledger = folder / "ledger.db"
     record(ledger, Cluster("main", SMALL, 100_000, 4.0, 1e-3), 150.0)
-    assert round_in(kind, ledger, folder).go_on()["gate"]["promoted"]
-    return kind, ledger, folder
+    assert round_of(ledger, folder).go_on()["gate"]["promoted"]
+    (champion,) = ModelsDirectory(folder / "models").champions().values()
+    return ledger, folder, champion.model
 
 
-def round_in(kind: str, ledger: Path, folder: Path) -> Any:
-    """The round of a folder, which goes on there."""
-    return KINDS[kind].round_of(ledger, folder)
-
-
-def looked_at(kind: str, folder: Path, model: str) -> bool:
-    """Hold what lies in a folder to be whole; return whether the model of the round decides."""
-    opened(folder / "round", FACTS[kind])
+def looked_at(folder: Path, model: str) -> bool:
+    """Check that each file in a folder is whole; return whether the model of the round decides."""
+    opened(folder / "round", {"hours": 48.0})
     directory = ModelsDirectory(folder / "models")
     champions = directory.champions()
-    assert set(champions) <= {KINDS[kind].SUBJECT}
-    for subject, champion in champions.items():
+    assert set(champions) <= {SUBJECT}
+    for champion in champions.values():
         assert champion.model == model
-        assert directory.check(subject, champion)["passed"] is True
+        assert directory.check(SUBJECT, champion)["passed"] is True
         assert directory.file_of(champion.model).read_bytes()
     return bool(champions)
 
@@ -75,69 +69,57 @@ def results(state: Path) -> dict[str, Any]:
     return {**found, "passed": stages["gate"]["passed"]}
 
 
-def test_a_promotion_that_is_killed_anywhere_leaves_the_old_state_or_the_new_one(
-    whole: tuple[str, Path, Path], tmp_path: Path
-) -> None:
-    kind, ledger, done = whole
-    (champion,) = ModelsDirectory(done / "models").champions().values()
+def test_a_promotion_that_is_killed_anywhere_leaves_the_old_state_or_the_new_one(whole: Whole, tmp_path: Path) -> None:
+    ledger, done, model = whole
 
     def begun(name: str) -> Path:
         folder = tmp_path / name
         shutil.copytree(done / "round", folder / "round")
-        work = round_in(kind, ledger, folder)
+        work = round_of(ledger, folder)
         stages = {stage: found for stage, found in work.state.stages.items() if stage != "gate"}
         replace(work.state, stages=stages).spent(0.0)
         return folder
 
-    alone = begun("alone")
-    points = changes(round_in(kind, ledger, alone).go_on)
+    points = changes(round_of(ledger, begun("alone")).go_on)
     assert points > 15
     seen = set()
     for at in range(1, points + 1):
         folder = begun(f"killed-{at}")
-        assert killed_at(round_in(kind, ledger, folder).go_on, at)
-        seen.add(looked_at(kind, folder, champion.model))
+        assert killed_at(round_of(ledger, folder).go_on, at)
+        seen.add(looked_at(folder, model))
         if at % 4 == 1:
-            # It goes on, and a promotion that was killed between its line of history and its pointer stands there once.
-            assert round_in(kind, ledger, folder).go_on()["gate"]["promoted"] is True
-            assert looked_at(kind, folder, champion.model)
-            lines = ModelsDirectory(folder / "models").history(KINDS[kind].SUBJECT)
+            # A promotion that was killed between its line of history and its pointer is in the history once.
+            assert round_of(ledger, folder).go_on()["gate"]["promoted"] is True
+            assert looked_at(folder, model)
+            lines = ModelsDirectory(folder / "models").history(SUBJECT)
             assert [line["event"] for line in lines] == ["promoted"]
         shutil.rmtree(folder)
     assert seen == {False, True}
 
 
-def test_a_round_that_is_killed_again_and_again_comes_to_the_same_end(
-    whole: tuple[str, Path, Path], tmp_path: Path
-) -> None:
-    kind, ledger, done = whole
-    (champion,) = ModelsDirectory(done / "models").champions().values()
+def test_a_round_that_is_killed_again_and_again_comes_to_the_same_end(whole: Whole, tmp_path: Path) -> None:
+    ledger, done, model = whole
     deaths = 0
-    # Each process gets somewhat further than the one before, and dies at another place of a stage.
+    # Each process gets further than the one before, and dies at another place of a stage.
     for number in range(POINTS):
-        deaths += killed_at(lambda: round_in(kind, ledger, tmp_path).go_on(), 3 + 5 * number)
+        deaths += killed_at(lambda: round_of(ledger, tmp_path).go_on(), 3 + 5 * number)
         if (tmp_path / "round" / "earlier.csv.gz").exists():
-            looked_at(kind, tmp_path, champion.model)
-    round_in(kind, ledger, tmp_path).go_on()
+            looked_at(tmp_path, model)
+    round_of(ledger, tmp_path).go_on()
     assert deaths > 3
-    assert looked_at(kind, tmp_path, champion.model)
+    assert looked_at(tmp_path, model)
     assert results(tmp_path / "round") == results(done / "round")
 
 
 @contextmanager
-def small_disk(place: Path, kilobytes: int) -> Iterator[bool]:
-    """Mount a file system of that size where the tests may; yield whether they may."""
+def small_disk(place: Path, kilobytes: int) -> Iterator[None]:
+    """Mount a file system of that size."""
     place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(place)]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(place)], check=True)
     try:
-        mounted = subprocess.run(words, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    try:
-        yield mounted
+        yield
     finally:
-        if mounted:
-            subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(place)], check=True)
 
 
 def fill(path: Path) -> None:
@@ -176,39 +158,60 @@ def in_child(act: Callable[[], object], largest: int | None) -> str:
         return pipe.read()
 
 
+def goes_on_after_a_full_disk(
+    whole: Whole, place: Path, stages: int, stop: Callable[[Callable[[], object]], str]
+) -> None:
+    """Stop a round that has done some stages by an error of the disk, then go on without it."""
+    ledger, done, model = whole
+    shutil.copytree(done / "round", place / "round")
+    state = json.loads((done / "round" / "state.json").read_text())
+    names = STAGES[:stages]
+    replace(round_of(ledger, place).state, stages={name: state["stages"][name] for name in names}).spent(0.0)
+    assert stop(round_of(ledger, place).go_on) != ""
+    assert not looked_at(place, model)
+    assert set(opened(place / "round", {"hours": 48.0}).stages) == set(names)
+    (place / "filled").unlink(missing_ok=True)
+    assert round_of(ledger, place).go_on()["gate"]["promoted"] is True
+    assert looked_at(place, model)
+    assert results(place / "round") == results(done / "round")
+
+
+@pytest.mark.needs_mount
 @pytest.mark.parametrize("stages", [1, 4, 7])
 def test_a_disk_that_is_full_in_the_middle_decides_nothing_and_the_round_goes_on(
-    whole: tuple[str, Path, Path], tmp_path: Path, stages: int
+    whole: Whole, tmp_path: Path, stages: int
 ) -> None:
-    kind, ledger, done = whole
-    (champion,) = ModelsDirectory(done / "models").champions().values()
-    state = json.loads((done / "round" / "state.json").read_text())
-    names = STAGES[kind][:stages]
     place = tmp_path / "disk"
-    needed = sum(path.stat().st_size for path in (done / "round").rglob("*") if path.is_file())
-    with small_disk(place, needed // 1024 + 512) as mounted:
-        shutil.copytree(done / "round", place / "round")
-        work = round_in(kind, ledger, place)
-        replace(work.state, stages={name: state["stages"][name] for name in names}).spent(0.0)
-        filled = place / "filled"
-        if mounted:
-            fill(filled)
-        said = in_child(round_in(kind, ledger, place).go_on, None if mounted else 300)
-        assert ("No space left" if mounted else "File too large") in said
-        assert not looked_at(kind, place, champion.model)
-        assert set(opened(place / "round", FACTS[kind]).stages) == set(names)
-        filled.unlink(missing_ok=True)
-        assert round_in(kind, ledger, place).go_on()["gate"]["promoted"] is True
-        assert looked_at(kind, place, champion.model)
-        assert results(place / "round") == results(done / "round")
+    needed = sum(path.stat().st_size for path in (whole[1] / "round").rglob("*") if path.is_file())
+
+    def stop(act: Callable[[], object]) -> str:
+        fill(place / "filled")
+        error = in_child(act, None)
+        assert "No space left" in error
+        return error
+
+    with small_disk(place, needed // 1024 + 512):
+        goes_on_after_a_full_disk(whole, place, stages, stop)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_the_command_says_what_to_do_when_the_disk_is_full(kind: str, tmp_path: Path) -> None:
-    """The round's folder cannot be written: nothing else has begun."""
+@pytest.mark.emulates("needs_mount")
+@pytest.mark.parametrize("stages", [1, 4, 7])
+def test_a_file_that_may_not_grow_in_the_middle_decides_nothing_and_the_round_goes_on(
+    whole: Whole, tmp_path: Path, stages: int
+) -> None:
+    def stop(act: Callable[[], object]) -> str:
+        error = in_child(act, 300)
+        assert "File too large" in error
+        return error
+
+    goes_on_after_a_full_disk(whole, tmp_path, stages, stop)
+
+
+def test_the_command_says_what_to_do_when_the_disk_is_full(tmp_path: Path) -> None:
+    """The folder of the round cannot be written: nothing else has begun."""
     ledger = tmp_path / "ledger.db"
     record(ledger, Cluster("main", SMALL, 100_000, 4.0, 1e-3), 150.0)
-    words = ["learn", kind, "main", "--ledger", str(ledger), "--models-dir", str(tmp_path / "models")]
+    words = ["learn", "admission", "main", "--ledger", str(ledger), "--models-dir", str(tmp_path / "models")]
     words += ["--out", str(tmp_path / "out"), "--capacity", "130"]
     program = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -221,6 +224,6 @@ def test_the_command_says_what_to_do_when_the_disk_is_full(kind: str, tmp_path: 
     own = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "make room there and give the same command again" in done.stderr
+    assert "make room there" in done.stderr
     assert ModelsDirectory(tmp_path / "models").champions() == {}
     assert not list((tmp_path / "out").rglob("*.part"))

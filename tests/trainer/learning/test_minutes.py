@@ -133,5 +133,5 @@ def test_minutes_that_no_policy_decided_are_left_out_and_counted(inputs: list[De
 
 
 def test_a_record_without_a_minute_that_can_be_replayed_says_why(inputs: list[DecisionInputs]) -> None:
-    with pytest.raises(BadInput, match="the agent only observed in 3 minutes"):
+    with pytest.raises(BadInput, match="observed in 3 minutes"):
         record_of(FLEET, [replace(one, mode=Mode.OBSERVE) for one in inputs[:3]])

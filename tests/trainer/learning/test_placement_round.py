@@ -151,7 +151,7 @@ class TestTheGate:
         assert "it breaks a rule" in verdict.judgement.reasons[0]
 
     def test_needs_something_to_judge_on(self) -> None:
-        with pytest.raises(BadInput, match="give a record or an instance"):
+        with pytest.raises(BadInput, match="record or an instance"):
             placement_gate([], Limits(), now=BF)
 
 
@@ -224,4 +224,4 @@ def test_the_verbs_learn_and_promote(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert refused.exit_code == 1, refused.stderr
     nothing = trimtab("promote", "placement", "main", best, "--models-dir", models)
     assert nothing.exit_code == 2
-    assert "give the ledger of the pool, or at least one --instance" in nothing.stderr
+    assert "at least one --instance" in nothing.stderr

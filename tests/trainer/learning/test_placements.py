@@ -122,9 +122,9 @@ def test_the_latest_two_fifths_are_held_out_and_kept_for_a_round_that_goes_on(le
 
 def test_too_short_a_record_says_how_much_is_missing(tmp_path: Path) -> None:
     short = str(lived(tmp_path, 3))
-    with pytest.raises(TooLittle, match=r"windows of 1 h with requests; \d+ are needed"):
+    with pytest.raises(TooLittle, match=r"windows of 1 h .* \d+ are"):
         windows_of(read_placements(short, "main", START, START + 3 * HOUR_S))
-    with pytest.raises(BadInput, match="no request was placed in this span"):
+    with pytest.raises(BadInput, match="no request was placed"):
         read_placements(short, "main", START + 9 * HOUR_S, START + 10 * HOUR_S)
     with pytest.raises(BadInput, match="has no inventory of it"):
         read_placements(short, "other", START, END)

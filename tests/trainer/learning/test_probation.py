@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from simulator.autoscaling.reference.world_file import World, write_world
+from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site, name_of
 from trainer.kit.intervals import compare
@@ -63,13 +65,12 @@ def test_where_a_shadow_differs_is_counted_by_situation(hour: Site) -> None:
     assert every.vms > 0.0
     assert every.cores > every.vms
     assert by_name["work is announced"].minutes == 0
-    assert found.sentence.startswith(f"it differs in {every.differing / 60:.1%} of 60 minutes, by +")
+    assert f"{every.differing / 60:.1%} of 60 minutes" in found.sentence
 
 
 def test_proposals_of_another_model_are_none_of_the_challengers(hour: Site) -> None:
     one = replace(hour.directory.probationers()[SUBJECT], model=hour.wary.name)
     assert divergence_of(str(hour.ledger), FLEET, one).asked == 0
-    assert "none of its proposals" in divergence_of(str(hour.ledger), FLEET, one).sentence
     assert divergence_of(str(hour.ledger), "other", one).minutes == 0
 
 
@@ -84,19 +85,22 @@ def test_what_stood_in_for_a_shadow_that_failed_is_counted_apart(site: Site) -> 
 def test_hours_that_are_not_over_are_waited_for(hour: Site) -> None:
     one = hour.directory.probationers()[SUBJECT]
     found = examine(hour.look(0.9), one)
-    assert (found.status, found.why) == (ProbationStatus.RUNNING, "its 1 h end at 2026-11-20T22:10:00Z")
+    assert found.status is ProbationStatus.RUNNING
+    assert "2026-11-20T22:10:00Z" in found.why
 
 
 def test_too_few_minutes_let_it_go_on_for_twice_its_hours_at_most(hour: Site) -> None:
     one = hour.directory.probationers()[SUBJECT]
     found = examine(hour.look(1.1), one)
     assert (found.status, found.divergence is not None) == (ProbationStatus.WAITING, True)
-    assert "make 1 windows, 8 are needed; it goes on until 2026-11-20T23:10:00Z at most" in found.why
+    assert re.search(r"1 windows, 8 .* 2026-11-20T23:10:00Z", found.why)
     late = examine(hour.look(2.0), one)
     assert late.status is ProbationStatus.GIVEN_UP
-    assert "twice its hours are over" in late.why
-    longer = replace(one, hours=3.0)
-    assert "60 of its proposals are recorded, at least 90 are needed" in examine(hour.look(3.1), longer).why
+    longer = examine(hour.look(3.1), replace(one, hours=3.0))
+    assert re.search(r"60 of .* 90 are needed", longer.why)
+    other = divergence_of(str(hour.ledger), FLEET, replace(one, model=hour.wary.name))
+    cases = {"running": examine(hour.look(0.9), one), "too little": found, "over": late, "few proposals": longer}
+    check_wording("learning-probation", {"other model": other.sentence} | {name: at.why for name, at in cases.items()})
 
 
 def test_a_champion_that_changed_ends_it(hour: Site, tmp_path: Path) -> None:
@@ -106,14 +110,14 @@ def test_a_champion_that_changed_ends_it(hour: Site, tmp_path: Path) -> None:
     site.promoted(site.wary, 0.5)
     found = examine(site.look(0.6), one)
     assert found.status is ProbationStatus.GIVEN_UP
-    assert f"the champion is {site.wary.name} by now" in found.why
+    assert site.wary.name in found.why
 
 
 @pytest.mark.parametrize(
     ("mean", "spread", "status", "why"),
     [
         (-0.04, 0.01, ProbationStatus.HELD, "cost -4.0%"),
-        (0.0, 0.01, ProbationStatus.HELD, "the gate found -5.0%"),
+        (0.0, 0.01, ProbationStatus.HELD, "-5.0%"),
         (0.04, 0.3, ProbationStatus.HELD, "cost +4.0%"),
         (0.04, 0.01, ProbationStatus.BROKEN, "it is surely dearer"),
         (0.06, 0.3, ProbationStatus.BROKEN, "more than +5%"),
@@ -130,7 +134,7 @@ def test_a_promise_holds_while_it_is_not_surely_dearer_nor_beyond_the_gates_limi
     found = judged(tried, every, compare(ours, theirs), Limits())
     assert found.status is status
     assert why in found.why
-    assert "it differs in 10.0% of 600 minutes, by +1.5 VMs and +3.0 cores" in found.why
+    assert re.search(r"10\.0% of 600 .* \+1\.5 VMs .* \+3\.0 cores", found.why)
 
 
 def test_a_report_or_a_file_that_was_tampered_with_is_refused_and_nothing_changes(site: Site) -> None:
@@ -171,7 +175,7 @@ def ended(site: Site) -> tuple[str, str | None]:
 def test_while_it_runs_the_command_begins_no_new_round(hour: Site) -> None:
     shown = CliRunner().invoke(app, words(hour, 0.5))
     assert shown.exit_code == 0, shown.output
-    assert "on probation since 2026-11-20T21:10:00Z: its 1 h end at" in shown.output
+    assert "2026-11-20T21:10:00Z" in shown.output
     assert ended(hour) == ("probation", hour.thrifty.name)
     assert not (hour.folder / "round" / "state.json").exists()
 
@@ -185,7 +189,7 @@ def test_one_that_cannot_be_judged_in_twice_its_hours_is_ended_with_the_reason(s
     assert ended(site) == ("refused", site.thrifty.name)
     assert site.directory.probationers() == {}
     event, reason = site.events()[-1]
-    assert (event, "0 of its proposals are recorded" in reason) == ("probation ended", True)
+    assert (event, reason.split()[0]) == ("probation ended", "0")
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +222,7 @@ def test_one_that_held_is_promoted_or_waits_or_nothing_follows_as_set(long: Site
     page = (site.folder / "round" / "probation" / "report.html").read_text()
     assert "Where they differ" in page
     waits = begun(long, tmp_path / "approve", Then.APPROVE)
-    assert "trimtab approve autoscaling web" in CliRunner().invoke(app, words(waits, HOURS + 0.1)).output
+    assert "trimtab approve " in CliRunner().invoke(app, words(waits, HOURS + 0.1)).output
     assert ended(waits) == ("probation", waits.lavish.name)
     report_only = begun(long, tmp_path / "nothing", Then.NOTHING)
     assert CliRunner().invoke(app, words(report_only, HOURS + 0.1)).exit_code == 0
@@ -243,7 +247,7 @@ def test_a_simulator_that_is_not_true_to_these_hours_judges_nobody(long: Site, t
     write_world(World(WORLD.boots_scaled(4.0), "lie"), tmp_path / "lie.toml")
     found = examine(site.look(HOURS + 0.1, tmp_path / "lie.toml"), site.directory.probationers()[SUBJECT])
     assert found.status is ProbationStatus.WAITING
-    assert "the simulator is not true" in found.why
+    assert "simulator is not true" in found.why
 
 
 @pytest.mark.exhaustive
@@ -282,7 +286,7 @@ def test_a_person_may_approve_before_the_hours_are_over_and_sees_what_differs_so
     shown = CliRunner().invoke(app, ["approve", "autoscaling", FLEET, "--reason", "the sale begins", *place])
     assert shown.exit_code == 0, shown.output
     assert "so far it differs in" in shown.output
-    assert f"{site.lavish.name} decides for autoscaling web now" in shown.output
+    assert site.lavish.name in shown.output
     assert site.events()[-1] == ("promoted", "the sale begins")
     again = CliRunner().invoke(app, ["approve", "autoscaling", FLEET, *place])
     assert (again.exit_code, "no model is on probation" in again.output) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_a_promotion_that_surely_breaks_the_promise_is_taken_back(tmp_path: Path
     assert directory.champions()[SUBJECT].model == before.model
     last = directory.history(SUBJECT)[-1]
     assert last["event"] == "rolled back"
-    assert last["reason"].startswith("taken back by the watch: 3 of 50 hours were hot")
+    assert "3 of 50 hours were hot" in last["reason"]
     # What a rollback brought back is not watched, and the next look takes nothing more back.
     assert watch(case, 168.0) is None
 
@@ -121,7 +122,7 @@ def test_a_rollback_of_the_first_champion_leaves_the_settings(tmp_path: Path) ->
     with pytest.raises(BadInput, match="it has taken the place"):
         take_back(case, found)
     directory.rollback(case.now, SUBJECT, read_rates)
-    assert take_back(case, found) == "the policy of the settings decides again"
+    assert "settings decides again" in take_back(case, found)
     assert SUBJECT not in directory.champions()
 
 
@@ -146,8 +147,6 @@ def replayed(bad: int, challenger: float, asked: int = 48) -> Callable[[Probatio
 def test_a_probation_is_held_to_the_promise_and_to_what_decides(
     tmp_path: Path, bad: int, challenger: float, status: ProbationStatus, said: str
 ) -> None:
-    import re
-
     directory = directory_of(tmp_path)
     one = tried(directory, tmp_path)
     found = examine(look(directory, 49.0, "", replayed(bad, challenger)), one)

@@ -26,7 +26,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Histories:
 def test_the_population_that_a_cluster_has_describes_it(lived: Histories) -> None:
     found = cluster_fidelity(lived, SMALL, CAPACITY, 1e-3, Budget(60.0))
     assert found.holds
-    assert "the simulator describes cluster main" in found.sentence("cluster main")
+    assert "describes cluster main" in found.sentence("cluster main")
     assert found.figure.recorded == pytest.approx(found.figure.replayed, rel=0.25)
 
 

@@ -197,9 +197,9 @@ def test_the_world_has_the_measured_boots_and_the_settings_of_the_fleet() -> Non
     # Less half of the ten seconds between two reports; the group without boots has those of the other.
     assert world.boot_quantiles_s == ((55.0, 59.0, 63.0, 67.0, 71.0, 75.0, 79.0, 83.0, 87.0, 91.0, 95.0),) * 2
     assert (world.cooldown_s, world.waiting_price_per_hour) == (120.0, TERMS.waiting_price_per_hour)
-    assert any("Boot times of s: measured, of 41 boots" in note for note in made_of.notes)
-    assert any("Boot times of l: measured, of all groups, 41 boots: it has 0" in note for note in made_of.notes)
-    assert any("Assumed: the same after a shrinkage, for which 240 s are set" in note for note in made_of.notes)
+    assert any("s: measured, of 41 boots" in note for note in made_of.notes)
+    assert any("41 boots: it has 0" in note for note in made_of.notes)
+    assert any("for which 240 s are set" in note for note in made_of.notes)
 
 
 def test_too_few_boots_are_no_distribution_the_settings_stand_for_them() -> None:
@@ -249,9 +249,9 @@ def test_minutes_of_an_older_version_are_those_of_the_decisions(tmp_path: Path) 
 
 def test_what_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:
     path = str(written(tmp_path / "ledger.db", [minute(0, 1, 60.0)]))
-    with pytest.raises(BadInput, match=r"--fleet is 'api': ledger .* has web"):
+    with pytest.raises(BadInput, match=r"is 'api': .* has web"):
         read_recorded(path, "api")
-    with pytest.raises(BadInput, match="has no minute of it in this span: widen --since and --until"):
+    with pytest.raises(BadInput, match="widen --since"):
         read_recorded(path, "web", START_S + HOUR_S)
     with pytest.raises(LedgerUnavailable):
         read_recorded(str(tmp_path / "none.db"), "web")

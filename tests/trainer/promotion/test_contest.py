@@ -87,7 +87,7 @@ def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, di
 
 def test_the_champion_does_not_pass_against_itself(tmp_path: Path, directory: ModelsDirectory) -> None:
     crown(directory, idler(tmp_path))
-    assert contest(idler(tmp_path), directory).judgement.reasons[0] == "it is the champion already"
+    assert contest(idler(tmp_path), directory).judgement.reasons[0].endswith("champion already")
 
 
 def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory: ModelsDirectory) -> None:
@@ -183,16 +183,6 @@ def test_a_spoilt_challenger_is_refused_and_the_champion_stays(
     with pytest.raises(ModelRefused):
         contest(saved(tmp_path, spoil(idler(tmp_path))), directory)
     assert {path.name: path.read_bytes() for path in directory.path.iterdir()} == files
-
-
-def test_a_challenger_whose_content_is_not_its_name_is_refused(tmp_path: Path, directory: ModelsDirectory) -> None:
-    crown(directory, spender(tmp_path))
-    path = idler(tmp_path)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
-    with pytest.raises(ModelRefused, match="damaged or was renamed"):
-        contest(path, directory)
 
 
 def test_a_missing_challenger_is_refused(tmp_path: Path, directory: ModelsDirectory) -> None:

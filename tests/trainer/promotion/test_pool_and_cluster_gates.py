@@ -83,7 +83,7 @@ def test_rates_that_break_the_promise_are_not_promoted(directory: ModelsDirector
     gate = pool_gate(staggered_pair(), Limits(), now="none", budget=24.0, drawn=4, episodes=20, evaluations=10)
     contest = hold(rates(tmp_path / "none.json", 0.2, 0.2), directory, POOL, rates_in_agent, gate, at=AT)
     assert not contest.promoted
-    assert "it may break the promise in" in contest.judgement.reasons[0]
+    assert "may break the promise" in contest.judgement.reasons[0]
     assert directory.champion(POOL) is None
 
 
@@ -124,7 +124,7 @@ def test_a_rule_that_fills_the_cluster_more_within_its_promise_decides_for_it(
     assert not strict.promoted
     loose = promote_rule(directory, cluster(tmp_path / "c.json", "zeroth:401"))
     assert not loose.promoted
-    assert "it may break the promise in" in loose.judgement.reasons[0]
+    assert "may break the promise" in loose.judgement.reasons[0]
 
 
 def test_a_world_is_scaled_to_the_cluster_arrivals_too(directory: ModelsDirectory, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_cluster_file_without_a_rule_or_with_a_wrong_one_is_refused(tmp_path: 
 
 
 def test_a_clusters_file_that_was_changed_is_not_used(directory: ModelsDirectory, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no file was promoted for the cluster main"):
+    with pytest.raises(BadInput, match="for the cluster main"):
         champion_of(directory, "main")
     file = cluster(tmp_path / "a.json", "second:3")
     held = directory.force(read_model_file(file), CLUSTER, "a test", AT, cluster_model_in)

@@ -225,12 +225,12 @@ def test_simulated_deployments_have_the_window_that_the_tables_had(few: Historie
 
 def test_what_cannot_be_fitted_is_refused_by_what_is_missing() -> None:
     living = few_rows((0, 3600, 7200, 2), (1, 5400, 7200, 3))
-    with pytest.raises(TraceError, match="give a table with ended cores"):
+    with pytest.raises(TraceError, match="with ended cores"):
         fit_marginal(living, START)
-    with pytest.raises(TraceError, match="cores that end inside the window"):
+    with pytest.raises(TraceError, match="end inside the window"):
         fit_two_step(living, simulated=1000)
     never = few_rows((0, 3600, 5400, 2), (1, 3600, 7200, 3))
-    with pytest.raises(TraceError, match="give a table with scale-outs"):
+    with pytest.raises(TraceError, match="with scale-outs"):
         fit_marginal(never, START)
-    with pytest.raises(TraceError, match="give a table with a shutdown"):
+    with pytest.raises(TraceError, match="with a shutdown"):
         fit_two_step(never, simulated=1000)

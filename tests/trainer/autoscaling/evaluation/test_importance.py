@@ -38,7 +38,7 @@ def test_the_smaller_model_has_what_counts_and_the_rest_together_adds_nothing(fo
     assert found.redundant
     assert found.together is not None
     assert found.together.added.mean == 0.0
-    assert found.words().endswith("Try a model with only: wait_recent.")
+    assert found.words().endswith("only: wait_recent.")
 
 
 def test_the_most_important_input_comes_first(found: Importance) -> None:

@@ -91,7 +91,7 @@ def test_a_world_needs_jobs_and_the_worlds_of_the_suite_do_not(world: str, jobs:
     assert own_world("training", [jobs]) == world_of("exact")
     assert own_world(world, (), ["ledger.db"]) == world_of(world)
     assert own_world("live-like", (), ["ledger.db"]) is None
-    with pytest.raises(BadInput, match="or give its jobs by --workload"):
+    with pytest.raises(BadInput, match="jobs by --workload"):
         own_world(world, ())
     with pytest.raises(BadInput, match=r"FILE\.toml"):
         own_world("moon", [jobs])
@@ -107,7 +107,7 @@ def test_evaluate_takes_any_world_and_workloads(world: str, jobs: str, tmp_path:
     assert set(data["families"]) == {"own my_jobs.csv", "own train-fit"}
     assert "own — loads of one's own" in out.read_text("utf-8").replace("&#x27;", "'")
     refused = call(*given, "--traces", "T1")
-    assert (refused.exit_code, "leave it out in world two" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "in world two" in refused.stderr) == (2, True)
 
 
 def test_promote_holds_a_model_to_the_rule_tuned_for_the_jobs(jobs: str, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_promote_holds_a_model_to_the_rule_tuned_for_the_jobs(jobs: str, tmp_pat
     hidden = tmp_path / "hidden.toml"
     hidden.write_text(WORLD.replace("typical", "typicl"), "utf-8")
     refused = call(*given, "--world", str(hidden), "--workload", jobs)
-    assert (refused.exit_code, "did you mean typical_core_s?" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "mean typical_core_s?" in refused.stderr) == (2, True)
     suite = call(*given, *own, "--traces", "T1")
     assert (suite.exit_code, "its jobs are your own" in suite.stderr) == (2, True)
 

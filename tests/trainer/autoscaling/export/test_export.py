@@ -15,7 +15,8 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
 from trainer.autoscaling.episodes import run_policy
-from trainer.autoscaling.export import PARITY, ExportFailed, Learned, difference, export, play
+from trainer.autoscaling.export import PARITY, ExportFailed, Learned, answer_of, difference, export, layers_of, play
+from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
 from trainer.autoscaling.policies.model import read_network
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.kit.export import Dense
@@ -46,17 +47,31 @@ def card_of(path: Path) -> dict[str, object]:
     return card
 
 
+def network_of(learned: Learned, hidden: int = 32, spread: float = 0.3) -> PolicyValueNetwork:
+    """A network with weights as large as those of a trained one, so that memory and choices vary."""
+    network = PolicyValueNetwork(
+        NetworkKind(learned.network), len(learned.features), len(learned.actions), hidden, seed=4
+    )
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight += torch.randn(weight.shape, generator=generator) * spread
+    return network
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("action_set", ["act-7", "act-multi"])
-@pytest.mark.parametrize("kind", ["lstm", "gru", "mlp"])
+@pytest.mark.parametrize("kind", list(NetworkKind))
 @pytest.mark.parametrize("observation", ["obs-7", "obs-v2"])
 def test_the_file_plays_the_episode_of_the_trained_network(
-    tmp_path: Path, trace: Trace, kind: str, action_set: str, observation: str
+    tmp_path: Path, trace: Trace, kind: NetworkKind, action_set: str, observation: str
 ) -> None:
     policy = learned(kind, observation, action_set)
-    peer = peer_of(policy)
-    path = export(peer.layers(), peer.answer, policy, [trace], tmp_path, seed=5)
-    episode = play(peer.answer, policy, peer.layers(), trace, seed=5)
+    network = network_of(policy)
+    layers, torch_answer = layers_of(network), answer_of(network)
+    path = export(layers, torch_answer, policy, [trace], tmp_path, seed=5)
+    episode = play(torch_answer, policy, layers, trace, seed=5)
+    assert len(episode.inputs["observation"]) > 150
     assert difference(read_network(path).model.session, episode) <= PARITY
 
     answer: list[Rows] = []
@@ -70,6 +85,23 @@ def test_the_file_plays_the_episode_of_the_trained_network(
         ),
     )
     assert np.array_equal(np.stack(answer[:-1]), episode.inputs["observation"][1:])
+
+
+@pytest.mark.parametrize("kind", list(NetworkKind))
+def test_64_rows_at_once_get_what_torch_gives_each(tmp_path: Path, trace: Trace, kind: NetworkKind) -> None:
+    policy = learned(kind, "obs-7", "act-7")
+    network = network_of(policy)
+    answer = answer_of(network)
+    session = read_network(export(layers_of(network), answer, policy, [trace], tmp_path)).model.session
+    random = np.random.default_rng(6)
+    inputs = {"observation": random.uniform(size=(64, 7)).astype(np.float32)}
+    for name in network.memory_names:
+        inputs[name] = random.uniform(-1, 1, size=(64, network.hidden_size)).astype(np.float32)
+    together = {out.name: value for out, value in zip(session.get_outputs(), session.run(None, inputs), strict=True)}
+    for row in range(64):
+        alone = answer({name: value[row : row + 1] for name, value in inputs.items()})
+        for name, value in alone.items():
+            np.testing.assert_allclose(together[name][row], value[0], rtol=0, atol=PARITY)
 
 
 def test_the_agent_accepts_the_file_and_its_card_says_what_it_is(tmp_path: Path, trace: Trace) -> None:
@@ -150,7 +182,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(tmp_path: Path, trace: Tr
     peer = peer_of(policy)
     layers = peer.layers()
     wrong = replace(layers, logits=Dense(layers.logits.weight, layers.logits.bias + np.float32(1e-4)))
-    with pytest.raises(ExportFailed, match=r"differs from the trained network by 0\.0001"):
+    with pytest.raises(ExportFailed, match=r"network by 0\.0001"):
         export(wrong, peer.answer, policy, [trace], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -189,5 +221,12 @@ def test_without_a_mask_the_most_probable_action_is_taken_even_without_effect(tr
 
 
 def test_an_unknown_observation_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="observation is 'obs-9': choose one of obs-7, obs-v2"):
+    with pytest.raises(BadInput, match=r"'obs-9': .* obs-7, obs-v2"):
         learned("mlp", "obs-9", "act-7")
+
+
+def test_the_file_of_the_published_network_is_small(tmp_path: Path, trace: Trace) -> None:
+    policy = learned("lstm", "obs-7", "act-7")
+    network = network_of(policy, hidden=128, spread=0.05)
+    path = export(layers_of(network), answer_of(network), policy, [trace], tmp_path)
+    assert path.stat().st_size < 400_000

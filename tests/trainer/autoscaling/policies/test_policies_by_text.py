@@ -1,7 +1,6 @@
 """One text describes a policy, and an error names what is wrong with a text."""
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -81,23 +80,3 @@ def test_every_policy_of_a_text_has_a_memory_of_its_own() -> None:
     assert other == ThresholdPolicy()
     assert run_policy(other, FIXED_BOOT, train_fit()) == first
     assert run_policy(one, FIXED_BOOT, train_fit()) == first
-
-
-def test_a_script_is_a_list_of_actions_in_either_notation(tmp_path: Path) -> None:
-    lines, listed = tmp_path / "lines.txt", tmp_path / "list.json"
-    lines.write_text("# two actions\n3\n\n1,0,-1\n", "utf-8")
-    listed.write_text("[3, [1, 0, -1]]", "utf-8")
-    runs = [run_policy(policy_of(f"script:{path}"), FIXED_BOOT, train_fit()) for path in (lines, listed)]
-    assert runs[0] == runs[1]
-    assert (runs[0].added, runs[0].removed) == ((1, 1, 0), (0, 0, 1))
-
-
-@pytest.mark.parametrize(
-    ("content", "where"),
-    [("3\nx\n", "line 2"), ("[1, true]", "action 2"), ("[1,\n 2", "line 2"), ("7\n9\n", "line 1"), ("0,1\n", "line 1")],
-)
-def test_a_script_names_the_place_of_a_mistake(content: str, where: str, tmp_path: Path) -> None:
-    path = tmp_path / "script.txt"
-    path.write_text(content, "utf-8")
-    with pytest.raises(BadInput, match=where):
-        run_policy(policy_of(f"script:{path}"), FIXED_BOOT, train_fit())

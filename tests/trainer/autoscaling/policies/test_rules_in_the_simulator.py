@@ -117,7 +117,7 @@ def test_one_trace_serves_every_seed_and_several_go_with_their_own() -> None:
     text = "queue-rule:horizon_s=120"
     assert run_many(text, config, traces, [5, 6]) == [run(text, traces[0], config, 5), run(text, traces[1], config, 6)]
     assert run_many(text, config, traces[:1], [5, 6])[1] == run(text, traces[0], config, 6)
-    with pytest.raises(BadInput, match="one for each of the 3 seeds"):
+    with pytest.raises(BadInput, match="each of the 3 seeds"):
         run_many(text, config, traces, [1, 2, 3])
 
 

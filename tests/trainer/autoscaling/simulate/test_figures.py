@@ -80,7 +80,7 @@ def test_an_episode_may_be_cut_off(simulate: Simulate) -> None:
     run = figures(simulate, "--workload", "train-text", "--policy", "nothing", "--max-steps", "10")
     assert (run["steps"], run["truncated"]) == (10, True)
     shown = simulate("--workload", "train-text", "--policy", "nothing", "--max-steps", "10").stdout
-    assert "nothing was cut off after 10 minutes with 14 of 1,551 jobs finished" in shown
+    assert "with 14 of 1,551 jobs" in shown
 
 
 def test_a_world_of_other_vm_types(simulate: Simulate, jobs: Path) -> None:

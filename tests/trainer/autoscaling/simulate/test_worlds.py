@@ -157,7 +157,7 @@ def test_one_workload_is_drawn_and_none_is_named_twice(simulate: Simulate, jobs:
     several = ("--workload", jobs, "--workload", "nasa")
     refused = simulate(*several, "--plot", tmp_path / "a.png")
     assert refused.exit_code == 2
-    assert "give one where --steps or --plot" in refused.stderr
+    assert "--steps or --plot" in refused.stderr
     twice = simulate("--workload", "nasa", "--workload", "nasa")
     assert (twice.exit_code, "each workload once" in twice.stderr) == (2, True)
 

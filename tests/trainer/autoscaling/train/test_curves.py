@@ -54,7 +54,7 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_a_curve_without_the_figure_is_refused_by_name(tmp_path: Path) -> None:
     Curve(tmp_path)(Progress(1, 100, 1000, 1.0, 1.0, {"loss/policy": 0.5}))
     assert curve_of(tmp_path / CURVE_FILE, "loss/policy") == [(100, 0.5)]
-    with pytest.raises(BadInput, match="it has no held_out/greedy"):
+    with pytest.raises(BadInput, match="no held_out/greedy"):
         curve_of(tmp_path / CURVE_FILE, "held_out/greedy")
 
 

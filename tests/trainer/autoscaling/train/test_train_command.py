@@ -69,7 +69,7 @@ def test_the_reported_cost_is_what_the_file_costs_in_the_plain_simulator(trained
 def test_a_directory_with_a_run_is_not_written_over(trained: Path) -> None:
     refused = invoke(*options("--out", str(trained)))
     assert refused.exit_code == 2
-    assert "it holds a run: give --resume to go on with it, or another --out" in " ".join(refused.stderr.split())
+    assert "give --resume" in " ".join(refused.stderr.split())
 
 
 def test_resuming_with_other_settings_lists_the_differences(trained: Path) -> None:

@@ -44,7 +44,7 @@ def test_every_seed_leaves_weights_of_its_own(runs: Path) -> None:
 def test_a_finished_run_is_not_written_over_and_resuming_it_prints_its_figures(runs: Path) -> None:
     refused = invoke("--out", str(runs))
     assert refused.exit_code == 2
-    assert "it holds a run: give --resume to go on with it, or another --out" in " ".join(refused.stderr.split())
+    assert "give --resume" in " ".join(refused.stderr.split())
     again = invoke("--out", str(runs), "--resume", "--json")
     assert again.exit_code == 0, again.output
     (run,) = json.loads(again.stdout)["runs"]
@@ -75,11 +75,11 @@ def test_fine_tuning_says_how_much_it_gains_how_sure_that_is_and_what_is_used(
     assert found.exit_code == 0, found.output
     first, judged, costs, verdict = found.stdout.splitlines()
     assert ".onnx" in first
-    assert re.search(r"learnt from 6 windows, judged on the 4 later ones: .*% sure", judged)
-    assert "of the cost of the queue rule tuned for this world (horizon_s=" in costs
+    assert re.search(r"6 windows, .* 4 later .*% sure", judged)
+    assert "(horizon_s=" in costs
     run = json.loads((tmp_path / "seed-0" / "run.json").read_text())
     used = run["figures"]["own/used"] == 1.0
-    assert ("the file holds the new weights" in verdict) == used
+    assert ("holds the new weights" in verdict) == used
     assert ("the weights from before" in verdict) != used
     assert run["recipe"]["networks"] == 2
     assert run["recipe"]["hidden"] == 4

@@ -68,6 +68,7 @@ def _trials_of(directory: Path, test: str) -> Trials:
     return Trials(directory, directory / "temporary")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("new", "test", "result"),
     [
@@ -84,6 +85,7 @@ def test_the_verdict_is_that_of_its_tests_with_and_without_it(tmp_path: Path, ne
     assert "return a if a < b else b" in (tmp_path / "rules.py").read_text()
 
 
+@pytest.mark.exhaustive
 def test_one_whose_tests_take_too_long_is_not_tried_and_leaves_no_process(tmp_path: Path) -> None:
     start = "__import__('subprocess').Popen(['sleep', '600'], start_new_session=True)"
     write = "__import__('pathlib').Path('started').write_text(str(process.pid))"

@@ -1,6 +1,6 @@
-"""A pytest plugin: botocore's descriptions of AWS are read once per process, not once per session.
+"""A pytest plugin: botocore's descriptions of AWS are read once per process, and a class of clients made once for each.
 
-Tests make hundreds of sessions, and reading EC2's description takes longer than most of them.
+Tests make hundreds of sessions; reading EC2's description, or making its class of 700 methods, takes longer than most.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from botocore.client import ClientCreator
     from botocore.loaders import Loader
+    from botocore.model import ServiceModel
 
 REMEMBERED = ("list_available_services", "determine_latest_version", "load_data_with_path", "load_service_model")
 
@@ -28,10 +30,25 @@ def _share(kind: type[Loader], name: str, remembered: dict[Any, Any]) -> None:
     setattr(kind, name, shared)
 
 
+def _share_classes(creator: type[ClientCreator]) -> None:
+    plain = creator._create_client_class
+    made: dict[int, tuple[object, type]] = {}
+
+    def shared(self: ClientCreator, service_name: str, service_model: ServiceModel) -> type:
+        description = service_model._service_description
+        if id(description) not in made:
+            # With the description, whose identity no other gets as long as it is here.
+            made[id(description)] = description, plain(self, service_name, service_model)
+        return made[id(description)][1]
+
+    creator._create_client_class = shared  # type: ignore[method-assign]
+
+
 def pytest_collection_finish() -> None:
     # A run of tests that know no AWS shall not load what speaks to it.
     if "collectors.aws_models" not in sys.modules:
         return
+    from botocore.client import ClientCreator
     from botocore.loaders import Loader
 
     from collectors.aws_models import SlimLoader
@@ -40,3 +57,4 @@ def pytest_collection_finish() -> None:
     for name in REMEMBERED:
         _share(Loader, name, remembered)
     _share(SlimLoader, "load_service_model", remembered)
+    _share_classes(ClientCreator)

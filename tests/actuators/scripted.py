@@ -8,10 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actuators.base import ChangingCall, Refusal
+from actuators.sizes import GroupSizes
+from domain.decisions import Direction, Intent, Outcome
 from domain.errors import CloudError, FailureClass
-from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle
+from domain.fleet import Group, VmType
+from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed, ReadFailure
 
 NOW = 1_795_176_000.0
+LATE = NOW + 600.0
+"""The deadline of each intent."""
+WEB = Group("s", "web-s", VmType("m5a.large", 2, 8.0, 0.086), 0, 10)
+A, B, C, D = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 
 
 def error(failure: FailureClass, code: str = "Odd", operation: str = "SetDesiredCapacity") -> CloudError:
@@ -71,6 +78,11 @@ class Cloud:
             raise self.activities
         yield {"Activities": self.activities}
 
+    @property
+    def sizes(self) -> list[int]:
+        """The desired capacities that were sent, in order."""
+        return [parameters["DesiredCapacity"] for name, parameters in self.calls if name == "SetDesiredCapacity"]
+
     def fresh(self, name: str, now: float) -> GroupObserved:
         if isinstance(self.group, CloudError):
             raise self.group
@@ -82,3 +94,27 @@ class Cloud:
 
 
 HOOK = DrainHook("drain", 300.0, 7200.0)
+
+
+def out(before: int = 2, target: int = 4) -> Intent:
+    """Return an intent to grow."""
+    return Intent("i1", "d1", "web", "s", Direction.OUT, before, target, (), 1, NOW, LATE)
+
+
+def leaving(*victims: str, before: int = 4, direction: Direction = Direction.IN) -> Intent:
+    """Return an intent by which VMs leave."""
+    target = before - len(victims) if direction is Direction.IN else before
+    return Intent("i1", "d1", "web", "s", direction, before, target, victims, 1, NOW, LATE)
+
+
+def apply(cloud: Cloud, intent: Intent, ours: tuple[str, ...] = ()) -> Outcome:
+    """Act on an intent for the first time."""
+    return GroupSizes(cloud, cloud, ours).apply(intent, WEB, NOW, cloud.permit)  # type: ignore[arg-type]
+
+
+def follow(
+    cloud: Cloud, intent: Intent, seen: GroupObserved | None, now: float = NOW + 60.0, **failures: ReadFailure
+) -> Outcome:
+    """Follow it at a later turn, which read the group as `seen`, or failed to."""
+    observed = Observed(now, {} if seen is None else {"web-s": seen}, {"web-s": failures["failed"]} if failures else {})
+    return GroupSizes(cloud, cloud).follow(intent, WEB, observed, now, cloud.permit)  # type: ignore[arg-type]

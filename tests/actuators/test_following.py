@@ -8,37 +8,29 @@ import pytest
 
 from actuators.base import Act, Refusal
 from actuators.outcomes import Report, achieved, asked
-from actuators.sizes import CLOCK_SKEW_S, QUIET_S, GroupSizes
-from domain.decisions import CapacityShortage, Direction, Intent, Outcome, Reason, Status
+from actuators.sizes import CLOCK_SKEW_S, QUIET_S
+from domain.decisions import CapacityShortage, Direction, Outcome, Reason, Status
 from domain.errors import FailureClass, Fenced
-from domain.fleet import Group, VmType
-from domain.observed import GroupObserved, Lifecycle, Observed, ReadFailure
-from tests.actuators.scripted import NOW, Cloud, activity, error, group, vms
+from domain.observed import GroupObserved, Lifecycle, ReadFailure
+from tests.actuators.scripted import (
+    LATE,
+    NOW,
+    A,
+    B,
+    C,
+    Cloud,
+    D,
+    activity,
+    apply,
+    error,
+    follow,
+    group,
+    leaving,
+    out,
+    vms,
+)
 
-WEB = Group("s", "web-s", VmType("m5a.large", 2, 8.0, 0.086), 0, 10)
-A, B, C, D = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 SHORT = "We currently do not have sufficient m5a.large capacity in the Availability Zone you requested (us-east-1b)."
-LATE = NOW + 600.0
-
-
-def out(before: int = 2, target: int = 4) -> Intent:
-    return Intent("i1", "d1", "web", "s", Direction.OUT, before, target, (), 1, NOW, LATE)
-
-
-def leaving(*victims: str, before: int = 4, direction: Direction = Direction.IN) -> Intent:
-    target = before - len(victims) if direction is Direction.IN else before
-    return Intent("i1", "d1", "web", "s", direction, before, target, victims, 1, NOW, LATE)
-
-
-def follow(
-    cloud: Cloud, intent: Intent, seen: GroupObserved | None, now: float = NOW + 60.0, **failures: ReadFailure
-) -> Outcome:
-    observed = Observed(now, {} if seen is None else {"web-s": seen}, {"web-s": failures["failed"]} if failures else {})
-    return GroupSizes(cloud, cloud).follow(intent, WEB, observed, now, cloud.permit)  # type: ignore[arg-type]
-
-
-def apply(cloud: Cloud, intent: Intent, ours: tuple[str, ...] = ()) -> Outcome:
-    return GroupSizes(cloud, cloud, ours).apply(intent, WEB, NOW, cloud.permit)  # type: ignore[arg-type]
 
 
 def result_of(outcome: Outcome) -> tuple[Status, Reason, int]:
@@ -52,7 +44,6 @@ def test_a_scale_out_is_sent_once_with_the_absolute_size() -> None:
     cloud = Cloud(group(2, *vms(A, B)))
     outcome = apply(cloud, out())
     assert result_of(outcome) == (Status.IN_PROGRESS, Reason.ACCEPTED, 0)
-    assert outcome.detail == "desired capacity of web-s: 2 -> 4"
     parameters = {"AutoScalingGroupName": "web-s", "DesiredCapacity": 4, "HonorCooldown": False}
     assert cloud.calls == [("SetDesiredCapacity", parameters)]
     assert [(call.act, call.subject, call.group, call.vm) for call in cloud.asked] == [(Act.LAUNCH, "web", "s", "")]
@@ -71,7 +62,6 @@ def test_while_aws_launches_it_is_waited_for() -> None:
     cloud = Cloud(activities=[activity("InProgress", vm=D)])
     outcome = follow(cloud, out(), group(4, *vms(A, B, C)))
     assert result_of(outcome) == (Status.IN_PROGRESS, Reason.ACCEPTED, 1)
-    assert outcome.detail == "AWS is at it: 3 of 4 VMs in web-s"
     assert cloud.calls == []
 
 
@@ -89,8 +79,7 @@ def test_what_aws_cannot_launch_is_given_back_once_it_is_quiet() -> None:
     assert result_of(outcome) == (Status.PARTIAL, Reason.NO_CAPACITY, 1)
     assert outcome.shortages == (CapacityShortage("m5a.large", "us-east-1b"),)
     assert outcome.failure is FailureClass.CAPACITY
-    assert outcome.detail == ("no m5a.large in us-east-1b; desired capacity lowered from 4 to 3, which removes no VM")
-    assert [parameters["DesiredCapacity"] for _, parameters in cloud.calls] == [3]
+    assert cloud.sizes == [3]
     assert [call.act for call in cloud.asked] == [Act.GIVE_BACK]
 
 
@@ -128,10 +117,8 @@ def test_only_activities_since_the_intent_count_with_the_skew_of_two_clocks() ->
 )
 def test_giving_back_takes_no_vm_and_overrides_nobody(fresh: GroupObserved, lowered_to: int | None) -> None:
     outcome, cloud = give_back(fresh)
-    assert [parameters["DesiredCapacity"] for _, parameters in cloud.calls] == ([lowered_to] if lowered_to else [])
+    assert cloud.sizes == ([lowered_to] if lowered_to else [])
     assert outcome.status.final
-    if lowered_to is None:
-        assert outcome.detail.endswith(f"desired capacity stays at {fresh.desired}")
 
 
 def test_a_launch_that_succeeds_meanwhile_is_what_was_asked() -> None:
@@ -165,7 +152,6 @@ def test_giving_back_waits_for_the_permit_and_for_the_lead() -> None:
     cloud = Cloud(seen, [failed_launch()], refusals={"give_back": Refusal(Reason.PAUSED, "paused", over=False)})
     outcome, _ = give_back(seen, cloud)
     assert result_of(outcome) == (Status.IN_PROGRESS, Reason.PAUSED, 1)
-    assert outcome.detail == "the desired capacity is not lowered yet: paused"
     assert cloud.calls == []
     cloud = Cloud(seen, [failed_launch()], fails={"SetDesiredCapacity": Fenced("another leads")})
     assert result_of(give_back(seen, cloud)[0]) == (Status.IN_PROGRESS, Reason.NOT_LEADER, 1)
@@ -177,7 +163,7 @@ def test_at_the_deadline_it_ends_with_what_came() -> None:
     assert not follow(cloud, out(), seen, LATE - 0.1).status.final
     outcome = follow(cloud, out(), seen, LATE)
     assert result_of(outcome) == (Status.PARTIAL, Reason.OVERDUE, 1)
-    assert outcome.detail.startswith("only 1 of 2 VMs came to web-s in time; desired capacity lowered from 4 to 3")
+    assert cloud.sizes == [3]
     cloud = Cloud(seen, fails={"SetDesiredCapacity": error(FailureClass.THROTTLE)})
     assert result_of(follow(cloud, out(), seen, LATE)) == (Status.IN_PROGRESS, Reason.OVERDUE, 1)
 
@@ -188,13 +174,15 @@ def test_launches_that_fail_for_another_reason_are_said_with_awss_words() -> Non
     outcome = follow(cloud, out(), group(4, *vms(A, B)), now)
     assert result_of(outcome) == (Status.FAILED, Reason.PERMANENT_FAILURE, 0)
     assert outcome.failure is FailureClass.PERMANENT
-    assert outcome.detail.startswith("launches in web-s fail: The image id does not exist; desired capacity lowered")
+    assert "The image id does not exist" in outcome.detail
+    assert cloud.sizes == [2]
 
 
 def test_of_several_failures_the_newest_is_said() -> None:
     failures = [activity("Failed", message=words, at=at) for words, at in (("no image", NOW + 9.0), ("no key", NOW))]
     outcome = follow(Cloud(group(4, *vms(A, B), counted=2), failures), out(), group(4, *vms(A, B)))
-    assert outcome.detail.startswith("launches in web-s fail: no image; ")
+    assert "no image" in outcome.detail
+    assert "no key" not in outcome.detail
 
 
 def test_below_its_target_it_is_sent_again_unless_it_was_there() -> None:
@@ -206,7 +194,6 @@ def test_below_its_target_it_is_sent_again_unless_it_was_there() -> None:
     cloud = Cloud(seen, [activity("Successful", cause=there)])
     outcome = follow(cloud, out(), seen)
     assert result_of(outcome) == (Status.FAILED, Reason.SUPERSEDED, 0)
-    assert outcome.detail == "another party set web-s to 2 after it had been 4"
     other = "a user request changing the desired capacity from 2 to 3. An instance was started"
     cloud = Cloud(seen, [activity("Successful", cause=other)])
     assert follow(cloud, out(), seen).reason is Reason.ACCEPTED
@@ -217,7 +204,6 @@ def test_below_its_target_after_failed_launches_it_was_given_back() -> None:
     cloud = Cloud(seen, [failed_launch()])
     outcome = follow(cloud, out(), seen)
     assert result_of(outcome) == (Status.PARTIAL, Reason.NO_CAPACITY, 1)
-    assert outcome.detail.endswith("desired capacity is 3")
     assert cloud.calls == []
 
 
@@ -225,7 +211,6 @@ def test_below_its_target_at_the_deadline_it_never_came() -> None:
     cloud = Cloud(group(2, *vms(A, B)))
     outcome = follow(cloud, out(), group(2, *vms(A, B)), LATE)
     assert result_of(outcome) == (Status.FAILED, Reason.OVERDUE, 0)
-    assert outcome.detail == "AWS never took the change of web-s to 4"
     assert cloud.calls == []
 
 
@@ -258,7 +243,7 @@ def test_a_group_that_was_not_read_is_waited_for_unless_it_is_gone(
     cloud = Cloud()
     outcome = follow(cloud, out(), None, now, **({} if failed is None else {"failed": failed}))
     assert result_of(outcome) == (status, reason, 0)
-    assert outcome.detail.endswith(failed.detail if failed else "the group was not read in this tick")
+    assert outcome.detail.endswith(failed.detail if failed else "")
     assert outcome.failure is (failed.failure if failed else None)
     assert cloud.calls == []
 
@@ -270,7 +255,7 @@ def test_a_group_that_was_not_read_is_waited_for_unless_it_is_gone(
 def test_victims_are_terminated_by_id_one_by_one(direction: Direction, shrinks: bool) -> None:
     cloud = Cloud(group(4, *vms(A, B, C, D)))
     outcome = apply(cloud, leaving(C, A, direction=direction))
-    assert (result_of(outcome), outcome.detail) == ((Status.DONE, Reason.DONE, 2), "2 of 2 terminated")
+    assert result_of(outcome) == (Status.DONE, Reason.DONE, 2)
     sent = [(name, each["InstanceId"], each["ShouldDecrementDesiredCapacity"]) for name, each in cloud.calls]
     operation = "TerminateInstanceInAutoScalingGroup"
     assert sent == [(operation, C, shrinks), (operation, A, shrinks)]
@@ -297,8 +282,6 @@ def test_a_failure_that_the_next_vm_would_meet_stops_the_rest(
     outcome = apply(cloud, leaving(A, B, C))
     assert [parameters["InstanceId"] for _, parameters in cloud.calls] == sent
     assert result_of(outcome) == (status, reason, len(sent) - 1)
-    if len(sent) == 3:
-        assert outcome.detail == f"2 of 3 terminated; {B}: SetDesiredCapacity: {code}: as the test says"
 
 
 def test_a_lost_lead_and_a_refusal_stop_the_rest_and_a_busy_vm_only_itself() -> None:
@@ -311,7 +294,7 @@ def test_a_lost_lead_and_a_refusal_stop_the_rest_and_a_busy_vm_only_itself() -> 
     cloud = Cloud(group(4, *vms(A, B, C, D)), refusals={B: Refusal(Reason.BUSY, "busy")})
     outcome = apply(cloud, leaving(A, B, C))
     assert result_of(outcome) == (Status.PARTIAL, Reason.BUSY, 2)
-    assert outcome.detail == f"2 of 3 terminated; {B} has been given work since, or no longer reports"
+    assert B in outcome.detail
 
 
 def test_when_every_victim_is_busy_or_protected_nothing_is_done() -> None:
@@ -320,7 +303,6 @@ def test_when_every_victim_is_busy_or_protected_nothing_is_done() -> None:
     cloud = Cloud(group(4, *vms(A, B, protected=True), *vms(C, D)))
     outcome = apply(cloud, leaving(A, B))
     assert result_of(outcome) == (Status.SKIPPED, Reason.PROTECTED, 0)
-    assert outcome.detail.startswith("no VM to terminate in web-s")
     assert cloud.calls == []
     outcome = apply(Cloud(group(4, *vms(A, B, protected=True), *vms(C, D))), leaving(A, C))
     assert result_of(outcome) == (Status.PARTIAL, Reason.PROTECTED, 1)
@@ -352,14 +334,13 @@ def test_victims_out_of_service_are_done_without_a_call() -> None:
     cloud = Cloud()
     outcome = follow(cloud, leaving(A, B), group(2, *vms(C, D), *vms(A, B, lifecycle=Lifecycle.DRAINING)))
     assert result_of(outcome) == (Status.DONE, Reason.DONE, 2)
-    assert outcome.detail == f"out of service in web-s: {A}, {B}"
     assert cloud.calls == []
 
 
 def test_victims_still_in_service_at_the_deadline_are_named() -> None:
     outcome = follow(Cloud(), leaving(A, B), group(3, *vms(B, C, D)), LATE)
     assert result_of(outcome) == (Status.PARTIAL, Reason.OVERDUE, 1)
-    assert outcome.detail == f"still in service in web-s: {B}"
+    assert (A in outcome.detail, B in outcome.detail) == (False, True)
     assert follow(Cloud(group(3, *vms(B, C, D))), leaving(A, B), group(3, *vms(B, C, D)), LATE - 0.1).reason is not (
         Reason.OVERDUE
     )
@@ -377,10 +358,8 @@ def test_a_size_that_fell_before_its_vms_left_is_waited_for_and_not_lowered_twic
     cloud = Cloud(seen)
     outcome = follow(cloud, leaving(A, B), seen, NOW + 119.9)
     assert result_of(outcome) == (Status.IN_PROGRESS, Reason.ACCEPTED, 0)
-    assert outcome.detail == f"desired capacity is 2; waiting for {A}, {B} to leave"
     outcome = follow(cloud, leaving(A, B), seen, NOW + 120.0)
     assert result_of(outcome) == (Status.FAILED, Reason.SUPERSEDED, 0)
-    assert outcome.detail == f"another party set web-s to 2; left in service: {A}, {B}"
     assert cloud.calls == []
     # Above the target after the lag, the rest is sent.
     cloud = Cloud(group(3, *vms(A, B, C, D)))
@@ -411,7 +390,6 @@ def test_nothing_is_sent_to_a_group_that_cannot_be_read_right_now(
     cloud = Cloud(error(failure))
     outcome = apply(cloud, out())
     assert result_of(outcome) == (status, reason, 0)
-    assert ("web-s could not be read, nothing was sent" in outcome.detail) is (failure is not FailureClass.UNSUPPORTED)
     assert cloud.calls == []
 
 
@@ -468,7 +446,4 @@ def test_a_failure_after_some_vms_is_partial_where_it_is_final() -> None:
     assert report.after(error(FailureClass.CREDENTIALS), 0, "m").status is Status.FAILED
     assert report.after(error(FailureClass.THROTTLE), 1, "m").status is Status.IN_PROGRESS
     outcome = report.after(error(FailureClass.PERMANENT, "Bad"), 0, "m", "first")
-    assert (
-        outcome.detail == "first; SetDesiredCapacity: Bad: as the test says; AWS refuses this request; see its message"
-    )
     assert (outcome.intent_id, outcome.at, outcome.asked) == ("i1", NOW, 2)

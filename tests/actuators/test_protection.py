@@ -28,7 +28,7 @@ def test_protection_follows_the_work_with_a_call_per_change_and_none_without(shi
     assert protected(shift) == {first}
     assert shift.tend({first: 1.0, second: 0.0}) == []
     (event,) = shift.tend_events({first: 0.0, second: None})
-    assert event.detail == f"web-s: {first} idle again, protection taken off"
+    assert first in event.detail
     assert protected(shift) == set()
     assert shift.mutations == [(PROTECT, first)] * 2
 

@@ -1,5 +1,9 @@
 """Scaling out: an absolute size, requested once, followed until the VMs exist."""
 
+from typing import Any
+
+import pytest
+
 from domain.decisions import Direction, Reason, Status
 from tests.actuators.shift import Shift
 
@@ -19,38 +23,34 @@ def test_the_size_is_set_absolutely_and_the_intent_is_done_when_the_vms_are_ther
     assert shift.mutations == [("SetDesiredCapacity", "4")]
 
 
-def test_a_size_already_set_by_another_party_is_an_outcome_and_no_call(shift: Shift) -> None:
-    intent = shift.intent(Direction.OUT, target=4)
-    shift.world.desire(5, "web-s")
-    outcome = shift.apply(intent)
-    assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.NOTHING_TO_DO)
-    assert outcome.detail == "desired capacity of web-s is 5 already; 4 was requested"
-    assert shift.mutations == []
-
-
-def test_a_maximum_lowered_by_hand_is_read_now(shift: Shift) -> None:
-    intent = shift.intent(Direction.OUT, target=4)
-    shift.world.groups.update_auto_scaling_group(AutoScalingGroupName="web-s", MaxSize=3)
-    outcome = shift.apply(intent)
-    assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.ABOVE_MAXIMUM)
-    assert shift.mutations == []
-
-
-def test_nothing_is_asked_of_a_group_whose_launches_are_suspended(shift: Shift) -> None:
-    intent = shift.intent(Direction.OUT, target=4)
-    shift.world.groups.suspend_processes(AutoScalingGroupName="web-s", ScalingProcesses=["Launch"])
-    outcome = shift.apply(intent)
-    assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.LAUNCH_SUSPENDED)
-    assert shift.mutations == []
-
-
-def test_nothing_is_done_while_an_instance_refresh_runs(shift: Shift) -> None:
-    out = shift.intent(Direction.OUT, target=4)
-    into = shift.intent(Direction.IN, victims=shift.serving()[:1])
-    shift.world.groups.start_instance_refresh(AutoScalingGroupName="web-s")
-    for intent in (out, into):
+@pytest.mark.parametrize(
+    ("by_hand", "asked", "reason"),
+    [
+        (("set_desired_capacity", {"DesiredCapacity": 5}), [Direction.OUT], Reason.NOTHING_TO_DO),
+        (("set_desired_capacity", {"DesiredCapacity": 1}), [Direction.IN], Reason.NOTHING_TO_DO),
+        (("update_auto_scaling_group", {"MaxSize": 3}), [Direction.OUT], Reason.ABOVE_MAXIMUM),
+        (("update_auto_scaling_group", {"MinSize": 2}), [Direction.IN], Reason.BELOW_MINIMUM),
+        (("suspend_processes", {"ScalingProcesses": ["Launch"]}), [Direction.OUT], Reason.LAUNCH_SUSPENDED),
+        (
+            ("suspend_processes", {"ScalingProcesses": ["Terminate"]}),
+            [Direction.IN, Direction.REPLACE],
+            Reason.TERMINATE_SUSPENDED,
+        ),
+        (("start_instance_refresh", {}), [Direction.OUT, Direction.IN], Reason.REFRESH_IN_PROGRESS),
+    ],
+)
+def test_what_was_changed_by_hand_since_the_decision_is_read_before_the_call(
+    shift: Shift, by_hand: tuple[str, dict[str, Any]], asked: list[Direction], reason: Reason
+) -> None:
+    intents = [
+        shift.intent(way, target=4) if way is Direction.OUT else shift.intent(way, victims=shift.serving()[:1])
+        for way in asked
+    ]
+    operation, parameters = by_hand
+    getattr(shift.world.groups, operation)(AutoScalingGroupName="web-s", **parameters)
+    for intent in intents:
         outcome = shift.apply(intent)
-        assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.REFRESH_IN_PROGRESS)
+        assert (outcome.status, outcome.reason) == (Status.SKIPPED, reason)
     assert shift.mutations == []
 
 
@@ -83,7 +83,7 @@ def test_a_group_that_is_gone_ends_the_intent_and_leaves_the_others_alone(shift:
     shift.control.advance(60.0)
     outcome = shift.apply(intent)
     assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.PERMANENT_FAILURE)
-    assert "no Auto Scaling group is named web-s in us-east-1: check its name and TRIMTAB_AWS__REGION" in outcome.detail
+    assert "TRIMTAB_AWS__REGION" in outcome.detail
     assert shift.follow(intent).reason is Reason.PERMANENT_FAILURE
     assert shift.settle(other, shift.apply(other)).status is Status.DONE
 
@@ -109,5 +109,5 @@ def test_a_group_that_cannot_be_read_keeps_its_intent_until_the_deadline(shift: 
         assert (outcome.status, outcome.reason) == (Status.IN_PROGRESS, Reason.CLOUD_UNREADABLE)
     outcome = shift.tick(intent)
     assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.OVERDUE)
-    assert outcome.detail.startswith("what was achieved cannot be read: DescribeAutoScalingGroups: AccessDenied")
+    assert "AccessDenied" in outcome.detail
     assert shift.mutations == [("SetDesiredCapacity", "4")]

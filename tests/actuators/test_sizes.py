@@ -82,17 +82,13 @@ def test_a_vm_protected_by_another_party_stays_and_one_of_ours_may_go() -> None:
 def test_a_scale_out_that_is_there_already_is_not_sent_again() -> None:
     intent = Intent("i1", "d1", "web", "s", Direction.OUT, 2, 3, (), 1, 0.0, 600.0)
     assert check(intent, GroupObserved("web-s", 2, 0, 8), ()) == Clearance()
-    assert check(intent, GroupObserved("web-s", 3, 0, 8), ()) == Refusal(
-        Reason.NOTHING_TO_DO, "desired capacity of web-s is 3 already; 3 was requested"
-    )
+    assert refused(intent, GroupObserved("web-s", 3, 0, 8)) is Reason.NOTHING_TO_DO
 
 
 def test_a_scale_in_below_the_minimum_that_the_group_has_now_is_refused() -> None:
     vms = tuple(Instance(vm, "us-east-1a", Lifecycle.IN_SERVICE) for vm in VMS[:3])
     intent = Intent("i1", "d1", "web", "s", Direction.IN, 3, 1, VMS[:2], 1, 0.0, 600.0)
-    assert check(intent, GroupObserved("web-s", 3, 2, 8, vms), ()) == Refusal(
-        Reason.BELOW_MINIMUM, "web-s has its minimum at 2 now; 1 was requested"
-    )
+    assert refused(intent, GroupObserved("web-s", 3, 2, 8, vms)) is Reason.BELOW_MINIMUM
 
 
 def test_a_replacement_goes_on_while_launches_are_suspended_or_a_refresh_runs() -> None:
@@ -101,14 +97,6 @@ def test_a_replacement_goes_on_while_launches_are_suspended_or_a_refresh_runs() 
     group = GroupObserved("web-s", 2, 0, 8, (vm,), suspended=("Launch",), refreshing=True)
     intent = Intent("i1", "d1", "web", "s", Direction.REPLACE, 2, 2, (VMS[0],), 1, 0.0, 600.0)
     assert check(intent, group, ()) == Clearance((VMS[0],))
-
-
-def test_a_refusal_names_the_group_and_what_would_help() -> None:
-    group = GroupObserved("web-s", 2, 0, 8, suspended=("Launch",))
-    intent = Intent("i1", "d1", "web", "s", Direction.OUT, 2, 3, (), 1, 0.0, 600.0)
-    assert check(intent, group, ()) == Refusal(
-        Reason.LAUNCH_SUSPENDED, "the process Launch of web-s is suspended; resume it to let the group follow"
-    )
 
 
 def refused(intent: Intent, group: GroupObserved) -> Reason | None:
@@ -165,13 +153,8 @@ def test_a_replacement_asks_no_bounds_and_not_what_is_desired() -> None:
     )
 
 
-def test_victims_that_all_left_or_are_kept_by_others_are_named() -> None:
+def test_victims_that_all_left_or_are_kept_by_others_are_a_refusal() -> None:
     intent = Intent("i1", "d1", "web", "s", Direction.REPLACE, 2, 2, VMS[:2], 1, 0.0, 600.0)
     kept = Instance(VMS[0], "us-east-1a", Lifecycle.IN_SERVICE, protected=True)
-    gone = f"{VMS[1]} is no longer in service"
-    assert check(intent, GroupObserved("web-s", 2, 0, 8), ()) == Refusal(
-        Reason.VICTIM_GONE, f"no VM to terminate in web-s: {VMS[0]} is no longer in service, {gone}"
-    )
-    assert check(intent, GroupObserved("web-s", 2, 0, 8, (kept,)), ()) == Refusal(
-        Reason.PROTECTED, f"no VM to terminate in web-s: {gone}, {VMS[0]} is protected by another party"
-    )
+    assert refused(intent, GroupObserved("web-s", 2, 0, 8)) is Reason.VICTIM_GONE
+    assert refused(intent, GroupObserved("web-s", 2, 0, 8, (kept,))) is Reason.PROTECTED

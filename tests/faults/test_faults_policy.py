@@ -69,10 +69,9 @@ def test_a_policy_that_hangs_is_left_behind_at_its_deadline_and_not_started_agai
         world.tick(3)
         assert len(policy.seen) == 1
         assert sum(thread.name == "policy learned" for thread in threading.enumerate()) == 1
-        assert (
-            told(world, Reason.POLICY_FAILED)
-            == ["learned did not answer within 0.1 s"] + ["learned is still at work on an earlier minute"] * 4
-        )
+        first, *later = told(world, Reason.POLICY_FAILED)
+        assert "within 0.1 s" in first
+        assert [text.endswith("on an earlier minute") for text in later] == [True] * 4
     finally:
         let_go.set()
 
@@ -165,11 +164,12 @@ def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: Ca
         began = time.monotonic()
         world.tick()
         assert time.monotonic() - began < 2.0
-        nothing_left = "did not answer within 0 s, which is what others left it"
-        assert failures(world.last)[0] == "hangs-0 did not answer within 0.1 s"
-        assert failures(world.last)[3:] == [f"{name} {nothing_left}" for name in (*names[3:], "sound")]
+        assert "within 0.1 s" in failures(world.last)[0]
+        late = [text.split()[0] for text in failures(world.last) if "within 0 s" in text]
+        assert late == [*names[3:], "sound"]
         world.tick(2)
-        assert failures(world.last) == [f"{name} is still at work on an earlier minute" for name in names] + [""]
+        late = [text.split()[0] for text in failures(world.last) if "on an earlier minute" in text]
+        assert (late, failures(world.last)[-1]) == (names, "")
         assert world.last.shadows[-1].desired == (5,)
         assert [len(policy.seen) for policy in known.values()] == [1] * 6 + [3, 1]
         decisions = [report.decisions[0] for report in world.reports]
@@ -202,7 +202,8 @@ def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_worl
     world.tick()
     assert world.desired() == {"small": 4}
     assert world.last.shadows == ()
-    assert told(world, Reason.INTERNAL_ERROR) == ["no shadow was asked this minute: RuntimeError: the moon is full"]
+    (text,) = told(world, Reason.INTERNAL_ERROR)
+    assert "the moon is full" in text
     ((inputs, decision),) = FleetStore(world.ledger).inputs("web")
     assert (inputs.shadows, [item.same for item in replay([(inputs, decision)])]) == ((), [True])
 

@@ -184,7 +184,7 @@ def test_a_deposed_agent_changes_nothing_from_then_on_and_says_who_leads(world: 
     for _ in range(5):
         failure = turn_of(world, world.ports)
         assert failure is not None
-        assert "other host leads since epoch 2; this process must not act" in failure
+        assert "leads since epoch 2" in failure
     assert world.mutations == []
 
 
@@ -194,7 +194,7 @@ def test_an_agent_deposed_between_decision_and_call_does_not_make_the_call(world
     world.submit(20)
     report = world.tick()
     assert world.mutations == []
-    assert "other host leads since epoch 2; this process must not act" in (report.failure or "")
+    assert "leads since epoch 2" in (report.failure or "")
     decided = world.ledger.open_intents()
     assert decided != (), "recorded before, and left to the new leader"
     world.restart()

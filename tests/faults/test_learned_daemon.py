@@ -68,7 +68,7 @@ def hang_up(daemon: Daemon) -> None:
 
 
 def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daemon, models: Path) -> None:
-    assert "put back a good one, or remove it" in events(daemon, Reason.MODEL_REFUSED)[0]
+    assert "put back a good one" in events(daemon, Reason.MODEL_REFUSED)[0]
     path = write_model(models, hidden=4)
     promote(models, path)
     hang_up(daemon)
@@ -124,7 +124,7 @@ def test_a_learned_policy_for_a_fleet_that_no_model_fits_is_refused_at_the_start
         refused.start()
         assert refused.wait() == 2
         text = refused.log.read_text()
-        assert "name a model trained for the fleet, or another policy" in text
-        assert "the fleet web has 10 of 2 cores" in text
+        assert "trained for the fleet" in text
+        assert "web has 10 of 2 cores" in text
     finally:
         refused.close()

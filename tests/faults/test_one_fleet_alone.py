@@ -66,7 +66,7 @@ def test_an_error_nobody_foresaw_is_told_of_its_fleet_and_the_other_goes_on(two:
     assert report.failure is None
     assert [event.reason for event in report.events if event.fleet == "web"] == [Reason.INTERNAL_ERROR]
     (sentence,) = told(world, Reason.INTERNAL_ERROR)
-    assert "RuntimeError: the moon is full" in sentence
+    assert "the moon is full" in sentence
     assert "batch" in {decision.fleet for decision in report.decisions}
     assert sizes_asked(world, "batch-m") != []
     setattr(world.ports, part, real)
@@ -185,5 +185,5 @@ def test_notices_that_cannot_be_understood_cost_no_fleet_its_minute(two: World) 
     altered(world, "sqs", "ReceiveMessage", lambda answer: answer.update(Messages=[{}]))
     report = world.tick()
     assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
-    assert "spot notices could not be read" in told(world, Reason.INTERNAL_ERROR)[0]
+    assert "spot notices" in told(world, Reason.INTERNAL_ERROR)[0]
     assert {entry.fleet for entry in world.journal if entry.kind is Kind.INTENT} == {"web", "batch"}

@@ -177,10 +177,10 @@ def test_status_explanation_and_record_tell_vms_and_units(make_world: Make) -> N
     now = world.agent_clock.now()
     status = fleet_status(world.ledger, "web", now)
     assert (status.groups[0].requested, status.groups[0].requested_units, status.groups[0].weight) == (3, 6, 2)
-    assert "  small: 3 VMs = 6 units, a new VM counts as 2" in status_lines(status, now)
+    assert any("3 VMs = 6 units" in line for line in status_lines(status, now))
     record = FleetStore(world.ledger).newest("web")
     assert record is not None
-    assert "small: AWS counts 3 VMs = 6 units, a new VM counts as 2" in explain(record).seen
+    assert any("3 VMs = 6 units" in line for line in explain(record).seen)
 
 
 def test_weights_that_come_between_reading_and_call_are_those_of_the_call(make_world: Make) -> None:
@@ -256,8 +256,8 @@ def test_a_size_that_another_party_sets_in_units_is_drift_in_vms(make_world: Mak
     world = weighted(make_world, 3, 1)
     world.owner.set_desired_capacity(AutoScalingGroupName=SMALL.name, DesiredCapacity=6)
     world.tick()
-    details = [event.detail for event in world.events if event.reason is Reason.DRIFT_ADOPTED]
-    assert details == [f"another party set small ({SMALL.name}) from 1 to 2: adopted"]
+    (detail,) = [event.detail for event in world.events if event.reason is Reason.DRIFT_ADOPTED]
+    assert "from 1 to 2" in detail
 
 
 SEVERAL = (1, 2)

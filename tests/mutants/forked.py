@@ -30,6 +30,8 @@ GRACE_S = 20.0
 PATIENCE = 4.0
 """A trial may take so many times the usual time of its tests, and so many seconds."""
 REACH_TIMEOUT_S = 3600.0
+TOO_LONG = 124
+"""The exit status of this program when the time of its command was over."""
 UNFIT = 77
 """The exit status of a trial whose change does not fit the functions that are loaded."""
 BROKEN = 99
@@ -406,3 +408,21 @@ class Warm:
         if not server.serves:
             pipe.send("no tests")
         return status
+
+
+def main() -> int:
+    """Run `python -m tests.mutants.forked SECONDS ARGUMENTS`: Python with the arguments, for so long at most.
+
+    Every process that it started ends with it, also when this one gets SIGTERM or its parent dies.
+    """
+    timeout_s, *arguments = sys.argv[1:]
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
+    _adopting()
+    signal.signal(signal.SIGTERM, lambda *_: [_kill(child) for child in _children()])
+    status = _ended(_forked(lambda: os.execv(sys.executable, [sys.executable, *arguments])), float(timeout_s))
+    return TOO_LONG if status is None else status % 256
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,8 +1,8 @@
 """Runs the mutants again: `python -m tests.mutants.run [--only WORDS] [--results FILE]`, or `make mutants`.
 
-The tree is copied to a temporary place. There the named tests must pass as they are; then one mutant at a time is
-applied and its tests must fail. What was killed is kept in the results file, by the text of the mutant and of its file,
-so that a run that was interrupted goes on where it stopped. Exit status 1 when a mutant survived or could not be tried.
+The tree is copied to a temporary directory. There the tests of a mutant must pass without it and fail with it. A killed
+mutant is recorded in the results file, by the text of the mutant and of its file, so that an interrupted run continues
+where it stopped. Exit status 1 when a mutant survived or could not be tried.
 """
 
 from __future__ import annotations
@@ -11,21 +11,33 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.mutants.forked import TOO_LONG
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
+FORKED = Path(__file__).with_name("forked.py")
 RESULTS = ROOT / ".pytest_cache" / "mutants.json"
-TIMEOUT_S = 300.0
-TESTS_FAILED = 1
+LIMIT_S = 280.0
+"""The time that one mutant may take, its tests without it included."""
+GRACE_S = 15.0
+TESTS_FAILED, NO_TESTS = 1, 5
+LEFT_OUT = ("PYTEST_", "TRIMTAB_")
+"""Variables of the run around this one, which would change what its tests do."""
+STAGES = ("not exhaustive", "exhaustive")
+"""Of a whole file, the short tests run first; the long ones only where those kill nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +51,30 @@ class Mutant:
     tests: tuple[str, ...]
 
     def applied(self, source: str) -> str | None:
-        """Return the source with the mutant in it, None unless the old text stands there exactly once."""
+        """Return the source with the mutant in it, None unless it holds the old text exactly once."""
         return source.replace(self.old, self.new) if source.count(self.old) == 1 and self.old != self.new else None
 
     def key(self, source: str) -> str:
-        """Return what makes a result of it still count."""
+        """Return the key under which its result is recorded."""
         return hashlib.sha256("\0".join((self.file, self.old, self.new, *self.tests, source)).encode()).hexdigest()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The expressions of `-m` that select its tests, in order; tests that it names run whatever their marks."""
+        return ("",) if any("::" in test for test in self.tests) else STAGES
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The needs_ marks without which its tests are skipped: those of a whole file, or of a test that it names."""
+        marks: set[str] = set()
+        for test in self.tests:
+            file, _, name = test.partition("::")
+            text = (ROOT / file).read_text()
+            places = re.findall(r"^pytestmark = .*$", text, re.MULTILINE)
+            if name:
+                places += re.findall(rf"((?:^@.*\n)+)def {name.partition('[')[0]}\(", text, re.MULTILINE)
+            marks |= set(re.findall(r"\bneeds_\w+", " ".join(places)))
+        return frozenset(marks)
 
 
 def mutants() -> list[Mutant]:
@@ -69,59 +99,93 @@ def copied(directory: Path) -> Path:
     return tree
 
 
-def tried(tree: Path, tests: Sequence[str], timeout_s: float) -> tuple[int, str]:
-    """Run tests in the tree; return pytest's exit status, -1 when they took too long, and the end of its output."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree), "CI": "yes"}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=tree,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
+@dataclass(slots=True)
+class Trials:
+    """A copy of the tree in which the tests of one mutant after the other run, and a directory for what they write."""
+
+    tree: Path
+    temporary: Path
+    _unchanged: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = field(default_factory=dict)
+
+    def verdict(self, mutant: Mutant, limit_s: float = LIMIT_S) -> tuple[str, str]:
+        """Return "killed", "survived", "does not apply" or "not tried", and the last lines that the tests wrote."""
+        source = (self.tree / mutant.file).read_text()
+        changed = mutant.applied(source)
+        if changed is None:
+            return "does not apply", f"{mutant.file} holds the old text {source.count(mutant.old)} times"
+        ends = time.monotonic() + limit_s
+        output = "no test is selected"
+        result = "not tried"
+        for stage in mutant.stages:
+            status, output = self._without_mutant(stage, mutant.tests, ends)
+            if status == NO_TESTS:
+                continue
+            if status != 0:
+                return "not tried", f"without the mutant: {output}"
+            try:
+                (self.tree / mutant.file).write_text(changed)
+                status, output = self._run(stage, mutant.tests, ends)
+            finally:
+                (self.tree / mutant.file).write_text(source)
+            result = {TESTS_FAILED: "killed", 0: "survived"}.get(status, "not tried")
+            if result != "survived":
+                break
+        return result, output
+
+    def _without_mutant(self, stage: str, tests: tuple[str, ...], ends: float) -> tuple[int, str]:
+        """Run the tests in the unchanged tree, once for all mutants that they belong to, unless they fail."""
+        if (stage, tests) not in self._unchanged:
+            result = self._run(stage, tests, ends)
+            if result[0] not in (0, NO_TESTS):
+                return result
+            self._unchanged[stage, tests] = result
+        return self._unchanged[stage, tests]
+
+    def _run(self, stage: str, tests: Sequence[str], ends: float) -> tuple[int, str]:
+        """Run tests in the tree; return pytest's exit status, -1 after the time is over, and its last lines."""
+        timeout_s = max(1.0, ends - time.monotonic())
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", "--basetemp", str(self.temporary), "-m", stage]
+        # The process between ends with everything that it or its tests started (see forked.py).
+        command = [sys.executable, str(FORKED), str(timeout_s), "-m", "pytest", *arguments, *tests]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(LEFT_OUT)}
+        environ |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(self.tree), "CI": "yes"}
+        process = subprocess.Popen(
+            command, cwd=self.tree, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )
-    except subprocess.TimeoutExpired:
-        return -1, f"no end within {timeout_s:g} s"
-    return done.returncode, "\n".join(done.stdout.strip().splitlines()[-3:])
+        try:
+            output, _ = process.communicate(timeout=timeout_s + GRACE_S)
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+        if process.returncode == TOO_LONG:
+            return -1, f"no end within {timeout_s:.0f} s"
+        return process.returncode, "\n".join(output.strip().splitlines()[-3:])
 
 
-def verdict(tree: Path, mutant: Mutant) -> tuple[str, str]:
-    """Return "killed", "survived", "does not apply" or "not tried", and the end of what the tests wrote."""
-    source = (ROOT / mutant.file).read_text()
-    changed = mutant.applied(source)
-    if changed is None:
-        return "does not apply", f"the old text stands {source.count(mutant.old)} times in {mutant.file}"
-    try:
-        (tree / mutant.file).write_text(changed)
-        status, said = tried(tree, mutant.tests, TIMEOUT_S)
-    finally:
-        (tree / mutant.file).write_text(source)
-    return {TESTS_FAILED: "killed", 0: "survived"}.get(status, "not tried"), said
+@contextmanager
+def trials() -> Iterator[Trials]:
+    """Copy the tree to a temporary directory, for trials until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o711)  # A database server that may not run as root has its directory in it.
+        yield Trials(copied(Path(directory)), Path(directory) / "tests")
 
 
 def run(chosen: Sequence[Mutant], results: Path) -> list[tuple[Mutant, str, str]]:
-    """Try each mutant that is not known to be killed as it stands; return those that were not killed, with why."""
+    """Try each mutant that is not known to be killed as it is; return those that were not killed, with why."""
     known: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}
     waiting = [mutant for mutant in chosen if mutant.key((ROOT / mutant.file).read_text()) not in known]
     print(f"{len(chosen) - len(waiting)} of {len(chosen)} are known to be killed", flush=True)
     if not waiting:
         return []
     alive: list[tuple[Mutant, str, str]] = []
-    with tempfile.TemporaryDirectory(prefix="trimtab-mutants-") as directory:
-        tree = copied(Path(directory))
-        status, said = tried(tree, sorted({test for mutant in waiting for test in mutant.tests}), 4 * TIMEOUT_S)
-        if status != 0:
-            raise SystemExit(f"without any mutant the tests fail already:\n{said}")
+    with trials() as tried:
         for mutant in waiting:
             began = time.monotonic()
-            found, said = verdict(tree, mutant)
-            print(f"{found:15} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True)
-            if found != "killed":
-                alive.append((mutant, found, said))
+            result, output = tried.verdict(mutant)
+            print(f"{result:15} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True)
+            if result != "killed":
+                alive.append((mutant, result, output))
                 continue
             known[mutant.key((ROOT / mutant.file).read_text())] = mutant.name
             results.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +197,12 @@ def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description="Run the mutants that the tests must kill.")
     parser.add_argument("--only", default="", help="those whose name or file holds these words")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where killed ones are kept")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where killed ones are recorded")
     options = parser.parse_args()
     chosen = [mutant for mutant in mutants() if options.only in f"{mutant.name} {mutant.file}"]
     alive = run(chosen, options.results)
-    for mutant, found, said in alive:
-        print(f"\n{found}: {mutant.name} ({mutant.file})\n{said}")
+    for mutant, result, output in alive:
+        print(f"\n{result}: {mutant.name} ({mutant.file})\n{output}")
     print(f"\n{len(chosen) - len(alive)} of {len(chosen)} killed")
     raise SystemExit(1 if alive else 0)
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.mutants.run import ROOT
 
 RULES = """
@@ -87,6 +89,7 @@ def _run(tree: Path, trials: list[tuple[str, bool, list[str], str, str]]) -> dic
     return result
 
 
+@pytest.mark.exhaustive
 def test_what_becomes_of_changes(tmp_path: Path) -> None:
     all_tests = [f"{HERE}{name}" for name in ("within", "least", "endless")]
     found = _run(

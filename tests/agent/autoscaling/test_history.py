@@ -27,6 +27,7 @@ from domain.units import DAY_S, HOUR_S
 from tests.agent.api.running import Running
 from tests.faults.conftest import make_world
 from tests.faults.world import World
+from tests.golden import check_wording
 
 __all__ = ["make_world"]
 
@@ -82,11 +83,7 @@ def test_times_are_round_and_have_a_date_at_midnight_of_longer_charts() -> None:
 def test_a_chart_says_in_words_what_it_shows_and_at_each_point_its_values() -> None:
     points = [HistoryPoint(NOON - 120.0, 4, 2, (1,), (3,), 0.5), HistoryPoint(NOON - 60.0)]
     chart = queue_chart(points, NOON)
-    assert chart.label == "Queue, jobs, 20 Nov 11:00 to 20 Nov 12:00 UTC: waiting at most 4, running at most 2"
-    assert [hit.text for hit in chart.hits] == [
-        "20 Nov 11:58: waiting 4, running 2",
-        "20 Nov 11:59: waiting not measured, running not measured",
-    ]
+    check_wording("queue-chart", {"label": chart.label, "points": "\n".join(hit.text for hit in chart.hits)})
     cost = cost_chart(points, NOON)
     assert (cost.unit, cost.values[-1].text) == ("dollars", "$0.50")
 

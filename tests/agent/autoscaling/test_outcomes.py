@@ -97,7 +97,7 @@ def test_an_overdue_change_that_aws_kept_from_happening_counts_for_no_breaker(fa
     overdue = outcome(Status.FAILED, Reason.OVERDUE, detail="too late")
     last = outcome(Status.IN_PROGRESS, Reason.THROTTLED, failure=failure, detail="Rate exceeded")
     told = with_cause(overdue, last)
-    assert (told.failure, told.detail) == (failure, "too late; last: Rate exceeded")
+    assert (told.failure, "Rate exceeded" in told.detail) == (failure, True)
     assert after(told).breakers == ()
     assert after(overdue).breakers == (Breaker("m", 1),)
 

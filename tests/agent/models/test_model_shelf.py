@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -67,17 +68,13 @@ def test_without_a_champion_it_is_the_first_shipped_model_that_fits_the_fleet(mo
     index = json.loads((shipped / "index.json").read_text())
     assert shelf.resolve("learned", fleet()) == f"learned:{index['large']['sha256']}"
     assert shelf.resolve("learned", fleet((3, 3, 3))) == f"learned:{index['small']['sha256']}"
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match=r"model:FILE .small: it was"):
         shelf.resolve("learned", fleet((3, 3, 4)))
-    assert (
-        "promote a model trained for the fleet, or name a file by model:FILE (small: it was trained for VM types"
-        in (str(refused.value))
-    )
 
 
 def test_with_nothing_at_hand_the_shelf_says_so(models: Path, tmp_path: Path) -> None:
     for shelf in (ModelShelf(models, tmp_path), ModelShelf(None, tmp_path), ModelShelf(tmp_path / "none", tmp_path)):
-        with pytest.raises(BadInput, match="no model comes with this version"):
+        with pytest.raises(BadInput, match="no model comes with"):
             shelf.resolve("learned", fleet())
 
 
@@ -101,7 +98,7 @@ def test_the_policy_trained_as_published_comes_along_and_is_nobodys_default() ->
 
 def test_an_index_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text('{"small": {"sha256": 3}}')
-    with pytest.raises(BadInput, match=r"index of shipped models is '.*index.json': small.sha256: "):
+    with pytest.raises(BadInput, match=r"index.json.: small.sha256"):
         ModelShelf(None, tmp_path).resolve("learned", fleet())
 
 
@@ -110,12 +107,12 @@ def test_a_file_is_named_by_its_hash_once_verified(models: Path, tmp_path: Path)
     shelf = ModelShelf(None, tmp_path)
     assert shelf.resolve(f"model:{path}", fleet()) == named(path)
     assert shelf.policy(f"model:{path}", fleet()).model.name == path.stem
-    with pytest.raises(ModelRefused, match="name a file that can be read"):
+    with pytest.raises(ModelRefused, match="a file that can be read"):
         shelf.resolve("model:/nowhere/x.onnx", fleet())
 
 
 def test_a_name_that_is_no_hash_is_refused(models: Path) -> None:
-    with pytest.raises(BadInput, match="give learned, learned:<sha256> or model:FILE"):
+    with pytest.raises(BadInput, match="learned:<sha256>"):
         ModelShelf(models).resolve("learned:latest", fleet())
 
 
@@ -125,7 +122,7 @@ def test_a_recorded_model_is_found_in_either_place_and_missed_by_name(models: Pa
     assert shelf.model(path.stem).name == path.stem
     there = json.loads((shipped / "index.json").read_text())["large"]["sha256"]
     assert shelf.model(there).name == there
-    with pytest.raises(ModelMissing, match=r"put a{64}\.onnx into the models directory; looked in"):
+    with pytest.raises(ModelMissing, match=r"a{64}\.onnx into the models"):
         shelf.model("a" * 64)
 
 
@@ -208,7 +205,7 @@ def test_a_model_in_use_outlives_its_file(models: Path) -> None:
     path.unlink()
     os.utime(models / "champion.json")
     assert shelf.resolve("learned", fleet()) == named(path)
-    assert "name a file that can be read" in shelf.refusal
+    assert "a file that can be read" in shelf.refusal
 
 
 def test_a_champion_file_taken_away_means_no_champion(models: Path, shipped: Path) -> None:
@@ -247,7 +244,7 @@ def test_other_prices_are_named(models: Path) -> None:
     assert other_prices(card, fleet()) == ""
     cheap = (VmType("m5a.large", 2, 8.0, 0.086), *TYPES[1:])
     groups = tuple(Group(key, key, kind, 0, 10) for key, kind in zip("sml", cheap, strict=True))
-    assert other_prices(card, Fleet("web", groups)) == "s costs $0.086 an hour, $0.2 in training"
+    assert re.findall(r"\$([0-9.]+)", other_prices(card, Fleet("web", groups))) == ["0.086", "0.2"]
 
 
 def test_a_champion_for_one_fleet_leaves_another_its_shipped_model(models: Path, shipped: Path) -> None:
@@ -257,7 +254,7 @@ def test_a_champion_for_one_fleet_leaves_another_its_shipped_model(models: Path,
     small = json.loads((shipped / "index.json").read_text())["small"]["sha256"]
     assert shelf.resolve("learned", fleet()) == named(path)
     assert shelf.resolve("learned", fleet((3, 3, 3))) == f"learned:{small}"
-    with pytest.raises(ModelUnfit, match=r"the champion: it was trained for VM types of at most 10 of 2 cores"):
+    with pytest.raises(ModelUnfit, match=r"the champion: .* of at most 10"):
         shelf.resolve("learned", fleet((3, 3, 4)))
 
 
@@ -271,7 +268,7 @@ def test_a_fleets_own_champion_decides_for_it_alone(models: Path) -> None:
     promote(models, preferring(models, NOTHING, limits=(3, 3, 3)), "web")
     shelf.look()
     # No other model takes the place of one that was promoted for this very fleet.
-    with pytest.raises(ModelUnfit, match="the fleet web has 10 of 2 cores"):
+    with pytest.raises(ModelUnfit, match="web has 10 of 2 cores"):
         shelf.check("learned", fleet())
 
 
@@ -281,7 +278,7 @@ def test_one_fleets_champion_that_is_refused_does_not_touch_anothers(models: Pat
     promote(models, own, "web")
     own.write_bytes(b"damaged")
     shelf = ModelShelf(models)
-    with pytest.raises(BadInput, match=r"champion of web: model file is .* it is damaged or was renamed"):
+    with pytest.raises(BadInput, match=r"champion of web: .* damaged"):
         shelf.resolve("learned", fleet())
     assert shelf.resolve("learned", replace(fleet(), name="shop")) == named(every)
 

@@ -61,9 +61,9 @@ def test_why_a_model_decides_that_passed_no_evaluation_is_noted(models: Path) ->
     ModelsDirectory(models).force(read_model_file(path), EVERY_FLEET, "a trial", "now", lambda at: at)
     watched = Watched(models)
     watched.watch.look()
-    assert watched.notes[0][1].startswith(f"learned:{path.stem} decides, forced: a trial")
+    assert "forced: a trial" in watched.notes[0][1]
     fleet = watched.watch.fleets()[0].fleet
-    assert watched.watch.shelf.origin(f"model:{path}", fleet) == "forced: its file is named in the settings"
+    assert watched.watch.shelf.origin(f"model:{path}", fleet).startswith("forced: ")
 
 
 def test_a_refused_champion_is_a_problem_until_a_good_one_comes_and_the_old_one_is_still_named(models: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_refused_champion_is_a_problem_until_a_good_one_comes_and_the_old_one_
     promote(models, second)
     for _ in range(3):
         watched.watch.look()
-    assert "it is damaged or was renamed" in watched.problem
+    assert "damaged or was renamed" in watched.problem
     assert watched.watch.model == first.stem
     assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_READY, Reason.MODEL_REFUSED]
     second.write_bytes(whole)
@@ -104,7 +104,7 @@ def test_a_reload_reads_a_refused_file_again_though_nothing_shows_that_it_change
 def test_without_any_model_the_problem_says_what_to_do(models: Path) -> None:
     watched = Watched(models)
     watched.watch.look()
-    assert "promote a model trained for the fleet, or name a file by model:FILE" in watched.problem
+    assert "model:FILE" in watched.problem
 
 
 def test_a_shadow_is_noted_as_one(models: Path) -> None:
@@ -165,6 +165,6 @@ def test_a_model_for_other_vm_types_is_a_problem_and_is_not_said_to_decide(model
     promote(models, preferring(models, NOTHING, limits=(3, 3, 3)))
     watched = Watched(models)
     watched.watch.look()
-    assert "(the champion: it was trained for VM types of at most 3 of 2 cores" in watched.problem
-    assert "the fleet web has 10 of 2 cores" in watched.problem
+    assert "of at most 3 of 2 cores" in watched.problem
+    assert "web has 10 of 2 cores" in watched.problem
     assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_REFUSED]

@@ -49,7 +49,7 @@ def report_of(model: Path) -> str:
 
 def test_without_a_promotion_there_is_no_champion(directory: ModelsDirectory) -> None:
     assert directory.champion(EVERY_FLEET) is None
-    with pytest.raises(BadInput, match="nothing can be rolled back"):
+    with pytest.raises(BadInput, match="can be rolled back"):
         directory.rollback(AT, EVERY_FLEET, load_model)
 
 
@@ -166,7 +166,7 @@ def test_a_fleet_has_a_champion_of_its_own_and_goes_back_to_that_of_every_fleet(
     now = directory.champion(WEB)
     assert now is not None
     assert now.model == every.name
-    with pytest.raises(BadInput, match="autoscaling web has none of its own: nothing can be rolled back"):
+    with pytest.raises(BadInput, match="web has none of its own"):
         directory.rollback(AT, WEB, load_model)
 
 
@@ -187,7 +187,7 @@ def test_a_rollback_of_every_fleet_names_the_fleets_that_have_one(
     directory: ModelsDirectory, models: list[Path]
 ) -> None:
     promoted(directory, models[0], WEB)
-    with pytest.raises(BadInput, match="nothing can be rolled back; with one of their own: web"):
+    with pytest.raises(BadInput, match="one of their own: web"):
         directory.rollback(AT, EVERY_FLEET, load_model)
 
 
@@ -198,7 +198,7 @@ def test_an_earlier_champion_that_the_agent_would_refuse_is_not_gone_back_to(
     promoted(directory, models[1])
     (directory.path / report_of(models[0])).unlink()
     before = (directory.path / "champion.json").read_bytes()
-    with pytest.raises(BadInput, match="it is missing or damaged"):
+    with pytest.raises(BadInput, match="missing or damaged"):
         directory.rollback(AT, EVERY_FLEET, load_model)
     assert (directory.path / "champion.json").read_bytes() == before
 
@@ -228,7 +228,7 @@ def test_a_champion_that_is_put_in_use_again_keeps_the_one_before_it(
 
 
 def test_a_reason_must_be_given(directory: ModelsDirectory, models: list[Path]) -> None:
-    with pytest.raises(BadInput, match="say why the model is to decide without an evaluation"):
+    with pytest.raises(BadInput, match="without an evaluation"):
         directory.force(read_model_file(models[0]), WEB, "  ", AT, load_model)
     assert directory.champions() == {}
 
@@ -241,7 +241,7 @@ def test_a_report_of_an_earlier_version_speaks_for_its_fleet_alone(
     (directory.path / "report-old.json").write_text(json.dumps(sealed(old, None)))
     champion = Champion(models[0].name, None, "report-old.json", AT)
     directory.check(WEB, champion)
-    with pytest.raises(BadInput, match="it is of autoscaling web, not of autoscaling other"):
+    with pytest.raises(BadInput, match="not of autoscaling other"):
         directory.check(OTHER, champion)
 
 
@@ -338,9 +338,9 @@ def test_another_model_that_became_champion_meanwhile_is_not_overwritten(
 ) -> None:
     promoted(directory, models[0])
     report = reported(directory.path, models[2].name)
-    with pytest.raises(BadInput, match="it has changed during the runs"):
+    with pytest.raises(BadInput, match="changed during the runs"):
         directory.promote(read_model_file(models[2]), EVERY_FLEET, report, AT, load_model, beaten=models[1].name)
-    with directory.locked(), pytest.raises(BadInput, match="another promotion is under way"):
+    with directory.locked(), pytest.raises(BadInput, match="another promotion"):
         promoted(directory, models[1])
 
 
@@ -358,7 +358,7 @@ def test_a_model_that_was_removed_is_not_gone_back_to(directory: ModelsDirectory
     promoted(directory, models[0])
     promoted(directory, models[1])
     (directory.path / models[0].name).unlink()
-    with pytest.raises(ModelRefused, match="name a file that can be read"):
+    with pytest.raises(ModelRefused, match="a file that can be read"):
         directory.rollback(AT, EVERY_FLEET, load_model)
     champion = directory.champion(EVERY_FLEET)
     assert champion is not None

@@ -41,7 +41,7 @@ def test_a_damaged_status_is_named_and_the_others_are_read(tmp_path: Path) -> No
         status_file(tmp_path, WEB).write_text(text)
         found, (problem,) = read_rounds(tmp_path, "autoscaling")
         assert found == {"other": other}
-        assert "learn-autoscaling-web.json is not readable as the status of a round" in problem
+        assert "learn-autoscaling-web" in problem
     assert write_round(tmp_path, WEB, Ending.BUDGET, "", at=2000.0).good_at is None
     assert set(rounds(tmp_path)) == {"web", "other"}
 
@@ -50,7 +50,7 @@ def test_a_status_under_another_name_speaks_for_nobody(tmp_path: Path) -> None:
     write_round(tmp_path, WEB, Ending.KEPT, "", at=1000.0)
     (tmp_path / "learn-autoscaling-other.json").write_bytes(status_file(tmp_path, WEB).read_bytes())
     found, (problem,) = read_rounds(tmp_path, "autoscaling")
-    assert (set(found), "is about autoscaling web: remove it" in problem) == ({"web"}, True)
+    assert (set(found), "about autoscaling web" in problem) == ({"web"}, True)
 
 
 def test_a_status_behind_a_link_is_not_read(tmp_path: Path) -> None:

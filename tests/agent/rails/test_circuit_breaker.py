@@ -31,7 +31,7 @@ def test_an_open_breaker_holds_both_directions_and_names_the_next_probe():
     for desired in ((5, 5, 4), (3, 5, 4)):
         effect = ask(circuit_breaker, proposal(*desired), scene(state=OPEN))
         assert (effect.verdict, effect.reason, effect.after) == (Verdict.VETOED, Reason.CIRCUIT_OPEN, (4, 5, 4))
-        assert "circuit open after 3 failures in a row; next probe 12:05:00 UTC" in effect.detail
+        assert "12:05:00 UTC" in effect.detail
 
 
 def test_it_stays_open_to_the_last_moment_and_no_longer():

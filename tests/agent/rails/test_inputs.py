@@ -38,7 +38,6 @@ def test_a_value_that_is_no_size_holds_all_groups(value):
 def test_another_number_of_sizes_than_groups_holds(desired):
     effect = ask(finite_and_schema, proposal(*desired), scene((1, 2, 3)))
     assert (effect.reason, effect.after) == (Reason.SCHEMA_MISMATCH, (1, 2, 3))
-    assert f"{len(desired)} sizes proposed for 3 groups" in effect.detail
 
 
 def test_a_proposal_for_another_fleet_holds():
@@ -70,7 +69,6 @@ def test_a_sample_may_be_as_old_as_the_limit_and_no_older():
     assert passes(staleness_and_coverage, proposal(9, 4, 4), scene(snapshot={"age_s": 150.0}))
     effect = ask(staleness_and_coverage, proposal(9, 4, 4), scene(snapshot={"age_s": 150.1}))
     assert effect.reason is Reason.STALE_INPUT
-    assert effect.detail == "workers_m 4 -> 9 held at 4: the newest sample is 150 s old, at most 150 s"
 
 
 @pytest.mark.parametrize("age_s", [None, math.nan])
@@ -82,7 +80,6 @@ def test_coverage_may_be_as_low_as_the_limit_and_no_lower():
     assert passes(staleness_and_coverage, proposal(9, 4, 4), scene(snapshot={"coverage": 0.5}))
     effect = ask(staleness_and_coverage, proposal(2, 4, 4), scene(snapshot={"coverage": 0.49}))
     assert (effect.reason, effect.after) == (Reason.LOW_COVERAGE, (4, 4, 4))
-    assert "49% of the warm VMs report, at least 50% must" in effect.detail
 
 
 def test_a_fleet_at_zero_has_nobody_to_report_and_may_grow():
@@ -97,7 +94,6 @@ def test_the_safe_floor_waits_for_more_than_the_hold_minutes():
     fourth = scene(limits=floor, snapshot={"absent": ("cpu",), "stale_bins": 4})
     effect = ask(staleness_and_coverage, proposal(4, 4, 4), fourth)
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.RAISED, Reason.SAFE_FLOOR, (6, 4, 4))
-    assert effect.detail == "workers_m 4 -> 4 raised to 6: absent: cpu, for 4 minutes; the safe floor applies"
 
 
 def test_the_safe_floor_works_from_zero_and_marks_its_origin():

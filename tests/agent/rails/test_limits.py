@@ -18,7 +18,6 @@ def test_below_the_minimum_is_raised_and_above_the_maximum_is_lowered():
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.RAISED, Reason.BELOW_MINIMUM, (1, 4, 4))
     effect = ask(bounds, proposal(4, 4, 9), scene(fleet=fleet(minimum=1, maximum=8)))
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.SHRUNK, Reason.ABOVE_MAXIMUM, (4, 4, 8))
-    assert effect.detail == "workers_xl 4 -> 9 lowered to 8: the maximum is 8 (ours 8, AWS 20)"
 
 
 def test_the_tighter_of_our_bounds_and_aws_counts():
@@ -31,9 +30,8 @@ def test_the_tighter_of_our_bounds_and_aws_counts():
 @pytest.mark.parametrize(("aws", "after"), [((5, 9), 5), ((0, 1), 1)])
 def test_where_bounds_do_not_overlap_aws_wins_at_the_end_nearest_to_ours(aws, after):
     groups = {"workers_m": {"minimum": aws[0], "maximum": aws[1]}}
-    effect = ask(bounds, proposal(2, 4, 4), scene((2, 4, 4), groups, fleet=fleet(minimum=2, maximum=4)))
-    assert effect.after == (after, 4, 4)
-    assert f"AWS's bounds {aws[0]}..{aws[1]} lie outside ours 2..4 and win" in effect.detail
+    context = scene((2, 4, 4), groups, fleet=fleet(minimum=2, maximum=4))
+    assert ask(bounds, proposal(2, 4, 4), context).after == (after, 4, 4)
 
 
 def test_a_fleet_outside_its_bounds_moves_towards_them():
@@ -64,10 +62,9 @@ def test_an_empty_fleet_with_a_minimum_is_raised_even_on_stale_input():
     assert ask(bounds, proposal(0, 0, 0), context).after == (1, 1, 1)
 
 
-def test_the_sentence_has_the_numbers():
+def test_a_step_beyond_the_limit_is_shrunk_to_it():
     effect = ask(step_limit, proposal(4, 0, 0), scene((2, 0, 0), limits={"max_step_out": 1}))
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.SHRUNK, Reason.STEP_LIMIT, (3, 0, 0))
-    assert effect.detail == "workers_m 2 -> 4 shrunk to 3: at most 1 VM out per decision"
 
 
 def test_each_direction_has_its_own_limit():
@@ -123,7 +120,6 @@ def test_no_drain_while_terminate_is_suspended():
     context = scene(groups={"workers_m": {"suspended": ("Terminate",)}})
     effect = ask(group_state, proposal(3, 3, 4), context)
     assert (effect.reason, effect.after) == (Reason.TERMINATE_SUSPENDED, (4, 3, 4))
-    assert "no drain is begun" in effect.detail
     assert passes(group_state, proposal(5, 4, 4), context)
 
 

@@ -19,11 +19,6 @@ def test_a_cool_down_of_300_s_holds_at_299_9_s_and_ends_at_300_s():
     assert passes(cooldown, proposal(5, 4, 4), scene(state=OUT_AT_NOON, now=NOON + 300.0))
 
 
-def test_the_seconds_left_are_named():
-    effect = ask(cooldown, proposal(5, 4, 4), scene(state=OUT_AT_NOON, now=NOON + 60.0))
-    assert effect.detail == "workers_m 4 -> 5 held at 4: cooling down for another 240 s after the last scale-out"
-
-
 def test_up_is_never_held_by_a_cool_down_of_down_nor_the_other_way_round():
     assert passes(cooldown, proposal(5, 4, 4), scene(state=IN_AT_NOON))
     assert passes(cooldown, proposal(3, 4, 4), scene(state=OUT_AT_NOON))
@@ -65,7 +60,6 @@ def test_an_empty_fleet_without_cool_downs_passes(desired):
 def test_booting_vms_are_taken_off_an_increase_that_had_not_counted_them():
     effect = ask(warmup, proposal(7, 4, 4, counts_pending=False), scene(groups={"workers_m": {"booting": 2}}))
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.SHRUNK, Reason.WARMING_UP, (5, 4, 4))
-    assert effect.detail == "workers_m 4 -> 7 shrunk to 5: 2 VMs booting already"
 
 
 def test_an_increase_is_never_shrunk_below_the_current_size():
@@ -129,7 +123,6 @@ def turns(*changes: tuple[Direction, float]) -> dict[str, object]:
 def test_scale_in_waits_for_proposals_in_a_row():
     effect = ask(flap_guard, proposal(3, 4, 4), scene(state={"in_streak": {"workers_m": 2}}))
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.VETOED, Reason.NOT_YET_STABLE, (4, 4, 4))
-    assert effect.detail == "workers_m 4 -> 3 held at 4: scale-in proposed 2 of 3 times in a row"
     assert passes(flap_guard, proposal(3, 4, 4), scene(state={"in_streak": {"workers_m": 3}}))
 
 
@@ -157,7 +150,6 @@ def test_an_unreadable_proposal_ends_every_streak(desired):
 def test_no_more_vms_go_than_are_old_enough():
     effect = ask(flap_guard, proposal(0, 4, 4), scene(groups={"workers_m": {"mature": 1}}))
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.SHRUNK, Reason.TOO_YOUNG, (3, 4, 4))
-    assert effect.detail == "workers_m 4 -> 0 shrunk to 3: only 1 VM older than 300 s"
     assert ask(flap_guard, proposal(3, 4, 4), scene(groups={"workers_m": {"mature": 0}})).after == (4, 4, 4)
 
 
@@ -199,7 +191,6 @@ def test_the_reversal_budget_holds_scale_in_and_never_scale_out():
     exhausted = scene(state=history, limits={"max_reversals": 3})
     effect = ask(flap_guard, proposal(3, 4, 4), exhausted)
     assert (effect.reason, effect.after) == (Reason.REVERSAL_BUDGET, (4, 4, 4))
-    assert "4 changes of direction within an hour, at most 3" in effect.detail
     assert passes(flap_guard, proposal(9, 4, 4), exhausted)
     assert passes(flap_guard, proposal(3, 4, 4), scene(state=history, limits={"max_reversals": 4}))
 
@@ -227,4 +218,4 @@ def test_an_empty_fleet_has_nothing_to_guard():
 
 def test_a_group_of_which_nothing_is_remembered_begins_its_streak_at_none():
     effect = ask(flap_guard, proposal(3, 4, 4), scene(state={"in_streak": {}}))
-    assert effect.detail == "workers_m 4 -> 3 held at 4: scale-in proposed 0 of 3 times in a row"
+    assert (effect.reason, "0 of 3" in effect.detail) == (Reason.NOT_YET_STABLE, True)

@@ -24,6 +24,7 @@ from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import GroupSnapshot, Snapshot
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, REMOVE_S, poisoned, preferring
 from tests.agent.rails.scenes import NOON, scene
+from tests.golden import check_wording
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.8))
 FLEET = Fleet("web", tuple(Group(k, f"web-{k}", t, int(k == "s"), 10) for k, t in zip("sml", TYPES, strict=True)))
@@ -51,10 +52,7 @@ def test_the_likeliest_action_becomes_sizes_and_the_sentence_tells_what_it_saw(t
     assert proposal.desired == (2, 2, 1)
     assert proposal.reason is Reason.LEARNED
     assert proposal.policy == policy.name == f"learned:{policy.model.name}"
-    assert proposal.detail == (
-        "m +1 88.1%, nothing 11.9%, s +1 0.0%; value 0; "
-        "saw allocated_ratio 0.1, cpu_mean 0.5, cpu_p90 0.75; impossible now: l -1 (none)"
-    )
+    check_wording("policy-learned", {"the likeliest actions, what was seen, what is impossible": proposal.detail})
 
 
 @pytest.mark.parametrize(
@@ -105,13 +103,13 @@ def test_many_changes_are_chosen_type_by_type_and_reach_as_far_as_there_is_room(
 
 def test_the_extended_observation_is_taken_where_the_card_says_so(tmp_path: Path) -> None:
     policy = LearnedPolicy(load_model(write_model(tmp_path, hidden=4, observation="obs-v2")))
-    assert "type2.cooldown_ratio 0.25" in policy.decide(FLEET, snapshot(), {})[0].detail
-    with pytest.raises(InputAbsent, match="needs the whole obs-v2; absent: the age of the waiting jobs"):
+    assert "cooldown_ratio 0.25" in policy.decide(FLEET, snapshot(), {})[0].detail
+    with pytest.raises(InputAbsent, match="age of the waiting jobs"):
         policy.decide(FLEET, snapshot(obs_v2=None), {})
 
 
 def test_a_minute_without_observation_is_no_failure_but_absent_input(tmp_path: Path) -> None:
-    with pytest.raises(InputAbsent, match="needs the whole obs-7; absent: cpu, queue"):
+    with pytest.raises(InputAbsent, match="absent: cpu, queue"):
         preferring_policy(tmp_path, ADD_S).decide(FLEET, snapshot(obs7=None, absent=("cpu", "queue")), {})
 
 
@@ -129,7 +127,7 @@ def test_a_fleet_of_other_types_is_refused_in_words(
     other = Fleet("web", tuple(Group(k, k, t, 0, limit) for k, t in zip("sml", types, strict=False)))
     with pytest.raises(PolicyFailure) as refused:
         preferring_policy(tmp_path, ADD_S).decide(other, snapshot(), {})
-    assert "it was trained for VM types of at most 10 of 2 cores, 10 of 4 cores, 10 of 8 cores" in str(refused.value)
+    assert "10 of 2 cores, 10 of 4" in str(refused.value)
     assert difference in str(refused.value)
 
 
@@ -141,7 +139,7 @@ def test_other_prices_and_names_do_not_matter(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_no_number_fails_the_policy(tmp_path: Path) -> None:
     policy = LearnedPolicy(load_model(poisoned(tmp_path, preferring(tmp_path, ADD_S))))
-    with pytest.raises(PolicyFailure, match=r"the model [0-9a-f]{12} answers logits with no number"):
+    with pytest.raises(PolicyFailure, match="logits with no number"):
         policy.decide(FLEET, snapshot(), {})
     waiting = (0.1, 0.5, 0.75, 0.0, 0.0, 0.5, 0.0)
     assert policy.decide(FLEET, snapshot(obs7=waiting), {})[0].desired == (3, 1, 0)
@@ -150,7 +148,7 @@ def test_an_answer_that_is_no_number_fails_the_policy(tmp_path: Path) -> None:
 def test_features_outside_the_training_are_told_and_remembered(tmp_path: Path) -> None:
     policy = preferring_policy(tmp_path, ADD_S, changes={"feature_high": [1.0, 0.4, 1.0, 1.0, 1.0, 1.0, 1.0]})
     proposal, memory = policy.decide(FLEET, snapshot(), {})
-    assert proposal.detail.endswith("outside what training saw: cpu_mean 0.5")
+    assert proposal.detail.endswith(": cpu_mean 0.5")
     assert outside_training(memory) == {1}
     calm = (0.1, 0.25, 0.75, 0.0, 0.0, 0.0, 0.0)
     assert outside_training(policy.decide(FLEET, snapshot(obs7=calm), memory)[1]) == frozenset()

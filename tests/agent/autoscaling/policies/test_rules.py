@@ -23,6 +23,7 @@ from domain.decisions import Origin, Proposal, Reason
 from domain.fleet import Fleet
 from domain.snapshot import OnMissing, QueueSnapshot, Signal, SignalKind, SignalSnapshot, Snapshot
 from tests.agent.rails.scenes import KEYS, fleet, scene
+from tests.golden import check_wording
 
 ALL: list[Policy] = [
     HoldPolicy(),
@@ -112,7 +113,6 @@ def test_the_queue_rule_asks_for_the_cores_that_what_waits_needs(
     proposal = ask(QueueRulePolicy(), minute(waiting=waiting))
     assert (proposal.desired, proposal.reason) == (desired, reason)
     assert proposal.counts_pending
-    assert proposal.detail.startswith(f"{waiting} jobs of 150 core-s wait, 56 cores busy, 0 free, 0 booting")
 
 
 def test_the_queue_rule_counts_booting_vms_once_and_free_cores_too() -> None:
@@ -186,7 +186,7 @@ def test_while_no_vm_has_warmed_up_the_threshold_changes_nothing_and_counts_anew
     seen = minute(cpu_mean=0.99, cpu_mean_warmed_up=None)
     proposal, memory = ThresholdPolicy(periods=2).decide(fleet(), seen, {"streaks": (1.0, 0.0)})
     assert (proposal.desired, proposal.reason) == ((4, 4, 4), Reason.WARMING_UP)
-    assert (proposal.detail, memory) == ("no VM has warmed up yet, so no CPU to go by", {"streaks": (0.0, 0.0)})
+    assert memory == {"streaks": (0.0, 0.0)}
     assert ask(ThresholdPolicy(exclude_warming=False), seen).desired == (5, 5, 5)
 
 
@@ -194,8 +194,7 @@ def test_a_fleet_that_boots_is_not_taken_for_an_idle_one() -> None:
     booting = {key: {"warm": 0, "booting": 4} for key in KEYS}
     seen = minute(groups=booting, cpu_mean=0.0, cpu_mean_warmed_up=None)
     for policy in (ThresholdPolicy(), ThresholdPolicy(exclude_warming=False)):
-        proposal = ask(policy, seen)
-        assert (proposal.desired, proposal.detail) == ((4, 4, 4), "no VM has reported yet, so no CPU to go by")
+        assert ask(policy, seen).desired == (4, 4, 4)
 
 
 # Target tracking
@@ -203,9 +202,7 @@ def test_a_fleet_that_boots_is_not_taken_for_an_idle_one() -> None:
 
 def test_target_tracking_sizes_each_group_by_its_own_cpu() -> None:
     seen = minute(groups={KEYS[0]: {"cpu_mean": 0.9}, KEYS[1]: {"cpu_mean": 0.6}, KEYS[2]: {"cpu_mean": 0.3}})
-    proposal = ask(TargetTrackingPolicy(0.6, 0.9, 1, 1), seen)
-    assert proposal.desired == (6, 4, 2)
-    assert proposal.detail == "mean CPU workers_m 90.0%, workers_l 60.0%, workers_xl 30.0% against 60%"
+    assert ask(TargetTrackingPolicy(0.6, 0.9, 1, 1), seen).desired == (6, 4, 2)
 
 
 def test_target_tracking_does_not_shrink_a_group_that_warms_up_nor_ask_twice_for_what_boots() -> None:
@@ -236,6 +233,24 @@ def test_without_its_input_a_rule_says_so(policy: Policy, missing: dict[str, Any
         ask(policy, replace(minute(), **missing))
 
 
+def test_what_a_rule_says_of_its_proposal() -> None:
+    cpu = {KEYS[0]: {"cpu_mean": 0.9}, KEYS[1]: {"cpu_mean": 0.6}, KEYS[2]: {"cpu_mean": 0.3}}
+    booting = {key: {"warm": 0, "booting": 4} for key in KEYS}
+    cold = minute(cpu_mean=0.99, cpu_mean_warmed_up=None)
+    empty = minute(groups=booting, cpu_mean=0.0, cpu_mean_warmed_up=None)
+    texts = {
+        "queue": ask(QueueRulePolicy(), minute(waiting=58)),
+        "threshold, no VM warmed up": ask(ThresholdPolicy(), cold),
+        "threshold, no VM reported": ask(ThresholdPolicy(), empty),
+        "target": ask(TargetTrackingPolicy(0.6, 0.9, 1, 1), minute(groups=cpu)),
+        "signals": ask(AT_ONCE, minute(signals=signals(latency_ms=150.0, rps=3100.0))),
+        "signal of a level": ask(AT_ONCE, minute(signals=signals(rps=100.0, latency_ms=250.0))),
+        "absent signal keeps": ask(AT_ONCE, minute(signals=signals(rps=100.0, latency_ms=None))),
+        "absent signal left out": ask(AT_ONCE, minute(signals=signals(rps=100.0, lag=None))),
+    }
+    check_wording("policies", {name: proposal.detail for name, proposal in texts.items()})
+
+
 # Signal tracking
 
 
@@ -256,13 +271,10 @@ def test_the_signal_with_the_largest_need_decides_and_is_named_first() -> None:
     proposal = ask(AT_ONCE, minute(signals=signals(latency_ms=150.0, rps=3100.0)))
     assert proposal.desired == (5, 5, 4)
     assert proposal.reason is Reason.LOAD_HIGH
-    assert proposal.detail == (
-        "rps 3100 with 50 a core needs 62 cores, the most, of 56 ready or under way; "
-        "latency_ms 150 with 200 aimed at needs 42 cores"
-    )
+    assert proposal.detail.startswith("rps 3100 ")
     slow = ask(AT_ONCE, minute(signals=signals(rps=100.0, latency_ms=250.0)))
     assert slow.desired == (5, 5, 5)
-    assert slow.detail.startswith("latency_ms 250 with 200 aimed at needs 70 cores, the most")
+    assert slow.detail.startswith("latency_ms 250 ")
 
 
 def test_it_shrinks_when_all_signals_allow_it_and_every_vm_is_ready() -> None:
@@ -290,15 +302,13 @@ def test_it_waits_for_its_periods_and_remembers_them() -> None:
 
 
 def test_an_absent_signal_holds_forbids_removal_or_is_left_out_as_it_is_set() -> None:
-    with pytest.raises(InputAbsent, match=r"the signal rps .* on_missing is hold"):
+    with pytest.raises(InputAbsent, match=r"signal rps .* hold"):
         ask(AT_ONCE, minute(signals=signals(rps=None, lag=90_000.0)))
     keeping = ask(AT_ONCE, minute(signals=signals(rps=100.0, latency_ms=None)))
     assert keeping.desired == (4, 4, 4)
-    assert keeping.detail.endswith("latency_ms is absent: no VM is removed")
     assert sum(ask(AT_ONCE, minute(signals=signals(rps=3100.0, latency_ms=None))).desired) > 12
     left_out = ask(AT_ONCE, minute(signals=signals(rps=100.0, lag=None)))
     assert sum(left_out.desired) < 12
-    assert left_out.detail.endswith("lag is absent and left out")
     for nothing in (signals(lag=None), signals(lag=None, latency_ms=None), ()):
         with pytest.raises(InputAbsent, match="no reading of any"):
             ask(AT_ONCE, minute(signals=nothing))

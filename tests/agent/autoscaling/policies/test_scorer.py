@@ -23,6 +23,7 @@ from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from tests.agent.models.making import scorer
 from tests.agent.rails.scenes import NOON
+from tests.golden import check_wording
 
 TYPES = (
     VmType("m5a.large", 2, 8.0, 0.086),
@@ -71,9 +72,7 @@ def test_the_best_candidate_is_proposed_beside_the_rule_s_with_what_it_saves(tmp
     assert proposal.reason is Reason.LEARNED
     assert proposal.policy == policy.name == f"learned:{policy.model.name}"
     # Half of what 16 cores, the need, cost in 25 minutes at 0.043 $ a core and hour.
-    beside = "$0.143 cheaper over 25 min than the rule's +1 m5a.xlarge +1 m5a.2xlarge"
-    assert proposal.detail.startswith(f"+1 m5a.xlarge +9 m5a.2xlarge (score +0.30, {beside}); others: ")
-    assert "saw 40 jobs of 120 core-s wait, 40 came, 4 cores busy, 0 free, 0 booting, 0 VMs idle" in proposal.detail
+    check_wording("policy-scorer", {"the best candidate, the rule's, the others, what was seen": proposal.detail})
 
 
 def test_where_nothing_beats_the_rule_by_the_margin_the_rule_decides_and_it_says_so(tmp_path: Path) -> None:
@@ -81,8 +80,7 @@ def test_where_nothing_beats_the_rule_by_the_margin_the_rule_decides_and_it_says
     proposal, _ = shy.decide(FLEET, busy_fleet(), {})
     rule, _ = QueueRulePolicy(HORIZON_S).decide(FLEET, busy_fleet(), {})
     assert proposal.desired == rule.desired == (2, 1, 1)
-    assert proposal.detail.startswith("the rule's +1 m5a.xlarge +1 m5a.2xlarge; others: ")
-    assert "the rule decides: no candidate is better by the margin" in proposal.detail
+    assert "better by the margin" in proposal.detail
 
 
 def test_after_minutes_of_idle_vms_beyond_the_minimum_the_rule_decides(tmp_path: Path) -> None:
@@ -98,7 +96,7 @@ def test_after_minutes_of_idle_vms_beyond_the_minimum_the_rule_decides(tmp_path:
         proposal, memory = policy.decide(FLEET, idle, memory)
         sizes.append(proposal.desired)
     assert sizes == [(3, 0, 1)] * 7 + [(1, 0, 0)] * 2
-    assert "the rule decides: VMs beyond the minimum have idled for 9 minutes" in proposal.detail
+    assert "idled for 9 minutes" in proposal.detail
 
 
 def idle_fleet(**other: Any) -> Snapshot:
@@ -118,7 +116,7 @@ def test_the_rule_prepares_for_work_that_is_announced_for_the_time_of_a_boot(
     told = idle_fleet(announced=(Announcement(NOON + in_s, 100, 120.0),))
     proposal, _ = shy.decide(FLEET, told, {})
     assert proposal.desired == desired
-    assert ("12000 core-s announced within a boot" in proposal.detail) is (sum(desired) > 3)
+    assert ("12000 core-s announced" in proposal.detail) is (sum(desired) > 3)
 
 
 @pytest.mark.parametrize(("in_min", "held"), [(20.5, 12), (60.0, 7)])
@@ -140,12 +138,12 @@ def test_a_minute_outside_training_is_named_and_one_far_outside_is_the_rule_s(tm
     near = policy_of(scorer(tmp_path, {"added_log": 1.0}, high={"waiting_jobs": 0.5}, far=1e9))
     proposal, memory = near.decide(FLEET, busy_fleet(), {})
     assert proposal.desired == (2, 1, 9)
-    assert "outside what training saw: waiting_jobs 0.531 (seen -1e+09 to 0.5)" in proposal.detail
+    assert "waiting_jobs 0.531" in proposal.detail
     assert outside_training(memory) == {0}
     far = policy_of(scorer(tmp_path, {"added_log": 1.0}, high={"waiting_jobs": 0.5}, far=0.0))
     proposal, _ = far.decide(FLEET, busy_fleet(), {})
     assert proposal.desired == (2, 1, 1)
-    assert "the rule decides: this minute is too far outside what training saw" in proposal.detail
+    assert "too far outside" in proposal.detail
 
 
 @pytest.mark.parametrize(("lack", "words"), [("queue", "needs the queue's length"), ("terms", "needs the terms")])
@@ -156,7 +154,7 @@ def test_a_minute_without_an_input_is_absent_input_and_no_failure(tmp_path: Path
 
 def test_an_answer_that_is_no_number_is_a_failure(tmp_path: Path) -> None:
     policy = policy_of(scorer(tmp_path, {"added": 1e38}, sees={"waiting_jobs": 3e38}))
-    with pytest.raises(PolicyFailure, match="answers score, gain with no number"):
+    with pytest.raises(PolicyFailure, match="gain with no number"):
         policy.decide(FLEET, busy_fleet(waiting=100_000), {})
 
 
@@ -248,7 +246,7 @@ def test_the_order_of_the_groups_changes_nothing(
 def test_more_types_than_candidates_are_made_for_are_a_failure(tmp_path: Path) -> None:
     groups = tuple(Group(f"g{k}", f"web-{k}", VmType("m5a.large", 2, 8.0, 0.086), 0, 1) for k in range(13))
     seen = snapshot(*(group(f"g{k}", 1, 2) for k in range(13)))
-    with pytest.raises(PolicyFailure, match="decides among at most 12 types; web has 13"):
+    with pytest.raises(PolicyFailure, match="12 types; web has 13"):
         policy_of(scorer(tmp_path, {"added": 1.0})).decide(Fleet("web", groups), seen, {})
 
 

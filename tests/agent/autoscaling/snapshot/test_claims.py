@@ -200,9 +200,22 @@ def test_settings_say_what_is_believed_by_fleet() -> None:
     assert settings.fleets["api"].claim_limits() == Claims()
 
 
-def test_bounds_that_change_hold_for_the_series_that_are_known() -> None:
+@pytest.mark.parametrize(
+    ("metric", "bound"),
+    [
+        ("waiting", "max_waiting"),
+        ("running", "max_running"),
+        ("oldest_wait_seconds", "max_oldest_wait_s"),
+        ("job_core_seconds", "max_job_core_s"),
+    ],
+)
+def test_each_metric_has_its_own_bound_and_a_change_of_it_holds_for_the_series_that_are_known(
+    metric: str, bound: str
+) -> None:
     store = SeriesStore(watched=[FLEET])
-    waiting = b"trimtab.web.queue.waiting"
-    assert store.append([waiting], [500.0], [T0], T0) == []
-    store.watch([FLEET], {"web": Claims(max_waiting=100.0)})
-    assert [r.reason for r in store.append([waiting], [500.0], [T0 + 1], T0)] == [RejectReason.IMPLAUSIBLE]
+    series = f"trimtab.web.queue.{metric}".encode()
+    assert store.append([series], [500.0], [T0], T0) == []
+    store.watch([FLEET], {"web": Claims(**{bound: 100.0})})
+    assert [r.reason for r in store.append([series], [500.0], [T0 + 1], T0)] == [RejectReason.IMPLAUSIBLE]
+    assert list(store.refused_claims().values()) == [RefusedClaim(1, 500.0, "", 100.0, bound.upper())]
+    assert store.append([series], [100.0], [T0 + 2], T0) == []

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 GOLDEN = Path(__file__).with_name("golden")
+WRITE = os.environ.get("TRIMTAB_GOLDEN") == "write"
+"""Read at the beginning: some tests take every variable of ours away."""
 
 
 def check_wording(surface: str, texts: Mapping[str, str]) -> None:
     """Compare the texts of a surface, by the name of the case, with its golden file."""
     path = GOLDEN / f"{surface}.txt"
     written = "".join(f"== {name}\n{text.rstrip()}\n\n" for name, text in texts.items())
-    if os.environ.get("TRIMTAB_GOLDEN") == "write":
+    if WRITE:
         path.parent.mkdir(exist_ok=True)
         path.write_text(written, "utf-8")
     assert written == path.read_text("utf-8"), f"the wording of {surface} has changed: see tests/golden.py"

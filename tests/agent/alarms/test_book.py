@@ -6,6 +6,7 @@ from agent.alarms.book import AlarmBook
 from agent.decisions.part import Severity
 from agent.decisions.turn import TickReport
 from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
+from tests.golden import check_wording
 
 START = 1_772_366_400.0
 
@@ -23,12 +24,20 @@ def turn(minute: int, *decisions: Decision, **report: object) -> TickReport:
 def test_a_condition_is_sent_once_and_again_when_it_ends() -> None:
     book = AlarmBook()
     first = book.turn(turn(0, decided(START, Reason.STALE_INPUT)))
-    assert [alarm.sentence for alarm in first] == ["[warning] web: stale_input: no change (stale_input)"]
+    assert [(alarm.severity, alarm.fleet, alarm.reason) for alarm in first] == [
+        (Severity.WARNING, "web", Reason.STALE_INPUT)
+    ]
+    sentences = {"a condition": first[0].sentence}
     assert book.turn(turn(1, decided(START + 60, Reason.STALE_INPUT))) == ()
     assert [alarm.count for alarm in book.active] == [2]
     over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
     assert [(alarm.reason, alarm.resolved, alarm.since) for alarm in over] == [(Reason.STALE_INPUT, True, START)]
     assert book.active == ()
+    lost = Event("web", START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
+    (sentences["an event"],) = (alarm.sentence for alarm in book.turn(turn(3, events=(lost,))))
+    (sentences["a failure"],) = (alarm.sentence for alarm in book.turn(turn(4, failure="the disk is full")))
+    sentences["a condition that is over"] = over[0].sentence
+    check_wording("alarms", sentences)
 
 
 def test_a_condition_that_lasts_is_sent_again_after_the_repeat_time() -> None:
@@ -52,7 +61,7 @@ def test_an_event_is_over_when_it_has_been_quiet() -> None:
     book = AlarmBook(quiet_s=120.0)
     lost = Event("web", START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
     (sent,) = book.turn(turn(0, events=(lost,)))
-    assert sent.sentence == "[warning] web m5a.large in us-east-1a: capacity_lost: AWS has none"
+    assert (sent.subject, sent.severity) == ("m5a.large in us-east-1a", Severity.WARNING)
     assert book.turn(turn(1)) == ()
     (over,) = book.turn(turn(2))
     assert over.resolved
@@ -78,7 +87,7 @@ def test_a_turn_without_a_ledger_is_critical_and_ends_no_other_alarm() -> None:
     book = AlarmBook()
     book.turn(turn(0, decided(START, Reason.CLOUD_UNREADABLE)))
     (sent,) = book.turn(turn(1, failure="the disk is full"))
-    assert sent.sentence == "[critical] agent: ledger_unavailable: the disk is full"
+    assert (sent.severity, sent.reason) == (Severity.CRITICAL, Reason.LEDGER_UNAVAILABLE)
     assert {alarm.reason for alarm in book.active} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}
     over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
     assert {alarm.reason for alarm in over if alarm.resolved} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}

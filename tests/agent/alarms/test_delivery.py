@@ -86,7 +86,7 @@ def test_an_alarm_arrives_with_a_sentence_and_its_fields(hook: Hook) -> None:
     alarms.on_turn(ServiceState(0.0), capacity_lost("m5a.large"))
     wait_until(lambda: len(hook.got) == 1)
     alarms.stop()
-    assert hook.got[0]["text"] == "[warning] web m5a.large: capacity_lost: AWS has none"
+    assert "capacity_lost: AWS has none" in hook.got[0]["text"]
     assert hook.got[0]["alarm"]["severity"] == "warning"
 
 
@@ -157,7 +157,7 @@ def test_a_topic_gets_the_sentence_and_in_observe_mode_nothing() -> None:
         acting = session(running.endpoint, clock, read_only=False)
         SnsTopic(acting, topic).send(ALARM)
         body = json.loads(sqs.receive_message(QueueUrl=queue)["Messages"][0]["Body"])
-        assert body["Message"] == "[warning] web m5a.large: capacity_lost: AWS has none"
+        assert body["Message"] == ALARM.sentence
         observing = session(running.endpoint, clock, read_only=True)
         with pytest.raises(CloudError, match="observe mode"):
             SnsTopic(observing, topic).send(ALARM)
@@ -225,8 +225,8 @@ def test_a_channel_that_cannot_work_is_reported_at_the_start_until_it_delivers(h
         alarms.start()
         wait_until(lambda: bool(problems))
         alarms.stop()
-    remedy = "correct TRIMTAB_ALARMS__WEBHOOK_URL, or let the agent reach that host"
-    assert problems == [f"webhook host delivers no alarm: InvalidURL: {remedy}"]
+    (problem,) = problems
+    assert ["InvalidURL" in problem, "TRIMTAB_ALARMS__WEBHOOK_URL" in problem, SECRET in problem] == [True, True, False]
     assert [entry["channel"] for entry in logs if entry["event"] == "alarm_channel_unusable"] == ["webhook host"]
     assert hook.got == []
 
@@ -241,12 +241,11 @@ def test_a_webhook_that_comes_back_is_no_problem_any_more(hook: Hook) -> None:
     alarms.on_turn(ServiceState(0.0), capacity_lost("second"))
     wait_until(lambda: len(problems) == 2)
     alarms.stop()
-    assert problems == ["webhook 127.0.0.1 delivers no alarm: the response has status 500", ""]
+    assert [problems[0].endswith("status 500"), problems[1]] == [True, ""]
 
 
 def test_a_topic_of_another_region_cannot_work() -> None:
     here = session("http://127.0.0.1:9", VirtualClock(0.0), read_only=False)
     assert SnsTopic(here, "arn:aws:sns:us-east-1:123456789012:ops").fault() == ""
-    assert SnsTopic(here, "arn:aws:sns:eu-west-1:123456789012:ops").fault() == (
-        "the topic is in eu-west-1, the agent calls us-east-1: name a topic there by TRIMTAB_ALARMS__SNS_TOPIC_ARN"
-    )
+    elsewhere = SnsTopic(here, "arn:aws:sns:eu-west-1:123456789012:ops").fault()
+    assert [name for name in ("eu-west-1", "us-east-1", "SNS_TOPIC_ARN") if name not in elsewhere] == []

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,26 @@ import pytest
 from agent.api.server import HttpServer
 from tests.agent.api.running import ASKER, OPERATOR, READER, Running
 from tests.faults.world import Plan, World
+from tests.one_loader import one_loader
 
+__all__ = ["one_loader"]
+
+HERE = Path(__file__).parent
 Serve = Callable[..., HttpServer]
 PATIENCE_S = 60.0
 """How long a client waits: on a busy machine an answer may take long without being wrong."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that share an agent before those that change one, which would end the shared one."""
+    places = [place for place, item in enumerate(items) if item.path.parent == HERE]
+    modules = list(dict.fromkeys(items[place].path for place in places))
+    ours = sorted(
+        (items[place] for place in places),
+        key=lambda item: (modules.index(item.path), "running" in getattr(item, "fixturenames", ())),
+    )
+    for place, item in zip(places, ours, strict=True):
+        items[place] = item
 
 
 class Stage:
@@ -28,6 +44,8 @@ class Stage:
     def __init__(self, make_directory: Callable[[], Path]) -> None:
         self._make_directory = make_directory
         self._shared: Running | None = None
+        self._servers: dict[str, HttpServer] = {}
+        self._undo = ExitStack()
 
     def shared(self) -> Running:
         """The agent that tests share and leave as it is."""
@@ -44,10 +62,35 @@ class Stage:
         return agent
 
     def clear(self) -> None:
-        """End the shared agent, if it runs."""
+        """End the shared agent and its servers, if it runs."""
+        self._undo.close()
+        self._servers.clear()
         if self._shared is not None:
             self._shared.world.close()
             self._shared = None
+
+    def server(self, **http: Any) -> HttpServer:
+        """A server of the shared agent with these HTTP settings, which tests share too."""
+        key = repr(sorted(http.items()))
+        if key not in self._servers:
+            self._servers[key] = self._undo.enter_context(serving(self.shared(), **http))
+        return self._servers[key]
+
+
+@contextmanager
+def serving(agent: Running, **http: Any) -> Iterator[HttpServer]:
+    """Serve an agent with these HTTP settings, on a socket in a directory whose path is short enough.
+
+    Here a request may have less time than the settings allow.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="tt-"))
+    server = agent.server(**{"socket": directory / "http.sock", **http})
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +127,14 @@ def socket_directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def serve(request: pytest.FixtureRequest, socket_directory: Path) -> Iterator[Serve]:
+def serve(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Serve]:
     """Serve the test's own agent where it asked for `running`, else the shared one, with these HTTP settings."""
-    agent: Running = request.getfixturevalue("running" if "running" in request.fixturenames else "shared")
+    if "running" not in request.fixturenames:
+        yield stage.server
+        return
+    agent: Running = request.getfixturevalue("running")
     with ExitStack() as stack:
-
-        def start(**http: Any) -> HttpServer:
-            server = agent.server(socket=socket_directory / "http.sock", **http)
-            stack.callback(server.stop)
-            server.start()
-            return server
-
-        yield start
+        yield lambda **http: stack.enter_context(serving(agent, **http))
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ class Running:
             alive=lambda: self.is_alive,
         )
         self.view = AgentView(self.parts)
+        self._app: FastAPI | None = None
 
     def _parts(self) -> Parts:
         parts = parts_of(Host(self.world.ledger, self.settings, self.world.agent_clock))
@@ -103,13 +104,20 @@ class Running:
         return next(part for part in self.parts.parts if isinstance(part, DeferralPart)).pools
 
     def app(self, *routers: APIRouter) -> FastAPI:
-        """The application, unguarded."""
-        return create_app(self.view, routers=routers)
+        """The application, unguarded; without routers the same one each time, as its 80 routes take a while."""
+        if routers:
+            return create_app(self.view, routers=routers)
+        if self._app is None:
+            self._app = create_app(self.view)
+        return self._app
 
     def server(self, *routers: APIRouter, count: Count = lambda *_: None, **http: Any) -> HttpServer:
         """Servers of the application on real sockets, not yet started."""
+        timeout_s = http.pop("request_timeout_s", 10.0)
         settings = Settings(**{**self.settings.model_dump(), "http": http})
-        return HttpServer(self.app(*routers), settings, count)
+        # Not checked, so that a test need not wait for the shortest time that the settings allow.
+        shortened = settings.http.model_copy(update={"request_timeout_s": timeout_s})
+        return HttpServer(self.app(*routers), settings.model_copy(update={"http": shortened}), count)
 
     def lose_ledger(self) -> None:
         """Take the ledger's file away."""

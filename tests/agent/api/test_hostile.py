@@ -11,15 +11,24 @@ import pytest
 from agent.api.server import HttpServer
 from tests.agent.api.conftest import Serve, asked
 from tests.agent.api.running import OPERATOR, READER
+from tests.agent.service.site import wait_until
 
 INSIDE = (b"Traceback", b".py", b"uvicorn", b"starlette", b"sqlite", b"ledger.db", READER.encode(), OPERATOR.encode())
+DEADLINE_S = 0.4
 AUTHORIZED = f"Host: localhost\r\nAuthorization: Bearer {OPERATOR}\r\n"
+ORDER = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\n"
+BODIES_TO_COME = [
+    f"{ORDER}{length}\r\n\r\n".encode() for length in ("Content-Length: 100", "Transfer-Encoding: chunked")
+]
 
 
 @pytest.fixture
 def hasty(serve: Serve) -> HttpServer:
-    """A server that waits a second for a request, on the socket and on TCP."""
-    return serve(port=0, token=READER, operator_token=OPERATOR, request_timeout_s=1.0, max_connections=16)
+    """A server that waits a moment for a request, on the socket and on TCP."""
+    server = serve(port=0, token=READER, operator_token=OPERATOR, request_timeout_s=DEADLINE_S, max_connections=16)
+    # Once it has answered, it has also seen that the clients of the test before are gone.
+    assert asked(server, "/healthz").status_code == 200
+    return server
 
 
 @contextmanager
@@ -57,14 +66,18 @@ def talk(server: HttpServer, request: str | bytes, over: str = "tcp") -> bytes:
 
 
 class TestSlowClients:
-    @pytest.mark.parametrize("over", ["tcp", "unix"])
-    @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: "])
-    def test_a_head_that_does_not_come_is_408_after_the_deadline(
-        self, hasty: HttpServer, over: str, sent: bytes
-    ) -> None:
+    def test_a_head_or_a_body_that_does_not_come_is_408_after_the_deadline(self, hasty: HttpServer) -> None:
+        heads = [b"", b"GET /hea", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: "]
         began = time.monotonic()
-        assert status(talk(hasty, sent, over)) == 408
-        assert 0.9 < time.monotonic() - began < 15.0
+        with ExitStack() as stack:
+            waiting = []
+            for sent in (*heads, *BODIES_TO_COME):
+                for over in ("tcp", "unix"):
+                    waiting.append((sent, over, stack.enter_context(connected(hasty, over))))
+                    waiting[-1][2].sendall(sent)
+            for sent, over, opened in waiting:
+                assert status(answer(opened)) == 408, (sent, over)
+        assert 0.9 * DEADLINE_S < time.monotonic() - began < 15.0
 
     def test_a_byte_now_and_then_buys_no_time(self, hasty: HttpServer) -> None:
         began = time.monotonic()
@@ -74,27 +87,20 @@ class TestSlowClients:
                     opened.sendall(bytes([byte]))
                 except OSError:
                     break
-                time.sleep(0.1)
+                time.sleep(DEADLINE_S / 10)
                 if time.monotonic() - began > 30.0:
-                    pytest.fail("the server still listens after five deadlines")
+                    pytest.fail("the server still listens after many deadlines")
             assert status(answer(opened)) == 408
 
     def test_the_second_request_of_a_connection_has_the_same_deadline(self, hasty: HttpServer) -> None:
         with connected(hasty) as opened:
             opened.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            time.sleep(0.3)
+            said = opened.recv(65_536)
             opened.sendall(b"GET /hea")
-            said = answer(opened)
+            said += answer(opened)
         first, _, second = said.partition(b"HTTP/1.1 408")
         assert status(first) == 200
         assert second.startswith(b" Request Timeout")
-
-    @pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
-    def test_a_body_that_does_not_come_is_408(self, hasty: HttpServer, length: str) -> None:
-        head = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\n{length}\r\n\r\n"
-        began = time.monotonic()
-        assert status(talk(hasty, head)) == 408
-        assert 0.9 < time.monotonic() - began < 15.0
 
     def test_a_connection_that_says_no_more_is_closed(self, hasty: HttpServer) -> None:
         with connected(hasty) as opened:
@@ -105,17 +111,15 @@ class TestSlowClients:
 
 
 class TestLargeRequests:
-    @pytest.mark.parametrize("length", [32_769, 10**9, 10**18])
+    @pytest.mark.parametrize("length", [32_769, 10**18])
     def test_an_announced_body_too_large_is_413_before_it_is_read(self, hasty: HttpServer, length: int) -> None:
-        head = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\n"
-        assert status(talk(hasty, f"{head}Content-Length: {length}\r\n\r\n")) == 413
+        assert status(talk(hasty, f"{ORDER}Content-Length: {length}\r\n\r\n")) == 413
 
     def test_a_chunked_one_is_413_as_soon_as_it_is_too_large(self, hasty: HttpServer) -> None:
-        head = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\n"
         body = b"1000\r\n" + b"x" * 4096 + b"\r\n"
-        assert status(talk(hasty, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body * 9)) == 413
+        assert status(talk(hasty, f"{ORDER}Transfer-Encoding: chunked\r\n\r\n".encode() + body * 9)) == 413
 
-    @pytest.mark.parametrize("size", [5_000, 30_000, 1_000_000])
+    @pytest.mark.parametrize("size", [5_000, 1_000_000])
     def test_a_huge_target_is_414(self, hasty: HttpServer, size: int) -> None:
         for target in ("/" + "a" * size, "/api/v1/status?x=" + "a" * size):
             assert status(talk(hasty, f"GET {target} HTTP/1.1\r\n{AUTHORIZED}\r\n")) == 414
@@ -183,11 +187,12 @@ class TestCrowds:
         with ExitStack() as stack:
             for _ in range(16):
                 stack.enter_context(connected(hasty))
-            time.sleep(0.2)
+            # Connections are taken in the order in which they were made.
             assert status(talk(hasty, b"")) == 503
             assert asked(hasty, "/healthz").status_code == 200
-        time.sleep(1.2)
-        assert status(talk(hasty, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
+        # A place is free again once the server has seen that a client is gone.
+        request = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        wait_until(lambda: status(talk(hasty, request)) == 200, every_s=0.02)
 
     def test_a_hundred_at_once_that_say_nothing_are_gone_after_the_deadline(self, hasty: HttpServer) -> None:
         with ExitStack() as stack:
@@ -200,10 +205,9 @@ class TestCrowds:
         assert codes.count(408) == 16
 
     def test_it_answers_while_others_dawdle_over_their_bodies(self, hasty: HttpServer) -> None:
-        head = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n"
         with ExitStack() as stack:
             for _ in range(10):
-                stack.enter_context(connected(hasty)).sendall(head.encode())
+                stack.enter_context(connected(hasty)).sendall(f"{ORDER}Content-Length: 9\r\n\r\n".encode())
             quick = talk(hasty, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert status(quick) == 200
 

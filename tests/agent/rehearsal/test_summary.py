@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from agent.rehearsal.summary import FleetParameters, LiveRun, Other, RunCost, Su
 from domain.decisions import Mode, Reason
 from domain.workload import make_trace
 from tests.agent.rehearsal.turns import FLEET
+from tests.golden import check_wording
 
 RUN = RunCost("queue-rule:horizon_s=150", 1.40, 0.36, 73.0, 434.0, 414)
 LIVE = LiveRun(RUN, 446, 10.0 * 3600.0, 0, 8)
@@ -46,13 +48,9 @@ def test_the_cost_of_waiting_is_added_to_the_rent():
 
 def test_every_row_shows_how_it_was_obtained():
     lines = rendered(SUMMARY).splitlines()
-    assert [line.strip() for line in lines[2:] if line.startswith("  ")] == [
-        "measured, with faults",
-        "simulated, same faults",
-        "simulated, same faults",
-        "simulated, same faults",
-    ]
-    assert "measured, without faults" in rendered(replace(SUMMARY, plan="none"))
+    how = [line.split(",")[0].strip() for line in lines[2:] if line.startswith("  ")]
+    assert how == ["measured", "simulated", "simulated", "simulated"]
+    assert "without faults" in rendered(replace(SUMMARY, plan="none"))
 
 
 def test_the_table_holds_rent_waiting_total_waits_and_jobs():
@@ -62,40 +60,30 @@ def test_the_table_holds_rent_waiting_total_waits_and_jobs():
     assert max(map(len, lines)) <= 80
 
 
-def test_first_it_says_what_the_agent_saved_against_what():
-    assert SUMMARY.headline() == (
-        "The agent saved $0.44 (20%): $1.76 of rent and waiting beside $2.20 for a fleet held at its maximum "
-        "(3 + 3 + 3 VMs), under the same faults."
-    )
-    assert replace(SUMMARY, plan="none").headline().endswith("(3 + 3 + 3 VMs).")
+def test_what_the_agent_saved_and_cost_is_worded_as_in_the_golden_file() -> None:
     dear = replace(SUMMARY, live=replace(LIVE, cost=replace(RUN, rent=2.0)))
-    assert dear.headline().startswith("The agent saved nothing: $2.36 of rent and waiting beside $2.20 for")
-    assert replace(SUMMARY, mode=Mode.OBSERVE).headline().startswith("The agent only observed and saved nothing: $1.76")
-
-
-def test_the_verdict_names_a_cheaper_constant_fleet_and_its_hindsight():
-    assert SUMMARY.verdict() == (
-        "In all, this run cost as much as 75 % threshold; 42% more than the best constant fleet, "
-        "whose size only hindsight knows."
+    cheap = replace(SUMMARY, live=replace(LIVE, cost=replace(RUN, rent=0.5)))
+    check_wording(
+        "dry_run_summary",
+        {
+            "saved": SUMMARY.headline(),
+            "saved without faults": replace(SUMMARY, plan="none").headline(),
+            "saved nothing": dear.headline(),
+            "observed": replace(SUMMARY, mode=Mode.OBSERVE).headline(),
+            "as much as the threshold": SUMMARY.verdict(),
+            "less than both": cheap.verdict(),
+            "jobs handed back": SUMMARY.sentence(),
+            "jobs lost": replace(SUMMARY, live=replace(LIVE, lost=3)).sentence(),
+            "the table": "\n".join(line.rstrip() for line in rendered(SUMMARY).splitlines()),
+        },
     )
-    cheaper = replace(SUMMARY, live=replace(LIVE, cost=replace(RUN, rent=0.5)))
-    assert "51% less than 75 % threshold; 31% less than" in cheaper.verdict()
-
-
-def test_the_sentence_distinguishes_jobs_handed_back_from_jobs_lost():
-    assert SUMMARY.sentence() == (
-        "60 decisions: 9 changed the fleet, rails changed 23; 414 of 446 jobs done, 8 handed back in time; "
-        "$1.40 of rent"
-    )
-    assert "3 lost with their VM" in replace(SUMMARY, live=replace(LIVE, lost=3)).sentence()
 
 
 def test_the_commands_to_try_are_quoted_for_the_shell():
     spaced = replace(SUMMARY, ledger="my runs/ledger.db")
-    assert spaced.next_commands() == (
-        ".venv/bin/trimtab explain web-4 --ledger 'my runs/ledger.db'",
-        ".venv/bin/trimtab replay --policy threshold --ledger 'my runs/ledger.db'",
-    )
+    for command in spaced.next_commands():
+        program, verb, *_, ledger = shlex.split(command)
+        assert (program, verb in ("explain", "replay"), ledger) == (".venv/bin/trimtab", True, "my runs/ledger.db")
 
 
 def test_as_data_it_survives_json_with_costs_and_what_is_missing():
@@ -126,7 +114,6 @@ def test_every_row_of_the_comparison_has_met_the_faults_of_the_run():
     parameters, faults = FleetParameters(FLEET, RailLimits(), 300.0), plan_named("story").simulated()
     plain = compare(parameters, "queue-rule", trace, (1, 0, 0), 3000.0, 0)
     faulty = compare(parameters, "queue-rule", trace, (1, 0, 0), 3000.0, 0, faults=faults)
-    assert {row.how for row in faulty} == {"simulated, same faults"}
-    assert {row.how for row in plain} == {"simulated, without faults"}
+    assert ({row.how for row in faulty}, len({row.how for row in plain})) == ({SUMMARY.others[0].how}, 1)
     # No m5a.2xlarge in the first eight minutes: the queue rule takes smaller ones, later.
     assert faulty[0].run.waiting_cost > plain[0].run.waiting_cost

@@ -18,6 +18,7 @@ from agent.settings.plug_ins import ACTUATORS, COLLECTORS, DECISIONS, GROUPS, PO
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError
+from tests.golden import check_wording
 from tests.plug_ins import example_installed, on_path, package
 
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MAX": "10"}
@@ -61,14 +62,14 @@ def test_ours_are_registered_like_any_other() -> None:
 def test_an_installation_that_lacks_one_of_ours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = dict(plug_ins.installed(POLICIES))
     monkeypatch.setattr(plug_ins, "_of_group", lambda group, path: {k: v for k, v in ours.items() if k != "hold"})
-    with pytest.raises(ConfigurationError, match=r"trimtab\.policies=hold: no installed package brings it"):
+    with pytest.raises(ConfigurationError, match=r"trimtab\.policies=hold"):
         rule_of("hold")
 
 
 @pytest.mark.parametrize("group", plug_ins.GROUPS)
 def test_an_installation_that_lacks_all_of_ours_is_refused(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plug_ins, "_of_group", lambda group, path: {})
-    with pytest.raises(ConfigurationError, match=r"not even Trimtab's own are registered: install it again"):
+    with pytest.raises(ConfigurationError, match="install it again"):
         plug_ins.installed(group)
 
 
@@ -85,7 +86,7 @@ def test_a_name_that_two_packages_bring_is_an_error_that_names_both(
     tmp_path: Path, group: str, name: str, word: str
 ) -> None:
     with brought(tmp_path, group, name, "others:thing"):
-        expected = rf"{group}={name} = .*: two packages bring this {word} \(others and trimtab\): uninstall one"
+        expected = rf"{group}={name} = .* {word} \(others and trimtab\)"
         with pytest.raises(ConfigurationError, match=expected):
             installed(group)
 
@@ -94,7 +95,7 @@ def test_a_name_that_two_packages_bring_is_an_error_that_names_both(
 def test_a_policy_cannot_have_a_name_that_means_something_else(tmp_path: Path, name: str) -> None:
     with (
         brought(tmp_path, POLICIES, name, "others:thing"),
-        pytest.raises(ConfigurationError, match=f"{re.escape(name)} = others:thing of others: its package must"),
+        pytest.raises(ConfigurationError, match=f"{re.escape(name)} = others:thing"),
     ):
         installed(POLICIES)
 
@@ -127,12 +128,12 @@ def test_what_is_of_another_kind_or_cannot_be_loaded_is_refused_by_its_package(
     assert callable(ask)
     with (
         brought(tmp_path / "wrong", group, "odd", "json:dumps"),
-        pytest.raises(ConfigurationError, match=f"odd = json:dumps of others: it must be {wanted}"),
+        pytest.raises(ConfigurationError, match=f"odd = json:dumps .*{wanted}"),
     ):
         ask()
     with (
         brought(tmp_path / "broken", group, "odd", "not_there:thing"),
-        pytest.raises(ConfigurationError, match=r"odd = not_there:thing of others: .*ModuleNotFoundError"),
+        pytest.raises(ConfigurationError, match=r"of others: .*ModuleNotFoundError"),
     ):
         ask()
 
@@ -144,7 +145,7 @@ def test_a_policy_that_needs_an_input_that_does_not_exist_is_refused(tmp_path: P
     )
     with (
         brought(tmp_path, POLICIES, "needy", "needy:Needy"),
-        pytest.raises(ConfigurationError, match="`needs`, if any, are among cpu, ram, queue"),
+        pytest.raises(ConfigurationError, match="among cpu, ram, queue"),
     ):
         rule_of("needy")
 
@@ -153,7 +154,7 @@ def test_own_settings_under_a_name_of_the_agents_are_refused(tmp_path: Path) -> 
     value = "tests.plugin_example.trimtab_example:SteadyPolicy"
     with (
         brought(tmp_path, POLICIES, "http", value),
-        pytest.raises(ConfigurationError, match=r"another name: TRIMTAB_HTTP\.\.\. are settings of the agent"),
+        pytest.raises(ConfigurationError, match="TRIMTAB_HTTP"),
     ):
         rule_of("http")
 
@@ -162,7 +163,7 @@ def test_a_policys_name_must_describe_it(tmp_path: Path) -> None:
     value = "tests.plugin_example.trimtab_example:SteadyPolicy"
     with (
         brought(tmp_path, POLICIES, "other", value),
-        pytest.raises(ConfigurationError, match="its policy's name, 'steady:size=1', does not describe it"),
+        pytest.raises(ConfigurationError, match="'steady:size=1'"),
     ):
         with_own_settings("other", {})
 
@@ -178,11 +179,7 @@ def test_a_fleet_may_name_an_installed_policy_and_actuator(example: None) -> Non
 
 def test_one_that_is_not_installed_is_a_mistake() -> None:
     environ = {**FLEET, "TRIMTAB_FLEETS__web__POLICY": "steady", "TRIMTAB_ACTUATOR": "grow_only"}
-    assert mistakes(environ) == {
-        "TRIMTAB_ACTUATOR": "give the name of an installed actuator",
-        "TRIMTAB_FLEETS__web__POLICY": "give one of queue-rule, learned, threshold, target-tracking, signal-tracking, "
-        "hold, or an installed policy (docs/operate/plug-ins.md)",
-    }
+    assert mistakes(environ).keys() == {"TRIMTAB_ACTUATOR", "TRIMTAB_FLEETS__web__POLICY"}
 
 
 def test_mistakes_in_own_settings_are_listed_with_all_others(example: None) -> None:
@@ -195,13 +192,7 @@ def test_mistakes_in_own_settings_are_listed_with_all_others(example: None) -> N
             "TRIMTAB_GRACE_S": "-1",
         }
     )
-    assert found == {
-        "TRIMTAB_STEADY__SIZE": "Input should be a valid integer, unable to parse string as an integer",
-        "TRIMTAB_LUNCH__MENUE": "there is no such setting; there are TRIMTAB_LUNCH__MENU",
-        "TRIMTAB_BACKLOG__WAITING": "Input should be greater than or equal to 0",
-        "TRIMTAB_GROW_ONLY__FAST": "there is no such setting; see docs/operate/configuration.md",
-        "TRIMTAB_GRACE_S": "give a number of seconds from 0 to 30",
-    }
+    check_wording("plug_in_mistakes", found)
 
 
 def test_our_own_have_no_settings_of_that_form() -> None:

@@ -13,6 +13,9 @@ from tests.agent.web.browsing import DESKTOP, launched
 from tests.agent.web.serving import Served
 from tests.faults.conftest import make_world  # noqa: F401 (a fixture)
 from tests.faults.world import World
+from tests.one_loader import one_loader
+
+__all__ = ["one_loader"]
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def served(running: Running) -> Iterator[Served]:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium."""
     with launched() as made:

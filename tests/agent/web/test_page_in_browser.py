@@ -66,6 +66,7 @@ def test_it_shows_the_numbers_of_the_running_agent(running: Running, served: Ser
     assert page.locator(".fleet .badge").all_inner_texts() == ["ACT"]
 
 
+@pytest.mark.smoke
 def test_a_turn_appears_without_loading_the_page_again(running: Running, served: Served, look: Look) -> None:
     page = look(served.url).page
     page.evaluate("window.sameDocument = true")

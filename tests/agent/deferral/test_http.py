@@ -2,84 +2,84 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from agent.api.app import create_app
-from agent.api.server import HttpServer
 from agent.decisions.checks import Account, State
-from agent.decisions.part import Capacity, Host, Turn
-from agent.decisions.parts import parts_of
-from agent.decisions.turn import TickReport
+from agent.decisions.part import Capacity
 from agent.deferral.part import DeferralPart
+from agent.deferral.pools import PoolService
 from agent.deferral.records import History, StepRow
 from agent.deferral.store import Change
-from agent.ledger import Ledger
 from agent.rehearsal.scenario import AGENT_KEY, SECRET
 from agent.settings import Settings, load_settings
-from agent.view.board import ServiceBoard
-from agent.view.view import AgentParts, AgentView
 from collectors.aws import AwsOptions, AwsSession
-from collectors.intake import IntakeCounters
-from domain.clock import BothTimes, VirtualClock
+from domain.clock import VirtualClock
 from domain.errors import ConfigurationError
 from domain.units import HOUR_S
 from simulator.aws.process import RunningCloud
 from tests.agent.deferral.pools import START, STEP
 from tests.agent.preflight.iam import QUEUES, ROLE_SESSION, running_iam
+from tests.contract.running import RunningAgent, running
+
+NAMES = iter(f"q{n}" for n in range(16))
+POOLS = [f"q{n}" for n in range(16)]
+"""More than there are tests, of which each has one of its own."""
 
 
-class Agent:
-    """One pool served on a socket; a turn is made when the test says so."""
+@dataclass
+class Pool:
+    """A pool of the agent; a turn is made when the test says so."""
 
-    def __init__(self, directory: Path, ledger: Ledger, clock: VirtualClock) -> None:
-        self.clock = clock
-        given = {
-            "mode": "act",
-            "deferrals": {"night": {"policy": "knapsack"}},
-            "http": {"socket": directory / "s.sock"},
-        }
-        settings = Settings.model_validate({**given, "state_directory": directory})
-        parts = parts_of(Host(ledger, settings, clock))
-        self.part = next(part for part in parts if isinstance(part, DeferralPart))
-        view = AgentParts(
-            settings=settings,
-            board=ServiceBoard(START),
-            ledger=ledger,
-            now=clock.now,
-            monotonic=clock.monotonic,
-            parts=parts,
-            collectors=dict,
-            intake=IntakeCounters,
-            aws_calls=dict,
-        )
-        self.server = HttpServer(create_app(AgentView(view)), settings)
+    agent: RunningAgent
+    name: str
 
-    def turn(self) -> TickReport:
-        now = self.clock.now()
-        return self.part.turn(Turn(now, BothTimes(now, self.clock.monotonic()), 1, TickReport(now)))
+    @property
+    def part(self) -> DeferralPart:
+        part = self.agent.part("deferral")
+        assert isinstance(part, DeferralPart)
+        return part
+
+    @property
+    def service(self) -> PoolService:
+        return self.part.pools[self.name]
+
+    def turn(self) -> None:
+        """Turn it once, as the leader."""
+        self.service.turns.turn(self.agent.clock.now(), self.agent.epoch)
+
+    def lines(self) -> str:
+        """What `trimtab status` shows of it."""
+        return "\n".join(self.part.status(self.name, self.agent.clock.now()).lines)
 
 
-@pytest.fixture
-def agent(ledger: Ledger, clock: VirtualClock) -> Iterator[Agent]:
+@pytest.fixture(scope="module")
+def serving() -> Iterator[RunningAgent]:
+    """One agent for the module."""
     directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    made = Agent(directory, ledger, clock)
-    made.server.start()
-    yield made
-    made.server.stop()
+    settings = {"deferrals": {name: {"policy": "knapsack"} for name in POOLS}, "http": {"socket": directory / "s.sock"}}
+    with running(f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, **settings) as made:
+        yield made.lead()
     shutil.rmtree(directory)
 
 
 @pytest.fixture
-def client(agent: Agent) -> Iterator[httpx.Client]:
-    transport = httpx.HTTPTransport(uds=str(agent.server.path))
-    with httpx.Client(transport=transport, base_url="http://localhost/api/v1/deferral", timeout=30.0) as made:
+def pool(serving: RunningAgent) -> Pool:
+    serving.clock.step(START - serving.clock.now())
+    return Pool(serving, next(NAMES))
+
+
+@pytest.fixture
+def client(pool: Pool) -> Iterator[httpx.Client]:
+    with pool.agent.client(f"/api/v1/deferral/pools/{pool.name}") as made:
         yield made
 
 
@@ -87,122 +87,104 @@ def job(job_id: str = "a", **more: Any) -> dict[str, Any]:
     return {"job_id": job_id, "cores": 4, "duration_steps": 2, "latest_at": START + 9 * HOUR_S, **more}
 
 
-def test_a_job_is_quoted_submitted_started_explained_and_cancelled(agent: Agent, client: httpx.Client) -> None:
-    assert client.post("/pools/night/capacity", json={"cores": 10, "by": "probe"}).status_code == 200
-    assert client.post("/pools/night/quote", json=job()).json()["rollouts"] == 200
-    assert client.post("/pools/night/jobs", json=job()).json()["already"] is False
-    assert client.post("/jobs", json=job()).json()["already"] is True
+def test_a_job_is_quoted_submitted_started_explained_and_cancelled(pool: Pool, client: httpx.Client) -> None:
+    assert client.post("/capacity", json={"cores": 10, "by": "probe"}).status_code == 200
+    assert client.post("/quote", json=job()).json()["rollouts"] == 200
+    assert client.post("/jobs", json=job()).json()["already"] is False
     assert client.post("/jobs", json=job("b", cores=9)).json()["job"]["stage"] == "waiting"
-    agent.turn()
-    (running,) = client.get("/pools/night/jobs", params={"stage": "running"}).json()
-    assert (running["job_id"], running["start"], running["decision_id"]) == ("b", STEP, "night-d1")
-    assert client.get("/pools/night/jobs/a/explain").json()["waits_for"].startswith("jobs before it")
-    assert client.get("/decisions/night-d1").json()["starts"][0]["job_id"] == "b"
-    assert client.post("/pools/night/jobs/b/cancel", json={"by": "ada"}).json()["core_steps"] == 9
-    view = client.get("/pools/night").json()
-    assert (view["step"], view["capacity"], view["running"], view["jobs"]["cancelled"]) == (STEP, 10, 9, 1)
-    assert agent.part.capacity("night") == Capacity(1.0, 4.0, 9.0)
-    assert [one["pool"] for one in client.get("/pools").json()] == ["night"]
+    pool.turn()
+    (started,) = client.get("/jobs", params={"stage": "running"}).json()
+    decision_id = f"{pool.name}-d1"
+    assert (started["job_id"], started["start"], started["decision_id"]) == ("b", STEP, decision_id)
+    assert client.get("/jobs/a/explain").json()["waits_for"].startswith("jobs before it")
+    assert client.post("/jobs/b/cancel", json={"by": "ada"}).json()["core_steps"] == 9
+    view = pool.service.view()
+    assert (view.step, view.capacity, view.running, view.jobs["cancelled"]) == (STEP, 10, 9, 1)
+    assert pool.part.capacity(pool.name) == Capacity(1.0, 4.0, 9.0)
+    with pool.agent.client("/api/v1/deferral") as above:
+        assert above.get(f"/decisions/{decision_id}").json()["starts"][0]["job_id"] == "b"
+        assert pool.name in [one["pool"] for one in above.get("/pools").json()]
 
 
-@pytest.mark.parametrize(
-    ("status", "field", "body"),
-    [
-        (422, "cores", job(cores=0)),
-        (422, "cores", job(cores=1.5)),
-        (422, "cores", job(cores="4")),
-        (422, "cores", job(cores=True)),
-        (422, "duration_steps", job(duration_steps=0)),
-        (422, "latest_at", job(latest_at=START - 1.0)),
-        (422, "latest_at", job(earliest_at=START + 20 * HOUR_S)),
-        (422, "earliest_at", job(earliest_at=START - HOUR_S)),
-        (422, "job_id", job("a b")),
-        (422, "version", job(version=2)),
-        (422, "colour", job(colour="red")),
-        (409, "job_id", job("taken", cores=5)),
-    ],
-)
-def test_what_is_no_job_is_refused_with_field_and_remedy(
-    client: httpx.Client, status: int, field: str, body: dict[str, Any]
-) -> None:
-    client.post("/pools/night/jobs", json=job("taken"))
-    answer = client.post("/pools/night/jobs", json=body)
-    assert answer.status_code == status
-    assert answer.json()["wrong"][0]["field"].endswith(field)
-    assert answer.json()["wrong"][0]["remedy"]
-    assert len(client.get("/pools/night/jobs").json()) == 1
+def test_a_job_that_cannot_start_before_it_was_submitted_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/jobs", json=job(earliest_at=START - HOUR_S))
+    assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (422, "earliest_at")
+    assert client.get("/jobs").json() == []
 
 
 def test_jobs_are_listed_page_by_page(client: httpx.Client) -> None:
     for name in "abcde":
-        assert client.post("/pools/night/jobs", json=job(name)).status_code == 200
+        assert client.post("/jobs", json=job(name)).status_code == 200
     pages, after = list[list[str]](), 0
     for _ in range(3):
-        found = client.get("/pools/night/jobs", params={"limit": 2, "after": after}).json()
+        found = client.get("/jobs", params={"limit": 2, "after": after}).json()
         pages.append([one["job_id"] for one in found])
         after = found[-1]["number"]
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
-    assert client.get("/pools/night/jobs", params={"after": after}).json() == []
+    assert client.get("/jobs", params={"after": after}).json() == []
 
 
 def test_numbers_that_are_none_and_names_that_are_not_there_are_refused(client: httpx.Client) -> None:
     for cores in ("NaN", "-1", "1e400", '"many"', "true"):
-        answer = client.post(
-            "/pools/night/capacity", content=f'{{"cores": {cores}}}', headers={"Content-Type": "application/json"}
-        )
+        answer = client.post("/capacity", content=f'{{"cores": {cores}}}', headers={"Content-Type": "application/json"})
         assert answer.status_code in (400, 422), cores
-    assert client.get("/pools/day").status_code == 404
-    assert client.post("/pools/day/jobs", json=job()).status_code == 404
-    assert client.get("/pools/night/jobs/nothing").status_code == 404
-    assert client.post("/pools/night/jobs/nothing/cancel", json={}).status_code == 404
+    assert client.get("/jobs/nothing").status_code == 404
+    assert client.post("/jobs/nothing/cancel", json={}).status_code == 404
 
 
-def test_the_forecast_of_the_capacity_is_published(agent: Agent, client: httpx.Client, clock: VirtualClock) -> None:
-    assert client.get("/pools/night/forecast").json()["steps"] == []
-    client.post("/pools/night/capacity", json={"cores": 10})
-    agent.turn()
-    first = client.get("/pools/night/forecast", params={"steps": 3}).json()
+def test_the_forecast_of_the_capacity_is_published(pool: Pool, client: httpx.Client) -> None:
+    assert client.get("/forecast").json()["steps"] == []
+    client.post("/capacity", json={"cores": 10})
+    pool.turn()
+    first = client.get("/forecast", params={"steps": 3}).json()
     expected = [{"step": STEP + n, "cores": 10.0, "low": None, "high": None} for n in (1, 2, 3)]
     assert (first["by_calendar"], first["steps"]) == (False, expected)
     rows = [StepRow(STEP - 95 + k, 10 + 10 * (k % 24 >= 12)) for k in range(95)]
-    pool = agent.part.pools["night"].pool
-    pool.tried(lambda state, now: (None, Change(state.head, history=History((*rows, *state.history.rows)))))
-    clock.advance(HOUR_S)
-    client.post("/pools/night/capacity", json={"cores": 10})
-    agent.turn()
-    found = client.get("/pools/night/forecast").json()
+    pool.service.pool.tried(
+        lambda state, now: (None, Change(state.head, history=History((*rows, *state.history.rows))))
+    )
+    pool.agent.clock.advance(HOUR_S)
+    client.post("/capacity", json={"cores": 10})
+    pool.turn()
+    found = client.get("/forecast").json()
     assert found["by_calendar"]
     assert len(found["steps"]) == 24
     assert all(one["low"] <= one["high"] for one in found["steps"])
     assert max(one["cores"] for one in found["steps"]) > min(one["cores"] for one in found["steps"]) + 5
     (coming,) = [one for one in found["steps"] if one["step"] == STEP + 2]
-    assert client.get("/pools/night").json()["expected"] == pytest.approx(coming)
-    published = {labels[1]: value for name, labels, value in agent.part.readings() if name == "deferral_forecast_cores"}
+    assert dataclasses.asdict(pool.service.view().expected) == pytest.approx(coming)
+    published = {
+        labels[1]: value
+        for name, labels, value in pool.part.readings()
+        if name == "deferral_forecast_cores" and labels[0] == pool.name
+    }
     assert published == {"mean": coming["cores"], "0.1": coming["low"], "0.9": coming["high"]}
-    assert "forecast of the step after step" in "\n".join(agent.part.status("night", clock.now()).lines)
-    assert client.get("/pools/night/forecast", params={"steps": 1000}).status_code == 422
+    assert "forecast of the step after step" in pool.lines()
+    assert client.get("/forecast", params={"steps": 1000}).status_code == 422
 
 
-def test_a_drain_needs_who_and_why(client: httpx.Client) -> None:
-    assert client.post("/pools/night/drain", json={"by_at": START}).status_code == 422
+def test_a_drain_needs_who_and_why(pool: Pool, client: httpx.Client) -> None:
+    assert client.post("/drain", json={"by_at": START}).status_code == 422
     order = {"by_at": START + 2 * HOUR_S, "owner": "ada", "reason": "maintenance"}
-    assert client.post("/pools/night/drain", json=order).json()["by_step"] == STEP + 2
-    assert client.get("/pools/night").json()["drain"]["owner"] == "ada"
+    assert client.post("/drain", json=order).json()["by_step"] == STEP + 2
+    drain = pool.service.view().drain
+    assert drain is not None
+    assert drain.owner == "ada"
 
 
-def test_status_card_and_explanation_say_what_happened(agent: Agent, client: httpx.Client, clock: VirtualClock) -> None:
-    client.post("/pools/night/capacity", json={"cores": 10})
-    client.post("/pools/night/jobs", json=job())
-    agent.turn()
-    lines = "\n".join(agent.part.status("night", clock.now()).lines)
+def test_status_card_and_explanation_say_what_happened(pool: Pool, client: httpx.Client) -> None:
+    client.post("/capacity", json={"cores": 10})
+    client.post("/jobs", json=job())
+    pool.turn()
+    lines = pool.lines()
     assert "6 of 10 cores free, policy knapsack" in lines
     assert "1 started with 8 core-steps" in lines
-    card = agent.part.card("night", clock.now())
+    card = pool.part.card(pool.name, pool.agent.clock.now())
     assert card is not None
     assert ("running", "1 job, 4 cores") in card.rows
-    explained = agent.part.explain(agent.part.decisions.get("night-d1")).lines
+    explained = pool.part.explain(pool.part.decisions.get(f"{pool.name}-d1")).lines
     assert "  knapsack" in "\n".join(explained)
-    assert [one.same for one in agent.part.replay("night", None, None)] == [True]
+    assert [one.same for one in pool.part.replay(pool.name, None, None)] == [True]
 
 
 def test_preflight_names_what_is_missing(clock: VirtualClock) -> None:

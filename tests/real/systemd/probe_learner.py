@@ -1,0 +1,62 @@
+"""Tries, as a service, what the learner's sandbox forbids and what it must allow; prints a line of JSON."""
+
+import ctypes
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+import numpy as np
+import torch
+
+STATE = Path("/var/lib/trimtab")
+
+
+def outcome(attempt: Callable[[], object]) -> str:
+    """Return "allowed", or the name of the refusal."""
+    try:
+        attempt()
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return "allowed"
+
+
+@numba.njit(cache=True)
+def total(values):
+    """Add the values in compiled code, which is cached."""
+    found = 0.0
+    for value in values:
+        found += value
+    return found
+
+
+def gradient() -> float:
+    """Differentiate a square by torch."""
+    weights = torch.ones(3, requires_grad=True)
+    (weights * weights).sum().backward()
+    return float(weights.grad.sum())
+
+
+def decisions() -> int:
+    """Count the decisions in the ledger, as far as it may be read."""
+    with sqlite3.connect(f"file:{STATE}/ledger.db?mode=ro", uri=True) as ledger:
+        return int(ledger.execute("select count(*) from decisions").fetchone()[0])
+
+
+print(
+    json.dumps(
+        {
+            "numba": total(np.ones(4)),
+            "torch": gradient(),
+            "decisions": decisions(),
+            "ledger": outcome(lambda: open(STATE / "ledger.db", "r+b")),
+            "state": outcome(lambda: (STATE / "here").write_text("")),
+            "models": outcome(lambda: (STATE / "models" / "here").write_text("")),
+            "socket": outcome(lambda: open(STATE / "trimtab.sock")),
+            "own": outcome(lambda: Path("here").write_text("")),
+            "capabilities": int(ctypes.CDLL(None).geteuid() == 0),
+        }
+    )
+)

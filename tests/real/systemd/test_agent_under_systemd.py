@@ -1,0 +1,312 @@
+"""The agent, the collector and the learner under a real systemd: from their installation to their removal.
+
+Each test finds the agent installed and running, whatever the one before it did, and states one promise of
+docs/operate/install.md. AWS is the simulated one, in the machine's own network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.real.systemd import debian
+from tests.real.systemd.host import AGENT, COLLECT, LEARN, OURS, TIMER, TOKEN, WATCHDOG_DROP_IN, Host, running_host
+from tests.real.systemd.machine import wait_for
+
+pytestmark = [
+    pytest.mark.needs_debootstrap,
+    pytest.mark.needs_mount,
+    pytest.mark.needs_cgroup,
+    pytest.mark.xdist_group("systemd"),
+    # The first one makes the root and downloads wheels where they are not there yet.
+    pytest.mark.timeout(900),
+]
+LEDGER = "/var/lib/private/trimtab/ledger.db"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    try:
+        with running_host(tmp_path_factory.mktemp("host")) as host:
+            yield host
+    except debian.NotBuildable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def host(running: Host) -> Host:
+    """The host with the agent installed, enabled and running with its settings."""
+    running.restore()
+    return running
+
+
+class TestTheInstallation:
+    def test_what_the_services_read_is_readable_and_secrets_are_not(self, host: Host) -> None:
+        prefix = host.machine.path("/opt/trimtab")
+        files = [path for path in prefix.rglob("*") if not path.is_symlink()]
+        closed = [path for path in files if ~path.stat().st_mode & (0o055 if path.is_dir() else 0o044)]
+        assert closed == []
+        modes = {name: host.machine.path(f"/etc/trimtab/{name}").stat().st_mode & 0o777 for name in MODES}
+        assert modes == MODES
+
+    def test_systemd_loads_the_units_without_a_warning(self, host: Host) -> None:
+        units = [f"{name}.service" for name in (AGENT, COLLECT)]
+        found = host.machine.run("systemd-analyze", "verify", *units)
+        assert (found.stdout, found.stderr) == ("", "")
+
+    def test_the_agent_starts_at_boot_and_numbers_its_decisions_on(self, host: Host) -> None:
+        before = host.await_decision(0)
+        host.machine.reboot()
+        assert host.machine.state() == "running"
+        host.machine.await_state(AGENT)
+        assert host.await_decision(before) <= before + 3
+        assert host.machine.show(AGENT, "NRestarts")["NRestarts"] == "0"
+
+
+MODES = {"agent.env": 0o640, "collect.env": 0o640, "credentials": 0o700, "credentials/http__token": 0o600}
+
+
+class TestAtWork:
+    def test_systemd_knows_the_agent_ready_and_its_last_decision(self, host: Host) -> None:
+        shown = host.machine.show(AGENT, "Type", "SubState", "StatusText")
+        assert (shown["Type"], shown["SubState"]) == ("notify", "running")
+        number = host.await_decision(0)
+        wait_for(lambda: " web: " in host.machine.show(AGENT, "StatusText")["StatusText"], "a decision in the status")
+        status = host.machine.show(AGENT, "StatusText")["StatusText"]
+        assert status.startswith("act; 1 fleet, 1 cluster; ")
+        assert number >= 1
+
+    def test_a_credential_reaches_the_agent_alone(self, host: Host) -> None:
+        # Without the token the agent would not start with a TCP port at all.
+        assert host.api("status")[0] == 200
+        assert host.api("status", token="another-token-of-enough-letters")[0] == 401
+        assert TOKEN.encode() not in host.of_process(AGENT, "environ")
+        loaded = f"/run/credentials/{AGENT}.service/trimtab_http__token"
+        assert host.machine.path(loaded).read_text().strip() == TOKEN
+        other = host.machine.run("setpriv", "--reuid=65534", "--clear-groups", "cat", loaded, check=False)
+        assert other.returncode != 0
+        assert "Permission denied" in other.stderr
+
+    def test_a_reload_keeps_the_process(self, host: Host) -> None:
+        before = host.machine.main_pid(AGENT)
+        host.machine.run("systemctl", "reload", AGENT)
+        host.await_decision(host.await_decision(0))
+        assert host.machine.main_pid(AGENT) == before
+
+    def test_it_is_restarted_after_sigkill_and_numbers_its_decisions_on(self, host: Host) -> None:
+        before = host.await_decision(0)
+        killed = host.machine.main_pid(AGENT)
+        host.machine.run("systemctl", "kill", "--signal=SIGKILL", AGENT)
+        after_restart(host, killed)
+        assert host.await_decision(before) <= before + 3
+
+    def test_the_watchdog_ends_an_agent_that_hangs_and_it_is_restarted(self, host: Host) -> None:
+        drop_in = host.machine.path(WATCHDOG_DROP_IN)
+        drop_in.parent.mkdir(parents=True, exist_ok=True)
+        # Shorter than the unit's, for the test's sake; SIGKILL at once, where SIGABRT waits for a stopped process.
+        drop_in.write_text("[Service]\nWatchdogSec=3\nRestartSec=1\nTimeoutAbortSec=2\n")
+        host.machine.run("systemctl", "daemon-reload")
+        host.machine.run("systemctl", "restart", AGENT)
+        hung = host.machine.main_pid(AGENT)
+        # As long as it turns, its watchdog messages arrive.
+        time.sleep(4.0)
+        assert host.machine.main_pid(AGENT) == hung
+        host.machine.run("systemctl", "kill", "--kill-whom=main", "--signal=SIGSTOP", AGENT)
+        after_restart(host, hung)
+        assert "Watchdog timeout" in host.machine.journal(AGENT)
+
+    def test_a_stop_is_clean(self, host: Host) -> None:
+        host.await_decision(0)
+        began = time.monotonic()
+        host.machine.run("systemctl", "stop", AGENT)
+        assert time.monotonic() - began < 15.0
+        shown = host.machine.show(AGENT, "ActiveState", "Result", "ExecMainCode", "ExecMainStatus")
+        assert shown == {"ActiveState": "inactive", "Result": "success", "ExecMainCode": "1", "ExecMainStatus": "0"}
+
+    def test_a_misspelt_setting_stops_the_start_and_its_repair_is_enough(self, host: Host) -> None:
+        host.configure(more={"TRIMTAB_MOOD": "good"})
+        failed = host.machine.run("systemctl", "restart", AGENT, check=False)
+        assert failed.returncode != 0
+        assert "TRIMTAB_MOOD" in host.machine.journal(AGENT)
+        host.configure()
+        # Restart=always tries again by itself.
+        host.machine.await_state(AGENT, timeout_s=30.0)
+
+
+def after_restart(host: Host, before: int) -> None:
+    """Wait until systemd has started the agent again."""
+    wait_for(lambda: host.machine.main_pid(AGENT) not in (0, before), "another main process", 40.0)
+    host.machine.await_state(AGENT)
+
+
+class TestTheSandbox:
+    @pytest.mark.parametrize("unit", [AGENT, COLLECT])
+    def test_the_exposure_is_at_most_one_and_a_half(self, host: Host, unit: str) -> None:
+        done = host.machine.run("systemd-analyze", "security", "--threshold=15", unit, check=False)
+        assert done.returncode == 0, done.stdout
+
+    def test_the_agent_has_a_user_of_its_own_and_no_capability(self, host: Host) -> None:
+        fields = dict(re.findall(r"^(\w+):\s*(.*)$", host.of_process(AGENT, "status").decode(), flags=re.MULTILINE))
+        assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+        assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+        assert "0" not in fields["Uid"].split()
+        assert host.machine.path(LEDGER).stat().st_mode & 0o077 == 0
+
+    def test_what_it_forbids_is_refused_and_numpy_and_an_onnx_runtime_lstm_work(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        place = host.machine.path("/opt/probe")
+        place.mkdir(exist_ok=True)
+        (place / "lstm.onnx").write_bytes(lstm())
+        state = "User=probe\nGroup=probe\nStateDirectory=\nStateDirectory=probe\nWorkingDirectory=/var/lib/probe\n"
+        found = host.probe(AGENT, PROBES / "probe_agent.py", "/opt/probe/lstm.onnx", wants=state)
+        refused, read_only = "Operation not permitted", "Read-only file system"
+        assert found == {
+            "executable memory": refused,
+            "processor affinity": refused,
+            "priority": refused,
+            "owner of a file": refused,
+            "root directory": refused,
+            "packets": "Address family not supported by protocol",
+            "settings": read_only,
+            "program": read_only,
+            "home": "Permission denied",
+            "process 1": "No such file or directory",
+            "processor": "No such file or directory",
+            "state": "allowed",
+            "algebra": 3.0,
+            "lstm": [1, 1, 1, 8],
+        }
+
+    def test_its_memory_is_limited_where_the_control_group_can(self, host: Host) -> None:
+        group = host.machine.path("/sys/fs/cgroup")
+        if "memory" not in (group / "cgroup.controllers").read_text().split():
+            # Where the older hierarchy owns the controller, systemd itself knows the limit and cannot set it.
+            assert host.machine.show(AGENT, "MemoryMax")["MemoryMax"] == str(2**30)
+            return
+        assert (group / "system.slice" / f"{AGENT}.service" / "memory.max").read_text().strip() == str(2**30)
+
+
+PROBES = Path(__file__).parent
+
+
+def lstm() -> bytes:
+    """Return an ONNX model of one LSTM."""
+    hidden, inputs = 8, 3
+    shapes = {"W": [1, 4 * hidden, inputs], "R": [1, 4 * hidden, hidden]}
+    weights = [
+        onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, shape, [0.1] * (shape[1] * shape[2]))
+        for name, shape in shapes.items()
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y"], hidden_size=hidden)],
+        "lstm",
+        [onnx.helper.make_tensor_value_info("X", onnx.TensorProto.FLOAT, [1, 1, inputs])],
+        [onnx.helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, [1, 1, 1, hidden])],
+        weights,
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+class TestTheCollector:
+    def test_the_agent_scales_by_what_the_collector_on_a_vm_reports(self, host: Host) -> None:
+        (vm, *_) = host.vms()
+        collect = {"HOST": "127.0.0.1", "PORT": "2003", "FLEET": "web", "GROUP": "workers", "VM": vm}
+        collect["RUN_DIRECTORY"] = "/run/trimtab"
+        given = {f"TRIMTAB_COLLECT__{name}": value for name, value in collect.items()}
+        host.configure("collect", given | {"TRIMTAB_SAMPLE_INTERVAL_S": "2"})
+        host.machine.run("systemctl", "enable", "--now", COLLECT)
+        shown = host.machine.show(COLLECT, "Type", "ActiveState", "NRestarts")
+        assert shown == {"Type": "notify", "ActiveState": "active", "NRestarts": "0"}
+        before = host.desired()
+        host.submit(40)
+        wait_for(lambda: host.desired() > before, "the group grows", 40.0)
+        print(host.trimtab("explain", "last"))
+        print(host.api("collectors"))
+        host.machine.run("systemctl", "stop", COLLECT)
+
+
+class TestAnotherVersion:
+    def test_an_upgrade_and_its_rollback_switch_the_running_agent(self, host: Host) -> None:
+        old = environment(host)
+        before = host.await_decision(0)
+        said = host.script("upgrade.sh")
+        assert f"restarted {AGENT}" in said
+        host.machine.await_state(AGENT)
+        new = environment(host)
+        assert new != old
+        later = host.await_decision(before)
+        (copy,) = host.machine.path("/var/lib/private/trimtab").glob("ledger.db.before-*")
+        with closing(sqlite3.connect(copy)) as ledger:
+            (newest,) = ledger.execute("select max(number) from decisions where subject = 'web'").fetchone()
+        assert before <= newest <= later
+        host.script("upgrade.sh", "--rollback")
+        host.machine.await_state(AGENT)
+        assert environment(host) == old
+        host.await_decision(later)
+
+
+def environment(host: Host) -> str:
+    """Return the environment that the agent's process runs from."""
+    interpreter = host.of_process(AGENT, "cmdline").split(b"\0")[0].decode()
+    (name,) = re.findall(r"^/opt/trimtab/environments/([^/]+)/bin/python", interpreter)
+    return str(name)
+
+
+class TestLearning:
+    def test_the_timer_starts_a_round_that_compiles_its_simulator_in_the_sandbox(self, host: Host) -> None:
+        """Torch and numba are those of these tests, mounted for reading: a download of torch would take minutes.
+
+        All else is the role's own: units, users, the agent's program, and a round that reads the agent's ledger.
+        """
+        packages = sorted(host.machine.path(OURS).glob("*"))
+        if not packages:
+            pytest.skip(f"torch and numba of this Python do not fit the machine's {debian.PYTHON}")
+        (site,) = host.machine.path(f"/opt/trimtab/environments/{environment(host)}").glob("lib/python3*/site-packages")
+        (site / "of-the-tests.pth").write_text("".join(f"{OURS}/{path.name}\n" for path in packages))
+        said = host.script("install.sh", "--role", "learn")
+        assert "was made without what learning needs" not in said
+        host.machine.await_state(AGENT)
+        host.await_decision(0)
+        probed = host.probe(LEARN, PROBES / "probe_learner.py")
+        assert probed == {}
+
+        drop_in = host.machine.path(f"/run/systemd/system/{TIMER}.d/soon.conf")
+        drop_in.parent.mkdir(parents=True, exist_ok=True)
+        drop_in.write_text("[Timer]\nOnCalendar=\nOnActiveSec=1\nRandomizedDelaySec=0\nAccuracySec=100ms\n")
+        host.machine.run("systemctl", "daemon-reload")
+        host.machine.run("systemctl", "enable", "--now", TIMER)
+        wait_for(lambda: host.machine.show(LEARN, "ExecMainExitTimestamp")["ExecMainExitTimestamp"], "a round", 90.0)
+        print(host.machine.journal(LEARN))
+        shown = host.machine.show(LEARN, "Result", "ExecMainStatus")
+        assert shown == {"Result": "success", "ExecMainStatus": "0"}
+        print(host.machine.run("find", "/var/cache/trimtab-learn", "/var/lib/trimtab", "/var/lib/trimtab-learn").stdout)
+        print(host.trimtab("models"), signal.SIGHUP, json.dumps(""))
+
+
+class TestTheRemoval:
+    def test_settings_and_ledger_stay_until_a_purge(self, running: Host) -> None:
+        machine = running.machine
+        if not machine.path("/opt/trimtab/bin/trimtab").exists():
+            running.restore()
+        settings = machine.path("/etc/trimtab/agent.env").read_text()
+        said = running.script("uninstall.sh")
+        print(said)
+        assert not machine.run("systemctl", "list-unit-files", "trimtab*", "--no-legend", check=False).stdout
+        assert machine.path("/etc/trimtab/agent.env").read_text() == settings
+        assert machine.run("test", "-s", "/var/lib/trimtab/ledger.db").returncode == 0
+        print(machine.run("find", "/", "-xdev", "-name", "*trimtab*", "-not", "-path", "/root/*").stdout)
+        running.script("uninstall.sh", "--purge")
+        left = machine.run("find", "/", "-xdev", "-name", "*trimtab*", "-not", "-path", "/root/*").stdout.split()
+        assert left == []

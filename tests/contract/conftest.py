@@ -19,7 +19,7 @@ from tests.contract.running import TOKENS, RunningAgent, running, toy_installed
 from tests.simulator.aws.world import World
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The toy decision, installed, and no settings from outside."""
     with pytest.MonkeyPatch.context() as patch, toy_installed(tmp_path_factory.mktemp("toy")):
@@ -28,7 +28,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def short() -> Iterator[Path]:
     """A directory whose path is short enough for a socket."""
     directory = Path(tempfile.mkdtemp(prefix="tt-"))
@@ -36,7 +36,7 @@ def short() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     """A cloud with the fleet's group, one VM of which is in service; its clock is that of the agents."""
     clock = VirtualClock(START)
@@ -47,7 +47,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def agent(toy: None, short: Path, world: World) -> Iterator[RunningAgent]:
     """The agent, served over its socket and TCP, after its first turn."""
     clock = VirtualClock(START)
@@ -61,7 +61,7 @@ def agent(toy: None, short: Path, world: World) -> Iterator[RunningAgent]:
         yield made
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def client(agent: RunningAgent) -> Iterator[httpx.Client]:
     """A client of the agent's socket, below /api/v1."""
     with agent.client() as made:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,7 @@ def imported_by(nodes: Iterable[ast.AST]) -> set[str]:
     return names
 
 
-def imported_anywhere(module: Path) -> set[str]:
+@cache
+def imported_anywhere(module: Path) -> frozenset[str]:
     """The top-level names of everything that a module imports, inside functions too."""
-    return {name.partition(".")[0] for name in imported_by(ast.walk(syntax_tree(module)))}
+    return frozenset(name.partition(".")[0] for name in imported_by(ast.walk(syntax_tree(module))))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from domain.errors import BadInput
 from domain.rules.admission.policies import banded_kappa, log_grid
-from simulator.admission import PRESETS, Outcome, cluster_of, draw_run, play, rule_of
+from simulator.admission import PRESETS, Outcome, draw_run, play, rule_of
 from simulator.admission.rule import kappas_of
 
 SMALL = replace(PRESETS["K"], capacity=400)
@@ -137,21 +137,21 @@ def test_first_sizes_from_a_table_tell_nothing_of_later_ones() -> None:
     assert same.admitted > 0
 
 
-@pytest.mark.parametrize(("field", "word"), [("labels", "some"), ("weights", "even"), ("scale_outs", "waits")])
-def test_a_run_names_the_word_it_does_not_know(field: str, word: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("labels", "some"),
+        ("weights", "even"),
+        ("scale_outs", "waits"),
+        ("seed", -1),
+        ("observations", -1),
+        ("hours", 0.0),
+    ],
+)
+def test_a_run_names_what_is_wrong(field: str, value: object) -> None:
     with pytest.raises(BadInput) as refused:
-        draw_run(SMALL, 0, hours=10.0, **{field: word})  # type: ignore[arg-type]
+        draw_run(SMALL, **{"seed": 0, "hours": 10.0, field: value})  # type: ignore[arg-type]
     assert refused.value.field == field
-
-
-@pytest.mark.parametrize("sizes", [[], [0], [1.5], "many"])
-def test_a_table_of_sizes_holds_whole_cores(tmp_path: object, sizes: object) -> None:
-    path = f"{tmp_path}/mine.json"
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"preset": "K", "initial_size": "empirical", "sizes": sizes}, file)
-    with pytest.raises(BadInput) as refused:
-        cluster_of(path)
-    assert refused.value.field == "sizes"
 
 
 def test_the_command_tells_labels_and_every_figure_of_a_run() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.rules.admission.population import Population
-from simulator.admission import PRESETS, Cluster, Rule, Run, draw_run, play
+from simulator.admission import PRESETS, Rule, Run, draw_run, play
 from simulator.admission.engine import (
     ADMITTED,
     ARRIVAL,
@@ -108,18 +108,6 @@ def test_every_event_is_that_of_the_plain_twin(seed: int, capacity: int, thresho
     assert np.allclose(log["time"], [event[0] for event in twin], rtol=1e-12, atol=0.0)
 
 
-def test_the_total_is_the_sum_of_the_sizes_at_every_event() -> None:
-    log = log_of(draw_run(replace(PRESETS["H"], capacity=300), 3, hours=1000.0), 301.0)
-    sizes: dict[int, int] = {}
-    for event in log:
-        number, kind, cores = int(event["deployment"]), int(event["kind"]), int(event["cores"])
-        gained = {ADMITTED: cores, SCALED: cores, CORE_ENDED: -1, SHUT_DOWN: -cores}.get(kind, 0)
-        sizes[number] = sizes.get(number, 0) + gained
-        assert sizes[number] >= 0
-        assert sum(sizes.values()) == event["total"] <= 300
-    assert len(log) > 1000
-
-
 def test_requests_failures_and_cores_by_month_add_up_to_the_log() -> None:
     run = draw_run(replace(PRESETS["H"], capacity=300), 3, hours=2000.0)
     outcome = play(run, Rule("zeroth", 301.0), log=200_000)
@@ -170,39 +158,6 @@ def test_a_script_of_twelve_events_counts_two_failures() -> None:
     assert state.live["requests"][second] == 5
     assert state.live["extra"][second] == 3 + 0 + 1 + 0 + 15 + 0
     assert state.live["sizes"][second] == 6
-
-
-@pytest.mark.parametrize("hours", [5.0, 40.0])
-def test_without_a_limit_the_cores_are_those_of_the_closed_form(hours: float) -> None:
-    cluster = Cluster("open", GENTLE, 10**7, 400.0, 0.01, absorb=False)
-    run = draw_run(cluster, 11, hours=hours)
-    rows = run.arrivals
-    x = rows["mu"] * (hours - rows["time"])
-    rho, sig = rows["theta"] / rows["mu"], rows["sig"]
-    m, g2 = 1.0 + sig, 2.0 * sig + sig**2
-    left, gone = np.exp(-x), -np.expm1(-x)
-    mean = rows["size"] * left + rho * m * gone
-    spread = rows["size"] * left * gone + rho * (m * gone + g2 * -np.expm1(-2.0 * x) / 2.0)
-    alive = np.exp(-x / GENTLE.lifetimes)
-    expected, variance = (alive * mean).sum(), (alive * (spread + mean**2) - (alive * mean) ** 2).sum()
-    total = play(run, Rule("zeroth", 1e9), log=10**6).log["total"][-1]
-    assert abs(total - expected) < 4.0 * math.sqrt(variance)
-    assert math.sqrt(variance) < 0.05 * expected
-
-
-def test_deaths_and_shutdowns_come_at_their_rates() -> None:
-    # Nobody grows: one deployment of one core is over at rate mu + mu / s.
-    never = Population(1e6, 1e6, 1e-9, 1e9, 1e-9, 1e9, 1.0, 4.0)
-    run = draw_run(Cluster("short", never, 10**6, 100.0, 0.01), 5, hours=60.0)
-    outcome = play(run, Rule("zeroth", 1e9))
-    share = outcome.shutdowns / (outcome.shutdowns + outcome.deaths)
-    count = outcome.shutdowns + outcome.deaths
-    assert outcome.requests.sum() == 0
-    assert outcome.sla_metric == 0.0
-    assert abs(share - 0.2) < 4.0 * math.sqrt(0.2 * 0.8 / count)
-    # M/G/infinity: a Poisson number is inside, of mean 100 per hour times 0.8 h.
-    assert abs(outcome.live - 80.0) < 4.0 * math.sqrt(80.0)
-    assert outcome.utilisation == pytest.approx(80.0 * (60.0 - 0.8) / 60.0 / 10**6, rel=0.05)
 
 
 def test_an_empty_cluster_stays_empty() -> None:

@@ -84,15 +84,6 @@ def test_the_second_moment_at_kappa_0_is_the_first_moment_at_the_capacity() -> N
     assert decisions(played("second:0")) == decisions(played("first:400"))
 
 
-def test_a_rule_that_asks_for_more_keeps_more_room() -> None:
-    fullness = [played(f"second:{kappa}").utilisation for kappa in (0.0, 1.0, 3.0)]
-    assert fullness[0] > fullness[1] > fullness[2] > 0.0
-
-
-def test_a_lower_limit_in_place_of_the_capacity_keeps_more_room() -> None:
-    assert played("second:1,limit=250").utilisation < played("second:1").utilisation
-
-
 def test_a_horizon_at_which_the_newcomer_is_marginal_does_not_bind() -> None:
     without, with_marginal = played("second:2"), played("second:2,marginal=1000")
     assert without.binding.sum() > 0
@@ -139,11 +130,13 @@ def test_kappa_is_given_by_band() -> None:
         ("power", 2.0),
         ("lifetimes", 0.0),
         ("colour", "red"),
+        *(("sizes", sizes) for sizes in ([], [0], [1.5], "many")),
     ],
 )
 def test_a_cluster_file_names_the_field_that_is_wrong(tmp_path: Path, field: str, value: Any) -> None:
     path = tmp_path / "cluster.json"
-    path.write_text(json.dumps({"preset": "H", field: value}), "utf-8")
+    table = {"initial_size": "empirical"} if field == "sizes" else {}
+    path.write_text(json.dumps({"preset": "H", field: value} | table), "utf-8")
     with pytest.raises(BadInput) as refused:
         cluster_of(str(path))
     assert refused.value.field == field
@@ -168,15 +161,6 @@ def test_a_preset_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     for text in ("Z", str(tmp_path / "none.json")):
         with pytest.raises(BadInput, match="preset"):
             cluster_of(text)
-
-
-@pytest.mark.parametrize(
-    ("field", "changes"), [("seed", {"seed": -1}), ("observations", {"observations": -1}), ("hours", {"hours": 0.0})]
-)
-def test_a_run_names_what_is_wrong(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(BadInput) as refused:
-        draw_run(SMALL, **({"seed": 0} | changes))
-    assert refused.value.field == field
 
 
 def test_moments_are_refused_where_empty_deployments_come_back() -> None:

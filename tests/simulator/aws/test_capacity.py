@@ -109,20 +109,6 @@ def test_raising_a_weighted_group_launches_fewer_machines_and_may_pass_its_size(
     assert world.states() == ["InService"] * 3 + ["Terminating"] * 2
 
 
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        (mixed("0"), "The weighted capacity 0 must be a whole number between 1 and 999"),
-        (mixed("1000"), "The weighted capacity 1000 must be a whole number between 1 and 999"),
-        (mixed("2", {"InstanceType": "m5a.xlarge"}), "must be specified for all overrides, or for none"),
-    ],
-)
-def test_weights_that_aws_does_not_take_are_refused(world: World, policy: dict[str, Any], message: str) -> None:
-    world.template()
-    with pytest.raises(ClientError, match=message):
-        world.group(MixedInstancesPolicy=policy)
-
-
 def test_run_instances_meets_the_shortage_too(world: World) -> None:
     world.control.add_fault("capacity", instance_type="m5a.large")
     with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):

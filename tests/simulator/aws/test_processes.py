@@ -79,12 +79,6 @@ def test_a_machine_reported_sick_is_replaced_after_its_grace_period(world: World
     assert world.states() == ["InService", "Pending", "Terminating"]
 
 
-def test_an_unknown_process_is_refused(world: World) -> None:
-    world.group()
-    with pytest.raises(ClientError, match="Lunch is not one of"):
-        suspend(world, "Lunch")
-
-
 def test_a_refresh_runs_can_be_cancelled_and_ends(world: World) -> None:
     world.ready_group(size=(0, 2, 5))
     refresh = world.groups.start_instance_refresh(AutoScalingGroupName="web")["InstanceRefreshId"]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from simulator.aws.client import ControlError
 from tests.simulator.aws.world import World
 
 
@@ -80,17 +77,6 @@ def test_a_rebalance_recommendation_takes_nothing(world: World) -> None:
     assert event["detail"] == {"instance-id": first}
     world.control.advance(300.0)
     assert world.machine_state(first) == "running"
-
-
-def test_mistakes_are_refused(world: World) -> None:
-    (first,) = world.ready_group(size=(0, 1, 5))
-    with pytest.raises(ControlError, match="no queue to put the notice on"):
-        world.control.spot_notice([first])
-    with pytest.raises(ControlError, match="no SQS queue named nowhere in us-east-1"):
-        world.control.spot_notice([first], queue="nowhere")
-    with pytest.raises(ControlError, match="no running machine i-0123"):
-        world.control.spot_notice(["i-0123"], queue="nowhere")
-    assert world.control.imds(first, "spot/instance-action") is None
 
 
 def test_a_mixed_group_buys_its_spot_share_on_the_spot_market(world: World) -> None:

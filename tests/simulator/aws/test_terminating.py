@@ -35,15 +35,6 @@ def test_terminate_without_decrement_is_replaced(world: World) -> None:
     assert world.states() == ["InService", "Pending", "Terminating"]
 
 
-def test_a_decrement_below_the_minimum_is_refused(world: World) -> None:
-    first, _ = world.ready_group(size=(2, 2, 5))
-    with pytest.raises(ClientError) as refusal:
-        terminate(world, first, decrement=True)
-    assert refusal.value.response["Error"]["Code"] == "ValidationError"
-    assert "Currently, desiredSize equals minSize (2)." in refusal.value.response["Error"]["Message"]
-    assert world.states() == ["InService", "InService"]
-
-
 def test_an_unknown_instance_and_one_already_leaving_are_refused(world: World) -> None:
     first, *_ = world.ready_group(size=(0, 2, 5))
     with pytest.raises(ClientError, match=r"ValidationError.*No managed instance found for instance ID: i-0123"):
@@ -73,14 +64,6 @@ def test_protection_does_not_stop_a_termination_by_id(world: World) -> None:
     terminate(world, first, decrement=True)
     world.control.advance(15.0)
     assert first not in world.ids()
-
-
-def test_protection_of_an_instance_not_yet_in_service_is_refused(world: World) -> None:
-    world.group(size=(0, 1, 5))
-    with pytest.raises(ClientError, match="is not in InService or EnteringStandby or Standby"):
-        world.groups.set_instance_protection(
-            AutoScalingGroupName="web", InstanceIds=world.ids(), ProtectedFromScaleIn=True
-        )
 
 
 def test_scale_in_takes_the_oldest_of_the_fullest_zone(world: World) -> None:

@@ -167,15 +167,6 @@ def test_the_recorded_hour_is_fixed_and_documents_its_scaling() -> None:
     assert "44% of what 42 cores" in description
 
 
-def test_the_recorded_hour_has_bursts_with_a_lull_between() -> None:
-    trace, _ = nasa_hour()
-    per_two_minutes = [int(((trace.arrival_s >= 120 * i) & (trace.arrival_s < 120 * (i + 1))).sum()) for i in range(30)]
-    assert per_two_minutes[0] >= 30
-    assert per_two_minutes[1:4] == per_two_minutes[5:8] == [0, 0, 0]
-    assert max(per_two_minutes[8:]) >= 60
-    assert float((trace.arrival_s + trace.service_s).max()) < 3660.0
-
-
 def test_on_the_recorded_hour_a_tuned_queue_rule_beats_the_best_constant_fleet_and_the_threshold() -> None:
     trace, _ = nasa_hour()
     config = preset("live-like", limits=(3, 3, 3))

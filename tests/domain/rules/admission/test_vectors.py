@@ -19,45 +19,22 @@ NAMES = [f"{preset}-{case}-{hours:.0f}h" for preset, case, hours, *_ in VECTORS]
 FAR_TAIL = {("T", "D", 24.0), ("T", "P5", 26280.0), ("H", "P5", 26280.0)}
 
 
-@pytest.mark.parametrize(("preset", "case", "hours", "mean", "variance"), [v[:5] for v in VECTORS], ids=NAMES)
-def test_without_absorption(preset: str, case: str, hours: float, mean: float, variance: float) -> None:
-    population, seen = POPULATIONS[preset], SEEN[case]
-    mu, weight = np.empty(REFERENCE_NODES), np.empty(REFERENCE_NODES)
-    found = np.empty((2, 1))
-    na_moments(
-        float(seen.size),
-        *belief_of(population, seen),
-        population.power,
-        population.lifetimes,
-        np.array([hours]),
-        REFERENCE_DROP,
-        REFERENCE_FLOOR,
-        mu,
-        weight,
-        found[0],
-        found[1],
-    )
-    assert found[0, 0] == pytest.approx(mean, rel=1e-7)
-    assert found[1, 0] == pytest.approx(variance, rel=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("preset", "case", "hours", "mean", "variance"), [(*v[:3], *v[5:7]) for v in VECTORS], ids=NAMES
-)
-def test_in_the_published_manner(preset: str, case: str, hours: float, mean: float, variance: float) -> None:
-    found = moments_of(POPULATIONS[preset], SEEN[case], np.array([hours]), "paper")
-    assert found.mean[0] == pytest.approx(mean, rel=1e-5)
-    assert found.variance[0] == pytest.approx(variance, rel=1e-5)
-
-
-@pytest.mark.parametrize(("preset", "case", "hours", "mean", "sd"), [(*v[:3], *v[7:]) for v in VECTORS], ids=NAMES)
-def test_with_absorption(preset: str, case: str, hours: float, mean: float, sd: float) -> None:
-    found = moments_of(POPULATIONS[preset], SEEN[case], np.array([hours]), "ab")
+@pytest.mark.parametrize("vector", VECTORS, ids=NAMES)
+def test_the_three_moments_are_those_of_the_specification(vector: tuple[str, str, float, *tuple[float, ...]]) -> None:
+    preset, case, hours, mean, variance, mean_paper, variance_paper, mean_ab, deviation_ab = vector
+    population, seen, at = POPULATIONS[preset], SEEN[case], np.array([hours])
+    points, found = np.empty((2, REFERENCE_NODES)), np.empty((2, 1))
+    law = (population.power, population.lifetimes)
+    belief = belief_of(population, seen)
+    na_moments(float(seen.size), *belief, *law, at, REFERENCE_DROP, REFERENCE_FLOOR, *points, *found)
+    assert found[:, 0] == pytest.approx((mean, variance), rel=1e-7)
+    paper = moments_of(population, seen, at, "paper")
+    assert (paper.mean[0], paper.variance[0]) == pytest.approx((mean_paper, variance_paper), rel=1e-5)
+    ab = moments_of(population, seen, at, "ab")
     if (preset, case, hours) in FAR_TAIL:
-        assert found.mean[0] == pytest.approx(mean, abs=1.5e-3)
-        return
-    assert found.mean[0] == pytest.approx(mean, rel=0.05)
-    assert found.variance[0] ** 0.5 == pytest.approx(sd, rel=0.05)
+        assert ab.mean[0] == pytest.approx(mean_ab, abs=1.5e-3)
+    else:
+        assert (ab.mean[0], ab.variance[0] ** 0.5) == pytest.approx((mean_ab, deviation_ab), rel=0.05)
 
 
 @pytest.mark.exhaustive

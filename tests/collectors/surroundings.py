@@ -35,9 +35,9 @@ def closed_port() -> int:
 
 
 @contextmanager
-def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+def tcp_server(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator[int]:
     """Serve connections, each in a thread of its own, until the block ends; yields the port."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
 
     def serve_and_close(connection: socket.socket) -> None:
         with connection:

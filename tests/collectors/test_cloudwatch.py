@@ -1,13 +1,15 @@
-"""CloudWatch read through the guarded session from a real endpoint (moto's): newest CPU per VM, jobs sent so far."""
+"""CloudWatch and SQS read from a real endpoint (moto's): newest CPU per VM, jobs sent so far, what waits and runs."""
 
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import boto3
 import pytest
 
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.aws import AwsOptions, AwsSession
 from collectors.cloudwatch import (
     QUERIES_PER_CALL,
@@ -15,8 +17,10 @@ from collectors.cloudwatch import (
     CloudWatchOptions,
     CloudWatchSubmitted,
     MetricQuery,
+    QueueDepthCollector,
     metric_values,
 )
+from collectors.polling import Poller
 from domain.clock import VirtualClock
 from domain.errors import BadInput, CloudError
 from domain.fleet import Fleet, Group, VmType
@@ -182,6 +186,8 @@ def test_a_clock_set_back_does_not_stop_the_count(cloud: Cloud) -> None:
 def test_a_fleet_without_a_queue_cannot_be_counted(cloud: Cloud) -> None:
     with pytest.raises(BadInput, match="queue_url"):
         CloudWatchSubmitted(Fleet("web", FLEET.groups), cloud.session, CloudWatchOptions())
+    with pytest.raises(BadInput, match="queue_url"):
+        QueueDepthCollector(Fleet("web", FLEET.groups), cloud.client("sqs"))
 
 
 def test_more_metrics_than_one_call_takes_are_asked_in_several(cloud: Cloud) -> None:
@@ -209,3 +215,32 @@ def test_an_endpoint_that_is_gone_fails_with_its_class_and_is_asked_again_at_the
         with pytest.raises(CloudError, match="DescribeAutoScalingGroups"):
             collector.collect(T0)
     session.close()
+
+
+def test_visible_messages_wait_and_messages_in_flight_run(cloud: Cloud) -> None:
+    sqs = cloud.client("sqs")
+    url = sqs.create_queue(QueueName="jobs")["QueueUrl"]
+    for n in range(5):
+        sqs.send_message(QueueUrl=url, MessageBody=str(n))
+    sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=2, VisibilityTimeout=60)
+    collector = QueueDepthCollector(replace(FLEET, queue_url=url), sqs)
+    assert collector.name == "queue:web"
+    assert collector.collect(T0) == (
+        Sample(QueueSeries("web", QueueMetric.WAITING), 3.0, T0),
+        Sample(QueueSeries("web", QueueMetric.RUNNING), 2.0, T0),
+    )
+
+
+def test_a_queue_that_is_gone_fails_alone(cloud: Cloud) -> None:
+    sqs = cloud.client("sqs")
+    url = sqs.create_queue(QueueName="other")["QueueUrl"]
+    healthy = QueueDepthCollector(replace(FLEET, queue_url=url), sqs)
+    gone = QueueDepthCollector(replace(FLEET, name="lost", queue_url=url + "-gone"), sqs)
+    store = SeriesStore()
+    poller = Poller([gone, healthy], store, VirtualClock(T0))
+    poller.poll_and_wait(10.0)
+    assert poller.health["queue:lost"].failures == 1
+    assert "NonExistentQueue" in poller.health["queue:lost"].last_error
+    assert poller.health["queue:web"].successes == 1
+    assert store.readings(store.queue_row("web", QueueMetric.WAITING), T0) == [(T0, 0.0)]
+    assert len(store) == 2

@@ -260,6 +260,8 @@ def test_what_is_older_than_the_limit_is_not_taken_whoever_answers(server: Serve
         (success({"value": [T0, "1"]}), "no labels"),
         (success({"metric": {}, "value": [T0, "1"]}, {"metric": {"a": "b"}, "value": [T0, "1"]}), "two series become"),
         ("x" * 9000, "longer than 4096 bytes"),
+        (success({"metric": {"instance": 7}, "value": [T0, "1"]}), "a label is no text"),
+        (success({"metric": {}, "value": [T0, "1"]}, warnings=7), "the answer is not complete: 7"),
     ],
 )
 def test_an_unusable_answer_fails_in_one_sentence(server: Server, asking: Any, answer: Any, why: str) -> None:
@@ -333,19 +335,6 @@ def test_a_server_that_is_gone_is_asked_once_not_once_per_query(monkeypatch: pyt
     with pytest.raises(CollectionFailed, match="ConnectError"):
         list(collector.collect(T0))
     assert len(opened) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (success({"metric": {"instance": 7}, "value": [T0, "1"]}), "a label is no text"),
-        (success({"metric": {}, "value": [T0, "1"]}, warnings=7), "the answer is not complete: 7"),
-    ],
-)
-def test_an_answer_of_wrong_types_is_named(server: Server, asking: Any, answer: Any, why: str) -> None:
-    server.answer = answer
-    with pytest.raises(CollectionFailed, match=why):
-        list(asking().collect(T0))
 
 
 def test_an_authorization_that_no_header_holds_is_named_without_being_shown(server: Server, asking: Any) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -16,55 +17,37 @@ from hypothesis import strategies as st
 
 from collectors.sender import GraphiteSender, SenderOptions
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, parse_path
-from tests.collectors.surroundings import T0, Serve, closed_port, until
+from tests.collectors.surroundings import T0, Serve, closed_port, tcp_server, until
 
 CPU = VmSeries("web", "s", "i-1", VmMetric.CPU_PERCENT)
 QUICK = {"timeout_s": 0.3, "first_pause_s": 0.05, "longest_pause_s": 0.2}
 
 
+@dataclass
 class Graphite:
-    """A TCP server that keeps what each connection brought; `reading` False accepts and never reads."""
+    """The port of a TCP server, and what each connection brought."""
 
-    def __init__(self, *, reading: bool = True, port: int = 0) -> None:
-        self.server = socket.create_server(("127.0.0.1", port))
-        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.port: int = self.server.getsockname()[1]
-        self.batches: list[bytes] = []
-        self._reading = reading
-        self._held: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                link, _ = self.server.accept()
-            except OSError:
-                return
-            if not self._reading:
-                self._held.append(link)
-                continue
-            with link:
-                pieces = []
-                while piece := link.recv(65_536):
-                    pieces.append(piece)
-            self.batches.append(b"".join(pieces))
-
-    def stop(self) -> None:
-        self.server.shutdown(socket.SHUT_RDWR)
-        self.server.close()
-        self._thread.join()
-        for link in self._held:
-            link.close()
+    port: int
+    batches: list[bytes] = field(default_factory=list)
 
 
 @contextmanager
 def graphite(*, reading: bool = True, port: int = 0) -> Iterator[Graphite]:
-    running = Graphite(reading=reading, port=port)
-    try:
-        yield running
-    finally:
-        running.stop()
+    """Take what comes; `reading` False accepts and never reads."""
+    ended = threading.Event()
+
+    def serve(link: socket.socket) -> None:
+        if reading:
+            there.batches.append(b"".join(iter(lambda: link.recv(65_536), b"")))
+        else:
+            ended.wait()
+
+    with tcp_server(serve, port) as taken:
+        there = Graphite(taken)
+        try:
+            yield there
+        finally:
+            ended.set()
 
 
 @pytest.fixture

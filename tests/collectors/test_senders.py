@@ -152,6 +152,10 @@ def test_no_reporting_sender_loses_a_connection_to_newcomers(serve: Serve, stack
     assert is_closed(stack.enter_context(connect(listener, OTHER)))
     assert (listener.counters.connections_refused, listener.counters.last_crowded) == (1, OTHER)
     assert all(is_open(one) for one in honest)
+    honest[0].close()
+    assert until(lambda: listener.counters.connections_open == 2)
+    stack.enter_context(connect(listener, OTHER)).sendall(GOOD)
+    assert until(lambda: listener.counters.accepted == 4)
 
 
 def test_one_address_cannot_take_the_slots_of_the_others(serve: Serve, stack: contextlib.ExitStack) -> None:

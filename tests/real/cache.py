@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ def run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] |
     """Run a command and return its output; NotAvailable where it fails."""
     environment = {**os.environ, **(more or {})}
     words = [str(word) for word in command]
+    if shutil.which(words[0]) is None:
+        raise NotAvailable(f"there is no {words[0]}")
     done = subprocess.run(
         words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )

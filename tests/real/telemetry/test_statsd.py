@@ -15,7 +15,7 @@ from collectors.mapping import Hosts, MappedSink
 from domain.errors import RejectReason
 from domain.samples import QueueMetric
 from tests.collectors.graphite.real_graphite import child, free_ports, wait_until
-from tests.collectors.test_mapping import map_in_the_docs
+from tests.collectors.surroundings import map_in_the_docs
 from tests.real.cache import kept, run
 
 pytestmark = [pytest.mark.needs_npm, pytest.mark.timeout(700)]

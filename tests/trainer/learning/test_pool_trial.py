@@ -149,18 +149,14 @@ def test_a_promotion_under_which_machines_are_hot_is_rolled_back_with_exit_statu
     assert "26 of 26 hours were hot" in (tmp_path / "round" / "watch" / "report.html").read_text()
 
 
-def test_a_promotion_of_which_few_hours_are_known_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("policy", "known"), [({"policy": "learned"}, "2"), ({}, "0")])
+def test_a_promotion_is_left_alone_where_few_hours_are_known_or_another_policy_decided_them(
+    tmp_path: Path, policy: dict[str, str], known: str
+) -> None:
     promoted(tmp_path, 0.5, 0.0)
-    house_of(tmp_path, 0.9, 3, policy="learned", beta=0.3)
+    house_of(tmp_path, 0.9, 3, beta=0.3, **policy)
     found = lived(str(tmp_path / "ledger.db"), "main", directory_of(tmp_path).champions()[SUBJECT])
-    assert re.findall(r"\d+", str(found)) == ["2", "24"]
-
-
-def test_hours_that_another_policy_decided_are_not_held_against_it(tmp_path: Path) -> None:
-    promoted(tmp_path, 0.5, 0.0)
-    house_of(tmp_path, 0.9, 3, beta=0.3)
-    found = lived(str(tmp_path / "ledger.db"), "main", directory_of(tmp_path).champions()[SUBJECT])
-    assert re.findall(r"\d+", str(found)) == ["0", "24"]
+    assert re.findall(r"\d+", str(found)) == [known, "24"]
 
 
 def test_what_the_challenger_would_have_answered_is_counted(tmp_path: Path) -> None:

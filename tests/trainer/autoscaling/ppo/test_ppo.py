@@ -49,30 +49,28 @@ def experience(rewards, values, dones, last, bootstraps=None) -> Experience:
     )
 
 
-def test_with_lambda_1_an_advantage_is_the_discounted_return_less_the_value() -> None:
+@pytest.mark.parametrize(
+    ("discount", "trace", "wanted"),
+    [
+        # The discounted return, less the value.
+        (0.5, 1.0, [1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 4)) - 0.5, 2 + 0.5 * (3 + 0.5 * 4) - 0.25, 3 + 0.5 * 4 - 0.125]),
+        # The difference that one step makes.
+        (0.5, 0.0, [1 + 0.5 * 0.25 - 0.5, 2 + 0.5 * 0.125 - 0.25, 3 + 0.5 * 4 - 0.125]),
+    ],
+)
+def test_advantages_go_from_one_step_to_the_whole_return(discount: float, trace: float, wanted: list[float]) -> None:
     rewards = np.array([[1.0], [2.0], [3.0]], np.float32)
     made = experience(rewards, [[0.5], [0.25], [0.125]], [[0], [0], [0]], [4.0])
-    found = advantages(made, rewards, 0.5, 1.0)
-    returns = [1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 4)), 2 + 0.5 * (3 + 0.5 * 4), 3 + 0.5 * 4]
-    assert found[:, 0].tolist() == pytest.approx([returns[0] - 0.5, returns[1] - 0.25, returns[2] - 0.125])
+    assert advantages(made, rewards, discount, trace)[:, 0].tolist() == pytest.approx(wanted)
 
 
-def test_with_lambda_0_an_advantage_is_one_steps_surprise() -> None:
-    rewards = np.array([[1.0], [2.0]], np.float32)
-    made = experience(rewards, [[0.5], [0.25]], [[0], [0]], [4.0])
-    assert advantages(made, rewards, 0.5, 0.0)[:, 0].tolist() == pytest.approx([1 + 0.125 - 0.5, 2 + 2 - 0.25])
-
-
-def test_nothing_flows_back_over_an_episodes_end() -> None:
+@pytest.mark.parametrize(("bootstrap", "wanted"), [(0.0, 0.5), (3.0, 1.0 + 0.9 * 3.0 - 0.5)])
+def test_nothing_flows_back_over_the_end_of_an_episode_but_the_value_where_it_was_cut_short(
+    bootstrap: float, wanted: float
+) -> None:
     rewards = np.array([[1.0], [100.0]], np.float32)
-    made = experience(rewards, [[0.5], [7.0]], [[1], [0]], [4.0])
-    assert advantages(made, rewards, 0.9, 0.9)[0, 0] == pytest.approx(0.5)
-
-
-def test_an_episode_cut_short_is_worth_what_was_still_to_come() -> None:
-    rewards = np.array([[1.0], [100.0]], np.float32)
-    made = experience(rewards, [[0.5], [7.0]], [[1], [0]], [4.0], [[3.0], [0.0]])
-    assert advantages(made, rewards, 0.9, 0.9)[0, 0] == pytest.approx(1.0 + 0.9 * 3.0 - 0.5)
+    made = experience(rewards, [[0.5], [7.0]], [[1], [0]], [4.0], [[bootstrap], [0.0]])
+    assert advantages(made, rewards, 0.9, 0.9)[0, 0] == pytest.approx(wanted)
 
 
 def minibatch(heads=1, choices=3, seed=0):

@@ -67,44 +67,12 @@ def test_each_fleet_has_its_own_deadline(shift: Shift) -> None:
     assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 180.0
 
 
-def test_a_lost_completion_is_given_again(shift: Shift) -> None:
-    vm = begin_drain(shift, heartbeat_s=3600)
-    shift.control.add_fault("lost_completion", count=1)
-    assert shift.tend({vm: 0.0}) == [("draining", vm), ("drained", vm)]
-    assert shift.tend({vm: 0.0}) == []
-    assert state(shift, vm) == "Terminating:Wait"
-    assert shift.tend({vm: 0.0}) == []
-    assert after_termination(shift) == [(COMPLETE, vm)] * 2
-    shift.control.advance(60.0)
-    assert state(shift, vm) == "gone"
-
-
-def test_a_hook_that_ran_out_in_the_meantime_is_no_trouble(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    shift.tend({vm: 2.0})
-    observed = shift.observe()
-    shift.world.groups.complete_lifecycle_action(
-        AutoScalingGroupName="web-s", LifecycleHookName="drain", InstanceId=vm, LifecycleActionResult="ABANDON"
-    )
-    shift.clock.advance(200.0)
-    assert shift.actuator.tend(FLEET, observed, {vm: 2.0}, shift.now, shift.permit) == ()
-    assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
-
-
 def test_a_late_heartbeat_does_not_cost_the_job(shift: Shift) -> None:
     vm = begin_drain(shift)
     shift.control.add_fault("late_heartbeat", delay_s=60.0)
     for _ in range(10):
         shift.tend({vm: 2.0})
     assert state(shift, vm) == "Terminating:Wait"
-
-
-def test_a_throttled_heartbeat_is_given_at_the_next_tick(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    shift.control.add_fault("throttle", operations=[HEARTBEAT], count=1)
-    shift.tend({vm: 2.0})
-    shift.tend({vm: 2.0})
-    assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
 
 
 def test_a_restart_gives_a_drain_no_new_time(shift: Shift) -> None:

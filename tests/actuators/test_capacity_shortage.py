@@ -82,15 +82,6 @@ def test_giving_up_never_goes_below_the_size_before_the_intent(shift: Shift) -> 
     assert shift.group().desired == 2
 
 
-def test_without_the_right_to_read_activities_a_shortage_ends_at_the_deadline(shift: Shift) -> None:
-    shift.control.add_fault("capacity", instance_type="m5a.large")
-    shift.control.add_fault("access_denied", operations=["DescribeScalingActivities"])
-    intent = shift.intent(Direction.OUT, target=4, deadline_s=180.0)
-    outcome = shift.settle(intent, shift.apply(intent))
-    assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.OVERDUE)
-    assert shift.group().desired == 2
-
-
 def test_one_short_zone_of_two_is_aws_s_own_affair(shift: Shift) -> None:
     shift.control.add_fault("capacity", instance_type="m5a.large", zone="us-east-1a")
     intent = shift.intent(Direction.OUT, target=4)

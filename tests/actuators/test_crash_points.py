@@ -13,7 +13,7 @@ from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from tests.actuators.shift import AGENT, Killed, Shift, running_shift
 
 SET, TERMINATE = "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"
-MOMENTS = ("before-call", "before-send", "after-call")
+MOMENTS = (pytest.param("before-call", marks=pytest.mark.exhaustive), "before-send", "after-call")
 SCENES = ("out", "in", "replace", "shortage")
 ENDS = {"out": (6, 6), "in": (2, 2), "replace": (4, 4), "shortage": (4, 4)}
 TROUBLES = (None, "throttle", "timeout_before", "timeout_after", "internal_error", "before-send", "after-call")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from actuators.drain import DrainSettings
 from agent.autoscaling.part import drain_settings
 from agent.settings import Settings
 from domain.decisions import Direction
-from domain.observed import DrainHook, Observed
 from tests.actuators.shift import FLEET, Shift
 
 HEARTBEAT, COMPLETE = "RecordLifecycleActionHeartbeat", "CompleteLifecycleAction"
@@ -53,22 +51,6 @@ def test_a_busy_vm_is_kept_by_heartbeats_and_let_go_when_it_is_idle(shift: Shift
     assert state(shift, vm) == "gone"
 
 
-def test_a_report_from_before_the_worker_could_know_does_not_let_it_go(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    assert shift.tend({vm: 0.0}, seconds=10.0) == [("draining", vm)]
-    assert after_termination(shift) == [(HEARTBEAT, vm)]
-    assert shift.tend({vm: 0.0}, seconds=30.0) == [("drained", vm)]
-
-
-def test_a_silent_vm_is_left_to_its_hook(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    assert shift.tend({vm: None}) == [("draining", vm)]
-    shift.tend({})
-    assert after_termination(shift) == []
-    shift.control.advance(300.0)
-    assert state(shift, vm) == "gone"
-
-
 def test_a_drain_past_its_deadline_is_ended_and_reported(shift: Shift) -> None:
     vm = begin_drain(shift)
     happened = [event for _ in range(15) for event in shift.tend({vm: 2.0})]
@@ -85,56 +67,12 @@ def test_each_fleet_has_its_own_deadline(shift: Shift) -> None:
     assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 180.0
 
 
-def test_a_lost_completion_is_given_again(shift: Shift) -> None:
-    vm = begin_drain(shift, heartbeat_s=3600)
-    shift.control.add_fault("lost_completion", count=1)
-    assert shift.tend({vm: 0.0}) == [("draining", vm), ("drained", vm)]
-    assert shift.tend({vm: 0.0}) == []
-    assert state(shift, vm) == "Terminating:Wait"
-    assert shift.tend({vm: 0.0}) == []
-    assert after_termination(shift) == [(COMPLETE, vm)] * 2
-    shift.control.advance(60.0)
-    assert state(shift, vm) == "gone"
-
-
-def test_a_hook_that_ran_out_in_the_meantime_is_no_trouble(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    shift.tend({vm: 2.0})
-    observed = shift.observe()
-    shift.world.groups.complete_lifecycle_action(
-        AutoScalingGroupName="web-s", LifecycleHookName="drain", InstanceId=vm, LifecycleActionResult="ABANDON"
-    )
-    shift.clock.advance(200.0)
-    assert shift.actuator.tend(FLEET, observed, {vm: 2.0}, shift.now, shift.permit) == ()
-    assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
-
-
-def test_the_hook_s_own_limit_ends_a_drain_before_ours(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    happened = []
-    for _ in range(7):
-        shift.control.advance(60.0)
-        observed = shift.observe()
-        short = replace(observed.groups["web-s"], drain_hook=DrainHook("drain", 300.0, 400.0))
-        events = shift.actuator.tend(FLEET, Observed(shift.now, {"web-s": short}), {vm: 2.0}, shift.now, shift.permit)
-        happened.append([event.reason.value for event in events])
-    assert happened == [["draining"], [], [], [], [], [], ["drain_timed_out"]]
-
-
 def test_a_late_heartbeat_does_not_cost_the_job(shift: Shift) -> None:
     vm = begin_drain(shift)
     shift.control.add_fault("late_heartbeat", delay_s=60.0)
     for _ in range(10):
         shift.tend({vm: 2.0})
     assert state(shift, vm) == "Terminating:Wait"
-
-
-def test_a_throttled_heartbeat_is_given_at_the_next_tick(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    shift.control.add_fault("throttle", operations=[HEARTBEAT], count=1)
-    shift.tend({vm: 2.0})
-    shift.tend({vm: 2.0})
-    assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
 
 
 def test_a_restart_gives_a_drain_no_new_time(shift: Shift) -> None:
@@ -151,20 +89,6 @@ def test_a_denied_heartbeat_is_reported_and_the_rest_of_the_fleet_goes_on(shift:
     vm, other = begin_drain(shift), shift.serving("m")[0]
     shift.control.add_fault("access_denied", operations=[HEARTBEAT])
     assert shift.tend({vm: 2.0, other: 3.0}) == [("draining", vm), ("credentials", vm), ("protected", "web-m")]
-
-
-def test_a_hook_that_is_not_there_leaves_nothing_to_do(shift: Shift) -> None:
-    victim = shift.serving()[0]
-    shift.apply(shift.intent(Direction.IN, victims=[victim]))
-    assert shift.tend({victim: 1.0}) == []
-    assert after_termination(shift) == []
-
-
-def test_in_observe_mode_drains_are_left_alone(shift: Shift) -> None:
-    vm = begin_drain(shift)
-    shift.start_agent(read_only=True)
-    assert shift.tend({vm: 2.0}) == []
-    assert after_termination(shift) == []
 
 
 def test_the_deadline_of_a_drain_is_the_fleets_own() -> None:

@@ -174,7 +174,7 @@ def test_launches_that_fail_for_another_reason_are_said_with_awss_words() -> Non
     outcome = follow(cloud, out(), group(4, *vms(A, B)), now)
     assert result_of(outcome) == (Status.FAILED, Reason.PERMANENT_FAILURE, 0)
     assert outcome.failure is FailureClass.PERMANENT
-    assert "The image id does not exist" in outcome.detail
+    assert "image id does not exist" in outcome.detail
     assert cloud.sizes == [2]
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from actuators.protection import Protection
-from collectors.aws import AwsOptions, AwsSession
-from domain.clock import VirtualClock
 from domain.decisions import Direction, Status
-from domain.observed import GroupObserved, Instance, Lifecycle
 from tests.actuators.shift import Shift
 
 PROTECT = "SetInstanceProtection"
@@ -31,22 +27,6 @@ def test_protection_follows_the_work_with_a_call_per_change_and_none_without(shi
     assert first in event.detail
     assert protected(shift) == set()
     assert shift.mutations == [(PROTECT, first)] * 2
-
-
-def test_a_vm_that_does_not_report_stays_as_it_is(shift: Shift) -> None:
-    first = shift.serving()[0]
-    shift.tend({first: 2.0})
-    assert shift.tend({first: None}) == []
-    assert protected(shift) == {first}
-
-
-def test_a_vm_protected_by_another_party_while_idle_stays_protected(shift: Shift) -> None:
-    first = shift.serving()[0]
-    by_hand(shift, first)
-    for busy in (0.0, 2.0, 0.0):
-        assert shift.tend({first: busy}) == []
-    assert protected(shift) == {first}
-    assert shift.mutations == []
 
 
 def test_protection_left_by_a_crash_is_swept_once_the_vm_is_idle(shift: Shift) -> None:
@@ -82,22 +62,6 @@ def test_calls_are_bounded_and_the_rest_follows_at_the_next_tick(shift: Shift) -
     shift.tend(busy)
     assert len(protected(shift)) == 120
     assert [operation for operation, _ in shift.mutations] == [PROTECT] * 3
-
-
-def test_vms_that_are_gone_are_forgotten() -> None:
-    options = AwsOptions("us-east-1", "http://127.0.0.1:1", access_key_id="A", secret_access_key="s")
-    protection = Protection(AwsSession(options, VirtualClock(), read_only=True), ours=["i-00000001"])
-    there = Instance("i-00000001", "us-east-1a", Lifecycle.IN_SERVICE, protected=True)
-    protection.tend("web", GroupObserved("web-s", 1, 0, 9, (there,)), {}, 0.0, lambda call: None)
-    assert protection.ours == {"i-00000001"}
-    protection.tend("web", GroupObserved("web-s", 0, 0, 9), {}, 60.0, lambda call: None)
-    assert protection.ours == set()
-
-
-def test_it_can_be_switched_off(shift: Shift) -> None:
-    shift.start_agent(protect_busy=False)
-    assert shift.tend({shift.serving()[0]: 2.0}) == []
-    assert shift.mutations == []
 
 
 def test_a_busy_vm_survives_a_size_lowered_by_hand(shift: Shift) -> None:

@@ -28,13 +28,6 @@ def test_a_victim_that_is_gone_already_is_not_asked_for(shift: Shift) -> None:
     assert shift.mutations == [(TERMINATE, second)]
 
 
-def test_with_every_victim_gone_nothing_is_done(shift: Shift) -> None:
-    intent = shift.intent(Direction.IN, victims=["i-0123456789abcdef0"], before=2)
-    outcome = shift.apply(intent)
-    assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.VICTIM_GONE)
-    assert shift.mutations == []
-
-
 def test_a_vm_protected_by_another_party_stays(shift: Shift) -> None:
     first, second = shift.serving()
     shift.world.groups.set_instance_protection(

@@ -7,33 +7,6 @@ from domain.errors import CloudError, FailureClass, Fenced, LedgerUnavailable
 from tests.actuators.shift import AGENT, Shift
 
 
-def test_a_throttled_call_is_no_failure_and_is_made_at_the_next_tick(shift: Shift) -> None:
-    shift.control.add_fault("throttle", operations=["SetDesiredCapacity"], count=1)
-    intent = shift.intent(Direction.OUT, target=4)
-    outcome = shift.apply(intent)
-    assert (outcome.status, outcome.reason, outcome.failure) == (
-        Status.IN_PROGRESS,
-        Reason.THROTTLED,
-        FailureClass.THROTTLE,
-    )
-    assert shift.settle(intent, shift.tick(intent)).status is Status.DONE
-    assert shift.mutations == [("SetDesiredCapacity", "4")] * 2
-
-
-def test_five_minutes_of_throttling_everything_recover_by_themselves(shift: Shift) -> None:
-    intent = shift.intent(Direction.OUT, target=4)
-    shift.control.add_fault("throttle", duration_s=299.0)
-    began = shift.control.calls(access_key=AGENT)[-1]["seq"]
-    outcome = shift.apply(intent)
-    for _ in range(4):
-        assert (outcome.status, outcome.failure) == (Status.IN_PROGRESS, FailureClass.THROTTLE)
-        outcome = shift.tick(intent)
-    assert len(shift.control.calls(began, access_key=AGENT)) == 5  # one try a tick, the rest stays at home
-    outcome = shift.settle(intent, outcome)
-    assert outcome.status is Status.DONE
-    assert shift.mutations == [("SetDesiredCapacity", "4")]
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
 def test_thirty_percent_of_throttling_never_doubles_an_action(shift: Shift, seed: int) -> None:
@@ -60,19 +33,6 @@ def test_expired_credentials_end_the_intent_with_the_remedy_and_one_call(shift: 
     )
     assert "`trimtab preflight`" in outcome.detail
     assert shift.mutations == []
-
-
-def test_one_denied_call_fails_its_intent_and_other_groups_go_on(shift: Shift) -> None:
-    victims = shift.serving()
-    shift.control.add_fault("access_denied", operations=["TerminateInstanceInAutoScalingGroup"])
-    denied = shift.apply(shift.intent(Direction.IN, victims=victims))
-    assert (denied.status, denied.reason, denied.achieved) == (Status.FAILED, Reason.CREDENTIALS, 0)
-    out = shift.intent(Direction.OUT, "m", target=3)
-    assert shift.settle(out, shift.apply(out)).status is Status.DONE
-    assert shift.mutations == [
-        ("TerminateInstanceInAutoScalingGroup", victims[0]),
-        ("SetDesiredCapacity", "3"),
-    ]
 
 
 def test_an_endpoint_that_is_not_there_is_unavailable_and_nothing_was_sent(shift: Shift) -> None:

@@ -19,7 +19,6 @@ TWO_FLEETS: dict[str, Any] = {
     "sizes": (1,),
     "batch": (Group("batch_small", "batch-s", S, 1, 10), Group("batch_medium", "batch-m", M, 0, 10)),
 }
-REMEDY = "check the agent's role and its policy (deploy/), then `trimtab preflight`"
 
 
 def test_expired_credentials_are_told_as_such_and_one_call_a_minute_asks_again(
@@ -73,7 +72,7 @@ def test_a_denied_change_fails_with_the_remedy_and_the_other_fleet_goes_on(make_
     world.tick()
     denied = next(outcome for outcome in world.outcomes if outcome.status is Status.FAILED)
     assert (denied.reason, denied.failure, denied.achieved) == (Reason.CREDENTIALS, FailureClass.CREDENTIALS, 0)
-    assert denied.detail.endswith(REMEDY)
+    assert "`trimtab preflight`" in denied.detail
     world.tick(2)
     assert world.desired()["small"] == 1
     assert world.desired()["batch_small"] + world.desired()["batch_medium"] > 1

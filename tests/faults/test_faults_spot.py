@@ -59,7 +59,9 @@ def fleet_of_thirty(make_world: Callable[..., World]) -> World:
     return world
 
 
-def test_one_notice_drains_its_vm_and_asks_for_another_at_the_next_turn(make_world: Callable[..., World]) -> None:
+def test_one_notice_drains_its_vm_and_asks_for_another_at_the_next_turn_without_a_cool_down(
+    make_world: Callable[..., World],
+) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
     (vm,) = give_notice(world, world.in_service("small")[:1])
@@ -70,6 +72,8 @@ def test_one_notice_drains_its_vm_and_asks_for_another_at_the_next_turn(make_wor
     assert world.control.imds(vm, "autoscaling/target-lifecycle-state") == "Terminated"
     assert len(world.in_service("small")) == 2
     assert world.desired()["small"] == 3
+    state = FleetStore(world.ledger).loop_state("web")
+    assert (state.cooldowns, state.changes) == ((), ())
     pass_busy(world, 2)
     assert len(world.in_service("small")) == 3
     assert vm not in world.in_service("small")
@@ -253,15 +257,6 @@ def test_a_notice_is_not_acted_on_again_by_a_restarted_agent(make_world: Callabl
     assert told_of(world, Reason.SPOT_INTERRUPTION) == {vm: 1}
     outcomes = [outcome.status for outcome in world.outcomes if outcome.status.final]
     assert outcomes == [Status.DONE]
-
-
-def test_a_replacement_starts_no_cooldown(make_world: Callable[..., World]) -> None:
-    world = make_world(sizes=(3, 0, 0))
-    pass_busy(world)
-    give_notice(world, world.in_service("small")[:1])
-    pass_busy(world)
-    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
-    assert FleetStore(world.ledger).loop_state("web").changes == ()
 
 
 @pytest.mark.exhaustive

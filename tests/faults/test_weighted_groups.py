@@ -21,6 +21,7 @@ from agent.ledger.codec import decode, encode
 from domain.decisions import Direction, Mode, Reason, Status
 from domain.snapshot import Snapshot
 from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, World, final_reasons
+from tests.golden import check_wording
 
 Make = Callable[..., World]
 
@@ -275,11 +276,7 @@ def test_a_group_of_several_weights_is_held_with_the_reason_and_nothing_is_sent(
     assert world.mutations == []
     assert world.in_service("small") == serving
     assert world.last.reason is Reason.GROUP_UNSUPPORTED
-    assert world.last.sentence == (
-        "held: group small cannot be managed: the overrides of workers-s have several weights (one m5a.large counts as "
-        "1, one m5a.xlarge counts as 2), so the VMs that a size gives depend on the types that AWS chooses: give all "
-        "of them one WeightedCapacity, or take the group out of its fleet"
-    )
+    check_wording("unsupported-group", {"several weights": world.last.sentence})
 
 
 def test_a_group_that_gets_several_weights_ends_its_open_change_and_its_deadline_ends_no_vm(make_world: Make) -> None:

@@ -68,7 +68,7 @@ def test_without_a_champion_it_is_the_first_shipped_model_that_fits_the_fleet(mo
     index = json.loads((shipped / "index.json").read_text())
     assert shelf.resolve("learned", fleet()) == f"learned:{index['large']['sha256']}"
     assert shelf.resolve("learned", fleet((3, 3, 3))) == f"learned:{index['small']['sha256']}"
-    with pytest.raises(BadInput, match=r"model:FILE .small: it was"):
+    with pytest.raises(BadInput, match=r"model:FILE .small: it"):
         shelf.resolve("learned", fleet((3, 3, 4)))
 
 
@@ -98,7 +98,7 @@ def test_the_policy_trained_as_published_comes_along_and_is_nobodys_default() ->
 
 def test_an_index_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text('{"small": {"sha256": 3}}')
-    with pytest.raises(BadInput, match=r"index.json.: small.sha256"):
+    with pytest.raises(BadInput, match=r"json.: small.sha256"):
         ModelShelf(None, tmp_path).resolve("learned", fleet())
 
 
@@ -122,7 +122,7 @@ def test_a_recorded_model_is_found_in_either_place_and_missed_by_name(models: Pa
     assert shelf.model(path.stem).name == path.stem
     there = json.loads((shipped / "index.json").read_text())["large"]["sha256"]
     assert shelf.model(there).name == there
-    with pytest.raises(ModelMissing, match=r"a{64}\.onnx into the models"):
+    with pytest.raises(ModelMissing, match=r"a{64}\.onnx into the"):
         shelf.model("a" * 64)
 
 
@@ -254,7 +254,7 @@ def test_a_champion_for_one_fleet_leaves_another_its_shipped_model(models: Path,
     small = json.loads((shipped / "index.json").read_text())["small"]["sha256"]
     assert shelf.resolve("learned", fleet()) == named(path)
     assert shelf.resolve("learned", fleet((3, 3, 3))) == f"learned:{small}"
-    with pytest.raises(ModelUnfit, match=r"the champion: .* of at most 10"):
+    with pytest.raises(ModelUnfit, match=r"champion: .* at most 10"):
         shelf.resolve("learned", fleet((3, 3, 4)))
 
 
@@ -278,7 +278,7 @@ def test_one_fleets_champion_that_is_refused_does_not_touch_anothers(models: Pat
     promote(models, own, "web")
     own.write_bytes(b"damaged")
     shelf = ModelShelf(models)
-    with pytest.raises(BadInput, match=r"champion of web: .* damaged"):
+    with pytest.raises(BadInput, match=r"of web: .* damaged"):
         shelf.resolve("learned", fleet())
     assert shelf.resolve("learned", replace(fleet(), name="shop")) == named(every)
 

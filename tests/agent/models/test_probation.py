@@ -134,12 +134,12 @@ def test_the_end_of_a_probation_is_kept_with_its_reason(directory: ModelsDirecto
     tried(directory, models[1])
     with pytest.raises(BadInput, match="say why it ends"):
         directory.end_probation(WEB, " ", LATER)
-    directory.end_probation(WEB, "it would have been dearer", LATER)
+    directory.end_probation(WEB, "it was dearer", LATER)
     last = directory.history(WEB)[-1]
     assert (last["event"], last["model"], last["reason"], last["at"]) == (
         "probation ended",
         models[1].name,
-        "it would have been dearer",
+        "it was dearer",
         LATER,
     )
     assert (directory.probationers(), in_use(directory)) == ({}, models[0].name)

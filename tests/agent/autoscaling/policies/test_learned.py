@@ -178,37 +178,34 @@ def test_names_of_models_are_told_from_names_of_rules() -> None:
     assert (sha_of(f"learned:{sha}"), sha_of("learned:latest"), sha_of(f"model:{sha}")) == (sha, "", "")
 
 
-class TestPhysics:
+class TestMask:
     """The mask of a learned policy holds bounds, minimum, cool-down, changes under way and shortages; no more."""
 
     def bars(self, **arrangement: Any) -> list[tuple[str, str]]:
         return [(g.cannot_add, g.cannot_remove) for g in with_bars(scene(**arrangement)).groups]
 
-    def test_a_calm_group_has_no_bars(self) -> None:
-        assert self.bars() == [("", "")] * 3
-
-    def test_the_ends_of_the_range(self) -> None:
-        assert self.bars(requested=(20, 0, 4), groups={"workers_m": {}}) == [
-            ("20 of at most 20 are there", ""),
-            ("", "0 ready of at least 0"),
-            ("", ""),
-        ]
-
-    def test_vms_that_boot_cannot_be_removed(self) -> None:
-        bars = self.bars(groups={"workers_m": {"warm": 0, "booting": 4}})
-        assert bars[0] == ("", "0 ready of at least 0")
-
-    def test_a_cool_down_bars_its_own_direction(self) -> None:
+    def test_each_cause_bars_its_own_group_and_direction_and_says_so(self) -> None:
         cooling = Cooldown("workers_l", Direction.OUT, NOON + 90.4, 300.0)
-        assert self.bars(state={"cooldowns": (cooling,)})[1] == ("cooling down for another 91 s", "")
-
-    def test_a_change_under_way_bars_both(self) -> None:
-        word = "an earlier change is under way"
-        assert self.bars(in_flight=("workers_xl",))[2] == (word, word)
-
-    def test_a_shortage_bars_what_aws_does_not_have(self) -> None:
         mark = CapacityMark("m5a.large", "", NOON + 300.0, 600.0)
-        assert self.bars(state={"capacity": (mark,)})[0] == ("AWS has none for another 300 s", "")
+        causes = {
+            "calm": self.bars(),
+            "at the ends of the range": self.bars(requested=(20, 0, 4), groups={"workers_m": {}}),
+            "booting": self.bars(groups={"workers_m": {"warm": 0, "booting": 4}}),
+            "cooling down": self.bars(state={"cooldowns": (cooling,)}),
+            "change under way": self.bars(in_flight=("workers_xl",)),
+            "short": self.bars(state={"capacity": (mark,)}),
+        }
+        free = (False, False)
+        assert {name: [(add != "", remove != "") for add, remove in bars] for name, bars in causes.items()} == {
+            "calm": [free] * 3,
+            "at the ends of the range": [(True, False), (False, True), free],
+            "booting": [(False, True), free, free],
+            "cooling down": [free, (True, False), free],
+            "change under way": [free, free, (True, True)],
+            "short": [(True, False), free, free],
+        }
+        texts = {name: "\n".join(filter(None, (text for bar in bars for text in bar))) for name, bars in causes.items()}
+        check_wording("policy-mask", {name: text for name, text in texts.items() if text})
 
     def test_neither_flap_guard_nor_budget_nor_lifetime_bars_anything(self) -> None:
         young = {"workers_m": {"mature": 0, "removable": ()}}

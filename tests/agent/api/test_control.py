@@ -72,10 +72,10 @@ class TestOverHttp:
         assert post(client, "unpin", owner="bob").json() == {"fleet": "web", "lifted": True}
         assert running.world.ledger.controls("web").pin is None
 
-    @pytest.mark.exhaustive
-    @pytest.mark.parametrize(
-        ("verb", "order", "field"),
-        [
+    def test_a_wrong_order_names_the_field_and_changes_nothing(self, client: httpx.Client, shared: Running) -> None:
+        before = shared.world.journal
+        order: dict[str, object]
+        for verb, order, field in (
             ("pause", {"owner": "ada"}, "body.reason"),
             ("pause", {"owner": "", "reason": "x"}, "body.owner"),
             ("pause", {"owner": "ada", "reason": "x", "scope": "sideways"}, "body.scope"),
@@ -90,30 +90,12 @@ class TestOverHttp:
             ("pin", {"owner": "ada", "reason": "x", "size": True, "for_s": 60}, "body.size"),
             ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": "60"}, "body.for_s"),
             ("pin", {"owner": "ada", "reason": "x", "size": 2}, "body.for_s"),
-        ],
-    )
-    def test_a_wrong_order_is_422_names_the_field_and_changes_nothing(
-        self, client: httpx.Client, shared: Running, verb: str, order: dict[str, object], field: str
-    ) -> None:
-        before = shared.world.journal
-        answer = post(client, verb, **order)
-        assert answer.status_code == 422
-        assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
-        assert shared.world.journal == before
-
-    @pytest.mark.parametrize(
-        ("verb", "order", "field"),
-        [
             ("pause", {"owner": "ada", "reason": "x", "fleet": "blue"}, "fleet"),
             ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": 60, "group": "gpu"}, "group"),
-        ],
-    )
-    def test_a_name_that_is_not_there_is_404_and_changes_nothing(
-        self, client: httpx.Client, shared: Running, verb: str, order: dict[str, object], field: str
-    ) -> None:
-        before = shared.world.journal
-        answer = post(client, verb, **order)
-        assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (404, field)
+        ):
+            answer = post(client, verb, **order)
+            found = [wrong["field"] for wrong in answer.json()["wrong"]]
+            assert (answer.status_code, found) == (404 if field in ("fleet", "group") else 422, [field])
         assert shared.world.journal == before
 
     @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"", b"\xff\xfe", b'{"owner": NaN}'])

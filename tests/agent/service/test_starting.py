@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,21 +24,6 @@ def site() -> Iterator[Site]:
         made.make_group(tags={"trimtab:fleet": "web", "trimtab:group": "workers"})
         made.start()
         yield made
-
-
-@pytest.fixture
-def make_daemon(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    made: list[Daemon] = []
-
-    def make(**settings: str) -> Daemon:
-        daemon = Daemon(site, tmp_path / "agent", **settings)
-        made.append(daemon)
-        daemon.start()
-        return daemon
-
-    yield make
-    for daemon in made:
-        daemon.close()
 
 
 def stop(daemon: Daemon) -> None:

@@ -5,6 +5,7 @@ import httpx
 from agent.decisions.part import Check
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
+from tests.golden import check_wording
 
 
 def checks(answer: httpx.Response) -> dict[str, tuple[bool, str]]:
@@ -20,12 +21,9 @@ class TestLiveness:
         running.world.clock.advance(1.0)
         answer = client.get("/healthz")
         assert answer.status_code == 503
-        assert answer.json() == {
-            "ok": False,
-            "detail": "the loop stands still: no turn has ended for 181 s",
-            "last_turn_age_s": 181.0,
-            "limit_s": 180.0,
-        }
+        found = answer.json()
+        assert (found["ok"], found["last_turn_age_s"], found["limit_s"]) == (False, 181.0, 180.0)
+        assert found["detail"].endswith("181 s")
         running.tick()
         assert client.get("/healthz").status_code == 200
 
@@ -37,7 +35,7 @@ class TestLiveness:
     def test_the_watchdogs_word_counts_too(self, running: Running) -> None:
         assert running.view.health().ok
         running.is_alive = False
-        assert running.view.health().detail == ("the loop stands still: no turn has begun in time, 0 s since one ended")
+        assert not running.view.health().ok
 
     def test_a_ledger_that_cannot_be_read_does_not_end_it(self, client: httpx.Client, running: Running) -> None:
         running.lose_ledger()
@@ -49,12 +47,9 @@ class TestReadiness:
         answer = client.get("/readyz")
         assert answer.status_code == 200
         assert answer.json()["role"] == "leader"
-        assert checks(answer) == {
-            "loop": (True, "the loop turns; the last turn ended 0 s ago"),
-            "ledger": (True, "decisions can be recorded"),
-            "aws": (True, "every fleet could be read in the last turn"),
-            "model": (True, "none is set"),
-        }
+        assert {name: ok for name, (ok, _) in checks(answer).items()} == dict.fromkeys(
+            ("loop", "ledger", "aws", "model"), True
+        )
 
     def test_before_the_first_turn_it_is_not(self, stage: Stage) -> None:
         running = stage.own(turns=0)
@@ -72,8 +67,7 @@ class TestReadiness:
         running.lose_ledger()
         answer = client.get("/readyz")
         assert answer.status_code == 503
-        sentence = "the ledger is gone, or another or an older copy is in its place (`trimtab status` says more)"
-        assert checks(answer)["ledger"] == (False, f"{sentence}, so nothing is executed")
+        assert {name for name, (ok, _) in checks(answer).items() if not ok} == {"ledger"}
 
     def test_the_ledger_is_not_tried_at_every_question(self, client: httpx.Client, running: Running) -> None:
         assert client.get("/readyz").status_code == 200
@@ -87,7 +81,8 @@ class TestReadiness:
         running.tick()
         answer = client.get("/readyz")
         assert answer.status_code == 503
-        assert checks(answer)["aws"] == (False, "AWS could not be read in the last turn for: web")
+        ok, detail = checks(answer)["aws"]
+        assert (ok, detail.endswith(": web")) == (False, True)
 
     def test_a_standby_is_ready_and_says_so(self, client: httpx.Client, running: Running) -> None:
         running.board.change(leader=False)
@@ -104,3 +99,26 @@ class TestReadiness:
         model = Check("model", False, "the model could not be loaded; the queue rule decides")
         readiness = shared.with_checks(model).readiness()
         assert (readiness.ready, readiness.checks[-1]) == (False, model)
+
+
+def test_the_wording_of_health_and_readiness(client: httpx.Client, running: Running) -> None:
+    """Of an agent that turns, then one after the other without AWS, without a ledger, and without turns."""
+
+    def written() -> str:
+        health = client.get("/healthz").json()
+        lines = [f"health {health['ok']}: {health['detail']}"]
+        lines += [f"{name} {ok}: {detail}" for name, (ok, detail) in checks(client.get("/readyz")).items()]
+        return "\n".join(lines)
+
+    texts = {"all is well": written()}
+    running.world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=100)
+    running.tick()
+    texts["AWS cannot be read"] = written()
+    running.lose_ledger()
+    running.world.clock.advance(181.0)
+    texts["no turn and no ledger"] = written()
+    running.is_alive = False
+    texts["the watchdog rings"] = written()
+    running.board.change(stopping=True)
+    texts["stopping"] = written()
+    check_wording("api_health", texts)

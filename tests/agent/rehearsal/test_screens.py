@@ -8,6 +8,7 @@ from agent.rehearsal.screens import JsonScreen, LineScreen
 from domain.clock import VirtualClock
 from domain.decisions import Reason, Status
 from tests.agent.rehearsal.turns import NINE, decision, event, held, outcome, snapshot, turn
+from tests.golden import check_wording
 
 SPOT = InjectedFault(plan_named("spot").faults[0], NINE + 2445.0, "i-1")
 
@@ -25,53 +26,34 @@ def written(*turns):
     return out.getvalue().splitlines()
 
 
-def test_every_part_and_the_beginning_are_announced():
+def test_lines_read_as_they_are_held_in_the_golden_file():
     out = io.StringIO()
     screen = LineScreen(out)
     screen.workload("jobs of a day")
     screen.check("ledger", "ledger.db")
     with screen.running(VirtualClock(NINE), NINE, 60, "queue-rule", ()), screen.comparing():
         screen.fault(SPOT)
-    assert out.getvalue().splitlines() == [
-        "jobs of a day",
-        "up: ledger: ledger.db",
-        "21:00:00 60 min begin; policy queue-rule, shadows none",
-        "21:40:45 FAULT spot notice for a VM: i-1",
-    ]
-
-
-def test_changes_events_and_final_outcomes_are_written_and_routine_is_not():
-    assert written(
-        turn(
-            snapshot((1, 0, 0)),
-            decision(4, (1, 0, 0), (2, 0, 0)),
-            event(Reason.DRAINED, "i-1 is idle", "i-1"),
-            event(Reason.PROTECTED, "i-2 is protected", "i-2"),
-            outcome(Status.DONE, Reason.DONE, 1, 1, "holds 1 VMs"),
-            outcome(Status.IN_PROGRESS, Reason.ACCEPTED, 1, 0, "asked"),
-        )
-    ) == [
-        "21:04:00 web drained: i-1 is idle",
-        "21:04:00 web-4 the sentence of web-4",
-        "21:04:00 web-3.workers_l done, 1 of 1: holds 1 VMs",
-    ]
+    parts = (
+        decision(4, (1, 0, 0), (2, 0, 0)),
+        event(Reason.DRAINED, "i-1 is idle", "i-1"),
+        event(Reason.PROTECTED, "i-2 is protected", "i-2"),
+        outcome(Status.DONE, Reason.DONE, 1, 1, "holds 1 VMs"),
+        outcome(Status.IN_PROGRESS, Reason.ACCEPTED, 1, 0, "asked"),
+    )
+    late = event(Reason.DRAINING, "i-1 of workers_s drains; at the latest in 3540 s it is let go")
+    turns = {
+        "a change, an event and a final outcome, and no routine": turn(snapshot((1, 0, 0)), *parts),
+        "a long duration in minutes": turn(snapshot(), late),
+        "a turn that executed nothing": turn(failure="the disk is full"),
+    }
+    texts = {name: "\n".join(written(one)) for name, one in turns.items()}
+    check_wording("line_view", {"every part, the beginning and a fault": out.getvalue(), **texts})
 
 
 def test_a_decision_held_as_the_one_before_it_is_written_once():
     seen = snapshot((1, 0, 0))
     lines = written(turn(seen, cooling(4)), turn(seen, cooling(5)), turn(seen), turn(seen, cooling(7)))
     assert [line.split()[1] for line in lines] == ["web-4", "web-7"]
-
-
-def test_long_durations_are_written_in_minutes():
-    late = event(Reason.DRAINING, "i-1 of workers_s drains; at the latest in 3540 s it is let go")
-    assert written(turn(snapshot(), late)) == [
-        "21:04:00 web draining: i-1 of workers_s drains; at the latest in 59 min it is let go"
-    ]
-
-
-def test_a_turn_that_executed_nothing_shows_the_failure():
-    assert written(turn(failure="the disk is full")) == ["21:00:00 nothing was executed: the disk is full"]
 
 
 def test_json_has_one_object_a_line_with_its_kind():

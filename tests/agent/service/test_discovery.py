@@ -17,6 +17,7 @@ from collectors.aws import AwsOptions, AwsSession
 from collectors.tagged_groups import TaggedGroup, TaggedGroups, VmSize
 from domain.clock import VirtualClock
 from domain.fleet import Fleet, Group, VmType
+from tests.golden import check_wording
 from tests.simulator.aws.world import START, World
 
 SIZES = {"m5a.large": VmSize(2, 8.0), "x9.mega": VmSize(4, 16.0)}
@@ -76,9 +77,9 @@ def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_tabl
                 {"InstanceType": "m5a.large", "WeightedCapacity": "2"},
                 {"InstanceType": "m5a.xlarge", "WeightedCapacity": "4"},
             ],
-            "the overrides of workers have several weights (one m5a.large counts as 2, one m5a.xlarge counts as 4)",
+            "several weights",
         ),
-        ([{"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1}}}], "let a group launch one type"),
+        ([{"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1}}}], "launch one type"),
     ],
 )
 def test_a_fleet_with_a_group_that_cannot_be_counted_in_vms_of_one_type_is_refused(
@@ -138,68 +139,29 @@ def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> N
     assert list(describe(group(name)).settings.fleets["web"].groups) == [key]
 
 
-@pytest.mark.parametrize(
-    ("groups", "sentence"),
-    [
-        (
-            [group(vm_types=("x9.mega",))],
-            "VM type of group workers is 'x9.mega': the table has no price for it in us-east-1: tag the group with "
-            "trimtab:price-per-hour=<dollars per hour>",
-        ),
-        (
-            [group(vm_types=("m5a.large", "m5.large"))],
-            "VM types of group workers is 'm5a.large, m5.large': let a group launch one type; use a group for each "
-            "type",
-        ),
-        (
-            [group(vm_types=())],
-            "VM types of group workers is 'no type that its launch template names': let a group launch one type; use a "
-            "group for each type",
-        ),
-        ([group(vm_types=("m1.tiny",))], "VM type of group workers is 'm1.tiny': AWS knows no such type in us-east-1"),
-        (
-            [group(price_per_hour="cheap")],
-            "tag trimtab:price-per-hour of group workers is 'cheap': give dollars per hour, such as 0.086",
-        ),
-        (
-            [group(group="Big One")],
-            "tag trimtab:group of group workers is 'Big One': give lower-case letters, digits, - and _, beginning with "
-            "a letter",
-        ),
-        (
-            [group("workers"), group("Workers")],
-            "group key workers of fleet web is 'Workers': workers has it too: tag one with trimtab:group",
-        ),
-        (
-            [group("a", queue_url="https://sqs/1"), group("b", queue_url="https://sqs/2")],
-            "tag trimtab:queue-url of fleet web is ['https://sqs/1', 'https://sqs/2']: let its groups agree, or tag "
-            "one of them",
-        ),
-        (
-            [group(policy="best")],
-            "fleet web, as its groups are tagged: policy is 'best': give one of queue-rule, learned, threshold, "
-            "target-tracking, signal-tracking, hold, or an installed policy (docs/operate/plug-ins.md)",
-        ),
-        (
-            [group(group="queue")],
-            "fleet web, as its groups are tagged: choose another key: queue is the queue's segment in metric paths",
-        ),
-    ],
-)  # fmt: skip
-def test_a_fleet_tagged_wrongly_is_refused_with_what_to_do_and_the_others_are_found(
-    groups: list[TaggedGroup], sentence: str
-) -> None:
-    found = describe(*groups, group("other", fleet="api"))
-    assert found.refused == {"web": sentence}
-    assert list(found.settings.fleets) == ["api"]
+TAGGED_WRONGLY = {
+    "a type without a price": [group(vm_types=("x9.mega",))],
+    "several types": [group(vm_types=("m5a.large", "m5.large"))],
+    "no type": [group(vm_types=())],
+    "a type that AWS does not know": [group(vm_types=("m1.tiny",))],
+    "a price that is no number": [group(price_per_hour="cheap")],
+    "a key that no metric path holds": [group(group="Big One")],
+    "two groups of one key": [group("workers"), group("Workers")],
+    "two queues": [group("a", queue_url="https://sqs/1"), group("b", queue_url="https://sqs/2")],
+    "a policy that does not exist": [group(policy="best")],
+    "a group called queue": [group(group="queue")],
+}
 
 
-def test_a_fleet_s_name_must_fit_metric_paths() -> None:
-    found = describe(group(fleet="Web Shop"))
-    assert found.refused == {
-        "Web Shop": "tag trimtab:fleet of workers is 'Web Shop': give lower-case letters, digits, - and _, beginning "
-        "with a letter"
-    }
+def test_a_fleet_tagged_wrongly_is_refused_with_what_to_do_and_the_others_are_found() -> None:
+    texts = {}
+    for name, groups in TAGGED_WRONGLY.items():
+        found = describe(*groups, group("other", fleet="api"))
+        assert (list(found.refused), list(found.settings.fleets)) == (["web"], ["api"]), name
+        texts[name] = found.refused["web"]
+    refused = describe(group(fleet="Web Shop")).refused
+    assert list(refused) == ["Web Shop"]
+    check_wording("discovery", texts | {"a fleet's name that no metric path holds": refused["Web Shop"]})
 
 
 def test_the_price_table_is_the_simulated_cloud_s() -> None:
@@ -283,8 +245,8 @@ def test_a_fleet_whose_group_gets_several_weights_stays_known_so_that_the_loop_h
         clock.advance(60.0)
         finder.look()
         assert names(finder) is None
-    assert "the overrides of a have several weights" in board.read().problems["discovery"]
-    assert "the overrides of a have several weights" in finder.refused["web"]
+    assert "several weights" in board.read().problems["discovery"]
+    assert "several weights" in finder.refused["web"]
 
 
 def test_a_look_that_fails_changes_nothing_is_a_problem_and_is_repeated_soon(
@@ -295,11 +257,7 @@ def test_a_look_that_fails_changes_nothing_is_a_problem_and_is_repeated_soon(
     cloud.control.add_fault("access_denied", operations=["DescribeAutoScalingGroups"], count=1)
     finder.look()
     assert (finder.known, finder.changed) == (False, None)
-    assert (
-        board.read()
-        .problems["discovery"]
-        .startswith("fleets are not known yet: tagged groups cannot be read: DescribeAutoScalingGroups: AccessDenied")
-    )
+    assert "Groups: AccessDenied" in board.read().problems["discovery"]
     finder.look()
     assert names(finder) == ["web"]
     assert board.read().problems == {}

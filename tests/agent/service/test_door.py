@@ -114,10 +114,8 @@ def test_a_sender_from_outside_the_networks_is_an_event_and_an_alarm_once(start:
             pass
     until(lambda: listener.counters.connections_foreign == 3)
     (event,) = of(site.turn(), Reason.SENDER_REFUSED)
-    assert event.detail == (
-        "3 connections or datagrams refused, the last from 127.0.0.3: outside TRIMTAB_LISTENER__NETWORKS; add the "
-        "subnet if it is yours"
-    )
+    assert event.detail.startswith("3 connections ")
+    assert [text for text in ("127.0.0.3", "TRIMTAB_LISTENER__NETWORKS") if text not in event.detail] == []
     assert site.recorded(Reason.SENDER_REFUSED) == [("networks", event.detail)]
     assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["networks"]
     assert of(site.turn(), Reason.SENDER_REFUSED) == []
@@ -143,10 +141,14 @@ def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(
     assert site.send("trimtab.web.queue.waiting 1e15", "trimtab.web.queue.running 0") == 1
     (event,) = of(site.turn(), Reason.CLAIM_REFUSED)
     assert (event.fleet, event.subject) == ("web", "queue.waiting")
-    assert event.detail == (
-        "1 readings of queue.waiting refused, the last of 1e+15 from 127.0.0.2: 0 to 500 is believed "
-        "(TRIMTAB_FLEETS__web__CLAIMS__MAX_WAITING); they count as absent"
+    named = (
+        "1 readings of queue.waiting",
+        "1e+15",
+        "127.0.0.2",
+        "0 to 500",
+        "TRIMTAB_FLEETS__web__CLAIMS__MAX_WAITING",
     )
+    assert [text for text in named if text not in event.detail] == []
     assert site.recorded(Reason.CLAIM_REFUSED) == [("queue.waiting", event.detail)]
     assert [a.fleet for a in site.alarms.active if a.reason is Reason.CLAIM_REFUSED] == ["web"]
     (decision,) = site.reports[-1].decisions
@@ -163,9 +165,7 @@ def test_sixty_thousand_invented_names_over_a_socket_lock_out_no_vm(start: Calla
     assert site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric)) == len(VmMetric)
     (event,) = of(site.turn(), Reason.SENDER_REFUSED)
     assert (event.fleet, event.subject) == ("web", "workers")
-    assert event.detail.startswith(
-        "59979 readings or names of VMs refused that are not in the group workers, the last "
-    )
+    assert event.detail.startswith("59979 readings ")
     assert "of 127.0.0.66: a VM reports under its instance id" in event.detail
     site.turn()
     site.turn()

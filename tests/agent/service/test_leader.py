@@ -275,7 +275,7 @@ def test_the_fence_asks_the_ledger_between_two_looks_at_the_lead(site: Site) -> 
         site.now += USED_S
 
     site.checking = slow
-    with pytest.raises(Fenced, match="the lease under epoch 3 is over"):
+    with pytest.raises(Fenced, match="lease under epoch 3"):
         leader.fence(3)
     site.asked.clear()
     with pytest.raises(Fenced):
@@ -374,7 +374,7 @@ def test_the_sole_leader_does_nothing_once_it_is_closed(site: Site, end: Callabl
     end(leader)
     assert (leader.epoch(), leader.led_by()) == (None, "")
     site.asked.clear()
-    with pytest.raises(Fenced, match="this process is stopping: nothing more is begun"):
+    with pytest.raises(Fenced, match="is stopping"):
         leader.fence(8)
     assert site.asked == []
 
@@ -435,7 +435,7 @@ def test_the_lead_is_taken_up_once_the_ledger_is_bound_to_the_account() -> None:
     ledger, proper = Owned(), Proper()
     leader = bound(ledger, proper)
     assert (leader.epoch(), leader.led_by(), leader.failure, leader.foreign) == (None, "", "", "")
-    with pytest.raises(Fenced, match="it is not known yet whose the ledger is"):
+    with pytest.raises(Fenced, match="not known yet"):
         leader.fence(7)
     leader.start()
     assert ledger.asked == [("refuse", "nobody"), ("bind", "1111")]
@@ -484,7 +484,7 @@ def test_until_the_account_is_known_and_the_ledger_answers_it_is_looked_again() 
     leader = bound(Owned(None, ACROSS), proper, account)
     assert leader.failure_reason is Reason.LEDGER_UNAVAILABLE
     leader.start()
-    assert leader.failure.startswith("the AWS account is not known (GetCallerIdentity: Timeout: no route), so nothing")
+    assert "(GetCallerIdentity: Timeout: no route)" in leader.failure
     assert (leader.failure_reason, leader.foreign) == (Reason.CLOUD_UNREADABLE, "")
     leader.look()
     assert (leader.failure, leader.failure_reason) == ("the database is away", Reason.LEDGER_UNAVAILABLE)

@@ -30,21 +30,6 @@ def site() -> Iterator[Site]:
         yield made
 
 
-@pytest.fixture
-def make_daemon(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    made: list[Daemon] = []
-
-    def make(directory: str = "agent", **settings: str) -> Daemon:
-        daemon = Daemon(site, tmp_path / directory, **{**FLEET, **settings})
-        made.append(daemon)
-        daemon.start()
-        return daemon
-
-    yield make
-    for daemon in made:
-        daemon.close()
-
-
 def ready(daemon: Daemon) -> dict[str, Any]:
     """Return what `/readyz` answers, {} while nothing answers."""
     try:
@@ -73,7 +58,7 @@ def copied(path: Path, target: Path) -> Path:
 def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restored(
     site: Site, make_daemon: Callable[..., Daemon], tmp_path: Path
 ) -> None:
-    daemon = make_daemon()
+    daemon = make_daemon(**FLEET)
     ledger = daemon.directory / "ledger.db"
     wait_until(lambda: ready(daemon).get("ready"))
     older = copied(ledger, tmp_path / "older.db")
@@ -91,13 +76,13 @@ def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restor
     daemon.popen.kill()
     daemon.popen.wait()
 
-    again = make_daemon()
+    again = make_daemon(**FLEET)
     assert again.wait() == 1
     assert "trimtab ledger restore FILE" in again.log.read_text()
     done = trimtab(again, "ledger", "restore", older)
     assert done.returncode == 0, done.stderr
     assert "decisions go on from number 1000001" in done.stdout
-    third = make_daemon()
+    third = make_daemon(**FLEET)
     wait_until(lambda: len(site.mutations("SetDesiredCapacity")) > 0)
     third.terminate()
     assert third.wait() == 0
@@ -116,18 +101,18 @@ def test_two_agents_with_two_state_directories_do_not_share_one_file(
     site: Site, make_daemon: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     """They would depose one another, and after the second stops nobody would act."""
-    first = make_daemon("first")
+    first = make_daemon("first", **FLEET)
     wait_until(lambda: ready(first).get("ready"))
     link = tmp_path / "link.db"
     link.symlink_to(first.directory / "ledger.db")
     for place in (first.directory / "ledger.db", link):
-        second = make_daemon("second", TRIMTAB_LEDGER__URL=f"sqlite:///{place}")
+        second = make_daemon("second", **FLEET, TRIMTAB_LEDGER__URL=f"sqlite:///{place}")
         assert second.wait() == 1
         assert f"is in use by process {first.popen and first.popen.pid}: stop that agent" in second.log.read_text()
     assert first.popen is not None
     first.popen.kill()
     first.popen.wait()
-    third = make_daemon("second", TRIMTAB_LEDGER__URL=f"sqlite:///{first.directory / 'ledger.db'}")
+    third = make_daemon("second", **FLEET, TRIMTAB_LEDGER__URL=f"sqlite:///{first.directory / 'ledger.db'}")
     wait_until(lambda: ready(third).get("ready"))
     third.terminate()
     assert third.wait() == 0

@@ -12,6 +12,8 @@ import pytest
 from agent.service.systemd import Heart, Notifier
 from tests.agent.service.supervisor import Supervisor
 
+STATUS = "act; 2 fleets\nweb: add 2 VMs"
+
 
 @pytest.fixture(params=["path", "abstract"])
 def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervisor]:
@@ -20,8 +22,8 @@ def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Super
 
 
 def test_ready_carries_the_status_on_one_line(supervisor: Supervisor) -> None:
-    Notifier(supervisor.environ).ready("act; 2 fleets\nweb: add 2 VMs")
-    assert supervisor.next() == {"READY": "1", "STATUS": "act; 2 fleets web: add 2 VMs"}
+    Notifier(supervisor.environ).ready(STATUS)
+    assert supervisor.next() == {"READY": "1", "STATUS": STATUS.replace("\n", " ")}
 
 
 def test_a_long_status_is_cut(supervisor: Supervisor) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -27,27 +26,12 @@ def site() -> Iterator[Site]:
         yield made
 
 
-@pytest.fixture
-def make_daemon(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    made: list[Daemon] = []
-
-    def make(**settings: str) -> Daemon:
-        daemon = Daemon(site, tmp_path / "agent", **FLEET, **settings)
-        made.append(daemon)
-        daemon.start()
-        return daemon
-
-    yield make
-    for daemon in made:
-        daemon.close()
-
-
 @pytest.mark.exhaustive
 def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_start_follows(
     site: Site, make_daemon: Callable[..., Daemon]
 ) -> None:
     site.control.add_fault("timeout_after", operations=["SetDesiredCapacity"], hold_s=30.0, count=1)
-    daemon = make_daemon(TRIMTAB_AWS__READ_TIMEOUT_S="60")
+    daemon = make_daemon(**FLEET, TRIMTAB_AWS__READ_TIMEOUT_S="60")
     ready = daemon.supervisor.until("READY", 60.0)
     assert ready["STATUS"] == "act; 1 fleet; waiting for the first turn"
     site.waiting = 20.0
@@ -63,7 +47,7 @@ def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_sta
         (intent,) = ledger.open_intents()
         assert intent.target == site.desired()
     site.waiting = 0.0
-    again = make_daemon()
+    again = make_daemon(**FLEET)
     again.await_ready()
 
     def settled() -> bool:
@@ -81,7 +65,7 @@ def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_sta
 
 @pytest.mark.exhaustive
 def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon()
+    daemon = make_daemon(**FLEET)
     daemon.await_ready()
     assert daemon.supervisor.until("WATCHDOG", 5.0) == {"WATCHDOG": "1"}
     wait_until(lambda: "fleet web" not in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
@@ -105,7 +89,7 @@ def test_a_second_signal_ends_it_at_once(site: Site, make_daemon: Callable[..., 
     site.control.add_fault(
         "timeout_before", operations=["DescribeAutoScalingGroups"], hold_s=30.0, access_keys=["agent"]
     )
-    daemon = make_daemon(TRIMTAB_AWS__READ_TIMEOUT_S="60")
+    daemon = make_daemon(**FLEET, TRIMTAB_AWS__READ_TIMEOUT_S="60")
     daemon.await_ready()
     wait_until(site.fault_met)
     daemon.terminate()

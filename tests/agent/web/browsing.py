@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 PHONE = {"width": 375, "height": 812}
@@ -28,3 +29,9 @@ def launched() -> Iterator[Browser]:
 def sideways(page: Page) -> int:
     """Return by how many pixels the page is wider than the window."""
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+def complaints(page: Page) -> list[str]:
+    """Return what axe finds, faint text among it: the rule and the first element of each."""
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found]

@@ -27,10 +27,10 @@ def test_coverage_and_overdue_vms_are_shown_with_what_they_mean(make_world: Call
     with Served(agent.parts) as served:
         page = httpx.get(served.url).text
     seen = words(page)
-    assert re.search(r"Coverage 50% 1 of 2 VMs due reported, newest VM report \d+ s old", seen), seen
-    assert "Group requested in service warm booting overdue draining small m5a.large 2 2 1 0 1 0" in seen
-    assert 'title="launched or requested longer ago than the boot deadline, and never reported"' in page
-    assert re.search(r'<rect class="overdue" x="50.0%" width="50.0%"', page)
+    assert re.search(r"Coverage 50% 1 of 2 VMs .* \d+ s old", seen), seen
+    assert "small m5a.large 2 2 1 0 1 0" in seen
+    assert 'title="launched or requested longer' in page, "what overdue means"
+    assert '<rect class="overdue" x="50.0%"' in page
 
 
 def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_world: Callable[..., World]) -> None:
@@ -41,7 +41,7 @@ def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_
     agent.tick(2)
     with Served(agent.parts) as served:
         seen = words(httpx.get(served.url).text)
-    assert "Coverage 0% 0 of 1 VM due reported, newest VM report 2 min old" in seen, seen
+    assert re.search(r"Coverage 0% 0 of 1 VM .* 2 min old", seen), seen
 
 
 def test_a_size_that_aws_counts_in_other_units_is_shown_with_both(make_world: Callable[..., World]) -> None:
@@ -51,5 +51,5 @@ def test_a_size_that_aws_counts_in_other_units_is_shown_with_both(make_world: Ca
     agent.tick(2)
     with Served(agent.parts) as served:
         page = httpx.get(served.url).text
-    assert "small m5a.large 2 = 6 units 2 2 0 0 0" in words(page)
-    assert 'title="capacity units of the group; a new VM counts as 3"' in page
+    assert "2 = 6 units 2 2 0 0 0" in words(page)
+    assert "VM counts as 3" in page

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
 
 from domain.errors import RejectReason
 from tests.agent.api.running import Running
-from tests.agent.web.browsing import DESKTOP, PHONE, sideways
+from tests.agent.web.browsing import DESKTOP, PHONE, complaints, sideways
 from tests.agent.web.serving import Served
 from tests.faults.world import Plan, World
 
@@ -80,12 +78,6 @@ def served(busy: Running) -> Iterator[Served]:
     """Its page."""
     with Served(busy.parts) as made:
         yield made
-
-
-def complaints(page: Page) -> list[str]:
-    """Return what axe finds: the rule and the first element of each."""
-    found = Axe().run(page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

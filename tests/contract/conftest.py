@@ -1,10 +1,8 @@
-"""One agent of every decision for the whole suite: tests ask under ids of their own and leave its switches as found."""
+"""One agent of every decision for each module: tests ask under ids of their own and leave its switches as found."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +14,13 @@ from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
 from tests.contract.cases import CASES, SETTINGS, START
 from tests.contract.running import TOKENS, RunningAgent, running, toy_installed
+from tests.in_memory import short_directory, tmp_path
 from tests.simulator.aws.world import World
 
+__all__ = ["tmp_path"]
 
-@pytest.fixture(scope="package")
+
+@pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The toy decision, installed, and no settings from outside."""
     with pytest.MonkeyPatch.context() as patch, toy_installed(tmp_path_factory.mktemp("toy")):
@@ -28,15 +29,14 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def short() -> Iterator[Path]:
     """A directory whose path is short enough for a socket."""
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    yield directory
-    shutil.rmtree(directory)
+    with short_directory() as made:
+        yield made
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     """A cloud with the fleet's group, one VM of which is in service; its clock is that of the agents."""
     clock = VirtualClock(START)
@@ -47,7 +47,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def agent(toy: None, short: Path, world: World) -> Iterator[RunningAgent]:
     """The agent, served over its socket and TCP, after its first turn."""
     clock = VirtualClock(START)
@@ -61,7 +61,7 @@ def agent(toy: None, short: Path, world: World) -> Iterator[RunningAgent]:
         yield made
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def client(agent: RunningAgent) -> Iterator[httpx.Client]:
     """A client of the agent's socket, below /api/v1."""
     with agent.client() as made:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from tests.agent.service.site import FLEET, Daemon, running_site, wait_until
 from tests.contract.cases import CASES, GROUP, SIZES, TOKENS, Case
 from tests.contract.running import over_socket
+from tests.in_memory import short_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
@@ -34,8 +32,7 @@ KILLED = tuple(case for case in CASES if case is not TOKENS)
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    with running_site(30.0) as site:
+    with short_directory() as directory, running_site(30.0) as site:
         site.make_group(GROUP["name"])
         site.start()
         made = Daemon(site, directory, **ENVIRON)
@@ -43,7 +40,6 @@ def daemon() -> Iterator[Daemon]:
         made.await_ready()
         yield made
         made.close()
-    shutil.rmtree(directory)
 
 
 def asked(daemon: Daemon, method: str, path: str, body: Any = None) -> Any:

@@ -26,6 +26,7 @@ from agent.placement.part import PlacementPart
 from agent.placement.records import PlaceRequest
 from domain.announcements import Announcement
 from domain.clock import VirtualClock
+from domain.errors import StateConflict
 from tests.agent.admission.clusters import ask as admission_request
 from tests.agent.admission.clusters import event
 from tests.agent.deferral.pools import order
@@ -34,6 +35,7 @@ from tests.contract.cases import SETTINGS, START
 from tests.contract.running import RunningAgent, running
 from tests.simulator.aws.world import World
 
+BEGIN = START + 60.0
 STEP_S = 1800.0
 """Between two steps; a turn of the pools comes in another hour each second step."""
 TIMES = {"evaluation_us", "took_ms"}
@@ -94,6 +96,12 @@ def containers(request_id: str, count: int) -> PlaceRequest:
     return PlaceRequest("south", request_id, "shop", count)
 
 
+def part_released(agent: RunningAgent) -> None:
+    """Release one container; released again, it is refused."""
+    with contextlib.suppress(StateConflict):
+        placement(agent).release("r1", [0])
+
+
 @dataclass(frozen=True)
 class Life:
     """The steps of a life, each of which a client repeats until it is answered.
@@ -149,7 +157,7 @@ LIVES = (
             lambda agent: placement(agent).request(containers("r2", 30)),
             lambda agent: placement(agent).hosts.join(host("extra")),
             lambda agent: placement(agent).hosts.fail("large-1"),
-            lambda agent: placement(agent).release("r1", [0]),
+            part_released,
             turn_of("placement"),
         ),
     ),
@@ -226,11 +234,11 @@ class Scene:
 
     def live(self, ledger: Path, first: int, answered: Callable[[str], object]) -> None:
         """Take the steps from `first` on, and pass on each answer."""
-        with self.agent(ledger, START + STEP_S * first) as agent:
+        with self.agent(ledger, BEGIN + STEP_S * first) as agent:
             if first:
                 self.life.start(agent)
             for number in range(first, len(self.life.steps)):
-                agent.clock.step(START + STEP_S * number - agent.clock.now())
+                agent.clock.step(BEGIN + STEP_S * number - agent.clock.now())
                 answer = self.life.steps[number](agent)
                 answered(getattr(answer, "decision_id", "") or "")
 
@@ -256,7 +264,7 @@ class Scene:
 
     def kept(self, ledger: Path) -> list[tuple[str, Any]]:
         """The decisions of its subject, oldest first: id, and body but for durations."""
-        with self.agent(ledger, START + STEP_S * len(self.life.steps)) as agent:
+        with self.agent(ledger, BEGIN + STEP_S * len(self.life.steps)) as agent:
             found = agent.part(self.life.decision).decisions.newest(self.life.decision, self.life.subject, limit=100)
         return [(record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found)]
 
@@ -264,7 +272,7 @@ class Scene:
 @pytest.fixture
 def scene(toy: None, world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
     made = Scene(tmp_path, world.running.endpoint, request.param)
-    with running(f"sqlite:///{tmp_path}/empty.db", VirtualClock(START), directory=tmp_path):
+    with running(f"sqlite:///{tmp_path}/empty.db", VirtualClock(BEGIN), directory=tmp_path):
         pass
     return made
 

@@ -5,11 +5,9 @@ Proposal, rail effects, intents, outcomes, and the one list of reasons for log, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from domain.errors import FailureClass
 
@@ -314,23 +312,12 @@ class Event:
     subject: str = ""
 
 
-Former = Mapping[str, Callable[[Any], Mapping[str, Any]]]
-"""Fields of a recorded class that earlier versions wrote: from a stored value to the fields that hold it now."""
-
-
-def one_or_none(field: str) -> Callable[[Any], Mapping[str, Any]]:
-    """Return what puts a former single value, null for none, into the list that the field holds now."""
-    return lambda value: {} if value is None else {field: [value]}
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One fleet's minute: the proposal, the effects of the rails, the intents.
 
     shadows: what policies beside the live one proposed, in the order in which they were asked; none of it is done.
     """
-
-    FORMER: ClassVar[Former] = MappingProxyType({"shadow": one_or_none("shadows")})
 
     decision_id: str
     fleet: str

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import ClassVar
 
 from agent.autoscaling.intents import plan_intents, state_after_intents
 from agent.autoscaling.late_calls import corrected
@@ -22,13 +20,11 @@ from domain.controls import Controls, Window
 from domain.decisions import (
     Decision,
     Direction,
-    Former,
     Mode,
     Proposal,
     RailEffect,
     Reason,
     Verdict,
-    one_or_none,
 )
 from domain.errors import FailureClass
 from domain.fleet import Fleet
@@ -46,8 +42,6 @@ class DecisionInputs:
     `windows` are those of its schedule that are open or come within a week; the pause of an open one is in `controls`,
     and its policy is `policy`.
     """
-
-    FORMER: ClassVar[Former] = MappingProxyType({"shadow": one_or_none("shadows")})
 
     decision_id: str
     now: float
@@ -171,9 +165,7 @@ def with_shadows(inputs: DecisionInputs, decided: Decided, proposer: Proposer) -
     memories: dict[str, Memory] = {}
     kept = inputs.state.shadow_memories
     for name in inputs.shadows:
-        # The memory of the one shadow of earlier versions bears no name.
-        before = kept.get(name, {} if memories else kept.get("", {}))
-        proposed = proposer.propose_aside(name, inputs.fleet, seen, before)
+        proposed = proposer.propose_aside(name, inputs.fleet, seen, kept.get(name, {}))
         proposals.append(proposed.proposal)
         memories[name] = proposed.memory
     return Decided(

@@ -1,8 +1,7 @@
 """Canonical JSON for what the ledger keeps: the same value always gives the same bytes, and these give the value back.
 
 Dataclass fields stand in declared order, mapping keys sorted, floats in their shortest exact form; nan and infinities
-are refused. A field added later with a default leaves older bytes readable. A field that was renamed or became a list
-stands in `FORMER` of its class, which says how the older bytes are read.
+are refused. A field added later with a default leaves older bytes readable.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ _MAX_UNPACKED_BYTES: Final = 64 * 2**20
 _JSON_OPENING: Final = b"{"
 
 _Sorter = Callable[[Any], Any]
-_Reader = Callable[[Any], Any]
 
 
 @cache
@@ -78,37 +76,6 @@ def _with_sorted_fields(value: Any, named: list[tuple[str, _Sorter]]) -> Any:
     return replace(value, **changed) if changed else value
 
 
-@cache
-def _reader(kind: Any) -> tuple[_Reader | None, tuple[bytes, ...]]:
-    """Return what puts fields of earlier versions of a class, and of those in its fields, in their present place.
-
-    With it come the spellings of these fields: bytes without any of them are of this version.
-    """
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        return None, ()
-    former = getattr(kind, "FORMER", {})
-    names = [json.dumps(name).encode() + b":" for name in former]
-    hints = get_type_hints(kind)
-    below: dict[str, _Reader] = {}
-    for one in fields(kind):
-        reader, inside = _reader(hints[one.name])
-        if reader is not None:
-            below[one.name] = reader
-            names.extend(inside)
-    if not names:
-        return None, ()
-
-    def read(body: Any) -> Any:
-        if not isinstance(body, dict):
-            return body
-        now = {name: below[name](value) if name in below else value for name, value in body.items()}
-        for name in former.keys() & now.keys():
-            now |= former[name](now.pop(name))
-        return now
-
-    return read, tuple(names)
-
-
 def encode(value: Any) -> bytes:
     """Return the canonical JSON of a frozen dataclass, in UTF-8.
 
@@ -139,10 +106,7 @@ def _refuse_constants(text: bytes, what: str) -> None:
 def decode(kind: type[T], text: bytes) -> T:
     """Return the value that `encode` was given; LedgerError when the bytes are not one of these."""
     adapter = _adapter(cast("Any", kind))
-    read, names = _reader(cast("Any", kind))
     try:
-        if read is not None and any(name in text for name in names):
-            text = json.dumps(read(json.loads(text))).encode()
         (value,) = adapter.validate_json(b"[" + text + b"]")
     except (ValueError, BadInput) as error:
         raise LedgerError(

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, ClassVar
 
 from domain.clock import BothTimes
-from domain.decisions import Direction, Former, Intent
+from domain.decisions import Direction, Intent
 
 Memory = Mapping[str, tuple[float, ...]]
 
@@ -103,10 +101,6 @@ def puts_back(put_back: Mapping[str, int], group: str, current: int, asked: int)
     return size is not None and min(current, size) <= asked <= max(current, size)
 
 
-def _nameless(memory: Any) -> Mapping[str, Any]:
-    return {"shadow_memories": {"": memory}} if memory else {}
-
-
 @dataclass(frozen=True, slots=True)
 class LoopState:
     """One fleet's memory.
@@ -115,7 +109,7 @@ class LoopState:
     which scale-in was proposed. interrupted: VM ids with a spot notice not yet
     acted on, with its time. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory: the live policy's own state.
-    shadow_memories: that of each shadow by its name, under "" that of the one shadow of earlier versions.
+    shadow_memories: that of each shadow by its name.
     protected: VM ids whose scale-in protection is, or is about to be, ours. submitted_seen: the job source's
     counter as last read. submitted_in_episode: jobs submitted since the live episode began. last_busy_at: when
     something last ran or waited. intent_times: per id of an open intent, when it was made and its deadline, where the
@@ -123,8 +117,6 @@ class LoopState:
     its late call. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
     rebuilt from what the VMs report. unsupported: why a group of the fleet cannot be managed, "" while all can.
     """
-
-    FORMER: ClassVar[Former] = MappingProxyType({"shadow_memory": _nameless})
 
     decisions: int = 0
     cooldowns: tuple[Cooldown, ...] = ()

@@ -1,10 +1,8 @@
-"""One agent of every decision for the whole suite: tests ask under ids of their own and leave its switches as found."""
+"""One agent of every decision for each module: tests ask under ids of their own and leave its switches as found."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +14,15 @@ from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
 from tests.contract.cases import CASES, SETTINGS, START
 from tests.contract.running import TOKENS, RunningAgent, running, toy_installed
+from tests.in_memory import short_directory, tmp_path
 from tests.simulator.aws.world import World
 
+__all__ = ["tmp_path"]
 
+<<<<<<< HEAD
+=======
+
+>>>>>>> t-contract
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The toy decision, installed, and no settings from outside."""
@@ -31,9 +35,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def short() -> Iterator[Path]:
     """A directory whose path is short enough for a socket."""
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    yield directory
-    shutil.rmtree(directory)
+    with short_directory() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

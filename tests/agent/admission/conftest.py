@@ -10,6 +10,9 @@ from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from tests.agent.admission.clusters import START, rules
+from tests.in_memory import tmp_path
+
+__all__ = ["tmp_path"]
 
 Make = Callable[..., AdmissionService]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from domain.clock import VirtualClock
 from domain.errors import BadInput
 from tests.agent.admission.clusters import START
 from tests.contract.running import RunningAgent, running
+from tests.in_memory import short_directory
 
 MAIN = {"capacity_cores": 1000, "preset": "K", "kappa": 2.2, "moments": "ab_fast"}
 CLUSTERS = {f"c{n}": MAIN for n in range(24)}
@@ -45,9 +44,8 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def directory() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="tt-"))
-    yield made
-    shutil.rmtree(made)
+    with short_directory() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ TEXTS = (
     f"budget:0.08,{ALWAYS}",
     f"budget:0.1,feedback=yes,marginal=1,{ALWAYS}",
 )
-SHORT = {text for text in TEXTS if text.startswith(("zeroth", "gamma"))}
+SHORT = {text for text in TEXTS if text.startswith("zeroth")}
 """Those that every run of the tests compares; the others are long."""
 KINDS_OF_EVENT = {
     CORE_ENDED: EventKind.CORE_ENDED,

@@ -2,5 +2,6 @@
 
 from tests.agent.ledger.conftest import ledger, path, url
 from tests.agent.service.conftest import cloud
+from tests.in_memory import tmp_path
 
-__all__ = ["cloud", "ledger", "path", "url"]
+__all__ = ["cloud", "ledger", "path", "tmp_path", "url"]

@@ -23,7 +23,6 @@ from agent.api.server import HttpServer
 from agent.autoscaling.part import AutoscalingPart
 from agent.commands.main import app
 from agent.decisions import parts as installed
-from agent.decisions.part import Capacity
 from agent.decisions.store import DecisionStore
 from agent.preflight.check import check_everything
 from agent.rehearsal.sections import section_names
@@ -41,29 +40,36 @@ from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.decisions import Mode
 from domain.errors import ConfigurationError
+from simulator.aws.client import CloudControl
+from simulator.aws.process import start_in_thread
 from tests.agent.api.conftest import over_socket
 from tests.agent.decisions.tokens import settings as toy_settings
 from tests.agent.decisions.tokens.settings import SUBJECTS, DeskSettings
 from tests.architecture.product import ROOT
+from tests.contract.running import TOY, toy_installed
+from tests.plug_ins import on_path, package
 from tests.simulator.aws.world import START, World
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
 
 
-ENTRY = "[trimtab.decisions]\ntokens = tests.agent.decisions.tokens.part:TokensPart\n"
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The toy as an installed package would bring it: by its entry point alone."""
-    about = tmp_path / "site" / "tokens-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tokens\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(ENTRY)
-    monkeypatch.setattr(sys, "path", [str(about.parent), *sys.path])
-    installed.kinds.cache_clear()
-    yield about
-    installed.kinds.cache_clear()
+    site = tmp_path_factory.mktemp("toy") / "site"
+    with toy_installed(site):
+        yield site / "tokens-1.0.dist-info"
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[World]:
+    """The cloud of the agent that tests share."""
+    running = start_in_thread(VirtualClock(START), seed=7)
+    made = World(running, CloudControl(running.endpoint))
+    made.group("web-s", size=(0, 1, 5))
+    made.control.ready_now()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -98,6 +104,12 @@ class Running:
     loop: Loop
     view: AgentView
 
+    def turned(self) -> str:
+        """Turn once, and return the line of the toy's decision."""
+        self.loop.turn()
+        (newest,) = DecisionStore(self.agent.ledger.database).newest("tokens", "desk", limit=1)
+        return self.view.explain(newest.decision_id).lines[1].strip()
+
     @contextmanager
     def client(self) -> Iterator[httpx.Client]:
         app = create_app(self.view, routers=(create_page_router(self.view),))
@@ -120,17 +132,16 @@ def settings_of(cloud: World, directory: Path) -> Settings:
     )
 
 
-@pytest.fixture
-def running(toy: Path, cloud: World, tmp_path: Path) -> Iterator[Running]:
-    with started(cloud, tmp_path) as it_runs:
+@pytest.fixture(scope="module")
+def running(toy: Path, cloud: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One agent for the module: each test looks at the turn that it takes itself."""
+    with started(cloud, tmp_path_factory.mktemp("agent")) as it_runs:
         yield it_runs
 
 
 @contextmanager
 def started(cloud: World, tmp_path: Path) -> Iterator[Running]:
     """An agent for one fleet and every decision that is installed, after its first turn."""
-    cloud.group("web-s", size=(0, 1, 5))
-    cloud.control.ready_now()
     settings = settings_of(cloud, tmp_path / "state")
     (tmp_path / "state").mkdir()
     with assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated")) as agent:
@@ -147,34 +158,21 @@ def test_it_decides_in_the_loop_and_its_decision_is_in_the_ledger(running: Runni
     assert (found.decision, found.subject, found.number) == ("tokens", "desk", 1)
 
 
-def test_it_appears_in_the_api_and_on_the_page(running: Running) -> None:
-    with running.client() as client:
-        assert client.get("/api/v1/tokens").json()[0]["last_decision"] == "desk-t1"
-        assert client.get("/api/v1/tokens/desk").json()["subject"] == "desk"
-        assert [one["id"] for one in client.get("/api/v1/tokens/desk/decisions").json()["decisions"]] == ["desk-t1"]
-        assert client.get("/api/v1/decisions/desk-t1").json()["decision"]["tokens"] == 3
-        assert client.get("/api/v1/status").json()["desks"][0]["subject"] == "desk"
-        page = client.get("/").text
-        assert "desk desk" in page
-        assert "3 tokens: 0 cores are pending" in page
-        assert "3 tokens" in client.get("/decisions/desk-t1").text
-
-
-def test_its_metric_is_in_the_exposition(running: Running) -> None:
-    assert b'trimtab_tokens_given{desk="desk"} 3.0' in Telemetry(running.view).exposition()
-
-
 def test_a_pause_of_all_holds_it(running: Running) -> None:
     running.agent.ledger.pause("desk", Pause(PauseScope.ALL, "ada", "stocktaking", START))
-    running.loop.turn()
-    assert running.view.explain("desk-t2").lines[1] == "  0 tokens: paused"
+    held = running.turned()
+    running.agent.ledger.resume("desk", PauseScope.ALL, at=START, owner="ada")
+    assert (held, running.turned()) == ("0 tokens: paused", "3 tokens: 0 cores are pending")
 
 
 def test_it_reads_what_autoscaling_has_pending(running: Running, cloud: World) -> None:
     cloud.client("autoscaling").set_desired_capacity(AutoScalingGroupName="web-s", DesiredCapacity=3)
-    running.loop.turn()
-    assert running.agent.part(AutoscalingPart).capacity("web") == Capacity(free=4.0, pending=4.0, spare=0.0, there=0.0)
-    assert running.view.explain("desk-t2").lines[1] == "  0 tokens: 4 cores are pending"
+    pending = running.turned()
+    capacity = running.agent.part(AutoscalingPart).capacity("web")
+    cloud.control.ready_now()
+    assert capacity is not None
+    assert (pending, capacity.free, capacity.pending) == ("0 tokens: 4 cores are pending", 4.0, 4.0)
+    assert running.turned() == "3 tokens: 0 cores are pending"
 
 
 def test_the_verbs_show_it(running: Running) -> None:
@@ -190,7 +188,6 @@ def test_the_verbs_show_it(running: Running) -> None:
 
 
 def test_preflight_asks_it(toy: Path, cloud: World, tmp_path: Path) -> None:
-    cloud.group("web-s", size=(0, 1, 5))
     settings = settings_of(cloud, tmp_path)
     found = check_everything(settings, VirtualClock(START), wait_s=0.0, keys=AwsKeys("agent", "simulated"))
     assert "the desk needs nothing" in [one.detail for one in found]
@@ -199,8 +196,7 @@ def test_preflight_asks_it(toy: Path, cloud: World, tmp_path: Path) -> None:
 def test_its_own_settings_are_its_own(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_TOKENS__TOKENS", "7")
     load_settings({"TRIMTAB_TOKENS__TOKENS": "7"})
-    running.loop.turn()
-    assert "7 tokens" in running.view.explain("desk-t2").lines[1]
+    assert running.turned().startswith("7 tokens")
     monkeypatch.setenv("TRIMTAB_TOKENS__TOKEN", "7")
     with pytest.raises(ConfigurationError, match="there is no such setting; there are TRIMTAB_TOKENS__TOKENS"):
         running.agent.parts.named("tokens").own_settings()
@@ -226,7 +222,7 @@ def test_it_says_which_of_its_settings_do_not_fit(toy: Path) -> None:
     load_settings({"TRIMTAB_DESKS__north__STOCK": "7", "TRIMTAB_MODE": "act"})
 
 
-def test_without_its_package_its_settings_are_unknown() -> None:
+def test_without_its_package_its_settings_are_unknown(gone: None) -> None:
     with pytest.raises(ConfigurationError, match="there is no such setting"):
         load_settings({"TRIMTAB_DESKS__north__STOCK": "7"})
 
@@ -274,20 +270,24 @@ def test_its_section_is_in_the_dry_run(toy: Path, tmp_path: Path) -> None:
     assert section_names()[-1] == "tokens"
 
 
-def test_two_packages_of_one_name_are_refused(toy: Path) -> None:
-    other = toy.parent / "others-1.0.dist-info"
-    other.mkdir()
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    (other / "entry_points.txt").write_text(ENTRY)
-    with pytest.raises(ConfigurationError, match="two packages bring this decision"):
+def test_two_packages_of_one_name_are_refused(toy: Path, tmp_path: Path) -> None:
+    package(tmp_path, "others", TOY)
+    with on_path(tmp_path), pytest.raises(ConfigurationError) as caught:
         installed.kinds()
+    assert "two packages" in str(caught.value)
 
 
-def test_a_decision_whose_package_is_gone_is_listed_by_its_id(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if not each.endswith("/site")])
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The toy's package, uninstalled."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [each for each in sys.path if not each.endswith("/site")])
+        installed.kinds.cache_clear()
+        yield
     installed.kinds.cache_clear()
+
+
+def test_a_decision_whose_package_is_gone_is_listed_by_its_id(running: Running, gone: None) -> None:
     status, output = trimtab("decisions", "--json", "--ledger", running.agent.ledger.database.path)
     assert status == 0, output
     assert any(row["decision"] == "tokens" for row in json.loads(output))

@@ -12,6 +12,9 @@ from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from simulator.aws.process import RunningCloud, start_in_thread
 from tests.agent.deferral.pools import START, Make, Queues, made, turning
+from tests.in_memory import tmp_path
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture

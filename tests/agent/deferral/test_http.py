@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,6 +26,7 @@ from simulator.aws.process import RunningCloud
 from tests.agent.deferral.pools import START, STEP
 from tests.agent.preflight.iam import QUEUES, ROLE_SESSION, running_iam
 from tests.contract.running import RunningAgent, running
+from tests.in_memory import short_directory
 
 NAMES = iter(f"q{n}" for n in range(16))
 POOLS = [f"q{n}" for n in range(16)]
@@ -64,11 +62,13 @@ class Pool:
 @pytest.fixture(scope="module")
 def serving() -> Iterator[RunningAgent]:
     """One agent for the module."""
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    settings = {"deferrals": {name: {"policy": "knapsack"} for name in POOLS}, "http": {"socket": directory / "s.sock"}}
-    with running(f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, **settings) as made:
-        yield made.lead()
-    shutil.rmtree(directory)
+    with short_directory() as directory:
+        settings = {
+            "deferrals": {name: {"policy": "knapsack"} for name in POOLS},
+            "http": {"socket": directory / "s.sock"},
+        }
+        with running(f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, **settings) as made:
+            yield made.lead()
 
 
 @pytest.fixture

@@ -25,19 +25,11 @@ def report(directory: Path, every: int, queue: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_killed_pool_loses_no_job_and_starts_none_twice(tmp_path: Path) -> None:
-    found = report(tmp_path, 11, "fifo")
-    assert found["wrong"] == {}
-    assert isinstance(found["deaths"], int)
-    assert found["deaths"] >= 4
-
-
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("queue", ["fifo", "standard"])
-def test_nor_at_any_other_point(tmp_path: Path, queue: str) -> None:
+def test_a_killed_pool_loses_no_job_and_starts_none_twice(tmp_path: Path, queue: str) -> None:
     found = report(tmp_path, 1, queue)
     assert found["wrong"] == {}
-    assert found["deaths"] == found["points"]
+    assert isinstance(found["points"], int)
+    assert found["deaths"] == found["points"] >= 4

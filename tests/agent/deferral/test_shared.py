@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,12 @@ import pytest
 from agent.decisions.parts import kept
 from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import PoolHead, StepDecision, Submitted
+from agent.deferral.records import PoolHead, StepDecision
 from agent.deferral.store import Change, Moved
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
-from domain.errors import Fenced, StateConflict
 from domain.rules.deferral.choosing import View
-from domain.units import DAY_S, HOUR_S
+from domain.units import DAY_S
 from tests.agent.deferral.pools import POOL, START, begun, decided, made, order, stages, turning
 
 
@@ -37,23 +35,6 @@ def test_what_one_takes_the_other_knows_starts_and_cancels(ledger: Ledger, other
     one.submit(order("b"))
     two.cancel("b")
     assert stages(one) == stages(two) == {"a": "running", "b": "cancelled"}
-
-
-def test_only_the_one_that_leads_decides_a_step(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
-    one, two = made(ledger, clock), made(other, clock)
-    one.submit(order("a", cores=8))
-    old = ledger.take_epoch("one", clock.now())
-    new = other.take_epoch("two", clock.now())
-    one.report(10)
-    for _ in range(2):
-        with pytest.raises(Fenced):
-            turning(one).turn(START, old)
-    assert stages(two) == {"a": "waiting"}
-    assert begun(decided(turning(two), START, epoch=new)) == ["a"]
-    clock.advance(HOUR_S)
-    with pytest.raises(Fenced):
-        turning(one).turn(clock.now(), old)
-    assert one.current().head.decisions == 1
 
 
 def test_a_step_that_another_decided_is_not_decided_again(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
@@ -116,34 +97,6 @@ class TestADecisionThatTakesLong:
 
 
 NEW = ("new-1-0", "new-1-1", "new-1-2")
-
-
-def test_many_that_submit_at_once_are_all_taken_once(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
-    pools = [made(ledger, clock), made(other, clock)]
-
-    def asked(n: int) -> Submitted:
-        # Every job is given to both agents.
-        return pools[n % 2].submit(order(f"j{n // 2}"))
-
-    with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(asked, range(20)))
-    assert sorted(one.already for one in answers) == [False] * 10 + [True] * 10
-    assert sorted(job.number for job in pools[0].jobs()) == list(range(1, 11))
-    assert pools[1].current().head.totals.submitted == 10
-
-
-def test_one_id_with_two_contents_at_once_stands_for_one(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
-    pools = [made(ledger, clock), made(other, clock)]
-
-    def asked(n: int) -> str:
-        try:
-            pools[n].submit(order("a", cores=n + 1))
-        except StateConflict:
-            return "conflict"
-        return "taken"
-
-    with ThreadPoolExecutor(2) as threads:
-        assert sorted(threads.map(asked, range(2))) == ["conflict", "taken"]
 
 
 def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: VirtualClock) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +11,7 @@ from agent.oversubscription.part import OversubscriptionPart
 from domain.clock import VirtualClock
 from tests.agent.oversubscription.pools import START
 from tests.contract.running import RunningAgent, running
+from tests.in_memory import short_directory
 
 BASE = "/api/v1/oversubscription"
 SIZES = {"machines": 3, "machine_cores": 48, "machine_memory_gb": 512}
@@ -23,14 +21,13 @@ POOLS = {name: {**SIZES, "subscribers": {"ours": {"internal": True}, "theirs": {
 @pytest.fixture(scope="module")
 def agent() -> Iterator[RunningAgent]:
     """An agent whose pools were decided once."""
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    http = {"socket": directory / "s.sock"}
-    with running(
-        f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, pools=POOLS, http=http
-    ) as one:
-        one.lead().turn("oversubscription")
-        yield one
-    shutil.rmtree(directory)
+    with short_directory() as directory:
+        http = {"socket": directory / "s.sock"}
+        with running(
+            f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, pools=POOLS, http=http
+        ) as one:
+            one.lead().turn("oversubscription")
+            yield one
 
 
 @pytest.fixture(scope="module")

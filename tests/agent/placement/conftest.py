@@ -8,6 +8,9 @@ import pytest
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from tests.agent.placement.hosts import START
+from tests.in_memory import tmp_path
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture

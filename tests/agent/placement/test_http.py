@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Reason
 from tests.agent.placement.hosts import START, app, inventory, kind
 from tests.contract.running import RunningAgent, running
+from tests.in_memory import short_directory
 
 POOLS = 24
 """More than there are tests that need one of their own."""
@@ -66,13 +65,12 @@ class Pool:
 @pytest.fixture(scope="module")
 def agent() -> Iterator[RunningAgent]:
     """One agent for the module, with a pool for each test that changes one."""
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    names = [f"p{n}" for n in range(POOLS)]
-    pools = {name: {"inventory_file": directory / f"{name}.json", "decide_within_ms": 10_000.0} for name in names}
-    settings = {"placements": {**pools, BARE: {}}, "http": {"socket": directory / "s.sock"}}
-    with running(f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, **settings) as made:
-        yield made.lead()
-    shutil.rmtree(directory)
+    with short_directory() as directory:
+        names = [f"p{n}" for n in range(POOLS)]
+        pools = {name: {"inventory_file": directory / f"{name}.json", "decide_within_ms": 10_000.0} for name in names}
+        settings = {"placements": {**pools, BARE: {}}, "http": {"socket": directory / "s.sock"}}
+        with running(f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, **settings) as made:
+            yield made.lead()
 
 
 def opened(agent: RunningAgent, document: dict[str, Any]) -> Pool:

@@ -72,7 +72,7 @@ def act(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], numb
             getattr(pool.hosts, order)(name)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(STEPS, st.sampled_from(POLICIES))
 def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[object, ...]], policy: str) -> None:
     clock = VirtualClock(START)
@@ -150,7 +150,7 @@ def change(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], n
             act(pool, clock, step, number)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(CHANGES, min_size=10, max_size=30))
 def test_whatever_hosts_and_applications_there_are_a_start_anew_finds_the_same(steps: list[tuple[object, ...]]) -> None:
     clock = VirtualClock(START)

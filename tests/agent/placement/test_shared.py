@@ -61,21 +61,6 @@ def test_many_that_ask_at_once_never_share_what_one_of_them_has(
     assert numbers == list(range(1, 11))
 
 
-def test_one_id_with_two_bodies_at_once_stands_for_one(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
-    pools = [made(ledger, clock, DOCUMENT), made(other, clock)]
-
-    def asked(n: int) -> str:
-        try:
-            return pools[n].request(ask("r1", count=n + 1)).fingerprint
-        except StateConflict:
-            return "conflict"
-
-    with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(asked, range(2)))
-    assert found.count("conflict") == 1
-    assert len(held(pools[0])["r1"]) == 1 + found.index(next(one for one in found if one != "conflict"))
-
-
 def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, DOCUMENT)
     before = pool.store.read("main")

@@ -18,7 +18,7 @@ from agent.decisions.metrics import Reading, Section, gauge
 from agent.decisions.part import Part, Severity, Turn
 from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
-from agent.ledger import journal
+from agent.ledger import journal, state
 from domain.decisions import Direction, Event, Reason
 from tests.agent.decisions.tokens.settings import SUBJECTS
 
@@ -79,6 +79,7 @@ class TokensPart(Part):
         made = Record(f"desk-t{number}", self.name, "desk", turn.now, json.dumps(body).encode(), number=number)
         event = Event("desk", turn.now, Reason.ACCEPTED, made.decision_id, made.decision_id)
         with self.host.ledger.database.write() as connection:
+            state.check_epoch(connection, turn.epoch)
             store.add(connection, [made])
             journal.add(connection, [journal.event_row(event)])
         return replace(turn.report, events=(*turn.report.events, event))

@@ -5,6 +5,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -40,10 +41,10 @@ def gradient() -> float:
     return float(weights.grad.sum())
 
 
-def decisions() -> int:
-    """Count the decisions in the ledger, as far as it may be read."""
-    with sqlite3.connect(f"file:{STATE}/ledger.db?mode=ro", uri=True) as ledger:
-        return int(ledger.execute("select count(*) from decisions").fetchone()[0])
+def has_decisions() -> bool:
+    """Look into the ledger, which the agent writes meanwhile."""
+    with closing(sqlite3.connect(f"file:{STATE}/ledger.db?mode=ro", uri=True)) as ledger:
+        return bool(ledger.execute("select count(*) from decisions").fetchone()[0])
 
 
 print(
@@ -51,7 +52,7 @@ print(
         {
             "numba": total(np.ones(4)),
             "torch": gradient(),
-            "decisions": decisions(),
+            "decisions": has_decisions(),
             "ledger": outcome(lambda: (STATE / "ledger.db").open("r+b").close()),
             "state": outcome(lambda: (STATE / "here").write_text("")),
             "models": outcome(lambda: TemporaryFile(dir=STATE / "models").close()),

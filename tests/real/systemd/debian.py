@@ -26,10 +26,7 @@ PYTHON = (3, 11)
 """The Python of the suite, with any patch release."""
 PACKAGES = ("systemd", "procps", "python3", "python3-venv")
 """procps has /bin/kill, which the agent's unit calls at a reload."""
-LEFT_OUT = tuple(f"usr/share/{name}" for name in ("doc", "info", "locale", "man")) + (
-    "var/cache/apt",
-    "var/lib/apt/lists",
-)
+LEFT_OUT = ("usr/share/doc", "usr/share/info", "usr/share/man", "var/cache/apt", "var/lib/apt/lists")
 RECIPE = "1"
 """Raise it when a root is made in another way."""
 LONGEST_S = 900.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import importlib.util
 import json
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Host:
 
     def __init__(self, machine: Machine, endpoint: str, wheel: str) -> None:
         self.machine, self.endpoint, self.wheel = machine, endpoint, wheel
-        self.control = CloudControl(endpoint)
+        self.vm: str = self.group()["Instances"][0]["InstanceId"]
 
     def script(self, name: str, *options: str) -> str:
         """Run a script of deploy/ with the umask of a careful administrator, and return its output."""
@@ -48,12 +49,13 @@ class Host:
         return self.machine.run("bash", "-c", command, name, *options).stdout
 
     def install(self) -> None:
-        """Install the agent and the collector from a wheel, and write settings and the token of the API."""
+        """Install the agent and the collector from a wheel, write settings and the token of the API, start both."""
         self.script("install.sh", "--role", "both", "--source", self.wheel)
         self.configure()
         token = self.machine.path("/etc/trimtab/credentials/http__token")
         token.write_text(f"{TOKEN}\n")
         token.chmod(0o600)
+        self.machine.run("systemctl", "enable", "--now", AGENT, COLLECT)
 
     def settings(self) -> dict[str, str]:
         """Return the agent's settings: a fleet of one group, and a cluster whose past is in the ledger."""
@@ -61,7 +63,6 @@ class Host:
         return {
             "TRIMTAB_MODE": "act",
             "TRIMTAB_TICK_INTERVAL_S": str(TICK_S),
-            "TRIMTAB_SAMPLE_INTERVAL_S": "2",
             "TRIMTAB_GRACE_S": "1",
             "TRIMTAB_AWS__REGION": REGION,
             "TRIMTAB_AWS__ENDPOINT_URL": self.endpoint,
@@ -85,11 +86,19 @@ class Host:
             "TRIMTAB_LEARNING__CPU_MINUTES": "0.02",
         }
 
-    def configure(self, role: str = "agent", more: Mapping[str, str] | None = None) -> None:
-        """Write the settings of a role in place of the example's."""
-        given = (self.settings() if role == "agent" else {}) | dict(more or {})
-        file = self.machine.path(f"/etc/trimtab/{role}.env")
-        file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    def collectors_settings(self) -> dict[str, str]:
+        """Return the collector's settings, for which this host is a VM of the group."""
+        group = {"HOST": "127.0.0.1", "PORT": "2003", "FLEET": "web", "GROUP": "workers", "VM": self.vm}
+        return {f"TRIMTAB_COLLECT__{name}": value for name, value in group.items()} | {
+            "TRIMTAB_COLLECT__RUN_DIRECTORY": "/run/trimtab",
+            "TRIMTAB_SAMPLE_INTERVAL_S": "2",
+        }
+
+    def configure(self, **more: str) -> None:
+        """Write the settings of both in place of the examples'; more: settings of the agent."""
+        for role, given in (("agent", self.settings() | more), ("collect", self.collectors_settings())):
+            file = self.machine.path(f"/etc/trimtab/{role}.env")
+            file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
 
     def restore(self) -> None:
         """Install and start the agent where a test before left it otherwise."""
@@ -102,7 +111,6 @@ class Host:
             machine.path(WATCHDOG_DROP_IN).unlink()
             machine.run("systemctl", "daemon-reload")
         self.configure()
-        machine.run("systemctl", "enable", AGENT)
         if not self.is_ready():
             machine.run("systemctl", "restart", AGENT)
 
@@ -140,19 +148,10 @@ class Host:
         )
         return min(later)
 
-    def desired(self) -> int:
-        """Return the desired capacity of the group at AWS."""
+    def group(self) -> dict[str, Any]:
+        """Return the fleet's group, as AWS describes it."""
         with self.machine.network():
-            groups = client(self.endpoint, "autoscaling")
-            found = groups.describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])["AutoScalingGroups"]
-        return int(found[0]["DesiredCapacity"])
-
-    def vms(self) -> list[str]:
-        """Return the ids of the group's VMs in service."""
-        with self.machine.network():
-            groups = client(self.endpoint, "autoscaling")
-            found = groups.describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])["AutoScalingGroups"]
-        return [vm["InstanceId"] for vm in found[0]["Instances"] if vm["LifecycleState"] == "InService"]
+            return described(self.endpoint)
 
     def submit(self, jobs: int) -> None:
         """Put jobs into the fleet's queue."""
@@ -194,8 +193,9 @@ class Host:
         return self.machine.path(f"/proc/{pid}/{file}").read_bytes()
 
 
+@functools.cache
 def client(endpoint: str, service: str) -> Any:
-    """Return a client of the account's owner."""
+    """Return a client of the account's owner, for use in the network of the machine."""
     return boto3.client(
         service,  # type: ignore[call-overload]
         endpoint_url=endpoint,
@@ -204,6 +204,12 @@ def client(endpoint: str, service: str) -> Any:
         aws_secret_access_key=SECRET,
         config=Config(retries={"total_max_attempts": 1}),
     )
+
+
+def described(endpoint: str) -> dict[str, Any]:
+    """Return the fleet's group, as AWS describes it."""
+    found = client(endpoint, "autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])
+    return dict(found["AutoScalingGroups"][0])
 
 
 def fill(endpoint: str) -> None:

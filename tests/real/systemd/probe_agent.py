@@ -1,4 +1,7 @@
-"""Tries, as a service, what its sandbox forbids and what it must allow: `probe_agent.py MODEL`, prints a line of JSON."""
+"""Tries, as a service, what the agent's sandbox forbids and what it must allow; prints a line of JSON.
+
+probe_agent.py MODEL: an LSTM in a file of ONNX.
+"""
 
 import json
 import mmap

@@ -1,11 +1,13 @@
 """Tries, as a service, what the learner's sandbox forbids and what it must allow; prints a line of JSON."""
 
-import ctypes
 import json
 import os
+import socket
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numba
 import numpy as np
@@ -39,10 +41,10 @@ def gradient() -> float:
     return float(weights.grad.sum())
 
 
-def decisions() -> int:
-    """Count the decisions in the ledger, as far as it may be read."""
-    with sqlite3.connect(f"file:{STATE}/ledger.db?mode=ro", uri=True) as ledger:
-        return int(ledger.execute("select count(*) from decisions").fetchone()[0])
+def has_decisions() -> bool:
+    """Look into the ledger, which the agent writes meanwhile."""
+    with closing(sqlite3.connect(f"file:{STATE}/ledger.db?mode=ro", uri=True)) as ledger:
+        return bool(ledger.execute("select count(*) from decisions").fetchone()[0])
 
 
 print(
@@ -50,13 +52,13 @@ print(
         {
             "numba": total(np.ones(4)),
             "torch": gradient(),
-            "decisions": decisions(),
-            "ledger": outcome(lambda: open(STATE / "ledger.db", "r+b")),
+            "decisions": has_decisions(),
+            "ledger": outcome(lambda: (STATE / "ledger.db").open("r+b").close()),
             "state": outcome(lambda: (STATE / "here").write_text("")),
-            "models": outcome(lambda: (STATE / "models" / "here").write_text("")),
-            "socket": outcome(lambda: open(STATE / "trimtab.sock")),
+            "models": outcome(lambda: TemporaryFile(dir=STATE / "models").close()),
+            "socket": outcome(lambda: socket.socket(socket.AF_UNIX).connect(str(STATE / "trimtab.sock"))),
             "own": outcome(lambda: Path("here").write_text("")),
-            "capabilities": int(ctypes.CDLL(None).geteuid() == 0),
+            "root": os.geteuid() == 0,
         }
     )
 )

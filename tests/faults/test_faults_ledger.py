@@ -13,7 +13,6 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from agent.alarms.book import conditions
-from agent.autoscaling.store import FleetStore
 from agent.decisions.part import Severity
 from agent.ledger import Ledger
 from domain.decisions import Reason, Status
@@ -76,6 +75,7 @@ def before_call(world: World, operation: str, action: Callable[[], None]) -> Non
     client.meta.events.register(f"before-send.auto-scaling.{operation}", strike)
 
 
+@pytest.mark.emulates("needs_mount")
 def test_nothing_is_executed_while_the_disk_is_full_and_the_report_says_why(world: World, disk: Disk) -> None:
     world.tick()
     fill(world, disk)
@@ -103,6 +103,7 @@ def test_the_fleet_is_scaled_by_itself_once_there_is_room_again(world: World, di
     assert world.desired() == sizes
 
 
+@pytest.mark.emulates("needs_mount")
 def test_measuring_goes_on_while_the_disk_is_full(world: World, disk: Disk) -> None:
     world.tick()
     fill(world, disk)
@@ -118,6 +119,7 @@ def test_measuring_goes_on_while_the_disk_is_full(world: World, disk: Disk) -> N
     assert world.last.reason is Reason.QUEUE_COVERED
 
 
+@pytest.mark.emulates("needs_loop")
 def test_a_disk_that_fills_between_decision_and_outcome_costs_no_second_change(world: World, disk: Disk) -> None:
     world.tick()
     before_call(world, "SetDesiredCapacity", lambda: setattr(disk, "read_only", True))
@@ -139,6 +141,7 @@ def test_a_disk_that_fills_between_decision_and_outcome_costs_no_second_change(w
     assert {outcome.status for outcome in world.outcomes if outcome.status.final} == {Status.DONE}
 
 
+@pytest.mark.emulates("needs_loop")
 def test_a_drain_is_not_begun_while_the_ledger_is_read_only(make_world: Callable[..., World], disk: Disk) -> None:
     world = make_world(sizes=(3, 0, 0))
     world.tick()
@@ -153,6 +156,7 @@ def test_a_drain_is_not_begun_while_the_ledger_is_read_only(make_world: Callable
     assert world.desired()["small"] == 1
 
 
+@pytest.mark.emulates("needs_loop")
 def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: Callable[..., World], disk: Disk) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     world.tick()
@@ -242,17 +246,3 @@ def test_a_writer_that_holds_the_ledger_delays_one_turn_and_breaks_nothing(world
     other.close()
     assert world.tick().failure is None
     assert world.count("SetDesiredCapacity") == len(world.last.intents) > 0
-
-
-def test_decisions_are_numbered_on_without_a_hole(world: World, disk: Disk) -> None:
-    world.tick(2)
-    disk.read_only = True
-    world.tick(2)
-    disk.read_only = False
-    world.tick(2)
-    assert [row.decision.decision_id for row in FleetStore(world.ledger).decisions("web", newest_first=False)] == [
-        "web-1",
-        "web-2",
-        "web-3",
-        "web-4",
-    ]

@@ -138,12 +138,10 @@ def test_a_connection_that_swallows_everything_costs_a_timeout_and_no_more(
 
 
 def test_a_writer_cut_off_in_the_middle_of_a_transaction_does_not_keep_the_others_waiting_for_ever(
-    url: str, open_ledger: Callable[..., Ledger]
+    open_ledger: Callable[..., Ledger],
 ) -> None:
-    ledger = open_ledger()
-    with ledger.database.read() as connection:
-        set_to = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar()
-    assert set_to == "10s"
+    with open_ledger().database.write() as connection:
+        assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar() == "10s"
 
 
 def test_a_password_stands_in_no_error(server: Server) -> None:

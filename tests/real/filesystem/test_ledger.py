@@ -11,7 +11,7 @@ from agent.ledger import Ledger
 from domain.errors import LedgerReplaced, LedgerUnavailable
 from tests.agent.ledger.records import made
 from tests.real.filesystem.disks import Disk
-from tests.real.filesystem.test_world import LITTLE, LOSES_ITS_LEDGER
+from tests.real.filesystem.test_world import LITTLE
 
 
 def record_until_full(ledger: Ledger, number: int) -> tuple[int, LedgerUnavailable]:
@@ -38,7 +38,6 @@ def test_what_a_full_disk_refuses_is_said_and_what_was_confirmed_can_be_read(dis
         assert [inputs for inputs, _ in FleetStore(ledger).inputs("web")] == [made(n)[0] for n in range(number)]
 
 
-@LOSES_ITS_LEDGER
 @pytest.mark.parametrize("leave", [0, LITTLE])
 @pytest.mark.parametrize("folded", [0, 30])
 def test_it_goes_on_once_there_is_room_in_this_process_and_in_the_next(disk: Disk, leave: int, folded: int) -> None:

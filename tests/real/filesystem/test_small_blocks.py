@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def test_a_full_disk_of_small_blocks_does_not_end_the_process(tmp_path: Path) ->
         child = os.fork()
         if child == 0:
             status = 1
+            faulthandler.disable()
             try:
                 ledger = Ledger.open(f"sqlite:///{disk.path}/ledger.db")
                 FleetStore(ledger).record([made(n) for n in range(5)])

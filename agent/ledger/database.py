@@ -162,7 +162,7 @@ class Database:
     def _writing(self) -> Iterator[Connection]:
         with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
             if not self.sqlite:
-                postgresql.take_turn(connection)
+                postgresql.take_turn(connection, self._busy_timeout_s)
             yield connection
 
     def check_same(self) -> tuple[int, str]:

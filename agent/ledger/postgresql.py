@@ -28,6 +28,10 @@ LOCAL: Final = re.compile(r"|localhost|127(?:\.\d+){3}|\[?::1\]?(?::\d+)?|(?:loc
 _WRITERS: Final = 7_214_511
 """The number of the advisory lock that writers share."""
 _IDLE_TIMEOUT_S: Final = 10.0
+_TAKE_TURN: Final = text(
+    "SELECT set_config('lock_timeout', :lock_ms, true), "
+    "set_config('idle_in_transaction_session_timeout', :idle_ms, true), pg_advisory_xact_lock(:key)"
+)
 
 
 def new_engine(url: URL, timeout_s: float) -> Engine:
@@ -45,17 +49,7 @@ def new_engine(url: URL, timeout_s: float) -> Engine:
     )
 
     def connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
-        opened = connection_class.connect(*arguments, **parameters)
-        try:
-            # Whoever is cut off in the middle of a transaction must not keep the writers' lock.
-            opened.execute(f"SET idle_in_transaction_session_timeout = {round(_IDLE_TIMEOUT_S * 1000)}")
-            # Shorter than our own patience, so that the database can say what it waited for.
-            opened.execute(f"SET lock_timeout = {round(800 * timeout_s)}")
-            opened.commit()
-        except BaseException:
-            opened.close()
-            raise
-        return opened
+        return connection_class.connect(*arguments, **parameters)
 
     event.listen(engine, "do_connect", connect)
     return engine
@@ -72,18 +66,25 @@ def lacks_sslmode(url: URL) -> bool:
 
 def _defaults(url: URL) -> dict[str, Any]:
     """Return what the driver is given where the URL does not say it."""
-    given: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+    # A pooler that gives each transaction another connection mixes up the prepared statements of its clients.
+    given: dict[str, Any] = {"prepare_threshold": None}
+    if "connect_timeout" not in url.query:
+        given["connect_timeout"] = CONNECT_TIMEOUT_S
     # The driver's own default goes on in clear text when whoever answers says that it cannot encrypt.
     return given | ({"sslmode": "require"} if lacks_sslmode(url) else {})
 
 
-def take_turn(connection: Connection) -> None:
+def take_turn(connection: Connection, timeout_s: float) -> None:
     """Wait until no other transaction writes, and keep the others waiting until this one ends.
+
+    The server ends the wait a little before `timeout_s`, so that it can name what it waited for, and a transaction
+    whose agent was cut off. Both limits hold for this transaction alone: behind a pooler, the session is shared.
 
     Numbers of journal rows are given out when a row is inserted and seen when its transaction commits: with writers
     side by side, a reader that resumes after the last number it saw would miss the rows of the slower one.
     """
-    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITERS})
+    limits = {"lock_ms": f"{round(800 * timeout_s)}", "idle_ms": f"{round(_IDLE_TIMEOUT_S * 1000)}", "key": _WRITERS}
+    connection.execute(_TAKE_TURN, limits)
 
 
 def allow_time(connection: Connection, seconds: float) -> None:

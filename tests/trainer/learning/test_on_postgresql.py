@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from agent.ledger.schema import metadata
 from agent.models.directory import Champion, Probationer, Then
 from agent.rehearsal.virtual_time import START
 from simulator.admission import Cluster
-from tests.agent.ledger.postgres.server import Server, running_server
+from tests.agent.ledger.postgres.server import EMPTY_LEDGER, Server, shared_server
 from tests.trainer.learning.recorded_clusters import SMALL, START_S, record
 from tests.trainer.learning.recording import FLEET
 from tests.trainer.learning.test_pools import lived as lived_pool
@@ -39,14 +38,13 @@ MODEL = f"{'a' * 64}.json"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as running:
-        yield running
+def server(pytestconfig: pytest.Config) -> Server:
+    return shared_server(pytestconfig)
 
 
 def copied(server: Server, path: Path) -> str:
     """A ledger on PostgreSQL with every row of one in a file."""
-    url = server.new_database(f"learning_{next(_numbers)}")
+    url = server.new_database(f"learning_{next(_numbers)}", EMPTY_LEDGER)
     with Ledger.open(f"sqlite:///{path}", read_only=True) as here, Ledger.open(url) as there:
         with here.database.read() as connection:
             rows = {

@@ -1,4 +1,4 @@
-"""One PostgreSQL server for the session, an empty database for each test."""
+"""The one PostgreSQL server of the tests, an empty database for each test."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent.ledger import Ledger
-from tests.agent.ledger.postgres.server import Proxy, Server, running_server
+from tests.agent.ledger.postgres.server import EMPTY_LEDGER, Proxy, Server, shared_server
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running_server() as running:
-        yield running
+def server(pytestconfig: pytest.Config) -> Server:
+    return shared_server(pytestconfig)
 
 
 @pytest.fixture
 def url(server: Server) -> str:
-    return server.new_database(f"ledger_{next(_numbers)}")
+    return server.new_database(f"ledger_{next(_numbers)}", EMPTY_LEDGER)
 
 
 @pytest.fixture

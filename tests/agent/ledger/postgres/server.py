@@ -17,10 +17,17 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pytest
+
+from agent.ledger import Ledger
 
 START_TIMEOUT_S = 60
+EMPTY_LEDGER = "empty_ledger"
+"""The database of the shared server that is copied where a test wants a ledger."""
+_SHARED: pytest.StashKey[Server] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +37,14 @@ class Server:
     port: int
     directory: Path
 
-    def new_database(self, name: str) -> str:
-        """Make an empty database and return its URL."""
-        with psycopg.connect(f"host=127.0.0.1 port={self.port} user=trimtab dbname=postgres", autocommit=True) as admin:
-            admin.execute(f'CREATE DATABASE "{name}"')
+    def connected(self) -> psycopg.Connection[Any]:
+        """Connect to it as its administrator, in no database of a test."""
+        return psycopg.connect(f"host=127.0.0.1 port={self.port} user=trimtab dbname=postgres", autocommit=True)
+
+    def new_database(self, name: str, template: str = "template1") -> str:
+        """Make a database and return its URL."""
+        with self.connected() as admin:
+            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type]
         return self.url(name, self.port)
 
     def url(self, name: str, port: int) -> str:
@@ -57,40 +68,74 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def stop(self) -> None:
+        """Stop it at once, as a crash would: what it has not sent to a replica is not sent any more."""
+        self._control("-m", "immediate", "stop")
 
-@contextlib.contextmanager
-def running_server() -> Iterator[Server]:
-    """Make and run a server until the block ends.
-
-    initdb refuses to run as root: then the server runs as the user `postgres`, or `nobody`.
-    """
-    programs = _programs()
-    user = _unprivileged() if os.geteuid() == 0 else None
-    # Not in pytest's directory: that lets no other user in.
-    directory = Path(tempfile.mkdtemp(prefix="trimtab-pg-"))
-    try:
-        if user is not None:
-            os.chown(directory, user.pw_uid, user.pw_gid)
-        port = _free_port()
-        _run(user, directory, programs / "initdb", "-D", directory / "data", "-U", "trimtab", "-A", "trust", "-N")
+    def start(self, **more: object) -> None:
+        """Start it; more: further settings."""
         settings = {
-            "port": port,
+            "port": self.port,
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": directory,
+            "unix_socket_directories": self.directory,
             # What a crash of the machine would cost is not what these tests are about.
             "fsync": "off",
             "max_connections": 60,
+            **more,
         }
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        control = programs / "pg_ctl"
-        _run(user, directory, control, "-D", directory / "data", "-w", "-t", START_TIMEOUT_S, "-o", options,
-             "-l", directory / "log", "start")  # fmt: skip
-        try:
-            yield Server(port, directory)
-        finally:
-            _run(user, directory, control, "-D", directory / "data", "-m", "immediate", "-w", "stop")
+        self._control("-t", START_TIMEOUT_S, "-o", options, "-l", self.directory / "log", "start")
+
+    def promote(self) -> None:
+        """Let a replica take writes from here on."""
+        self._control("promote")
+
+    def _control(self, *words: object) -> None:
+        run_unprivileged(self.directory, programs() / "pg_ctl", "-D", self.directory / "data", "-w", *words)
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[Server]:
+    """Make and run a server until the block ends."""
+    with unprivileged_directory() as directory:
+        data = directory / "data"
+        run_unprivileged(directory, programs() / "initdb", "-D", data, "-U", "trimtab", "-A", "trust", "-N")
+        with _until_the_end(Server(free_port(), directory)) as server:
+            yield server
+
+
+@contextlib.contextmanager
+def running_replica(primary: Server) -> Iterator[Server]:
+    """Copy a server and run a replica of it, without which it confirms nothing from here on, until the block ends."""
+    with unprivileged_directory() as directory:
+        place = ("-h", "127.0.0.1", "-p", primary.port, "-U", "trimtab", "-D", directory / "data")
+        run_unprivileged(directory, programs() / "pg_basebackup", *place, "-R", "-c", "fast")
+        with _until_the_end(Server(free_port(), directory)) as replica:
+            with primary.connected() as admin:
+                admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                admin.execute("SELECT pg_reload_conf()")
+            yield replica
+
+
+@contextlib.contextmanager
+def _until_the_end(server: Server) -> Iterator[Server]:
+    server.start()
+    try:
+        yield server
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(RuntimeError):
+            server.stop()
+
+
+def shared_server(config: pytest.Config) -> Server:
+    """Return the one server that all tests of a process use, and end it when pytest ends."""
+    if _SHARED not in config.stash:
+        running = contextlib.ExitStack()
+        server = running.enter_context(running_server())
+        config.add_cleanup(running.close)
+        Ledger.open(server.new_database(EMPTY_LEDGER)).close()
+        config.stash[_SHARED] = server
+    return config.stash[_SHARED]
 
 
 class Proxy:
@@ -175,13 +220,39 @@ class Proxy:
             self._end(next(iter(self._sinks)))
 
 
-def _run(user: pwd.struct_passwd | None, directory: Path, *command: object) -> None:
+@contextlib.contextmanager
+def unprivileged_directory() -> Iterator[Path]:
+    """Make a directory of the user that the server runs as; pytest's own lets no other user in."""
+    directory = Path(tempfile.mkdtemp(prefix="trimtab-pg-"))
+    try:
+        if (user := unprivileged_user()) is not None:
+            os.chown(directory, user.pw_uid, user.pw_gid)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def unprivileged_user() -> pwd.struct_passwd | None:
+    """Return the user of the server where the tests run as root, which initdb refuses; None where they do not."""
+    if os.geteuid():
+        return None
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        return pwd.getpwnam("nobody")
+
+
+def as_user() -> dict[str, Any]:
+    """Return how `subprocess` starts a process of that user."""
+    user = unprivileged_user()
+    return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def run_unprivileged(directory: Path, *command: object) -> None:
+    """Run a command as that user to its end; RuntimeError with its error output when it fails."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=directory,
-        user=None if user is None else user.pw_uid,
-        group=None if user is None else user.pw_gid,
-        extra_groups=None if user is None else [],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(directory)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -189,26 +260,21 @@ def _run(user: pwd.struct_passwd | None, directory: Path, *command: object) -> N
         text=True,
         timeout=2 * START_TIMEOUT_S,
         check=False,
+        **as_user(),
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))} failed: {done.stderr}")
 
 
-def _programs() -> Path:
-    # Debian keeps the server's own commands out of PATH, one directory per version.
+def programs() -> Path:
+    """Return where the server's commands are; Debian keeps them out of PATH, one directory per version."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda path: int(Path(path).parts[4]))
     initdb = Path(found[-1]) if found else Path(str(shutil.which("initdb")))
     return initdb.resolve().parent
 
 
-def _unprivileged() -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam("postgres")
-    except KeyError:
-        return pwd.getpwnam("nobody")
-
-
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -13,6 +13,8 @@ from agent.ledger.restore import restore
 from domain.errors import BadInput, LedgerUnavailable
 from tests.agent.ledger.records import START
 
+pytestmark = pytest.mark.needs_postgresql
+
 
 def test_its_room_is_asked_of_the_server_and_it_looks_after_itself(ledger: Ledger) -> None:
     assert ledger.size_bytes() > 1_000_000
@@ -21,6 +23,7 @@ def test_its_room_is_asked_of_the_server_and_it_looks_after_itself(ledger: Ledge
     ledger.check_writable()
 
 
+@pytest.mark.smoke
 def test_a_lease_is_renewed_by_the_epoch_that_has_it_and_by_no_other(ledger: Ledger) -> None:
     assert ledger.take_lease("ana", 60.0, START) == Taken(1)
     held = ledger.take_lease("ben", 60.0, START)

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
 from agent.admission.service import AdmissionService
 from agent.admission.store import AdmissionStore
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
+from agent.ledger.postgresql import new_engine, take_turn
 from domain.clock import VirtualClock
 from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable
@@ -90,6 +93,15 @@ def test_a_writer_that_waits_too_long_says_so_and_works_again_afterwards(
     assert len(FleetStore(ledger).decisions("web")) == 1
 
 
+def test_the_server_itself_ends_a_wait_before_the_agent_gives_up(url: str) -> None:
+    engine = new_engine(make_url(url), 30.0)
+    with psycopg.connect(plain(url)) as slow, engine.connect() as connection:
+        slow.execute("SELECT pg_advisory_xact_lock(7214511)")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            take_turn(connection, 0.1)
+    engine.dispose()
+
+
 def test_what_one_transaction_reads_is_one_state(url: str, open_ledger: Callable[..., Ledger]) -> None:
     ledger, other = open_ledger(), open_ledger()
     FleetStore(ledger).record((), events=[event("first")])
@@ -138,12 +150,10 @@ def test_a_connection_that_swallows_everything_costs_a_timeout_and_no_more(
 
 
 def test_a_writer_cut_off_in_the_middle_of_a_transaction_does_not_keep_the_others_waiting_for_ever(
-    url: str, open_ledger: Callable[..., Ledger]
+    open_ledger: Callable[..., Ledger],
 ) -> None:
-    ledger = open_ledger()
-    with ledger.database.read() as connection:
-        set_to = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar()
-    assert set_to == "10s"
+    with open_ledger().database.write() as connection:
+        assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar() == "10s"
 
 
 def test_a_password_stands_in_no_error(server: Server) -> None:

@@ -1,0 +1,82 @@
+"""A ledger on a disk that is full: it says so, loses nothing that it confirmed, and goes on once there is room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.autoscaling.store import FleetStore
+from agent.ledger import Ledger
+from domain.errors import LedgerReplaced, LedgerUnavailable
+from tests.agent.ledger.records import made
+from tests.real.filesystem.disks import Disk
+from tests.real.filesystem.test_world import LITTLE
+
+
+def record_until_full(ledger: Ledger, number: int) -> tuple[int, LedgerUnavailable]:
+    """Record a decision a minute; return the first number that was refused, and the refusal."""
+    while True:
+        try:
+            FleetStore(ledger).record([made(number)])
+        except LedgerUnavailable as refusal:
+            return number, refusal
+        number += 1
+
+
+@pytest.mark.parametrize("leave", [0, LITTLE, 64 * 1024])
+def test_what_a_full_disk_refuses_is_said_and_what_was_confirmed_can_be_read(disk: Disk, leave: int) -> None:
+    with Ledger.open(f"sqlite:///{disk.path}/ledger.db") as ledger:
+        FleetStore(ledger).record([made(n) for n in range(5)])
+        disk.fill(leave)
+        number, refusal = record_until_full(ledger, 5)
+        assert not isinstance(refusal, LedgerReplaced)
+        assert "disk is full" in str(refusal)
+        with pytest.raises(LedgerUnavailable):
+            ledger.check_writable()
+        assert FleetStore(ledger).loop_state("web").decisions == number
+        assert [inputs for inputs, _ in FleetStore(ledger).inputs("web")] == [made(n)[0] for n in range(number)]
+
+
+@pytest.mark.parametrize("leave", [0, LITTLE])
+@pytest.mark.parametrize("folded", [0, 30])
+def test_it_goes_on_once_there_is_room_in_this_process_and_in_the_next(disk: Disk, leave: int, folded: int) -> None:
+    url, state = f"sqlite:///{disk.path}/ledger.db", disk.path.parent
+    with Ledger.open(url, witness_in=state) as ledger:
+        FleetStore(ledger).record([made(n) for n in range(folded)])
+    with Ledger.open(url, witness_in=state) as ledger:
+        ledger.take_epoch("host:1", 0.0)
+        disk.fill(leave)
+        number, _ = record_until_full(ledger, folded)
+        ledger.check_epoch(1)
+        disk.free()
+        ledger.check_epoch(1)
+        FleetStore(ledger).record([made(number)])
+    with Ledger.open(url, witness_in=state) as ledger:
+        assert ledger.damage() == ""
+        assert [inputs for inputs, _ in FleetStore(ledger).inputs("web")] == [made(n)[0] for n in range(number + 1)]
+
+
+def test_a_full_state_directory_stops_no_ledger_that_is_elsewhere(disk: Disk, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    disk.fill()
+    for number in range(3):
+        with Ledger.open(url, witness_in=disk.path) as ledger:
+            assert ledger.take_epoch(f"host:{number}", 0.0) == number + 1
+            FleetStore(ledger).record([made(number, epoch=number + 1)])
+            ledger.check_epoch(number + 1)
+    with Ledger.open(url, read_only=True) as ledger:
+        assert FleetStore(ledger).loop_state("web").decisions == 3
+
+
+def test_an_older_copy_is_known_although_the_witness_had_no_room_for_a_time(disk: Disk, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.open(f"sqlite:///{path}", witness_in=disk.path) as ledger:
+        FleetStore(ledger).record([made(0)])
+    older = path.read_bytes()
+    disk.fill()
+    with Ledger.open(f"sqlite:///{path}", witness_in=disk.path) as ledger:
+        FleetStore(ledger).record([made(1)])
+    path.write_bytes(older)
+    with pytest.raises(LedgerReplaced):
+        Ledger.open(f"sqlite:///{path}", witness_in=disk.path)

@@ -19,10 +19,7 @@ from tests.simulator.aws.world import World
 
 __all__ = ["tmp_path"]
 
-<<<<<<< HEAD
-=======
 
->>>>>>> t-contract
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The toy decision, installed, and no settings from outside."""

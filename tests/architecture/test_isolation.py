@@ -17,7 +17,7 @@ import pytest
 NOTES = Path(os.environ["NOTES"])
 DAEMON = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
 
-@pytest.mark.timeout(3)
+@pytest.mark.timeout(2)
 def test_a_hangs(tmp_path):
     port = socket.create_server(("127.0.0.1", int(NOTES.joinpath("port").read_text())))
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

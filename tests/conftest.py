@@ -44,17 +44,3 @@ def pytest_collection_finish() -> None:
     """Do so also before the first test."""
     gc.collect()
     gc.freeze()
-
-
-AN_HOUR_S = 3600.0
-
-
-def _may_take_s(item: pytest.Item) -> float:
-    limit = item.get_closest_marker("timeout")
-    return float(limit.args[0]) if limit is not None and limit.args else 0.0
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what may take an hour: as the last one it would have one processor, and the others none."""
-    items.sort(key=lambda item: _may_take_s(item) < AN_HOUR_S)

@@ -1,4 +1,4 @@
-"""The simulated cluster: every event against a plain twin, totals against the closed form, every refusal accounted."""
+"""The simulated cluster: every event against a plain twin, and every refusal accounted for."""
 
 from __future__ import annotations
 

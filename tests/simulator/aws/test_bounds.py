@@ -1,4 +1,4 @@
-"""What a group refuses: sizes outside its bounds, changes during the cool-down, names twice."""
+"""Sizes follow a change of the bounds, a cool-down binds who honours it, and a deleted group ends its machines."""
 
 from __future__ import annotations
 

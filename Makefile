@@ -171,5 +171,5 @@ lock: $(MADE)
 	@echo "deploy/requirements.txt: $$(grep -c '==' deploy/requirements.txt) packages with hashes"
 
 clean:
-	rm -rf $(VENV) .venv-graphite build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-graphite .real build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find $(PRODUCT) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""A round of learning on a disk that is full: nothing decides by half a result, and the round goes on from its state."""
+"""A round of learning on a disk that is full: no half result decides, and the round goes on from its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.models.directory import ModelsDirectory
 from tests.real.filesystem.disks import Disk
 from tests.trainer.learning.test_oversubscription_round import round_of
 from tests.trainer.learning.test_pools import lived
-from trainer.learning.state import opened
+from trainer.learning.state import State, opened
 
 FACTS = {"pool": "main"}
 
@@ -25,14 +25,19 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ledger.db"
 
 
+def keep_stages(state: State) -> None:
+    """Keep the results of more stages than a disk with little room can hold."""
+    for number in range(100):
+        state.done(f"stage {number}", {"found": "x" * 2000}, 0.1)
+
+
 @pytest.mark.parametrize("leave", [0, 8192])
 def test_a_state_that_finds_no_room_is_the_one_before(disk: Disk, leave: int) -> None:
     state = opened(disk.path / "round", FACTS)
     state.done("now", {"policy": "grid:0.8"}, 0.1)
     disk.fill(leave)
     with pytest.raises(OSError, match="No space left") as full:
-        for number in range(100):
-            state.done(f"stage {number}", {"found": "x" * 2000}, 0.1)
+        keep_stages(state)
     assert full.value.errno == errno.ENOSPC
     again = opened(disk.path / "round", FACTS)
     assert again.stages == state.stages

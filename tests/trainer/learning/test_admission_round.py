@@ -141,7 +141,7 @@ def test_a_budget_that_is_used_up_keeps_what_is_done_and_the_verb_says_so(
     with pytest.raises(BudgetUsed, match="--cpu-minutes"):
         work.go_on()
     to = ("--ledger", ledger, "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
-    done = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.001)
+    done = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.01)
     assert done.exit_code == 5, done.output
     assert "--cpu-minutes" in done.output
     status = read_rounds(tmp_path / "models", "admission")[0]["main"]

@@ -8,6 +8,7 @@ import ssl
 import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -293,17 +294,15 @@ class TestStarting:
 
         def noting(listening: socket.socket) -> tuple[socket.socket, object]:
             opened, address = accept(listening)
-            accepted.append(opened.dup())
+            accepted.append(closing.enter_context(opened.dup()))
             return opened, address
 
-        monkeypatch.setattr(socket.socket, "accept", noting)
         server = serve(port=0, token=READER)
-        with httpx.Client() as client:
+        monkeypatch.setattr(socket.socket, "accept", noting)
+        with ExitStack() as closing, httpx.Client() as client:
             assert client.get(f"http://127.0.0.1:{server.port}/healthz").status_code == 200
             ours = [one for one in accepted if one.getsockname()[1] == server.port]
             assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in ours] == [1]
-        for one in accepted:
-            one.close()
 
 
 class TestNothingLeaks:

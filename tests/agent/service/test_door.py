@@ -166,7 +166,7 @@ def test_sixty_thousand_invented_names_over_a_socket_lock_out_no_vm(start: Calla
     (event,) = of(site.turn(), Reason.SENDER_REFUSED)
     assert (event.fleet, event.subject) == ("web", "workers")
     assert event.detail.startswith("59979 readings ")
-    assert "of 127.0.0.66: a VM reports under its instance id" in event.detail
+    assert "of 127.0.0.66: " in event.detail
     site.turn()
     site.turn()
     assert list(site.agent.part(AutoscalingPart).series.vm_rows("web", "workers")) == [vm]

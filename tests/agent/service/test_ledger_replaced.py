@@ -70,7 +70,7 @@ def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restor
     site.waiting = 200.0
     wait_until(lambda: "not the one that this agent wrote last" in daemon.log.read_text())
     wait_until(lambda: check(daemon, "ledger").get("ok") is False)
-    assert "an older copy is in its place" in check(daemon, "ledger")["detail"]
+    assert "older copy" in check(daemon, "ledger")["detail"]
     assert site.mutations("SetDesiredCapacity") == []
     assert daemon.popen is not None
     daemon.popen.kill()
@@ -81,7 +81,7 @@ def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restor
     assert "trimtab ledger restore FILE" in again.log.read_text()
     done = trimtab(again, "ledger", "restore", older)
     assert done.returncode == 0, done.stderr
-    assert "decisions go on from number 1000001" in done.stdout
+    assert "number 1000001" in done.stdout
     third = make_daemon(**FLEET)
     wait_until(lambda: len(site.mutations("SetDesiredCapacity")) > 0)
     third.terminate()

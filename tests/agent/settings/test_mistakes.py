@@ -176,6 +176,19 @@ CASES: dict[str, tuple[dict[str, str], set[str]]] = {
         {"TRIMTAB_PROMETHEUS__URL": "http://prometheus:9090", "TRIMTAB_PROMETHEUS__CERTIFICATE": "/a.pem"},
         {"PROMETHEUS__URL", "PROMETHEUS__CERTIFICATE"},
     ),
+    "a TCP port without a token": ({"TRIMTAB_HTTP__PORT": "8080"}, {"HTTP__PORT"}),
+    "a short token": ({"TRIMTAB_HTTP__TOKEN": "hunter2"}, {"HTTP__TOKEN"}),
+    **{
+        f"one token as {name} and {other}": (
+            {
+                "TRIMTAB_HTTP__PORT": "1",
+                "TRIMTAB_HTTP__TOKEN": "another-token-of-letters",
+                **{f"TRIMTAB_HTTP__{one}": "one-token-for-two-roles!" for one in (name, other)},
+            },
+            {f"HTTP__{name}"},
+        )
+        for name, other in (("OPERATOR_TOKEN", "TOKEN"), ("OPERATOR_TOKEN", "ASK_TOKEN"), ("ASK_TOKEN", "TOKEN"))
+    },
     "jobs counted by CloudWatch without a queue": (fleet(SUBMITTED_FROM="cloudwatch"), {"FLEETS__web__SUBMITTED_FROM"}),
 }
 """By the name of the case: settings, and the names that are reported, without TRIMTAB_ and what a window's share."""
@@ -197,7 +210,8 @@ def test_each_mistake_is_reported_by_its_name_with_its_value_and_a_remedy() -> N
         found = mistakes(environ)
         assert {name.removeprefix("TRIMTAB_").removeprefix("FLEETS__web__SCHEDULE__") for name in found} == names, case
         for name, (value, _) in found.items():
-            assert value == ("***" if name == "TRIMTAB_LEDGER" else environ.get(name, value)), (case, name)
+            is_secret = name == "TRIMTAB_LEDGER" or name.endswith("TOKEN")
+            assert value == ("***" if is_secret else environ.get(name, value)), (case, name)
         texts[case] = "\n".join(f"{name}={shown[:60]}: {remedy}" for name, (shown, remedy) in sorted(found.items()))
     check_wording("settings_mistakes", texts)
 

@@ -24,7 +24,7 @@ SIZES = {"cores": 4, "memory_gib": 8, "disk_gb": 40}
 Order = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One decision.
 

@@ -88,8 +88,14 @@ def announce(agent: RunningAgent) -> Any:
     )
 
 
-def rate(request_id: str, cores: float) -> RateRequest:
-    return RateRequest("east", "ours", cores, 16.0, 1.0, "", request_id)
+def rate_asked(request_id: str, cores: float) -> Step:
+    """A request for a rate, right after a turn, as it is answered by the agent that leads alone."""
+
+    def ask(agent: RunningAgent) -> Any:
+        agent.turn("oversubscription")
+        return oversubscription(agent).request(RateRequest("east", "ours", cores, 16.0, 1.0, "", request_id))
+
+    return ask
 
 
 def containers(request_id: str, count: int) -> PlaceRequest:
@@ -106,14 +112,13 @@ def part_released(agent: RunningAgent) -> None:
 class Life:
     """The steps of a life, each of which a client repeats until it is answered.
 
-    turns: a turn repeated decides anew. start: what an agent does first after a restart.
+    turns: a turn repeated decides anew.
     """
 
     decision: str
     subject: str
     steps: Sequence[Step]
     turns: bool = False
-    start: Step = lambda agent: None
 
 
 LIVES = (
@@ -140,12 +145,11 @@ LIVES = (
         "east",
         (
             turn_of("oversubscription"),
-            lambda agent: oversubscription(agent).request(rate("r1", 4.0)),
+            rate_asked("r1", 4.0),
             turn_of("oversubscription"),
-            lambda agent: oversubscription(agent).request(rate("r2", 8.0)),
+            rate_asked("r2", 8.0),
             turn_of("oversubscription"),
         ),
-        start=turn_of("oversubscription"),
     ),
     Life(
         "placement",
@@ -235,8 +239,6 @@ class Scene:
     def live(self, ledger: Path, first: int, answered: Callable[[str], object]) -> None:
         """Take the steps from `first` on, and pass on each answer."""
         with self.agent(ledger, BEGIN + STEP_S * first) as agent:
-            if first:
-                self.life.start(agent)
             for number in range(first, len(self.life.steps)):
                 agent.clock.step(BEGIN + STEP_S * number - agent.clock.now())
                 answer = self.life.steps[number](agent)

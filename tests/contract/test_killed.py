@@ -112,13 +112,15 @@ def part_released(agent: RunningAgent) -> None:
 class Life:
     """The steps of a life, each of which a client repeats until it is answered.
 
-    turns: a turn repeated decides anew.
+    turns: a turn repeated decides anew. apart: fields of a decision that a restart
+    may change.
     """
 
     decision: str
     subject: str
     steps: Sequence[Step]
     turns: bool = False
+    apart: frozenset[str] = frozenset()
 
 
 LIVES = (
@@ -150,6 +152,8 @@ LIVES = (
             rate_asked("r2", 8.0),
             turn_of("oversubscription"),
         ),
+        # Cores promised to VMs that no inventory shows yet are counted by the process that promised them.
+        apart=frozenset({"risk", "subscribers", "state_hash"}),
     ),
     Life(
         "placement",
@@ -268,7 +272,8 @@ class Scene:
         """The decisions of its subject, oldest first: id, and body but for durations."""
         with self.agent(ledger, BEGIN + STEP_S * len(self.life.steps)) as agent:
             found = agent.part(self.life.decision).decisions.newest(self.life.decision, self.life.subject, limit=100)
-        return [(record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found)]
+        bodies = ((record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found))
+        return [(name, {key: body[key] for key in body if key not in self.life.apart}) for name, body in bodies]
 
 
 @pytest.fixture

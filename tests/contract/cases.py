@@ -24,15 +24,16 @@ SIZES = {"cores": 4, "memory_gib": 8, "disk_gb": 40}
 Order = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One decision.
 
     path: orders are posted here. order: the first one, by its id. answer: fields of its answer. other: fields that
     make it another order under the same id, which the field `conflict` names. wrong: changes of the order and the field
-    that each refusal names. told_again: a field of the answer that only tells whether the order is new. decides: on a
-    request, or in a turn. asked_by: whether the token of an allocator opens `path`. unknown: changes that name a
-    subject that is not there. state: path of what its subject shows.
+    that each refusal names. newness: the field of the answer that differs when an order is repeated, "" for none.
+    decides_in_turn: whether it decides in a turn, else on each order. asked_by: whether the token of an allocator opens
+    `path`. unknown: changes that name a subject that is not there, or a path that does. prepare: what must be there
+    before the first order.
     """
 
     decision: str
@@ -45,7 +46,7 @@ class Case:
     unknown: Order | str
     other: Order = field(default_factory=dict)
     conflict: str = ""
-    told_again: str = ""
+    newness: str = ""
     decides_in_turn: bool = False
     asked_by: bool = True
     prepare: Callable[[RunningAgent], None] = lambda agent: None
@@ -84,6 +85,11 @@ def _cores(agent: RunningAgent) -> None:
     with agent.client("/api/v1/deferral/pools/night") as client:
         client.post("/capacity", json={"cores": 100}).raise_for_status()
     agent.turn("deferral")
+
+
+def _first_hour(agent: RunningAgent) -> None:
+    """Let the oversubscription pool decide its first hour."""
+    agent.turn("oversubscription")
 
 
 ADMISSION = Case(
@@ -126,7 +132,7 @@ OVERSUBSCRIPTION = Case(
         ("colour", {"colour": "red"}),
     ),
     {"pool": "west"},
-    prepare=lambda agent: agent.turn("oversubscription") and None,
+    prepare=_first_hour,
 )
 PLACEMENT = Case(
     "placement",
@@ -170,7 +176,7 @@ DEFERRAL = Case(
     {"pool": "west"},
     other={"cores": 5},
     conflict="job_id",
-    told_again="already",
+    newness="already",
     decides_in_turn=True,
     prepare=_cores,
 )
@@ -197,7 +203,7 @@ AUTOSCALING = Case(
     {"fleet": "west"},
     other={"jobs": 5},
     conflict="id",
-    told_again="new",
+    newness="new",
     decides_in_turn=True,
     asked_by=False,
 )

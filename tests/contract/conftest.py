@@ -1,4 +1,4 @@
-"""One agent of every decision for each module: tests ask under ids of their own and leave its switches as found."""
+"""One agent of every decision for each module: each test uses ids that no other has, and lifts its pauses."""
 
 from __future__ import annotations
 

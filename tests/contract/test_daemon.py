@@ -77,7 +77,7 @@ def test_what_was_answered_before_a_sigkill_is_answered_after_it(daemon: Daemon)
     daemon.await_ready()
     for case in KILLED:
         again = asked(daemon, "POST", case.path, orders[case])
-        assert {**again, case.told_again: 0} == {**first[case], case.told_again: 0}, case
+        assert {**again, case.newness: 0} == {**first[case], case.newness: 0}, case
         assert set(before[case]) <= set(decided(case)), case
     admission = next(case for case in KILLED if case.decision == "admission")
     following = asked(daemon, "POST", admission.path, order(admission, daemon, "r2"))

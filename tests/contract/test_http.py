@@ -55,8 +55,8 @@ def test_the_same_order_again_has_the_same_answer_and_decides_nothing(
     before = case.count(agent)
     again = client.post(case.path, json=case.order(name)).json()
     assert case.count(agent) == before
-    if case.told_again:
-        assert first.pop(case.told_again) != again.pop(case.told_again)
+    if case.newness:
+        assert first.pop(case.newness) != again.pop(case.newness)
     assert again == first
 
 
@@ -68,8 +68,8 @@ def test_another_order_under_the_same_id_is_409(
     answer = client.post(case.path, json=case.order(name) | case.other)
     assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (409, case.conflict)
     again = client.post(case.path, json=case.order(name)).json()
-    assert {key: again[key] for key in again if key != case.told_again} == {
-        key: first[key] for key in first if key != case.told_again
+    assert {key: again[key] for key in again if key != case.newness} == {
+        key: first[key] for key in first if key != case.newness
     }
 
 

@@ -88,8 +88,14 @@ def announce(agent: RunningAgent) -> Any:
     )
 
 
-def rate(request_id: str, cores: float) -> RateRequest:
-    return RateRequest("east", "ours", cores, 16.0, 1.0, "", request_id)
+def rate_asked(request_id: str, cores: float) -> Step:
+    """A request for a rate, right after a turn, as it is answered by the agent that leads alone."""
+
+    def ask(agent: RunningAgent) -> Any:
+        agent.turn("oversubscription")
+        return oversubscription(agent).request(RateRequest("east", "ours", cores, 16.0, 1.0, "", request_id))
+
+    return ask
 
 
 def containers(request_id: str, count: int) -> PlaceRequest:
@@ -106,14 +112,15 @@ def part_released(agent: RunningAgent) -> None:
 class Life:
     """The steps of a life, each of which a client repeats until it is answered.
 
-    turns: a turn repeated decides anew. start: what an agent does first after a restart.
+    turns: a turn repeated decides anew. apart: fields of a decision that a restart
+    may change.
     """
 
     decision: str
     subject: str
     steps: Sequence[Step]
     turns: bool = False
-    start: Step = lambda agent: None
+    apart: frozenset[str] = frozenset()
 
 
 LIVES = (
@@ -140,12 +147,13 @@ LIVES = (
         "east",
         (
             turn_of("oversubscription"),
-            lambda agent: oversubscription(agent).request(rate("r1", 4.0)),
+            rate_asked("r1", 4.0),
             turn_of("oversubscription"),
-            lambda agent: oversubscription(agent).request(rate("r2", 8.0)),
+            rate_asked("r2", 8.0),
             turn_of("oversubscription"),
         ),
-        start=turn_of("oversubscription"),
+        # Cores promised to VMs that no inventory shows yet are counted by the process that promised them.
+        apart=frozenset({"risk", "subscribers", "state_hash"}),
     ),
     Life(
         "placement",
@@ -235,8 +243,6 @@ class Scene:
     def live(self, ledger: Path, first: int, answered: Callable[[str], object]) -> None:
         """Take the steps from `first` on, and pass on each answer."""
         with self.agent(ledger, BEGIN + STEP_S * first) as agent:
-            if first:
-                self.life.start(agent)
             for number in range(first, len(self.life.steps)):
                 agent.clock.step(BEGIN + STEP_S * number - agent.clock.now())
                 answer = self.life.steps[number](agent)
@@ -266,7 +272,8 @@ class Scene:
         """The decisions of its subject, oldest first: id, and body but for durations."""
         with self.agent(ledger, BEGIN + STEP_S * len(self.life.steps)) as agent:
             found = agent.part(self.life.decision).decisions.newest(self.life.decision, self.life.subject, limit=100)
-        return [(record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found)]
+        bodies = ((record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found))
+        return [(name, {key: body[key] for key in body if key not in self.life.apart}) for name, body in bodies]
 
 
 @pytest.fixture

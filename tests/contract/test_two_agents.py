@@ -40,7 +40,7 @@ def answered(client: httpx.Client, case: Case, name: str) -> dict[str, Any]:
     answer = client.post(case.path, json=case.order(name))
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
-    found.pop(case.told_again, None)
+    found.pop(case.newness, None)
     return found
 
 

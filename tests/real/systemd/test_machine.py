@@ -1,4 +1,4 @@
-"""The machine of these tests: nothing is left of it, however its test ends, and the root in the cache stays as it is."""
+"""The machine of these tests: nothing is left of it, however its test ends, and the cached root stays as it is."""
 
 from __future__ import annotations
 

@@ -1,56 +1,59 @@
-"""What real tests download or build, once: kept in .real/ under its name and version, and made under a lock."""
+"""What real tests download or build once: directories of `.real/`, complete or absent, with the version in the name."""
+
+from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pytest
+CACHE = Path(__file__).parents[2] / ".real"
+LONGEST_S = 900.0
 
 
 class NotAvailable(Exception):
     """Something cannot be downloaded or built here; names the reason."""
 
 
-PLACE = Path(__file__).parents[2] / ".real"
-LONGEST_S = 600.0
+def cached(name: str, make: Callable[[Path], object]) -> Path:
+    """Return the directory `.real/<name>`, filled by `make` where it is missing.
 
-
-def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """Return `.real/NAME`, a directory that `make` fills first where it is missing.
-
-    It gets its name only when `make` has returned. Processes that ask at the same time wait for one another. The test
-    that asks is skipped where `make` raises NotAvailable: a registry may be out of reach.
+    It gets its name when `make` has returned, so an interrupted one leaves nothing under the name. Processes that ask at
+    the same time wait for one another. Raises what `make` raises.
     """
-    PLACE.mkdir(exist_ok=True)
-    place = PLACE / name
-    with (PLACE / f".{name}.lock").open("w") as lock:
+    place = CACHE / name
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.is_dir():
-            with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=PLACE) as directory:
-                work = Path(directory) / "made"
-                work.mkdir()
-                try:
-                    make(work)
-                except NotAvailable as reason:
-                    pytest.skip(f"{name} cannot be made: {reason}")
-                work.rename(place)
+            for interrupted in CACHE.glob(f".new-{name}-*"):
+                shutil.rmtree(interrupted)
+            new = Path(tempfile.mkdtemp(prefix=f".new-{name}-", dir=CACHE))
+            try:
+                make(new)
+                new.chmod(0o755)
+                new.rename(place)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
     return place
 
 
-def run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output; NotAvailable where it fails."""
-    environment = {**os.environ, **(more or {})}
+def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """Return what a command prints; NotAvailable with its last lines where it fails."""
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None:
         raise NotAvailable(f"there is no {words[0]}")
-    done = subprocess.run(
-        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
-    )
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[-3:]
-        raise NotAvailable(f"`{' '.join(words)}` failed: {' / '.join(lines)}")
+        raise NotAvailable(f"`{' '.join(words)}` failed: {(done.stdout + done.stderr)[-3000:]}")
     return done.stdout
+
+
+def distribution(requirement: str) -> Path:
+    """Return a directory with one distribution for this Python, without what it needs: `name==version`."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target")
+    tag = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    return cached(f"{requirement}-{tag}", lambda place: run(*pip, place, requirement))

@@ -19,7 +19,7 @@ from gymnasium.utils.env_checker import check_env
 import simulator
 from simulator.gym import ENV_ID
 from tests.architecture.product import ROOT
-from tests.real.caches import distribution, run
+from tests.real.cache import distribution, run
 
 STABLE_BASELINES = "stable-baselines3==2.9.2"
 SEED, COPIES, STEPS_AFTER_AN_END = 7, 2, 5

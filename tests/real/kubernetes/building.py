@@ -5,13 +5,14 @@ processor.
 """
 
 import hashlib
+import os
 import re
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
-from tests.real.cache import NotAvailable, kept, run
+from tests.real.cache import NotAvailable, cached, run
 
 KUBERNETES = "1.20.2"
 GO = "1.23.9"
@@ -30,7 +31,7 @@ NEEDED = re.compile(
 def ask_extender() -> Path:
     """Return the program, built where this version of it is not kept yet."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:8]
-    return kept(f"kubernetes-{KUBERNETES}-{digest}", _build) / SOURCE.stem
+    return cached(f"kubernetes-{KUBERNETES}-{digest}", _build) / SOURCE.stem
 
 
 def _build(place: Path) -> None:
@@ -49,7 +50,15 @@ def _build(place: Path) -> None:
         }
         # Packages of 2021 reach into the runtime, which Go 1.23 forbids unless asked; to optimize takes a third more.
         flags = ("-ldflags=-checklinkname=0 -s -w", "-gcflags=all=-N -l")
-        run(work / "go" / "go" / "bin" / "go", "build", *flags, "-o", place / SOURCE.stem, SOURCE, more=environment)
+        run(
+            work / "go" / "go" / "bin" / "go",
+            "build",
+            *flags,
+            "-o",
+            place / SOURCE.stem,
+            SOURCE,
+            env=os.environ | environment,
+        )
 
 
 def _download(place: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.product import PACKAGES, ROOT
-from tests.real.caches import CACHES, distribution, run
+from tests.real.cache import CACHE, distribution, run
 from tests.real.package.pythons import oldest_and_newest
 
 UV = "uv==0.13.9"
@@ -25,7 +25,7 @@ PYTHONS = oldest_and_newest()
 
 
 def uv(*words: str | Path) -> str:
-    environ = ENVIRON | {"UV_CACHE_DIR": str(CACHES / "uv-cache")}
+    environ = ENVIRON | {"UV_CACHE_DIR": str(CACHE / "uv-cache")}
     return run(distribution(UV) / "bin" / "uv", *words, "--quiet", env=environ)
 
 
@@ -47,7 +47,7 @@ def trimtab(request: pytest.FixtureRequest, wheel: Path) -> Iterator[Path]:
     """The command `trimtab` of an environment that one Python made, with the wheel and what it needs, as locked."""
     distribution(UV)
     # Where uv's cache is, so that it links what it installs.
-    with tempfile.TemporaryDirectory(dir=CACHES, prefix="environment-") as place:
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="environment-") as place:
         run(request.param, "-m", "venv", "--without-pip", place, env=ENVIRON)
         python = Path(place, "bin", "python")
         wanted = f"trimtab[dry-run] @ {wheel.as_uri()}"

@@ -16,7 +16,7 @@ from domain.errors import RejectReason
 from domain.samples import QueueMetric
 from tests.collectors.graphite.real_graphite import child, free_ports, wait_until
 from tests.collectors.surroundings import map_in_the_docs
-from tests.real.cache import kept, run
+from tests.real.cache import cached, run
 
 pytestmark = [pytest.mark.needs_npm, pytest.mark.timeout(700)]
 
@@ -29,7 +29,7 @@ def installed() -> Path:
     def install(place: Path) -> None:
         run("npm", "install", "--prefix", place, "--no-audit", "--no-fund", "--omit=optional", f"statsd@{STATSD}")
 
-    return kept(f"statsd-{STATSD}", install) / "node_modules" / "statsd" / "stats.js"
+    return cached(f"statsd-{STATSD}", install) / "node_modules" / "statsd" / "stats.js"
 
 
 def test_gauges_of_a_job_source_become_readings_of_its_fleet(tmp_path: Path) -> None:

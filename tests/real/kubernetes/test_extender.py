@@ -1,20 +1,22 @@
 """kube-scheduler's extender, asked and read by Kubernetes' own Go types: what docs/decide/placement.md promises."""
 
 import json
+import os
 import shutil
-import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.agent.admission.test_daemon import UP_WITHIN_S, Agent
 from tests.agent.placement.hosts import app, inventory, kind
+from tests.agent.service.site import wait_until
+from tests.contract.running import over_socket
 from tests.real.kubernetes.building import ask_extender
 
 pytestmark = [pytest.mark.needs_dpkg_source, pytest.mark.timeout(700)]
@@ -76,6 +78,15 @@ QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def asked_of(directory: Path, path: str) -> Any:
+    """The answer of the agent of a state directory; None while it does not listen."""
+    try:
+        with over_socket(directory / "trimtab.sock", "/api/v1") as client:
+            return client.get(path).json()
+    except httpx.TransportError:
+        return None
+
+
 @pytest.fixture(scope="module")
 def answers() -> Iterator[dict[str, dict[str, Any]]]:
     """The answers of an agent to all of the questions, each with what Kubernetes' types made of the question."""
@@ -96,22 +107,23 @@ def answers() -> Iterator[dict[str, dict[str, Any]]]:
         "TRIMTAB_HTTP__ASK_TOKEN": ASKER,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    agent = Agent(directory, settings)
-    agent.start()
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRIMTAB_"))}
+    command = [Path(sys.executable).with_name("trimtab"), "run"]
+    agent = subprocess.Popen(
+        command, env=own | settings | {"TRIMTAB_STATE_DIRECTORY": str(directory)}, stderr=subprocess.DEVNULL
+    )
     try:
-        give_up = time.monotonic() + UP_WITHIN_S
-        while not agent.asked("GET", "/placement/main/hosts"):
-            assert time.monotonic() < give_up, "the inventory was not read"
-            time.sleep(0.1)
+        wait_until(lambda: agent.poll() is not None or bool(asked_of(directory, "/placement/main/hosts")))
         asked = json.dumps([{"verb": verb, "args": args} for verb, args in QUESTIONS.values()])
         command = [program, f"http://127.0.0.1:{port}/api/v1/placement/main/extender", ASKER]
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         found = dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
-        found["decisions"] = agent.asked("GET", "/placement/main")["head"]
+        found["decisions"] = asked_of(directory, "/placement/main")["head"]
         yield found
     finally:
-        agent.end(signal.SIGKILL)
+        agent.kill()
+        agent.wait()
         shutil.rmtree(directory)
 
 

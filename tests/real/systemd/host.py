@@ -253,7 +253,7 @@ def wheel_of(checkout: Path, folder: Path) -> Path:
 def running_host(folder: Path) -> Iterator[Host]:
     """Boot a machine, start an AWS in its network and install the agent there; all of it ends with the block.
 
-    The ledger is there before the agent: it has some days of a cluster, to learn from. Raises NotBuildable.
+    The ledger is there before the agent: it has some days of a cluster, to learn from. Raises NotAvailable.
     """
     root, wheels = debian.debian_root(), debian.wheels()
     checkout, scratch = a_checkout(folder / "checkout"), folder / "machine"

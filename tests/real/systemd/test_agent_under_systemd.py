@@ -19,6 +19,7 @@ import onnx
 import pytest
 
 from domain.decisions import Reason
+from tests.real.cache import NotAvailable
 from tests.real.systemd import debian
 from tests.real.systemd.host import AGENT, COLLECT, LEARN, OURS, TIMER, TOKEN, WATCHDOG_DROP_IN, Host, running_host
 from tests.real.systemd.machine import wait_for
@@ -38,7 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     try:
         with running_host(tmp_path_factory.mktemp("host")) as host:
             yield host
-    except debian.NotBuildable as reason:
+    except NotAvailable as reason:
         pytest.skip(str(reason))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.product import ROOT
+from tests.real.cache import NotAvailable
 from tests.real.systemd import debian
 from tests.real.systemd.machine import wait_for
 from tests.system_programs import cgroup2_mount
@@ -35,7 +36,7 @@ with booted(Path(sys.argv[1]), Path(sys.argv[2]), {}) as machine:
 def test_a_machine_ends_with_the_process_that_booted_it_and_leaves_nothing(tmp_path: Path) -> None:
     try:
         root = debian.debian_root()
-    except debian.NotBuildable as reason:
+    except NotAvailable as reason:
         pytest.skip(str(reason))
     scratch = tmp_path / "machine"
     scratch.mkdir()

@@ -21,8 +21,8 @@ class NotAvailable(Exception):
 def cached(name: str, make: Callable[[Path], object]) -> Path:
     """Return the directory `.real/<name>`, filled by `make` where it is missing.
 
-    It gets its name when `make` has returned, so an interrupted one leaves nothing under the name. Processes that ask at
-    the same time wait for one another. Raises what `make` raises.
+    It gets its name when `make` has returned, so an interrupted one leaves nothing under the name. Processes that ask
+    at the same time wait for one another. Raises what `make` raises.
     """
     place = CACHE / name
     CACHE.mkdir(exist_ok=True)

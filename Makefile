@@ -115,7 +115,7 @@ graphite: $(TEST_READY)
 # A worker whose test takes too long ends with it and is replaced (tests/isolation.py).
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 9 -o timeout_method=thread \
 	--durations 10 --durations-min 1
-# Each stage ends with the time that it took; TRIMTAB_NOT_RUN names a file that lists the real parts that did not run.
+# Each stage ends with the time that it took; TESTS_NOT_RUN names a file that lists the real parts that did not run.
 test test-real test-slice test-exhaustive: SHELL := /bin/bash
 test test-real test-slice test-exhaustive: export TIMEFORMAT = $@: %R s of wall-clock time, %U s + %S s of CPU time
 
@@ -136,7 +136,7 @@ test-exhaustive: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
 # What CI runs of them: another slice for each commit.
 SEED ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo none)
 test-slice: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
-	@time TRIMTAB_EXAMPLES=thorough TRIMTAB_SLICE=$(SEED) $(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
+	@time TRIMTAB_EXAMPLES=thorough TESTS_SLICE=$(SEED) $(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
 
 # Goes on where it was interrupted. `make test` only looks whether each mutant still applies.
 mutants: $(TEST_READY)

@@ -177,10 +177,10 @@ def of_clients(agent: RunningAgent, way: str, ask: str, clients: int, requests: 
     }
 
 
-def measured(requests: int) -> Figures:
+def measured(requests: int, place: Path | None) -> Figures:
     """Return the figures of one agent."""
     figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="answers-") as directory, RunningAgent(Path(directory)) as agent:
+    with tempfile.TemporaryDirectory(prefix="answers-", dir=place) as directory, RunningAgent(Path(directory)) as agent:
         for ask in ASKS:
             for clients in CLIENTS:
                 for way in ("unix", "tcp"):
@@ -194,10 +194,11 @@ def main(given: Sequence[str] | None = None) -> int:
     """Measure and print; exit status 1 when the target is missed."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--requests", type=int, default=400, help="answers of each kind and run (default 400)")
+    parser.add_argument("--directory", type=Path, help="of the agent's state (default: the temporary directory)")
     asked = parser.parse_args(given)
     return report(
         "answers",
-        repeat(lambda: measured(asked.requests), asked.runs),
+        repeat(lambda: measured(asked.requests, asked.directory), asked.runs),
         as_json=asked.json,
         packages=("uvicorn", "h11", "fastapi"),
         targets=[Target("tcp_over_unix", MOST_TCP_OVER_UNIX)],

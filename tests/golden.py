@@ -1,6 +1,6 @@
 """Golden files: the wording of a surface is held once, in tests/golden/<surface>.txt, and nowhere else in the tests.
 
-After an intended change of wording: `TRIMTAB_GOLDEN=write make test ARGS=...`, then read the difference.
+After an intended change of wording: `TESTS_GOLDEN=write make test ARGS=...`, then read the difference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 GOLDEN = Path(__file__).with_name("golden")
-WRITE = os.environ.get("TRIMTAB_GOLDEN") == "write"
+WRITE = os.environ.get("TESTS_GOLDEN") == "write"
 """Read at the beginning: some tests take every variable of ours away."""
 
 

@@ -1,7 +1,7 @@
 """A pytest plugin: a slice of the exhaustive stage, chosen by a seed and bounded in time (`make test-slice`).
 
-TRIMTAB_SLICE is the seed, in `.ci/run` the hash of the commit. It orders the tests: a few of each file at a time, files
-in an order of their own for each seed. No test begins after TRIMTAB_SLICE_S seconds, so how far a slice gets depends on
+TESTS_SLICE is the seed, in `.ci/run` the hash of the commit. It orders the tests: a few of each file at a time, files
+in an order of their own for each seed. No test begins after TESTS_SLICE_S seconds, so how far a slice gets depends on
 the machine; what it begins with does not. A test that may take more than five minutes is in no slice.
 """
 
@@ -74,10 +74,10 @@ class Slice:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    seed = os.environ.get("TRIMTAB_SLICE")
+    seed = os.environ.get("TESTS_SLICE")
     if not seed:
         return
     if not hasattr(config, "workerinput"):
         # Workers inherit the end, and stop at the same time.
-        os.environ["TRIMTAB_SLICE_UNTIL"] = str(time.time() + float(os.environ.get("TRIMTAB_SLICE_S", "360")))
-    config.pluginmanager.register(Slice(seed, float(os.environ["TRIMTAB_SLICE_UNTIL"])))
+        os.environ["TESTS_SLICE_UNTIL"] = str(time.time() + float(os.environ.get("TESTS_SLICE_S", "360")))
+    config.pluginmanager.register(Slice(seed, float(os.environ["TESTS_SLICE_UNTIL"])))

@@ -5,7 +5,7 @@ it lies in tests/real/ or carries a needs_ mark, but for the one `smoke` test of
 
 A missing program skips a test and is listed; where TRIMTAB_REQUIRE_REAL=1, as in `.ci/run`, that skip and every other
 is a failure. A missing right (to mount, say) never is: the test that `emulates` the surroundings runs in its place. The
-list of what did not run is appended to the file that TRIMTAB_NOT_RUN names.
+list of what did not run is appended to the file that TESTS_NOT_RUN names.
 """
 
 import os
@@ -118,6 +118,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("real parts that did not run")
         for line in lines:
             terminalreporter.line(line)
-        if path := os.environ.get("TRIMTAB_NOT_RUN"):
+        if path := os.environ.get("TESTS_NOT_RUN"):
             with open(path, "a", encoding="utf-8") as file:
                 file.writelines(f"{line}\n" for line in lines)

@@ -36,8 +36,8 @@ def test_no_test_begins_when_the_time_is_up(pytester: pytest.Pytester, monkeypat
         def test_long(): raise AssertionError("in no slice")
         """
     )
-    monkeypatch.setenv("TRIMTAB_SLICE", "c0ffee")
-    monkeypatch.setenv("TRIMTAB_SLICE_S", "0.6")
+    monkeypatch.setenv("TESTS_SLICE", "c0ffee")
+    monkeypatch.setenv("TESTS_SLICE_S", "0.6")
     result = pytester.runpytest_inprocess("-p", "tests.sample", "-p", "no:xdist", "-p", "no:schemathesis")
     ran = result.parseoutcomes()["passed"]
     assert 1 <= ran <= 2

@@ -15,6 +15,7 @@ from tests.collectors.graphite.installation import NotInstallable, installed
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {
+    "answers": "--runs 1 --requests 20",
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
     "page": "--runs 1 --fleets 6 --vms 24 --turns 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
@@ -49,6 +50,7 @@ SMALLEST = {
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 PROMISED = {
+    "answers": {"tcp_p50_ms", "unix_p50_ms", "tcp_over_unix", "tcp_post_16_p50_ms", "unix_get_16_p99_ms"},
     "tick": {
         *("p50_ms", "p99_ms", "p99_ms_quietest_run", "cpu_p50_ms", "cpu_p99_ms", "peak_rss_mb", "growth"),
         *("aggregate_ms", "decide_ms", "record_ms", "observe_ms", "ratio_vs_bare_write", "aws_parse_ms"),
@@ -195,6 +197,7 @@ MAY_BE_ZERO = {
 }
 TARGETS = {
     "learning_pools": {"hot_azure_like_shipped_steady", "hot_azure_like_ma_steady"},
+    "answers": {"tcp_over_unix"},
     "tick": {"p99_ms", "peak_rss_mb"},
     "page": {"overview_cpu_ms"},
     "ledger": {"explain_ms"},

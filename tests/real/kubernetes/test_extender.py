@@ -1,23 +1,21 @@
 """kube-scheduler's extender, asked and read by Kubernetes' own Go types: what docs/decide/placement.md promises."""
 
 import json
-import os
 import shutil
+import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.agent.placement.hosts import app, inventory, kind
 from tests.agent.service.site import wait_until
-from tests.contract.running import over_socket
 from tests.real.kubernetes.building import ask_extender
+from tests.real.running_agent import Agent
 
 pytestmark = [pytest.mark.needs_dpkg_source, pytest.mark.timeout(700)]
 
@@ -78,15 +76,6 @@ QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def asked_of(directory: Path, path: str) -> Any:
-    """The answer of the agent of a state directory; None while it does not listen."""
-    try:
-        with over_socket(directory / "trimtab.sock", "/api/v1") as client:
-            return client.get(path).json()
-    except httpx.TransportError:
-        return None
-
-
 @pytest.fixture(scope="module")
 def answers() -> Iterator[dict[str, dict[str, Any]]]:
     """The answers of an agent to all of the questions, each with what Kubernetes' types made of the question."""
@@ -99,31 +88,25 @@ def answers() -> Iterator[dict[str, dict[str, Any]]]:
     settings = {
         "TRIMTAB_MODE": "act",
         "TRIMTAB_PLACEMENTS__main__INVENTORY_FILE": str(directory / "pool.json"),
-        "TRIMTAB_LISTENER__PORT": "0",
         "TRIMTAB_TICK_INTERVAL_S": "10",
         "TRIMTAB_GRACE_S": "1",
         "TRIMTAB_HTTP__PORT": str(port),
         "TRIMTAB_HTTP__TOKEN": "reader-0123456789abcdef",
         "TRIMTAB_HTTP__ASK_TOKEN": ASKER,
-        "AWS_EC2_METADATA_DISABLED": "true",
     }
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRIMTAB_"))}
-    command = [Path(sys.executable).with_name("trimtab"), "run"]
-    agent = subprocess.Popen(
-        command, env=own | settings | {"TRIMTAB_STATE_DIRECTORY": str(directory)}, stderr=subprocess.DEVNULL
-    )
+    agent = Agent(directory, settings)
+    agent.start()
     try:
-        wait_until(lambda: agent.poll() is not None or bool(asked_of(directory, "/placement/main/hosts")))
+        wait_until(lambda: bool(agent.asked("/placement/main/hosts")))
         asked = json.dumps([{"verb": verb, "args": args} for verb, args in QUESTIONS.values()])
         command = [program, f"http://127.0.0.1:{port}/api/v1/placement/main/extender", ASKER]
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         found = dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
-        found["decisions"] = asked_of(directory, "/placement/main")["head"]
+        found["decisions"] = agent.asked("/placement/main")["head"]
         yield found
     finally:
-        agent.kill()
-        agent.wait()
+        agent.end(signal.SIGKILL)
         shutil.rmtree(directory)
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.agent.admission.test_daemon import Agent
 from tests.architecture.product import ROOT
 from tests.collectors.graphite.real_graphite import child, free_ports, wait_until
 from tests.collectors.surroundings import body_of, http_server, respond
+from tests.real.running_agent import Agent
 
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 READER = "reader-0123456789abcdef"

@@ -126,8 +126,9 @@ test: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
 	$(PYTEST) -m "not real and not exhaustive" $(ARGS); tested=$$?; \
 	wait $$checks; checked=$$?; cat $(VENV)/checked.log; (exit $$((tested > checked ? tested : checked))); }
 
+# A file stays in one worker, for the machine that it boots; those of tests/real are the longest and come first.
 test-real: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
-	@time $(PYTEST) -m "real and not exhaustive" $(ARGS)
+	@time $(PYTEST) --dist loadfile --no-loadscope-reorder -m "real and not exhaustive" $(or $(ARGS),tests/real tests)
 
 # Long histories, every crash point, each property with 50 examples and more, all mutants: more than an hour.
 test-exhaustive: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))

@@ -2,9 +2,14 @@
 
 import gc
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # No test meets an account of ours. Here, because loading the tests below already loads botocore, which reads them.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -44,3 +49,12 @@ def pytest_collection_finish() -> None:
     """Do so also before the first test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Chromium, one for all tests of a process: playwright's loop allows no second one."""
+    from tests.agent.web.browsing import launched
+
+    with launched() as made:
+        yield made

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from tests.agent.service.site import wait_until
 from tests.contract.running import over_socket
@@ -38,10 +38,10 @@ class Agent:
         assert process.poll() is None, "the agent ended"
 
     def _answers(self) -> bool:
-        try:
-            return bool(self.asked("/status"))
-        except httpx.TransportError:
-            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            probe.connect(str(self._socket))
+            return True
+        return False
 
     def end(self, by: signal.Signals) -> int:
         assert self._process is not None

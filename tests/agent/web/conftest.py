@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request
 
 from tests.agent.api.running import Running
-from tests.agent.web.browsing import DESKTOP, launched
+from tests.agent.web.browsing import DESKTOP
 from tests.agent.web.serving import Served
 from tests.faults.conftest import make_world  # noqa: F401 (a fixture)
 from tests.faults.world import World
@@ -30,13 +30,6 @@ def running(make_world: Callable[..., World]) -> Running:  # noqa: F811
 def served(running: Running) -> Iterator[Served]:
     """Its page."""
     with Served(running.parts) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium."""
-    with launched() as made:
         yield made
 
 

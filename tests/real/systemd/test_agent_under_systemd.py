@@ -302,6 +302,13 @@ class TestLearning:
             "root": False,
         }
 
+        # The fleet's few minutes can be replayed or not, by when its queue was first read: the cluster alone learns.
+        settings = machine.path("/etc/trimtab/agent.env").read_text()
+        alone = machine.path(f"/run/systemd/system/{LEARN}.d/alone.conf")
+        alone.parent.mkdir(parents=True, exist_ok=True)
+        fleets = re.findall(r"^(TRIMTAB_FLEETS__\w+)=", settings, flags=re.MULTILINE)
+        alone.write_text(f"[Service]\nUnsetEnvironment={' '.join(fleets)}\n")
+
         soon = machine.path(f"/run/systemd/system/{TIMER}.d/soon.conf")
         soon.parent.mkdir(parents=True, exist_ok=True)
         soon.write_text("[Timer]\nOnCalendar=\nOnActiveSec=1\nRandomizedDelaySec=0\nAccuracySec=100ms\n")

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from matplotlib.figure import Figure
+from playwright.sync_api import Browser
 
-from tests.agent.web.browsing import PHONE, launched, sideways
+from tests.agent.web.browsing import PHONE, sideways
 from trainer.kit.drawing import DARK, INK, PAPER, POLICIES, SMALLEST_PT, SOFT, inlined, panel, sheet, svg, themed
 from trainer.kit.report import Plot, Section, chip, document, table
 
@@ -86,7 +87,7 @@ def test_in_a_page_every_colour_follows_it_and_no_letter_is_below_twelve_pixels(
 
 
 @pytest.mark.needs_chromium
-def test_a_page_is_as_wide_as_a_phone_and_shows_the_names_in_its_tables_whole(tmp_path: Path) -> None:
+def test_a_page_is_as_wide_as_a_phone_and_shows_the_names_in_its_tables_whole(tmp_path: Path, browser: Browser) -> None:
     name = "knapsack on valley: not below fifo:skip in the mean"
     file = tmp_path / "report.html"
     rows = [(name, "+187.3 [+157.0, +214.0]", chip(None, "no verdict"))]
@@ -94,14 +95,15 @@ def test_a_page_is_as_wide_as_a_phone_and_shows_the_names_in_its_tables_whole(tm
         "fleet"
     )
     file.write_text(document("Policies", [Section("one", "One", content)]), encoding="utf-8")
-    with launched() as browser:
-        for scheme in ("light", "dark"):
-            page = browser.new_context(viewport=PHONE, color_scheme=scheme).new_page()  # type: ignore[arg-type]
-            page.goto(file.as_uri())
-            found = [one["id"] for one in Axe().run(page).response["violations"]]
-            assert (found, sideways(page)) == ([], 0)
-            cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
-            assert page.locator("td, th").evaluate_all(cut) == []
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport=PHONE, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(file.as_uri())
+        found = [one["id"] for one in Axe().run(page).response["violations"]]
+        assert (found, sideways(page)) == ([], 0)
+        cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+        assert page.locator("td, th").evaluate_all(cut) == []
+        context.close()
 
 
 def luminance(colour: str) -> float:

@@ -5,8 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PRODUCT := domain simulator collectors actuators agent trainer
 ARGS ?=
-# One more than cores: some tests wait for sockets and processes.
-WORKERS ?= 3
 # Without it each process compiles the tree anew: a third of the time of all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -117,6 +115,9 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-res
 	--durations 10 --durations-min 1
 # Each stage ends with the time that it took; TESTS_NOT_RUN names a file that lists the real parts that did not run.
 test test-real test-slice test-exhaustive: SHELL := /bin/bash
+# A worker more than cores where tests wait for sockets and processes; elsewhere it costs more than it gains.
+test test-slice: WORKERS ?= 2
+test-real test-exhaustive: WORKERS ?= 3
 test test-real test-slice test-exhaustive: export TIMEFORMAT = $@: %R s of wall-clock time, %U s + %S s of CPU time
 
 # Types and import rules are checked beside the tests, which leave a core idle now and then; lint comes first.

@@ -244,9 +244,8 @@ def evenly(points: Sequence[int], most: int) -> list[int]:
     return sorted({points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)})
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "scale-out" else pytest.mark.exhaustive) for name in SCENES]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCENES)
 def test_a_crash_next_to_whatever_becomes_durable_leaves_the_same_fleet(name: str) -> None:
     steps = steps_of(name)
     points = [n for n, step in enumerate(steps, start=1) if any(part in step for part in DECISIVE)]

@@ -278,7 +278,8 @@ def corrections(draw: st.DrawFn) -> dict[int, float]:
     return {minute: draw(st.floats(-4000.0, 4000.0).filter(lambda s: abs(s) > 6.0)) for minute in minutes}
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=pytest.mark.timeout(900))])
 def test_however_often_the_clock_is_set_each_change_is_followed_by_its_rest(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(corrections())

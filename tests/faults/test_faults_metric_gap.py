@@ -266,7 +266,8 @@ class Gaps(RuleBasedStateMachine):
                 self._directory.cleanup()
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=pytest.mark.timeout(900))])
 def test_whatever_is_silent_when_nothing_shrinks_on_absent_data(examples: int) -> None:
     run_state_machine_as_test(Gaps, settings=settings(max_examples=examples, stateful_step_count=8, deadline=None))
 

@@ -146,7 +146,8 @@ def poison(draw: st.DrawFn) -> Noise:
     return noise
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=pytest.mark.timeout(900))])
 def test_any_mixture_of_it(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(poison())

@@ -203,7 +203,8 @@ class ThrottledLoop(RuleBasedStateMachine):
         assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=pytest.mark.timeout(900))])
 def test_whatever_is_throttled_when_the_loop_stays_true(examples: int) -> None:
     run_state_machine_as_test(
         ThrottledLoop, settings=settings(max_examples=examples, stateful_step_count=10, deadline=None)

@@ -79,7 +79,7 @@ def short() -> Trace:
     ("simulated", "live"),
     [
         ("queue-rule", "queue-rule"),
-        ("threshold:cooldown_s=0", "threshold"),
+        pytest.param("threshold:cooldown_s=0", "threshold", marks=pytest.mark.exhaustive),
         *(
             pytest.param(*each, marks=pytest.mark.exhaustive)
             for each in (

@@ -12,7 +12,7 @@ from tests.contract.cases import CASES, GROUP, SIZES, TOKENS, Case
 from tests.contract.running import over_socket
 from tests.in_memory import short_directory
 
-pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.exhaustive]
 
 ENVIRON = {
     **FLEET,

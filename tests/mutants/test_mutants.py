@@ -53,7 +53,6 @@ def tree() -> Iterator[Trials]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + GRACE_S)
 @pytest.mark.parametrize("mutant", [_with_marks(mutant) for mutant in mutants()])
 def test_a_mutant_is_killed_by_its_tests(tree: Trials, mutant: Mutant) -> None:

@@ -165,7 +165,6 @@ class TestALedgerThatCannotBeReached:
         assert leaks("".join(traceback.format_exception(caught.value))) == []
 
 
-@pytest.mark.slow
 class TestCommands:
     @pytest.mark.exhaustive
     @pytest.mark.parametrize(
@@ -233,7 +232,6 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
     held.close()
 
 
-@pytest.mark.slow
 class TestARunningAgent:
     """One process, with every secret in its environment or its credentials."""
 

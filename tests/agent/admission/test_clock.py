@@ -114,7 +114,6 @@ class SteppedClock(WallClock):
         return super().now() + self.set_by_s
 
 
-@pytest.mark.slow
 def test_an_agent_that_runs_keeps_its_promises_when_its_clock_is_set(tmp_path: Path) -> None:
     """As it was found: 90 of 100 cores were taken, the clock went forward by two hours, and 90 more came in."""
     # Paths of sockets are short.

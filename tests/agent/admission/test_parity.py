@@ -124,7 +124,6 @@ def test_every_kind_of_rule_is_here() -> None:
     assert {text.partition(":")[0] for text in TEXTS} == set(KINDS) == {kind.value for kind in PolicyKind}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("text", [pytest.param(t, marks=() if t in SHORT else pytest.mark.exhaustive) for t in TEXTS])
 def test_both_decide_alike_on_the_same_history(text: str) -> None:
@@ -139,7 +138,6 @@ def test_both_decide_alike_on_the_same_history(text: str) -> None:
     assert all(abs(one.slack_cores) < 1.0 for one in apart), apart
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "rule",

@@ -18,7 +18,6 @@ REPLACED = "positive_data_acceptance"
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_agent_does_what_its_description_says(serve: Serve, running: Running, tmp_path: Path) -> None:
     server = serve(port=0, token=READER, ask_token=ASKER, operator_token=OPERATOR)

@@ -13,8 +13,6 @@ from agent.telemetry.catalogue import all_metrics
 from domain.controls import PauseScope
 from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def site() -> Iterator[Site]:

@@ -19,8 +19,6 @@ import pytest
 
 from tests.agent.service.site import Daemon, Site, running_site, wait_until
 
-pytestmark = pytest.mark.slow
-
 SPEED = 30.0
 STEP_S = 60
 DEATHS = 8

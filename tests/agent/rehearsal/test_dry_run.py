@@ -31,7 +31,6 @@ from simulator.aws.client import CloudControl
 
 PROGRAM = [sys.executable, "-c", "from agent.commands.main import app; app()", "dry-run"]
 MARK = "TRIMTAB_TEST_MARK"
-pytestmark = pytest.mark.slow
 
 
 class Started:

@@ -62,7 +62,6 @@ def figures(found: Any) -> dict[str, Any]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @every_section
 def test_the_same_seed_plays_the_same_hours_event_for_event_and_another_does_not(name: str, tmp_path: Path) -> None:
     first, events = PLAYS[name].run(tmp_path / "first")
@@ -105,7 +104,6 @@ def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Kept]
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_some_deployments_are_admitted_some_refused_and_a_refusal_can_be_explained(
     kept_runs: Callable[[str], Kept],
 ) -> None:
@@ -129,7 +127,6 @@ def test_some_deployments_are_admitted_some_refused_and_a_refusal_can_be_explain
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_rates_fall_a_surge_rolls_them_back_and_both_can_be_explained(kept_runs: Callable[[str], Kept]) -> None:
     kept = kept_runs("oversubscription")
     summary = kept.summary
@@ -150,7 +147,6 @@ def test_rates_fall_a_surge_rolls_them_back_and_both_can_be_explained(kept_runs:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_the_verb_plays_placement_and_says_how_to_ask_why(kept_runs: Callable[[str], Kept]) -> None:
     kept = kept_runs("placement")
     assert (kept.summary["kind"], kept.summary["hours"]) == ("placement", 50)
@@ -177,7 +173,6 @@ def test_only_oversubscribed_subscribers_have_fewer_cores_reserved_and_the_rates
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_host_fails_and_loses_nothing(tmp_path: Path) -> None:
     found, events = PLAYS["placement"].run(tmp_path / "kept", hours=FAILS_AT + 1)
     assert found.moved > 0
@@ -198,7 +193,6 @@ def test_jobs_fill_the_night_and_each_start_comes_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @every_section
 def test_in_observe_mode_there_is_advice_and_nothing_is_changed(name: str, tmp_path: Path) -> None:
     found, events = PLAYS[name].run(tmp_path / "kept", mode="observe", hours=3)

@@ -19,7 +19,6 @@ from domain.errors import CollectionFailed
 from tests.agent.service.site import FLEET, ROOT, Daemon, Site, running_site, wait_until
 
 SPEED = 30.0
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

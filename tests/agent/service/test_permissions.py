@@ -14,7 +14,6 @@ from tests.agent.service.site import FLEET, Daemon, running_site
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_whatever_the_umask_the_ledger_is_its_users_alone_and_root_is_warned(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

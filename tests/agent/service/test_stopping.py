@@ -15,7 +15,6 @@ from domain.decisions import Reason
 from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
 
 SPEED = 30.0
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -33,8 +33,6 @@ FLEETS, VMS = 7, 1000
 INTERVAL_S, TURNS = 1.0, 5
 LIMITS = RailLimits()
 
-pytestmark = pytest.mark.slow
-
 
 @contextmanager
 def pouring(listener: GraphiteListener, block: bytes) -> Iterator[None]:

@@ -102,7 +102,6 @@ def test_copies_step_together_as_each_does_alone(name: str, mode: Literal["sync"
         together.close()
 
 
-@pytest.mark.slow
 def test_stable_baselines_trains_on_it() -> None:
     path = os.pathsep.join((str(distribution(STABLE_BASELINES)), str(ROOT)))
     printed = run(sys.executable, Path(__file__).with_name("train.py"), *NAMES, env=os.environ | {"PYTHONPATH": path})

@@ -55,7 +55,6 @@ def trimtab(request: pytest.FixtureRequest, wheel: Path) -> Iterator[Path]:
         yield python.with_name("trimtab")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not PYTHONS, reason="no file named python3.11 or newer on the PATH or below ~/.pyenv")
 def test_an_installed_wheel_lives_a_dry_run(trimtab: Path, tmp_path: Path) -> None:
     def ran(program: Path, *words: str | Path) -> str:

@@ -18,7 +18,7 @@ from tests.real.postgresql.pooler import Pooler, running_pooler
 
 __all__ = ["one_loader"]
 
-pytestmark = [pytest.mark.needs_postgresql, pytest.mark.needs_pgbouncer, pytest.mark.slow]
+pytestmark = [pytest.mark.needs_postgresql, pytest.mark.needs_pgbouncer]
 
 
 @pytest.fixture

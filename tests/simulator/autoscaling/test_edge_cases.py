@@ -218,7 +218,6 @@ def test_a_job_too_short_to_move_the_clock_still_ends() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_million_jobs_are_worked_off() -> None:
     jobs = 1_000_000
     trace = make_trace("million", np.arange(jobs) * 0.1, np.full(jobs, 10.0))

@@ -163,7 +163,6 @@ def test_observations_of_a_week_are_finite_and_of_order_one() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rate", "points"), [("internal_like", 0.5, 0.03), ("azure_like", 1.0, 0.01)])
 def test_sampled_and_analytic_risk_agree_on_two_thousand_weeks(name: str, rate: float, points: float) -> None:
     scenario = scenario_of(name)

@@ -207,7 +207,6 @@ def test_a_filter_saves_by_construction_and_uses_fewer_machines_than_reservation
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_knowing_each_vms_own_level_saves_machines_at_low_risk() -> None:
     prior = judged("filter:rate=0.2,b=0.003", usage="persistent", episodes=12)
     known = judged("filter:rate=0.2,b=0.003,posterior=true", usage="persistent", episodes=12)

@@ -66,7 +66,6 @@ def test_cells_keep_step_with_each_other(small: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_two_processes_come_to_the_same_as_one(small: str) -> None:
     configuration = configuration_of([small], HOURS)
     alone = run_cells(Store(None, configuration), cells(small), SEEDS)
@@ -75,7 +74,6 @@ def test_two_processes_come_to_the_same_as_one(small: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("ignore")
 def test_a_ray_cluster_comes_to_the_same_as_this_process(small: str) -> None:

@@ -18,7 +18,6 @@ def call(*arguments: str) -> Result:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_the_short_form_writes_a_report_with_the_numbers_of_its_json(tmp_path: Path) -> None:
     out = tmp_path / "found"
     answer = call("evaluate", "admission", "--preset", "K", *SHORT, "--out", str(out), "--json")

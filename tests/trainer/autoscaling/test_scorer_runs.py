@@ -243,7 +243,6 @@ def test_a_file_that_holds_no_scorer_is_refused_by_its_name(tmp_path: Path, cont
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_several_processes_train_what_one_trains(whole: Path, tmp_path: Path) -> None:
     assert packed(run(plan(), tmp_path, jobs=2)) == (whole / TRAINED_FILE).read_bytes()
@@ -261,7 +260,6 @@ scorer_runs.run(plan(), Path(sys.argv[1]), resume=True)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_that_was_killed_goes_on(whole: Path, tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])

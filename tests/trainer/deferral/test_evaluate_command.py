@@ -21,7 +21,6 @@ def called(*words: str) -> Any:
     return json.loads(found.stdout)
 
 
-@pytest.mark.slow
 def test_parameters_of_a_file_are_played_and_reported(tmp_path: Path) -> None:
     """A drop at another hour and of another depth, which no scenario has."""
     file, out = tmp_path / "mine.toml", tmp_path / "out"
@@ -39,7 +38,6 @@ def test_parameters_of_a_file_are_played_and_reported(tmp_path: Path) -> None:
     assert all(Path(name).is_file() for name in data["files"])
 
 
-@pytest.mark.slow
 def test_a_trace_is_played_with_a_forecast_of_its_other_weeks() -> None:
     log = ROOT / "benchmarks" / "logs" / "NASA-iPSC-1993-3.1-cln.swf.gz"
     (one,) = called("--trace", f"azure_like,{log}", "--seeds", "0")["evaluations"]

@@ -58,7 +58,6 @@ def test_texts_of_one_label_are_seeds_of_one_method(done: Evaluation) -> None:
     assert own.spread == pytest.approx(abs(fifo.total - sjf.total) / np.sqrt(2))
 
 
-@pytest.mark.slow
 def test_workers_change_nothing(done: Evaluation) -> None:
     """A10."""
     again = evaluate(SHORT, contenders_of(PAIR), range(3), workers=2)
@@ -119,7 +118,6 @@ def test_a_forecast_covers_what_it_promises() -> None:
     assert found[-1].tolist() == [100.0 - ahead for ahead in evaluation.AHEAD]
 
 
-@pytest.mark.slow
 def test_the_report_has_the_papers_tables_and_the_day(done: Evaluation, tmp_path: Path) -> None:
     from dataclasses import replace
 

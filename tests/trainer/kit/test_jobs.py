@@ -74,7 +74,6 @@ def test_a_job_whose_process_dies_is_named() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 def test_ray_on_this_machine_answers_as_one_process_would_and_names_a_job_that_raises(tmp_path: Path) -> None:
@@ -90,7 +89,6 @@ def facts(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

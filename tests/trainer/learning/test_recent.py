@@ -27,7 +27,6 @@ def test_a_saved_trace_is_replayed_under_several_boot_times_in_the_live_world(tm
     assert {case.config for case in cases} == {preset("live-like")}
 
 
-@pytest.mark.slow
 def test_what_the_loop_recorded_becomes_a_trace_of_its_fleet(tmp_path: Path) -> None:
     world = World(tmp_path, Plan(mode=Mode.OBSERVE))
     try:

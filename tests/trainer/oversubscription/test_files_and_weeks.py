@@ -177,7 +177,6 @@ def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_shield_is_fitted_with_its_base_and_holds_what_the_base_alone_would_break() -> None:
     scenario = scenario_of("internal_like")
     weeks = ("s0", "s21")

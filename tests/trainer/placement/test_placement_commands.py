@@ -23,7 +23,6 @@ def called(*words: str) -> Any:
     return json.loads(found.stdout)
 
 
-@pytest.mark.slow
 def test_a_policy_is_trained_on_a_file_and_evaluated_on_it(tmp_path: Path) -> None:
     """Then evaluated by its file and with all seeds of the training, and reported."""
     file, out = tmp_path / "mine.json", tmp_path / "out"

@@ -26,7 +26,6 @@ def report(directory: Path, seed: int, acts: int) -> dict[str, Any]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_gate_killed_again_and_again_raises_each_group_once_and_forgets_none(tmp_path: Path) -> None:
     found = report(tmp_path, 5, 2)

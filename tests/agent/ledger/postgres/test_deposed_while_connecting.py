@@ -17,7 +17,7 @@ from agent.ledger import Ledger
 from agent.service.leader import LeaseLeader
 from domain.clock import WallClock
 
-pytestmark = [pytest.mark.needs_postgresql, pytest.mark.slow]
+pytestmark = [pytest.mark.needs_postgresql]
 
 LEASE_S = 1.5
 SYN_SENT, ESTABLISHED = "02", "01"

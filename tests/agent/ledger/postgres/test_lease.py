@@ -199,7 +199,6 @@ def test_a_database_that_answers_when_the_lease_is_over_lets_nothing_through(ser
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_wherever_the_network_is_cut_never_do_two_lead_at_once(server: Server, seed: int) -> None:

@@ -14,7 +14,7 @@ from domain.decisions import Reason
 from tests.agent.ledger.postgres.server import Proxy, Server
 from tests.agent.service.site import FLEET, GROUP, Daemon, Site, running_site, wait_until
 
-pytestmark = [pytest.mark.needs_postgresql, pytest.mark.slow]
+pytestmark = [pytest.mark.needs_postgresql]
 
 SPEED = 30.0
 LEASE_S, RENEW_S = 4.0, 1.0

@@ -55,7 +55,6 @@ def test_the_report_is_written_with_a_model_and_its_importance(tmp_path: Path) -
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_whole_report_of_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"queue rule": [f"queue-rule:horizon_s={h}" for h in (60, 600)]}
     monkeypatch.setattr("trainer.autoscaling.evaluation.pictures.settings", lambda case: few)

@@ -92,7 +92,6 @@ def test_a_wrong_value_is_named_with_line_and_column(tmp_path: Path, row: Row) -
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_two_processes_find_the_same_as_one(tmp_path: Path) -> None:
     contenders = contenders_of(["queue-rule", "threshold"])
     alone = evaluate(contenders, cases(9), Results(None))

@@ -44,13 +44,11 @@ def weights_after_two_updates(crew: Crew) -> bool:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_every_worker_has_the_same_weights_from_experience_of_its_own() -> None:
     assert run_together(2, weights_after_two_updates)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_run_with_two_workers_can_be_repeated() -> None:
     one, found = run(PAIR, make_worlds=TwinWorlds)
     again, _ = run(PAIR, make_worlds=TwinWorlds)
@@ -66,7 +64,6 @@ def fail(rank: int, crew: Crew) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_worker_that_fails_ends_the_run(rank: int) -> None:
     with pytest.raises(Exception, match=r"cannot|[Cc]onnection"):

@@ -116,7 +116,6 @@ def test_a_run_is_found_by_its_directory_or_that_of_its_checkpoints(tmp_path: Pa
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_workers_that_were_stopped_end_with_the_weights_of_two_that_were_not(tmp_path: Path) -> None:
     config = tiny(workers=2, anneal_rate=False)

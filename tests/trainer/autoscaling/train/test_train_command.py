@@ -100,7 +100,6 @@ def test_a_changed_checkpoint_is_refused_by_the_name_of_the_file(trained: Path, 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: Path) -> None:
     place = str(tmp_path / "grid")
@@ -158,7 +157,6 @@ def test_the_goals_of_the_fixed_traces_are_what_tuning_found(task: str, costs: d
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.parametrize("task", list(TASKS)[2:])
 def test_every_task_has_goals(task: str) -> None:
     names = list(baselines_of(task))

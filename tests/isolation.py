@@ -25,6 +25,7 @@ import pytest
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_WITHIN_S = 5.0
+_END_WITHIN_S = 3.0
 SHARED_BY_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes that the standard library starts once per interpreter, whoever asks first."""
 
@@ -142,7 +143,12 @@ class ControllerIsolation:
         deadline = time.monotonic() + _KILL_WITHIN_S
         while worker is not None and _command(worker) and time.monotonic() < deadline:
             time.sleep(0.01)
-        kill_children(self.before | set(self.workers.values()))
+        spared = self.before | set(self.workers.values())
+        # Some end with their parent by themselves, and remove what they made: a control group, say.
+        deadline = time.monotonic() + _END_WITHIN_S
+        while any(_command(pid) for pid in children() - spared) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        kill_children(spared)
         remove_folder(self.config._tmp_path_factory.getbasetemp() / f"popen-{node.gateway.id}")  # type: ignore[attr-defined]
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

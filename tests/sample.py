@@ -65,9 +65,20 @@ class Slice:
         """Leave out a test that would begin too late."""
         return True if time.time() > self.until else None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run whose time was up before the first test."""
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and self.total and not self._ran(reporter):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @staticmethod
+    def _ran(terminalreporter: Any) -> int:
+        return sum(len(terminalreporter.stats.get(outcome, [])) for outcome in ("passed", "failed"))
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say which slice it was."""
-        ran = sum(len(terminalreporter.stats.get(outcome, [])) for outcome in ("passed", "failed"))
+        ran = self._ran(terminalreporter)
         terminalreporter.line(
             f"slice {self.seed}: {ran} of {self.total} tests; again: make test-slice SEED={self.seed}"
         )

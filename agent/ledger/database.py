@@ -119,6 +119,8 @@ class Database:
             self._follow_file()
             options = {} if self.sqlite else _ONE_STATE
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                if not self.sqlite:
+                    postgresql.limit_waits(connection, self._busy_timeout_s)
                 yield connection
 
     def fetch(self, query: Select[Any], **values: Any) -> Sequence[tuple[Any, ...]]:

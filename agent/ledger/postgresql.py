@@ -28,10 +28,12 @@ LOCAL: Final = re.compile(r"|localhost|127(?:\.\d+){3}|\[?::1\]?(?::\d+)?|(?:loc
 _WRITERS: Final = 7_214_511
 """The number of the advisory lock that writers share."""
 _IDLE_TIMEOUT_S: Final = 10.0
-_TAKE_TURN: Final = text(
+_LIMITS: Final = (
     "SELECT set_config('lock_timeout', :lock_ms, true), "
-    "set_config('idle_in_transaction_session_timeout', :idle_ms, true), pg_advisory_xact_lock(:key)"
+    "set_config('idle_in_transaction_session_timeout', :idle_ms, true)"
 )
+_LIMIT_WAITS: Final = text(_LIMITS)
+_TAKE_TURN: Final = text(f"{_LIMITS}, pg_advisory_xact_lock(:key)")
 
 
 def new_engine(url: URL, timeout_s: float) -> Engine:
@@ -77,14 +79,25 @@ def _defaults(url: URL) -> dict[str, Any]:
 def take_turn(connection: Connection, timeout_s: float) -> None:
     """Wait until no other transaction writes, and keep the others waiting until this one ends.
 
-    The server ends the wait a little before `timeout_s`, so that it can name what it waited for, and a transaction
-    whose agent was cut off. Both limits hold for this transaction alone: behind a pooler, the session is shared.
+    Its waits are limited as by `limit_waits`.
 
     Numbers of journal rows are given out when a row is inserted and seen when its transaction commits: with writers
     side by side, a reader that resumes after the last number it saw would miss the rows of the slower one.
     """
-    limits = {"lock_ms": f"{round(800 * timeout_s)}", "idle_ms": f"{round(_IDLE_TIMEOUT_S * 1000)}", "key": _WRITERS}
-    connection.execute(_TAKE_TURN, limits)
+    connection.execute(_TAKE_TURN, {**_limits(timeout_s), "key": _WRITERS})
+
+
+def limit_waits(connection: Connection, timeout_s: float) -> None:
+    """Let the server end a wait for a lock a little before `timeout_s`, so that it can name what it waited for.
+
+    It also ends a transaction whose agent was cut off. Both limits hold for this transaction alone: behind a pooler,
+    the session is shared.
+    """
+    connection.execute(_LIMIT_WAITS, _limits(timeout_s))
+
+
+def _limits(timeout_s: float) -> dict[str, str | int]:
+    return {"lock_ms": f"{round(800 * timeout_s)}", "idle_ms": f"{round(_IDLE_TIMEOUT_S * 1000)}"}
 
 
 def allow_time(connection: Connection, seconds: float) -> None:

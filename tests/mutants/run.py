@@ -34,7 +34,7 @@ LIMIT_S = 280.0
 """The time that one mutant may take, its tests without it included."""
 GRACE_S = 15.0
 TESTS_FAILED, NO_TESTS = 1, 5
-LEFT_OUT = ("PYTEST_", "TRIMTAB_")
+LEFT_OUT = ("PYTEST_", "TRIMTAB_", "TESTS_")
 """Variables of the run around this one, which would change what its tests do."""
 STAGES = ("not exhaustive", "exhaustive")
 """Of a whole file, the short tests run first; the long ones only where those kill nothing."""

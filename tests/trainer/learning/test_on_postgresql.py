@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 MODEL = f"{'a' * 64}.json"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(pytestconfig: pytest.Config) -> Server:
     return shared_server(pytestconfig)
 

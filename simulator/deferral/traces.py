@@ -62,7 +62,8 @@ class Counts(NamedTuple):
 def log_jobs(path: Path) -> LogJobs:
     """Read a log, plain or .gz; raises TraceError naming file, line and field, also for one without a usable job.
 
-    Dropped and counted: jobs without run time or processors, of more than 8 processors, of more than 6 hours.
+    Dropped and counted: jobs without submit time, run time or processors, parts of a job that was swapped out, jobs of
+    more than 8 processors, of more than 6 hours.
     """
     trace, report = read_swf(path, SwfOptions(width_rule=WidthRule.CAP, largest_vm_cores=max(CORE_SIZES), from_s=0.0))
     hours = np.ceil(trace.service_s / HOUR_S).astype(np.int64)

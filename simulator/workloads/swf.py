@@ -27,6 +27,8 @@ _READ = {
     8: "requested processors",
     11: "status",
 }
+_FAILED, _PARTIAL = (0, 5), (2, 3, 4)
+"""Statuses of failed and cancelled jobs, and of one part of a job that was swapped out."""
 _MOST_PROCESSORS = 1_000_000
 _TELL_EVERY = 5_000
 
@@ -46,6 +48,8 @@ class Dropped(StrEnum):
     BLANK = "blank"
     NO_RUN_TIME = "no_run_time"
     NO_PROCESSORS = "no_processors"
+    NO_SUBMIT_TIME = "no_submit_time"
+    PARTIAL_EXECUTION = "partial_execution"
     STATUS = "status"
     OUTSIDE_WINDOW = "outside_window"
     TOO_WIDE = "too_wide"
@@ -171,11 +175,16 @@ def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Cou
         processors = int(values[used])
         if processors > _MOST_PROCESSORS:
             raise TraceError(f"{where}: field {used} ({_READ[used]})", processors, f"give at most {_MOST_PROCESSORS}")
-        if values[4] <= 0:
+        if values[11] in _PARTIAL:
+            # The job has a line of status 0 or 1 too, with the sum of its parts.
+            drops[Dropped.PARTIAL_EXECUTION] += 1
+        elif values[2] < 0:
+            drops[Dropped.NO_SUBMIT_TIME] += 1
+        elif values[4] <= 0:
             drops[Dropped.NO_RUN_TIME] += 1
         elif processors <= 0:
             drops[Dropped.NO_PROCESSORS] += 1
-        elif options.drop_failed and values[11] in (0, 5):
+        elif options.drop_failed and values[11] in _FAILED:
             drops[Dropped.STATUS] += 1
         else:
             yield _Recorded(int(values[1]), values[2], values[4], processors)

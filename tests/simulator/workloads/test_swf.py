@@ -49,6 +49,28 @@ def test_failed_jobs_count_if_they_ran_unless_they_are_not_wanted(tmp_path: Path
     assert report.dropped == {Dropped.HEADER: 1, Dropped.STATUS: 2, Dropped.NO_PROCESSORS: 1}
 
 
+def test_a_job_that_was_swapped_out_counts_once_by_its_line_for_the_whole(tmp_path: Path) -> None:
+    whole, parts = line(7, 100, 3600, 8), [line(7, -1, 1200, 8, status=status) for status in (2, 2, 3)]
+    killed = [line(8, 200, 60, 1, status=0), line(8, 200, 30, 1, status=2), line(8, -1, 30, 1, status=4)]
+    trace, report = read_swf(log(tmp_path, whole, *parts, *killed), SwfOptions(width_rule=WidthRule.CAP))
+    assert trace.job_id.tolist() == [7, 8]
+    assert trace.arrival_s.tolist() == [0.0, 100.0]
+    assert trace.work_core_s == 8 * 3600 + 60
+    assert report.dropped == {Dropped.HEADER: 1, Dropped.PARTIAL_EXECUTION: 5}
+
+
+@pytest.mark.parametrize("from_s", [None, 0.0])
+def test_a_job_of_unknown_submit_time_does_not_move_the_others(tmp_path: Path, from_s: float | None) -> None:
+    start = 86_400 * 365
+    others = [line(i, start + 60 * i, 60, 1) for i in (2, 3, 4)]
+    path = log(tmp_path, line(1, -1, 60, 1), *others)
+    trace, report = read_swf(path, SwfOptions(from_s=from_s, hours=24.0 if from_s is None else None))
+    assert trace.job_id.tolist() == [2, 3, 4]
+    assert (trace.arrival_s - trace.arrival_s[0]).tolist() == [0.0, 60.0, 120.0]
+    assert trace.arrival_s[0] == (0.0 if from_s is None else start + 120)
+    assert report.dropped == {Dropped.HEADER: 1, Dropped.NO_SUBMIT_TIME: 1}
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0.5, 1e5), st.integers(1, 40)), min_size=1, max_size=20))
 def test_split_and_mold_keep_the_work_and_cap_drops_what_is_too_wide(

@@ -2,7 +2,8 @@
 
 The file is PlanetLab's five-minute table or Azure's readings: a .parquet or .csv with one row per VM-day (`slice` or
 `owner`, then `s000` to `s287`, percent of the VM's CPU), or with one row per reading (`vm_id`, `timestamp` in seconds,
-`avg_c` in hundredths of a percent, `owner`; without the last every VM is its own).
+`avg_c` in hundredths of a percent, `owner`; without the last every VM is its own). Times may begin
+anywhere, at the epoch too: days are counted from the first reading of the file.
 
 Usage correlated within a day has its hot hours in bunches. By hours, a machine's chance is the normal tail corrected by
 the third and fourth cumulants of its VMs' usage: few VMs with heavy tails need both. Over a day, a machine's load moves
@@ -33,6 +34,9 @@ Ints = NDArray[np.int64]
 SAMPLES_PER_DAY = 288
 FEWEST_SAMPLES = 6
 """An hour with fewer of its twelve samples is missing, and its day is left out."""
+_LONGEST_STEP_S = HOUR_S / FEWEST_SAMPLES
+_LATEST_S = 1e11
+"""Seconds since 1970 reach it in the year 5138; milliseconds did in 1973."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,41 +93,76 @@ def _read(path: Path) -> tuple[NDArray[Any], Floats]:
     samples = [f"s{i:03}" for i in range(SAMPLES_PER_DAY)]
     owner = columns.get("slice", columns.get("owner"))
     if owner is not None and all(name in columns for name in samples):
-        table = np.stack([np.asarray(columns[name], dtype=np.float64) for name in samples], axis=1)
-        return np.asarray(owner).astype(str), np.clip(
-            table.reshape(-1, HOURS_PER_DAY, 12).mean(axis=2) / 100.0, 0.0, 1.0
-        )
+        table = np.stack([_numbers(path, name, columns) for name in samples], axis=1)
+        return owner.astype(str), np.clip(table.reshape(-1, HOURS_PER_DAY, 12).mean(axis=2) / 100.0, 0.0, 1.0)
     if all(name in columns for name in ("vm_id", "timestamp", "avg_c")):
-        return _from_readings(columns)
+        return _from_readings(path, columns)
     raise BadInput("usage", str(path), "give columns slice, s000 to s287, or vm_id, timestamp, avg_c")
 
 
-def _from_readings(columns: dict[str, Any]) -> tuple[NDArray[Any], Floats]:
-    vm = np.asarray(columns["vm_id"]).astype(str)
-    owner = np.asarray(columns.get("owner", vm)).astype(str)
-    hour = np.asarray(columns["timestamp"], dtype=np.float64).astype(np.int64) // int(HOUR_S)
-    share = np.clip(np.asarray(columns["avg_c"], dtype=np.float64) / 10_000.0, 0.0, 1.0)
-    names, which = np.unique(vm, return_inverse=True)
-    last = int(hour.max()) // HOURS_PER_DAY + 1
-    slots = which * last * HOURS_PER_DAY + hour
-    counts = np.bincount(slots, minlength=len(names) * last * HOURS_PER_DAY)
+def _from_readings(path: Path, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], Floats]:
+    _, first, vm = np.unique(columns["vm_id"].astype(str), return_index=True, return_inverse=True)
+    owner = columns.get("owner", columns["vm_id"]).astype(str)[first]
+    at = _seconds(path, vm, _numbers(path, "timestamp", columns))
+    share = np.clip(_numbers(path, "avg_c", columns) / 10_000.0, 0.0, 1.0)
+    hour = ((at - at.min()) // HOUR_S).astype(np.int64)
+    # Only days with a reading have a row: memory is bounded by the file, whatever times it has.
+    most = int(hour.max()) // HOURS_PER_DAY + 1
+    days, day = np.unique(vm * most + hour // HOURS_PER_DAY, return_inverse=True)
+    slots = day * HOURS_PER_DAY + hour % HOURS_PER_DAY
+    counts = np.bincount(slots, minlength=len(days) * HOURS_PER_DAY)
     sums = np.bincount(slots, weights=share, minlength=len(counts))
     hourly = np.where(counts >= FEWEST_SAMPLES, sums / np.maximum(counts, 1), np.nan).reshape(-1, HOURS_PER_DAY)
-    owners = dict(zip(vm.tolist(), owner.tolist(), strict=True))
-    return np.repeat(np.array([owners[name] for name in names.tolist()]), last), hourly
+    return owner[days // most], hourly
 
 
-def _columns(path: Path) -> dict[str, Any]:
+def _seconds(path: Path, vm: Ints, at: Floats) -> Floats:
+    """Return the times of readings, or raise BadInput where they cannot be seconds: no hour would have its samples."""
+    if not (np.abs(at) < _LATEST_S).all():
+        value = at[~(np.abs(at) < _LATEST_S)][0]
+        raise BadInput("usage", str(path), f"timestamp has {value:.0f}: give seconds, not milliseconds")
+    order = np.lexsort((at, vm))
+    steps = np.diff(at[order])[np.diff(vm[order]) == 0]
+    steps = steps[steps > 0.0]
+    if steps.size and steps.min() > _LONGEST_STEP_S:
+        remedy = f"readings of a VM are {steps.min():.0f} apart: give timestamps in seconds, not milliseconds, "
+        raise BadInput("usage", str(path), remedy + f"and readings at most {_LONGEST_STEP_S:.0f} s apart")
+    return at
+
+
+def _numbers(path: Path, name: str, columns: dict[str, NDArray[Any]]) -> Floats:
+    """Return a column as float64; BadInput names the first value that is no number."""
+    column = columns[name]
+    try:
+        return np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        value = next(one for one in column.tolist() if not _is_number(one))
+        raise BadInput("usage", str(path), f"{name} has {value!r}: give a number in each row") from None
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _columns(path: Path) -> dict[str, NDArray[Any]]:
     try:
         if path.suffix == ".parquet":
             import pyarrow.parquet
 
             table = pyarrow.parquet.read_table(path)
-            return {name: table[name].to_numpy() for name in table.column_names}
-        text = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")
-        return {name: text[name] for name in text.dtype.names or ()}
+            found = {name: table[name].to_numpy() for name in table.column_names}
+        else:
+            text = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")
+            found = {name: np.atleast_1d(text[name]) for name in text.dtype.names or ()}
     except (OSError, ValueError) as error:
         raise BadInput("usage", str(path), f"give a .parquet or .csv that can be read: {error}") from None
+    if not all(column.size for column in found.values()):
+        raise BadInput("usage", str(path), "it has no row: give readings or VM-days")
+    return found
 
 
 any_hot = compiled(_any_hot)

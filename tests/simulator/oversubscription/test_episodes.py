@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,7 +17,7 @@ from domain.observations.oversubscription import cluster_names, local_names
 from domain.rules.oversubscription.risk import count_at_least
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.layout import guard_of
-from simulator.oversubscription.scenario import scenario_of
+from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import normal, usage_of
 from simulator.oversubscription.weekly import assess, sample
 from tests.oracles.plain_oversubscription import play_plainly
@@ -233,6 +235,72 @@ def test_bootstrapped_days_hang_together(tmp_path: Path) -> None:
     # Each of the two days is hot for its first twelve hours, or not at all.
     assert set(drawn.hot_hours.tolist()) == {0, 12, 24}
     assert 80 <= (drawn.hot_hours == 12).sum() <= 120
+
+
+READINGS = {"a": 1_000, "b": 3_000}
+"""The usage of two VMs, in hundredths of a percent."""
+
+
+def readings(file: Path, *, begin: float = 0.0, step: float = 300.0, count: int = 288, number: str = "{}") -> str:
+    """Write two VMs' readings, and return the model of usage that reads them."""
+    lines = [
+        f"{vm},{number.format(round(begin + k * step))},{share}" for vm, share in READINGS.items() for k in range(count)
+    ]
+    file.write_text("\n".join(["vm_id,timestamp,avg_c", *lines]))
+    return f"bootstrap:{file}"
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Scenario, Week]:
+    return small(tmp_path, ["1,0,10,8,1,0,48,0", "2,1,10,8,1,0,48,0"], horizon_h=48, delta_count=2)
+
+
+@pytest.mark.parametrize("begin", [0.0, 1_600_000_200.0])
+def test_a_day_of_readings_counts_from_the_first_one_whatever_its_time(
+    two: tuple[Scenario, Week], tmp_path: Path, begin: float
+) -> None:
+    model = usage_of(readings(tmp_path / "days.csv", begin=begin), *two)
+    assert sorted(model.moments.mean.mean(axis=1).tolist()) == pytest.approx([0.1, 0.3])
+
+
+def test_two_readings_fifty_years_apart_take_no_memory_for_what_is_between(
+    two: tuple[Scenario, Week], tmp_path: Path
+) -> None:
+    text = readings(tmp_path / "days.csv", begin=1_600_000_200.0)
+    with (tmp_path / "days.csv").open("a") as file:
+        file.write("\n" + "\n".join(f"a,{1_600_000_200 - 50 * 365 * 86_400 + k},1000" for k in (0, 300)))
+    tracemalloc.start()
+    assert usage_of(text, *two).moments.mean.shape == (2, 24)
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"begin": 1_600_000_200_000.0, "step": 300_000.0}, "timestamp has 1600000200000"),
+        ({"step": 300_000.0}, "readings of a VM are 300000 apart"),
+        ({"step": 3_600.0}, "readings of a VM are 3600 apart"),
+        ({"number": "'{}s'"}, "timestamp has \"'0s'\""),
+        ({"count": 0}, "it has no row"),
+    ],
+)
+def test_readings_whose_times_are_no_seconds_are_refused_with_the_value(
+    two: tuple[Scenario, Week], tmp_path: Path, given: dict[str, Any], part: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        usage_of(readings(tmp_path / "days.csv", **given), *two)
+    assert refused.value.field == "usage"
+    assert part in refused.value.remedy
+
+
+def test_a_table_of_days_with_a_text_among_its_numbers_is_refused_with_column_and_value(
+    two: tuple[Scenario, Week], tmp_path: Path
+) -> None:
+    days = ["slice," + ",".join(f"s{i:03}" for i in range(288)), "a," + ",".join(["low"] + ["5"] * 287)]
+    (tmp_path / "days.csv").write_text("\n".join([*days, "b," + ",".join(["5"] * 288)]))
+    with pytest.raises(BadInput, match="s000 has 'low'"):
+        usage_of(f"bootstrap:{tmp_path / 'days.csv'}", *two)
 
 
 @pytest.mark.parametrize(

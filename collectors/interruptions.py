@@ -23,6 +23,7 @@ from domain.errors import BadInput, TrimtabError
 MESSAGES_PER_CALL = 10
 _VM = re.compile(r"i-[0-9a-f]{8,17}")
 _LEAVING = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
+_LEAP_SECOND = re.compile(r"(T\d\d:59):60")
 _SHOWN = 200
 
 
@@ -160,13 +161,15 @@ class InterruptionQueue:
 
 
 def _moment(time: object) -> float:
+    # Python has no leap second: it is the first one of the next minute.
+    text, leap_s = _LEAP_SECOND.subn(r"\1:59", str(time), count=1)
     try:
-        moment = datetime.fromisoformat(str(time))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise _malformed("time", time, "send the event unchanged") from None
     if moment.tzinfo is None:
         raise _malformed("time", time, "give a time with its zone, such as 2026-11-20T12:00:00Z")
-    return moment.timestamp()
+    return moment.timestamp() + leap_s
 
 
 def _malformed(field: str, value: object, remedy: str) -> BadInput:

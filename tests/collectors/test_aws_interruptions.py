@@ -78,6 +78,12 @@ def test_nonsense_is_counted_and_removed_and_does_not_hide_what_follows(shift: S
     assert waiting(shift, url) == (0, 1)
 
 
+def test_a_notice_of_a_leap_second_is_taken() -> None:
+    at = {text: parse_event(event(time=text), "m", "r") for text in ("2026-12-31T23:59:60Z", "2027-01-01T00:00:00Z")}
+    assert len({notice.at for notice in at.values() if notice is not None}) == 1
+    assert None not in at.values()
+
+
 def test_in_observe_mode_the_queue_is_not_touched(shift: Shift, url: str) -> None:
     shift.control.spot_notice(queue=url, count=1)
     shift.start_agent(read_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -130,11 +131,27 @@ def suggestion(path: SettingPath) -> str | None:
 
 def _without_delimiters(path: SettingPath) -> str | None:
     """Find the setting by its letters alone: the most frequent mistake is one underscore instead of two."""
+    if (found := _spelled_by(PREFIX + "_".join(path))) is not None:
+        return found
     there = keys()
     given = {**there, **{name: key for name, key in itertools.pairwise(path) if name in there}}
     names = {name_of(item).lower().replace(DELIMITER, "_"): name_of(item) for item in paths(given)}
     close = difflib.get_close_matches((PREFIX + "_".join(path)).lower(), names, n=1, cutoff=0.8)
     return names[close[0]] if close else None
+
+
+def _spelled_by(letters: str) -> str | None:
+    """Return the variable that has these letters when any key stands for its placeholder; of several the longest."""
+    found = []
+    for item in paths():
+        name = name_of(item)
+        pattern = re.sub("<[^<>]+>", "([^<>]+?)", name.lower().replace(DELIMITER, "_"))
+        match = re.fullmatch(pattern, letters.lower().replace(DELIMITER, "_"))
+        if match is not None:
+            literal = re.split("<[^<>]+>", name)
+            given = (*match.groups(), "")
+            found.append((len(pattern), "".join(a + b for a, b in zip(literal, given, strict=True))))
+    return max(found)[1] if found else None
 
 
 def paths(given: Mapping[str, str] | None = None) -> Iterator[SettingPath]:

@@ -20,7 +20,10 @@ METRICS_PAGE = Path("docs/operate/metrics.md")
 
 
 @config.command(epilog=examples("trimtab config check", "TRIMTAB_MODE=act trimtab config check --json"))
-def check(as_json: JsonOption = False) -> None:
+def check(
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print mistakes only.")] = False,
+) -> None:
     """Print every effective setting and where it came from; list all mistakes at once and exit 1 if there is any."""
     from agent.decisions.parts import kinds
     from agent.settings.load import Source, read_settings
@@ -39,6 +42,8 @@ def check(as_json: JsonOption = False) -> None:
         else:
             typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
+    if quiet:
+        return
     rows = []
     for path, value in values(loaded.settings):
         given = loaded.origin(path)

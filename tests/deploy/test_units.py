@@ -74,6 +74,10 @@ def test_the_learner_is_as_locked_in_as_the_agent_but_for_what_it_must_do() -> N
     assert {"CPUQuota", "MemoryMax", "TasksMax"} <= learn.keys()
 
 
+def test_the_check_before_a_start_writes_mistakes_alone_to_the_journal() -> None:
+    assert command("agent", "ExecStartPre")[1:] == ["config", "check", "--quiet"]
+
+
 def test_no_placeholder_is_left(rendered: Path) -> None:
     assert [
         name

@@ -36,6 +36,14 @@ def test_check_lists_every_mistake_and_exits_1(trimtab: Trimtab, monkeypatch: py
     assert found == [("TRIMTAB_LISTNER__PORT", "1"), ("TRIMTAB_MODE", "on")]
 
 
+def test_a_quiet_check_prints_mistakes_only(trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = trimtab("config", "check", "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    monkeypatch.setenv("TRIMTAB_MODE", "on")
+    quiet, loud = trimtab("config", "check", "--quiet"), trimtab("config", "check")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (1, "", loud.stderr)
+
+
 def test_check_as_json(trimtab: Trimtab) -> None:
     data = json.loads(trimtab("config", "check", "--json").stdout)
     assert data["mistakes"] == []

@@ -134,7 +134,9 @@ class TestAtWork:
         host.configure(TRIMTAB_MOOD="good")
         failed = host.machine.run("systemctl", "restart", AGENT, check=False)
         assert failed.returncode != 0
-        assert "TRIMTAB_MOOD" in host.machine.journal(AGENT)
+        journal = host.machine.journal(AGENT)
+        assert "TRIMTAB_MOOD" in journal
+        assert "TRIMTAB_TICK_INTERVAL_S" not in journal
         host.configure()
         # Restart=always tries again by itself.
         host.machine.await_state(AGENT, timeout_s=30.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,8 +54,9 @@ class Poller:
 
     def replace(self, collectors: Iterable[Collector]) -> None:
         """Poll these from now on; one that was polled under the same name before keeps its health."""
-        health = self.health
+        health, before = self.health, self._turns
         self._turns = [_Turn(each, health.get(each.name, CollectorHealth())) for each in collectors]
+        _close(before)
 
     def start(self) -> None:
         """Begin polling in a thread; every collector is polled at once and then in its interval."""
@@ -69,6 +71,7 @@ class Poller:
         for thread in (self._thread, *(turn.running for turn in self._turns)):
             if thread is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
+        _close(self._turns)
 
     def poll(self) -> None:
         """Start every collection that is due."""
@@ -138,6 +141,15 @@ class Poller:
         finally:
             health.refused += len(refused)
             health.last_duration_s = self._clock.monotonic() - began
+
+
+def _close(turns: Iterable[_Turn]) -> None:
+    """Close the connections of collectors that keep some; one that still collects closes them when it is collected."""
+    for turn in turns:
+        close = getattr(turn.collector, "close", None)
+        if callable(close) and (turn.running is None or not turn.running.is_alive()):
+            with contextlib.suppress(Exception):
+                close()
 
 
 def _next_due(due_at: float, monotonic: float, interval_s: float) -> float:

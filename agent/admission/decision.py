@@ -267,7 +267,8 @@ def _sentence(
     rules: ClusterRules, total: int, cores: int, reason: Reason, at: _At, chance: float, permitted: float
 ) -> str:
     keeps = reason is Reason.ADMITTED
-    limit = f"{rules.limit_cores:,.0f}"
+    # Rounded to whole cores, a limit of 0.8 would read as one that 1 core does not exceed.
+    limit = f"{rules.limit_cores:,.2f}".removesuffix("0").removesuffix(".0")
     if rules.policy is PolicyKind.ZEROTH:
         text = f"{total:,} cores are taken, {cores:,} more make {total + cores:,}"
         text += f", {'below' if keeps else 'not below'} the threshold of {limit}"

@@ -79,6 +79,9 @@ HELD: Mapping[Reason, Severity] = MappingProxyType(
 )
 """Reasons of decisions or rails that are alarms while they last."""
 
+HEARD = (Reason.STALE_INPUT, Reason.LOW_COVERAGE)
+"""Those that a start makes by itself: no alarms in a minute that this process did not listen to as a whole."""
+
 
 def conditions(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
     """Return the alarms in this turn's decisions and in its failure, by key."""
@@ -87,10 +90,11 @@ def conditions(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
         alarm = Alarm("", report.failure_reason, "", Severity.CRITICAL, report.failure, report.at)
         found[alarm.key] = alarm
     for decision in report.decisions:
+        excused = HEARD if decision.fleet in report.partial else ()
         texts = {decision.reason: decision.sentence}
         texts.update({e.reason: e.detail or decision.sentence for e in decision.effects if e.reason is not None})
         for reason, text in texts.items():
-            if reason in HELD:
+            if reason in HELD and reason not in excused:
                 alarm = Alarm(decision.fleet, reason, "", HELD[reason], text, report.at)
                 found[alarm.key] = alarm
     return found

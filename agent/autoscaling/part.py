@@ -250,6 +250,7 @@ class AutoscalingPart(Part):
             interruptions=interruption_source(settings, session, host.clock),
             fence=lambda: host.fence(ports.epoch),
             probationer=models.probationer,
+            listening_since=host.clock.now(),
         )
         ports.resized = self._resizes()
         self.attach(ports, series)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -69,7 +70,7 @@ class Ports:
     `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
     `hosts` holds the names of the VMs for the map of other senders' paths; None without one. `resized` returns AWS's
     changes of groups' sizes since a moment, raising CloudError: it is asked until it has answered once, and set again
-    when the lead is taken.
+    when the lead is taken. `listening_since` is when this process began to take readings, epoch seconds.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -91,3 +92,4 @@ class Ports:
     probationer: Callable[[str], str | None] = _nobody
     hosts: Hosts | None = None
     resized: Callable[[Collection[str], float], Sequence[Resize]] | None = None
+    listening_since: float = -math.inf

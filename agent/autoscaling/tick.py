@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from agent.autoscaling.minutes import Measured
 from agent.autoscaling.permission import Permission
 from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import FleetStore
 from agent.decisions.turn import TickReport
 from agent.models.card import SCORER_MEMORY
@@ -110,7 +112,9 @@ class _Turn:
             with self._contained("fleet_failed", name, "this minute was skipped"):
                 record = self._decide(managed, controls[name], announced[name], open_intents)
                 inputs, decided = record
-                self._events += state_events(name, before[name], decided.state, inputs.snapshot, self._now)
+                self._events += state_events(
+                    name, before[name], decided.state, inputs.snapshot, self._now, ports.listening_since
+                )
                 records.append(record)
         # Asked when every fleet's own policy has answered: no shadow comes before any of these.
         records = [self._beside(self._managed[inputs.fleet.name], inputs, decided) for inputs, decided in records]
@@ -140,6 +144,11 @@ class _Turn:
             tuple(decided.decision for _, decided in records),
             tuple(outcomes),
             (*jumps, *self._events),
+            partial=tuple(
+                inputs.fleet.name
+                for inputs, _ in records
+                if inputs.snapshot is not None and inputs.snapshot.bin_end - BIN_S < ports.listening_since
+            ),
         )
 
     @contextlib.contextmanager
@@ -197,6 +206,7 @@ class _Turn:
         ports, states = self._ports, self._states
         seen_s = ports.jumps.observe(times.now, times.monotonic, times.doubt_s)
         if seen_s:
+            ports.listening_since += seen_s
             ports.aggregator.clock_stepped(seen_s)
             ports.actuator.clock_stepped(seen_s)
         # What could not be recorded the last time is still to be carried over.
@@ -479,19 +489,33 @@ def interrupted_vms(fleet: Fleet, state: LoopState, observed: Observed) -> tuple
 
 
 def state_events(
-    fleet: str, before: LoopState, after: LoopState, snapshot: Snapshot | None, now: float
+    fleet: str,
+    before: LoopState,
+    after: LoopState,
+    snapshot: Snapshot | None,
+    now: float,
+    listening_since: float = -math.inf,
 ) -> tuple[Event, ...]:
     """Return an event for each input lost or back, each capacity mark set or over, and for leaving what training saw.
 
-    A group that cannot be managed, and one that can again, is an event too.
+    A group that cannot be managed, and one that can again, is an event too. An input counts as lost from the first
+    minute on that this process listened to as a whole.
 
     Marks that are over have left `after.capacity` (see `agent.autoscaling.intents.state_after_intents`).
     """
     events = []
-    if snapshot is not None and before.stale_bins == 0 and after.stale_bins > 0:
+    begins = math.inf if snapshot is None else snapshot.bin_end - BIN_S
+    is_first = begins - BIN_S < listening_since <= begins and before.last_bin_end != after.last_bin_end
+    if (
+        snapshot is not None
+        and after.stale_bins > 0
+        and begins >= listening_since
+        and (is_first or before.stale_bins == 0)
+    ):
         what = ", ".join(snapshot.absent) or f"coverage {snapshot.coverage:.0%}"
         events.append(Event(fleet, now, Reason.METRICS_LOST, f"input lost: {what}; holding", what))
-    if before.stale_bins > 0 and after.stale_bins == 0:
+    # One minute without it, at the start, was no loss.
+    if before.stale_bins > (1 if is_first else 0) and after.stale_bins == 0:
         events.append(Event(fleet, now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min"))
     if after.unsupported and after.unsupported != before.unsupported:
         detail = f"the fleet is held, nothing is sent to its groups: {after.unsupported}"
@@ -544,6 +568,7 @@ def measure(now: float, ports: Ports) -> TickReport:
         failure = str(error)
         reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else reason
     snapshots: list[Snapshot] = []
+    unread = tuple(fleet.name for fleet in fleets if _unreadable(fleet, observed) is not None)
     for managed in ports.fleets:
         state = states.get(managed.fleet.name, LoopState())
         try:
@@ -555,4 +580,4 @@ def measure(now: float, ports: Ports) -> TickReport:
             log.exception("fleet_failed", fleet=managed.fleet.name)
             continue
         snapshots.append(snapshot)
-    return TickReport(now, tuple(snapshots), failure=failure, failure_reason=reason)
+    return TickReport(now, tuple(snapshots), failure=failure, failure_reason=reason, unread=unread)

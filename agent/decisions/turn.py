@@ -18,7 +18,8 @@ log = structlog.get_logger(__name__)
 class TickReport:
     """What one tick did; `failure` says why nothing was executed, when the ledger could not be used.
 
-    failure_reason: what the failure is an alarm for.
+    failure_reason: what the failure is an alarm for. unread: fleets whose groups AWS did not show, where nothing was
+    decided for them. partial: fleets whose minute began before this process listened.
     """
 
     at: float
@@ -28,6 +29,8 @@ class TickReport:
     events: tuple[Event, ...] = ()
     failure: str | None = None
     failure_reason: Reason = Reason.LEDGER_UNAVAILABLE
+    unread: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
 
 
 def pools_turned(

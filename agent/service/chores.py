@@ -6,6 +6,7 @@ import ctypes
 import gc
 import shutil
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -71,9 +72,14 @@ def check_itself(settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     for part in agent.parts:
         for name, sentence in part.problems().items():
             board.problem(name, sentence)
-    board.problem("learning", "; ".join(part.rounds.problem for part in agent.parts if part.rounds is not None))
+    board.problem("learning", _joined(part.rounds.problem for part in agent.parts if part.rounds is not None))
     failing = {name: health.last_error for name, health in agent.poller.health.items() if health.last_error}
-    board.problem("collectors", "; ".join(f"{name}: {error}" for name, error in sorted(failing.items())))
+    board.problem("collectors", _joined(f"{name}: {error}" for name, error in sorted(failing.items())))
+
+
+def _joined(sentences: Iterable[str]) -> str:
+    """Return the sentences that there are as one; "" where none is."""
+    return "; ".join(filter(None, sentences))
 
 
 def _disk(settings: Settings) -> str:

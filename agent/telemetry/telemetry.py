@@ -26,7 +26,7 @@ from agent.telemetry.catalogue import own_metrics
 from agent.view.board import ServiceState
 from agent.view.view import AgentView, installed_version
 from collectors.sender import GraphiteSender
-from domain.decisions import Decision, Outcome, Status, Verdict
+from domain.decisions import Decision, Outcome, Reason, Status, Verdict
 from domain.errors import LedgerError
 
 log = structlog.get_logger(__name__)
@@ -38,6 +38,8 @@ OTHER = "other"
 LEFT_OUT = frozenset({"trimtab_build_info"})
 """Metrics without a meaningful number, which Graphite does not get."""
 SIZE_EVERY_S = 60.0
+COUNTED_EVENTS = (Reason.LEARNING_OVERDUE, Reason.PROMOTION_ROLLED_BACK)
+"""Events whose first one an alert rule must see."""
 
 
 class Telemetry:
@@ -52,8 +54,20 @@ class Telemetry:
         parts = view.parts
         sections = [section for part in parts.parts for section in part.sections]
         self._metrics = (*own_metrics(), *(metric for section in sections for metric in section.metrics))
+        self._begin()
+        # Before it is counted: a fleet may have been found in the turn in which something happens to it.
+        parts.board.listen(lambda state, report: self._begin())
         parts.board.listen(TurnCounter(self.values, parts.monotonic, parts.settings.tick_interval_s))
         parts.ledger.watch_writes(self.count_write)
+
+    def _begin(self) -> None:
+        """Show at 0 what alert rules count: Prometheus sees no increase in a counter that begins at 1."""
+        for part in self._readings.parts:
+            for subject in part.managed():
+                for reason in COUNTED_EVENTS:
+                    self.values.count("trimtab_events_total", subject, reason, by=0.0)
+            for subject, group in part.groups():
+                self.values.count("trimtab_outcomes_total", subject, group, Status.FAILED, Reason.NO_CAPACITY, by=0.0)
 
     def exposition(self) -> bytes:
         """Return every metric in Prometheus's text format."""
@@ -180,6 +194,7 @@ class Readings:
     def __init__(self, view: AgentView) -> None:
         self._view = view
         self._parts = view.parts
+        self.parts = view.parts.parts
         self._lock = threading.Lock()
         self._size: tuple[float, float | None] | None = None
 

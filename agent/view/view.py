@@ -169,7 +169,7 @@ class AgentView:
         self.parts = parts
         self._lock = threading.Lock()
         self._turned_at = parts.monotonic()
-        self._unreadable: dict[str, str] = {}
+        self._unreadable: tuple[str, ...] | None = None
         self._probe: tuple[float, str] | None = None
         self._store = DecisionStore(parts.ledger.database)
         parts.board.listen(self._note_turn)
@@ -178,9 +178,10 @@ class AgentView:
         self._turned_at = self.parts.monotonic()
         for part in self.parts.parts:
             part.observe(report)
-        # A turn that decided nothing says nothing on whether AWS can be read.
-        if report.decisions:
-            self._unreadable = {d.fleet: d.sentence for d in report.decisions if d.reason is Reason.CLOUD_UNREADABLE}
+        undecided = tuple(d.fleet for d in report.decisions if d.reason is Reason.CLOUD_UNREADABLE)
+        # A turn that failed before anything was read says nothing on whether AWS can be read.
+        if report.decisions or report.snapshots or report.unread or report.failure is None:
+            self._unreadable = (*undecided, *report.unread)
 
     # The agent
 
@@ -241,7 +242,7 @@ class AgentView:
         return ""
 
     def _cloud_readable(self, state: ServiceState) -> Check:
-        if state.last_turn_at is None:
+        if state.last_turn_at is None or self._unreadable is None:
             return Check("aws", False, "AWS was not read yet")
         if failing := sorted(self._unreadable):
             return Check("aws", False, f"AWS could not be read in the last turn for: {', '.join(failing)}")

@@ -166,3 +166,17 @@ def test_what_a_collector_yields_before_it_fails_is_taken() -> None:
     assert (health.successes, health.failures) == (0, 1)
     assert health.last_error == "RuntimeError: the second query failed"
     assert store.readings(store.queue_row("web", QueueMetric.WAITING), T0) == [(T0, 4.0)]
+
+
+def test_connections_of_collectors_are_closed_when_they_are_replaced_and_at_the_stop() -> None:
+    closed: list[str] = []
+
+    class Connected(Scripted):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    polling, _ = poller(VirtualClock(T0), Connected("first"))
+    polling.replace([Connected("second")])
+    assert closed == ["first"]
+    polling.stop()
+    assert closed == ["first", "second"]

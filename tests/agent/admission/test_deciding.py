@@ -128,6 +128,14 @@ class TestARefusal:
         assert found.detail == "990 of 1,000 cores are taken: 11 more do not fit"
         assert service.admit(ask("c", 10)).admit
 
+    @pytest.mark.parametrize(("limit", "shown"), [(0.8, "0.8"), (1.0, "1"), (0.05, "0.05")])
+    def test_by_a_threshold_names_it_unrounded(self, make: Make, limit: float, shown: str) -> None:
+        found = make(policy=PolicyKind.ZEROTH, threshold_cores=limit, kappa=None).admit(ask("a", 1))
+        assert (found.reason, found.detail.endswith(f"not below the threshold of {shown}")) == (
+            Reason.REJECTED_RULE,
+            True,
+        )
+
     def test_of_one_larger_than_the_cluster_says_so(self, make: Make) -> None:
         found = make().admit(ask("b", 1001))
         assert found.reason is Reason.REJECTED_FEASIBILITY

@@ -91,3 +91,14 @@ def test_a_turn_without_a_ledger_is_critical_and_ends_no_other_alarm() -> None:
     assert {alarm.reason for alarm in book.active} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}
     over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
     assert {alarm.reason for alarm in over if alarm.resolved} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}
+
+
+def test_a_minute_that_was_not_listened_to_as_a_whole_alarms_for_no_absent_input() -> None:
+    book, stale = AlarmBook(), decided(START, Reason.STALE_INPUT, Reason.LOW_COVERAGE)
+    assert book.turn(turn(0, stale, partial=("web",))) == ()
+    other = turn(1, decided(START, Reason.CLOUD_UNREADABLE), partial=("web",))
+    assert [alarm.reason for alarm in book.turn(other)] == [Reason.CLOUD_UNREADABLE]
+    assert {alarm.reason for alarm in book.turn(turn(2, stale)) if not alarm.resolved} == {
+        Reason.STALE_INPUT,
+        Reason.LOW_COVERAGE,
+    }

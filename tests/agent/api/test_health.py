@@ -2,6 +2,7 @@
 
 import httpx
 
+from agent.autoscaling.tick import measure
 from agent.decisions.part import Check
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
@@ -83,6 +84,21 @@ class TestReadiness:
         assert answer.status_code == 503
         ok, detail = checks(answer)["aws"]
         assert (ok, detail.endswith(": web")) == (False, True)
+
+    def test_a_turn_that_only_measures_says_what_it_could_not_read(
+        self, client: httpx.Client, running: Running
+    ) -> None:
+        world = running.world
+        for is_read in (False, True):
+            if not is_read:
+                world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=100)
+            else:
+                world.control.clear_faults()
+                world.clock.advance(60.0)
+            report = measure(world.agent_clock.now(), world.ports)
+            for listener in running.board.turned(report, 0.0):
+                listener(running.board.read(), report)
+            assert checks(client.get("/readyz"))["aws"][0] is is_read
 
     def test_a_standby_is_ready_and_says_so(self, client: httpx.Client, running: Running) -> None:
         running.board.change(leader=False)

@@ -61,3 +61,21 @@ def test_the_wording_of_state_events() -> None:
 def test_a_shortage_met_again_while_it_is_remembered_is_not_told_again() -> None:
     again = replace(MARK, until=NOON + 900.0)
     assert told(LoopState(capacity=(MARK,)), LoopState(capacity=(again,))) == ()
+
+
+def test_an_input_is_lost_from_the_first_whole_minute_on_and_a_start_alone_loses_and_returns_nothing() -> None:
+    end = SNAPSHOT.bin_end
+
+    def told_since(since: float, before: LoopState, after: LoopState) -> list[Reason]:
+        return [event.reason for event in state_events("web", before, after, SNAPSHOT, NOON, since)]
+
+    begins, earlier, now = end - 60.0, end - 60.0, end
+    one, two = LoopState(stale_bins=1, last_bin_end=earlier), LoopState(stale_bins=2, last_bin_end=now)
+    whole = LoopState(last_bin_end=now)
+    assert told_since(begins + 1.0, LoopState(), one) == []
+    assert told_since(begins, one, two) == [Reason.METRICS_LOST]
+    assert told_since(begins, two, two) == []
+    assert told_since(begins, one, whole) == []
+    assert told_since(begins, LoopState(stale_bins=7, last_bin_end=earlier), whole) == [Reason.METRICS_RETURNED]
+    assert told_since(begins - 60.0, one, two) == []
+    assert told_since(begins - 60.0, one, whole) == [Reason.METRICS_RETURNED]

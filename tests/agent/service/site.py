@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Site:
         self.control = CloudControl(endpoint)
         self.groups = self._client("autoscaling")
         self.waiting = 0.0
+        self.vm_readings: Callable[[float], Mapping[str, float]] = lambda at: VM_READINGS
         self.listeners: set[int] = set()
         self._stopping = threading.Event()
         self._reporter = threading.Thread(target=self._report, daemon=True)
@@ -96,7 +97,7 @@ class Site:
                 for vm in group["Instances"]:
                     if vm["LifecycleState"] == "InService":
                         series = f"trimtab.web.{names[group['AutoScalingGroupName']]}.{vm['InstanceId']}"
-                        lines += [f"{series}.{metric} {value} {at}" for metric, value in VM_READINGS.items()]
+                        lines += [f"{series}.{metric} {value} {at}" for metric, value in self.vm_readings(at).items()]
             text = "".join(f"{line}\n" for line in lines).encode()
             for port in tuple(self.listeners):
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0) as connection:

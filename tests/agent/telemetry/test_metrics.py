@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.decisions.metrics import PREFIX, Kind
@@ -27,7 +28,9 @@ from tests.agent.api.running import Running
 from tests.agent.placement.hosts import inventory
 from tests.graphite_lines import format_line
 
-PAGE = Path(__file__).parents[3] / "docs" / "operate" / "metrics.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "operate" / "metrics.md"
+RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
@@ -110,6 +113,19 @@ class TestARunningAgent:
         intents = [intent for row in decisions for intent in row.intents]
         assert sum(samples["trimtab_intents_total"].values()) == len(intents) > 0
         assert of(samples, "trimtab_open_intents", fleet="web") == len(running.world.ledger.open_intents())
+
+    def test_what_alert_rules_count_is_there_at_0_before_it_happens(self, shared: Running) -> None:
+        samples = parsed(Telemetry(shared.view).exposition().decode())
+        counted = {
+            (name, reason)
+            for rule in yaml.safe_load(RULES.read_text("utf-8"))["groups"][0]["rules"]
+            for name, reason in re.findall(r'increase\((trimtab_\w+){reason="(\w+)"}', rule["expr"])
+        }
+        assert len(counted) == 3
+        for name, reason in counted:
+            found = [value for labels, value in samples[name].items() if ("reason", reason) in labels]
+            assert found != []
+            assert set(found) == {0.0}
 
     def test_shows_sizes_queue_and_cost_as_the_snapshot_has_them(self, shared: Running) -> None:
         samples = parsed(Telemetry(shared.view).exposition().decode())

@@ -41,10 +41,10 @@ CASES: dict[str, tuple[dict[str, str], int]] = {
     "TrimtabAwsThrottled": ({'trimtab_aws_calls_total{service="ec2",outcome="throttle"}': "0+1x9 9+5x40"}, 23),
     "TrimtabCollectorFails": (
         {
-            'trimtab_collector_successes_total{collector="cloudwatch"}': "0+1x10 10x30",
-            'trimtab_collector_failures_total{collector="cloudwatch"}': "0x10 0+1x30",
+            'trimtab_collector_successes_total{collector="cloudwatch"}': "0+1x10 10x45",
+            'trimtab_collector_failures_total{collector="cloudwatch"}': "0x10 0+1x45",
         },
-        25,
+        40,
     ),
     "TrimtabPausedForLong": ({'trimtab_paused{fleet="web",scope="all"}': "0x9 1x1500"}, 1450),
     "TrimtabClusterUnsafe": ({f"trimtab_cluster_safe{CLUSTER}": "0x19"}, 10),
@@ -93,6 +93,15 @@ def test_each_alert_fires_in_its_minute_and_not_before(tmp_path: Path) -> None:
         }
         for name, (given, minute) in CASES.items()
     ]
+    from_the_start = {"series": 'trimtab_paused{fleet="web",scope="all"}', "values": "1x1500"}
+    tests.append(
+        {
+            "name": "a pause is as old as what Prometheus has seen of it",
+            "interval": "1m",
+            "input_series": [from_the_start],
+            "promql_expr_test": [expected(60, []), expected(1441, ["TrimtabPausedForLong"])],
+        }
+    )
     file = tmp_path / "alerts.test.yaml"
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
     for command in (["check", "rules", str(RULES)], ["test", "rules", str(file)]):

@@ -79,13 +79,14 @@ $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 	@touch $(DRY_RUN_READY) $(LEARNING_READY) $@
 
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.
-$(KERNELS_READY): $(TEST_READY) $(shell find simulator domain/rules domain/observations -name '*.py')
-	@echo "compiling the simulators' kernels (only when one of their sources has changed)"
+COMPILED := simulator domain/rules domain/observations trainer/admission/fitting trainer/autoscaling
+$(KERNELS_READY): $(TEST_READY) tests/kernels.py $(shell find $(COMPILED) -name '*.py')
+	@echo "compiling the kernels of simulators and trainer (only when one of their sources has changed)"
 	@$(BIN)/python -m tests.kernels
 	@touch $@
 
 setup: $(TEST_READY) $(KERNELS_READY)
-	@echo "$(VENV) is ready: $$($(BIN)/python --version), trimtab with its extras, and the simulators' kernels"
+	@echo "$(VENV) is ready: $$($(BIN)/python --version), trimtab with its extras, and the compiled kernels"
 	@echo 'what to do next:'
 	@echo '  make dry-run             scale a fleet on a local AWS look-alike'
 	@echo '  make test                lint, types, import rules and the tests'

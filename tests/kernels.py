@@ -1,4 +1,4 @@
-"""Compiles the simulators' kernels before many tests need them at once: `python -m tests.kernels`.
+"""Compiles the kernels of simulators and trainer before many tests need them at once: `python -m tests.kernels`.
 
 numba keeps what it compiles beside the modules; `make setup` runs this again when one of them has changed. Compiled by
 the tests themselves, each process that runs them compiles alike, a minute of a core each.
@@ -29,9 +29,10 @@ def admission() -> None:
 def autoscaling() -> None:
     """Step copies of the fleet with each kind of observation and action, and branch a short episode."""
     from domain.workload import Trace
-    from simulator.autoscaling.batch import AutoscalingBatch
+    from simulator.autoscaling.batch import AutoscalingBatch, FastSimulation
     from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
     from simulator.autoscaling.reference import preset
+    from simulator.gym import AutoscalingEnv
     from simulator.workloads.synthetic import train_fit
 
     traces: tuple[Trace, ...] = (train_fit(),)
@@ -43,13 +44,43 @@ def autoscaling() -> None:
         for _ in range(5):
             batch.step(np.zeros(shape, dtype=np.int64))
     BranchedEpisodes(preset("live-like", max_steps=5), traces[0], RuleSetting()).play(1, branch_share=1.0, most=2)
+    single = FastSimulation(preset("train-text", max_steps=5), traces[0])
+    single.step(0)
+    single.observe_v2()
+    single.mask_multi()
+    single.fleet_view()
+    AutoscalingEnv(traces, preset("train-text", max_steps=5)).reset(seed=1)
+
+
+def learning() -> None:
+    """Do a step of the LSTM with its gradient, choose an action, and fit a population to a handful of deployments."""
+    import torch
+
+    from domain.rules.admission.population import POPULATIONS
+    from trainer.admission.fitting.fits import Seen, rates_likelihood
+    from trainer.admission.fitting.lives import cores_of, drawn_from, uniforms
+    from trainer.autoscaling.fast_lstm import LstmUnroll, UnrolledLstm
+    from trainer.autoscaling.rollout import choose
+
+    unroll = LstmUnroll(2, 1, 1, 1)
+    unroll.fill(torch.zeros(2, 1, 1), torch.zeros(2, 1), torch.zeros(1, 1), torch.zeros(1, 1))
+    UnrolledLstm.apply(torch.zeros(3, 4, requires_grad=True), unroll).sum().backward()
+    written = np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+    answer, masks, greedy = (
+        np.zeros((1, 3), dtype=np.float32),
+        np.ones((1, 1, 2), dtype=np.bool_),
+        np.zeros(1, np.bool_),
+    )
+    choose(answer, masks, np.zeros((1, 1)), greedy, *written)
+    cores_of(drawn_from(POPULATIONS["T"], uniforms(20, 1), np.full(20, 720.0), 1), POPULATIONS["T"].lifetimes)
+    rates_likelihood(np.ones(6), Seen(*np.ones((8, 1))), 1 / 12)
 
 
 def oversubscription() -> None:
     """Place a week, sample it and assess its risk."""
     from simulator.oversubscription.batch import OversubscriptionSimulation
     from simulator.oversubscription.scenario import scenario_of
-    from simulator.oversubscription.usage import usage_of
+    from simulator.oversubscription.usage import peak_log, usage_of
     from simulator.oversubscription.weekly import assess, sample
 
     scenario = scenario_of("internal_like")
@@ -61,7 +92,10 @@ def oversubscription() -> None:
     for _ in range(scenario.hours):
         simulation.step_rates(rates)
     sample(simulation.placement(), model, np.arange(2))
-    assess(scenario, week, rates, start="warm", rho=model.rho)
+    # Rates by hour are compiled apart: they are passed on as they are, and cannot be written.
+    for given in (rates, np.tile(rates, (scenario.hours, 1))):
+        assess(scenario, week, given, start="warm", rho=model.rho)
+    peak_log(scenario, week)
 
 
 def placement() -> None:
@@ -86,7 +120,7 @@ def deferral() -> None:
         play(episode("valley", 0), rule_of(text))
 
 
-KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription, placement, deferral)
+KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription, placement, deferral, learning)
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Histories:
 def one(**changes: float) -> Seen:
     given = {"deaths": 5.0, "core_hours": 60.0, "scale_outs": 3.0, "hours": 20.0, "exposure_h": 20.0, "last": 0.0}
     given |= {"extra": 7.0, "size_draws": 4.0} | changes
-    return Seen(**{name: np.array([value]) for name, value in given.items()})
+    return Seen(**{name: np.array([float(value)]) for name, value in given.items()})
 
 
 def by_belief(parameters: np.ndarray, seen: Seen) -> float:

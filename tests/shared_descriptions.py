@@ -1,6 +1,7 @@
 """A pytest plugin: botocore's descriptions of AWS are read once per process, and a class of clients made once for each.
 
 Tests make hundreds of sessions; reading EC2's description, or making its class of 700 methods, takes longer than most.
+What botocore and moto compute from a name alone, with each call again, is computed once for each name.
 """
 
 from __future__ import annotations
@@ -44,6 +45,36 @@ def _share_classes(creator: type[ClientCreator]) -> None:
     creator._create_client_class = shared  # type: ignore[method-assign]
 
 
+def _share_names() -> None:
+    """Remember what functions of a name return, wherever moto and botocore hold them."""
+    from botocore import useragent
+    from botocore.hooks import EventAliaser
+
+    useragent.sanitize_user_agent_string_component = functools.cache(useragent.sanitize_user_agent_string_component)
+    plain, aliases = EventAliaser._alias_event_name, dict[str, str]()
+
+    def alias(self: EventAliaser, event_name: str) -> str:
+        if event_name not in aliases:
+            aliases[event_name] = plain(self, event_name)
+        return aliases[event_name]
+
+    EventAliaser._alias_event_name = alias  # type: ignore[method-assign]
+    if "moto.core.responses" not in sys.modules:
+        return
+    import xmltodict
+    from moto import backends
+    from moto.core import responses
+
+    xmltodict._validate_name = functools.cache(xmltodict._validate_name)
+    modules = tuple(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: modules
+    underscores = responses.camelcase_to_underscores
+    for name, module in list(sys.modules.items()):
+        if name.startswith("moto.") and vars(module).get("camelcase_to_underscores") is underscores:
+            vars(module)["camelcase_to_underscores"] = functools.cache(underscores)
+    responses.method_names_from_class = functools.cache(responses.method_names_from_class)
+
+
 def pytest_collection_finish() -> None:
     # A run of tests that know no AWS shall not load what speaks to it.
     if "collectors.aws_models" not in sys.modules:
@@ -58,3 +89,4 @@ def pytest_collection_finish() -> None:
         _share(Loader, name, remembered)
     _share(SlimLoader, "load_service_model", remembered)
     _share_classes(ClientCreator)
+    _share_names()

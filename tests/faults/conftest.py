@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.world import Plan, World
-from tests.one_loader import one_loader
-
-__all__ = ["one_loader"]
 
 
 @pytest.fixture

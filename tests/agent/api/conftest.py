@@ -16,9 +16,6 @@ import pytest
 from agent.api.server import HttpServer
 from tests.agent.api.running import ASKER, OPERATOR, READER, Running
 from tests.faults.world import Plan, World
-from tests.one_loader import one_loader
-
-__all__ = ["one_loader"]
 
 HERE = Path(__file__).parent
 Serve = Callable[..., HttpServer]

@@ -4,4 +4,3 @@ from __future__ import annotations
 
 from tests.faults.conftest import make_world as make_world
 from tests.faults.conftest import world as world
-from tests.one_loader import one_loader as one_loader

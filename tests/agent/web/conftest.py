@@ -13,9 +13,6 @@ from tests.agent.web.browsing import DESKTOP
 from tests.agent.web.serving import Served
 from tests.faults.conftest import make_world  # noqa: F401 (a fixture)
 from tests.faults.world import World
-from tests.one_loader import one_loader
-
-__all__ = ["one_loader"]
 
 
 @pytest.fixture

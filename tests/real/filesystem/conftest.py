@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.world import Plan, World
-from tests.one_loader import one_loader
 from tests.real.filesystem.disks import Disk, small_disk
-
-__all__ = ["one_loader"]
 
 TMPFS = pytest.param("tmpfs", marks=pytest.mark.needs_mount)
 EXT4 = pytest.param("ext4", marks=[pytest.mark.needs_loop, pytest.mark.needs_mkfs])

@@ -13,10 +13,7 @@ from agent.ledger import Ledger
 from domain.decisions import Reason
 from tests.agent.ledger.postgres.server import Server, running_replica, running_server
 from tests.faults.world import Plan, World
-from tests.one_loader import one_loader
 from tests.real.postgresql.pooler import Pooler, running_pooler
-
-__all__ = ["one_loader"]
 
 pytestmark = [pytest.mark.needs_postgresql, pytest.mark.needs_pgbouncer]
 

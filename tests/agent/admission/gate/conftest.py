@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 
 from tests.agent.admission.gate.yard import MakeYard, Plan, Yard
-from tests.one_loader import one_loader
-
-__all__ = ["one_loader"]
 
 
 @pytest.fixture

@@ -23,14 +23,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import collectors.aws
 from agent.admission.gate.records import group_records
 from domain.clock import VirtualClock
 from domain.units import HOUR_S
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_process
+from tests import shared_descriptions
 from tests.agent.admission.gate.yard import TYPES, Plan, Yard
-from tests.one_loader import LOADER
 from tests.simulator.aws.world import START, World
 
 CLOUD = ("--virtual", str(START), "--seed", "7", "--launch-delay", "50:50", "--terminate-delay", "15:15")
@@ -259,7 +258,7 @@ def _any_death(dice: random.Random) -> Death:
 
 def main(directory: Path, seed: int, acts: int) -> None:
     """Tell the story of a seed without and with deaths and print what differs."""
-    collectors.aws.SlimLoader = lambda data_path: LOADER
+    shared_descriptions.pytest_collection_finish()
     endings, died = [], Counter[str]()
     minutes = (acts + 1) * SETTLE_MINUTES
     for number, deaths in enumerate(([], deaths_of(random.Random(seed), minutes))):

@@ -3,7 +3,7 @@
 Below `make`, a test that takes too long ends its worker (pytest-timeout's method "thread"), and with it every thread
 and socket of the process; pytest-xdist starts another worker. What the worker had started becomes a child of the run's
 controller, which kills it and removes the worker's folder. In a worker that goes on, a process that is left at the end
-of a module, by a test or a fixture of the module, is killed and listed.
+of a module, by a test or a fixture of the module, is killed and listed. A worker's TMPDIR ends with the worker.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -22,6 +23,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from tests.system_programs import cgroup2_mount
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_WITHIN_S = 5.0
@@ -81,6 +84,14 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def remove_control_groups(worker: int) -> None:
+    """Remove the control groups that a worker's machine left (tests/real/systemd), which has no process any more."""
+    for top in Path(cgroup2_mount() or "/nowhere").glob(f"trimtab-test-{worker}"):
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
 class WorkerIsolation:
     """In the process that runs tests."""
 
@@ -125,7 +136,17 @@ class ControllerIsolation:
         self.config = config
         self.before = set(children())
         self.workers: dict[str, int] = {}
+        self.folders: dict[str, Path] = {}
         self.left: list[str] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give the worker a folder for what it makes outside `tmp_path`; its path is short enough for a socket."""
+        folder = Path(tempfile.mkdtemp(prefix="tt-"))
+        # Some tests run programs as another user.
+        folder.chmod(0o755)
+        self.folders[node.gateway.id] = folder
+        node.workerinput["temporary_folder"] = str(folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_newgateway(self, gateway: Any) -> None:
@@ -149,7 +170,18 @@ class ControllerIsolation:
         while any(_command(pid) for pid in children() - spared) and time.monotonic() < deadline:
             time.sleep(0.05)
         kill_children(spared)
+        if worker is not None:
+            remove_control_groups(worker)
         remove_folder(self.config._tmp_path_factory.getbasetemp() / f"popen-{node.gateway.id}")  # type: ignore[attr-defined]
+        remove_folder(self.folders.pop(node.gateway.id))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Kill what workers left when they had ended, and remove their folders."""
+        if self.folders:
+            self.left += [f"at the end: {command[:120]}" for command in kill_children(self.before)]
+        for folder in self.folders.values():
+            remove_folder(folder)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """List the processes that outlived the module which started them."""
@@ -163,6 +195,8 @@ class ControllerIsolation:
 
 def pytest_configure(config: pytest.Config) -> None:
     adopt_orphans()
+    if folder := getattr(config, "workerinput", {}).get("temporary_folder"):
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
     distributed = config.getoption("numprocesses", None)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ControllerIsolation(config))

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+NO_COMMIT = "none"
+"""The seed that the Makefile gives where git knows no commit."""
 OF_A_FILE_AT_A_TIME = 6
 LONGEST_S = 300.0
 
@@ -82,6 +84,10 @@ class Slice:
         terminalreporter.line(
             f"slice {self.seed}: {ran} of {self.total} tests; again: make test-slice SEED={self.seed}"
         )
+        if self.seed == NO_COMMIT:
+            terminalreporter.line(
+                "git names no commit here, so each run draws this same slice: give SEED=... for another one"
+            )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,12 +10,15 @@ import psutil
 import pytest
 
 HANGS = """
-import os, socket, subprocess, sys, time
+import os, socket, subprocess, sys, tempfile, time
 from pathlib import Path
 import pytest
 
+from tests.system_programs import cgroup2_mount
+
 NOTES = Path(os.environ["NOTES"])
 DAEMON = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+CLEANS = "import sys, time; sys.stdin.read(); time.sleep(1); open(sys.argv[1], 'w').close()"
 
 @pytest.mark.timeout(2)
 def test_a_hangs(tmp_path):
@@ -23,7 +26,12 @@ def test_a_hangs(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     daemon = subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True)
     NOTES.joinpath("pids").write_text(f"{child.pid} {daemon.stdout.readline()}")
-    NOTES.joinpath("folder").write_text(str(tmp_path))
+    cleans = subprocess.Popen([sys.executable, "-c", CLEANS, str(NOTES / "cleaned")], stdin=subprocess.PIPE)
+    folders = [str(tmp_path), tempfile.mkdtemp()]
+    if cgroup2_mount():
+        folders.append(f"{cgroup2_mount()}/trimtab-test-{os.getpid()}")
+        os.makedirs(f"{folders[-1]}/inner")
+    NOTES.joinpath("folders").write_text("\\n".join(folders))
     while True:
         try:
             time.sleep(600)
@@ -49,6 +57,15 @@ def server():
 
 def test_leaves_a_process(server):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(602)"])
+"""
+
+ENDS = """
+import atexit, os, subprocess, sys, tempfile
+from pathlib import Path
+
+def test_leaves_a_folder_and_a_process_when_its_worker_ends():
+    Path(os.environ["NOTES"], "folder").write_text(tempfile.mkdtemp())
+    atexit.register(subprocess.Popen, [sys.executable, "-c", "import time; time.sleep(603)"])
 """
 
 AFTER = """
@@ -82,6 +99,20 @@ def test_a_test_that_hangs_costs_itself_only(
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
     assert not any(psutil.pid_exists(pid) for pid in pids), "the child and the daemon that left the process group"
+    assert (tmp_path / "cleaned").exists(), "what ends with its parent has the time to clean up"
+    folders = (tmp_path / "folders").read_text().splitlines()
+    assert [folder for folder in folders if Path(folder).exists()] == []
+
+
+def test_what_a_worker_leaves_at_its_end_is_killed_listed_and_removed(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    pytester.makepyfile(test_ends=ENDS)
+    result = run(pytester, "-n1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*processes that outlived their module*", "at the end: *time.sleep(603)*"])
     assert not Path((tmp_path / "folder").read_text()).exists()
 
 

@@ -42,3 +42,15 @@ def test_no_test_begins_when_the_time_is_up(pytester: pytest.Pytester, monkeypat
     ran = result.parseoutcomes()["passed"]
     assert 1 <= ran <= 2
     result.stdout.fnmatch_lines([f"slice c0ffee: {ran} of 9 tests; again: make test-slice SEED=c0ffee"])
+    assert "SEED=..." not in result.stdout.str(), "git names a commit"
+
+
+def test_a_slice_in_which_no_test_ran_fails_and_a_seed_without_a_commit_is_named(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    monkeypatch.setenv("TESTS_SLICE", "none")
+    monkeypatch.setenv("TESTS_SLICE_S", "-1")
+    result = pytester.runpytest_inprocess("-p", "tests.sample", "-p", "no:xdist", "-p", "no:schemathesis")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["slice none: 0 of 1 tests; *", "*SEED=...*"])

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 CACHE = Path(__file__).parents[2] / ".real"
@@ -39,6 +40,24 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
             finally:
                 shutil.rmtree(new, ignore_errors=True)
     return place
+
+
+@contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """Yield an empty directory `.real/<name>`, removed at the end, or by the next call where that was interrupted.
+
+    Processes that ask at the same time wait for one another.
+    """
+    place = CACHE / name
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:

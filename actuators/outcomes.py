@@ -37,7 +37,7 @@ def achieved(intent: Intent, group: GroupObserved) -> int:
     if intent.direction is Direction.OUT:
         return max(0, min(asked(intent), len(group.serving) - intent.before))
     serving = {instance.vm for instance in group.serving}
-    return sum(vm not in serving for vm in intent.victims)
+    return min(asked(intent), sum(vm not in serving for vm in intent.candidates))
 
 
 @dataclass(frozen=True, slots=True)

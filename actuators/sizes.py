@@ -23,11 +23,11 @@ from dataclasses import dataclass, field, replace
 
 from actuators.activities import Activity, failed_launches, read_activities, shortages, still_launching
 from actuators.base import Act, ChangingCall, Held, Permit, Refusal, change
-from actuators.outcomes import Report, achieved
+from actuators.outcomes import Report, achieved, asked
 from collectors.aws import AwsSession
 from collectors.inventory import Inventory
 from domain.capacity_units import size_text
-from domain.decisions import Direction, Intent, Outcome, Reason
+from domain.decisions import Direction, Intent, Outcome, Reason, VmRefusal
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.fleet import Group, vms
 from domain.observed import GroupObserved, Observed
@@ -35,10 +35,14 @@ from domain.observed import GroupObserved, Observed
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """The permitted part of an intent: the VMs to terminate, in order, and those left, each with its reason."""
+    """The permitted part of an intent: the VMs to terminate, in order, and those left, each with its reason.
+
+    spares: VMs of a scale-in, in order, each of which goes in place of a victim that AWS refuses.
+    """
 
     victims: tuple[str, ...] = ()
     left: Mapping[str, Reason] = field(default_factory=dict)
+    spares: tuple[str, ...] = ()
 
 
 def check(intent: Intent, group: GroupObserved, ours: Collection[str]) -> Clearance | Refusal:
@@ -74,18 +78,21 @@ def check(intent: Intent, group: GroupObserved, ours: Collection[str]) -> Cleara
 
 
 def _clear_victims(intent: Intent, group: GroupObserved, ours: Collection[str]) -> Clearance | Refusal:
-    serving = {instance.vm: instance for instance in group.serving}
+    serving = {instance.vm for instance in group.serving}
     left = {vm: Reason.VICTIM_GONE for vm in intent.victims if vm not in serving}
-    left.update(
-        {vm: Reason.PROTECTED for vm in intent.victims if vm in serving and serving[vm].protected and vm not in ours}
-    )
-    victims = tuple(vm for vm in dict.fromkeys(intent.victims) if vm not in left)
-    if intent.direction is Direction.IN:
-        victims = victims[: group.desired - intent.target]
-    if victims:
-        return Clearance(victims, left)
+    left.update({one.vm: one.reason for one in _protected(intent, group, ours)})
+    free = tuple(vm for vm in dict.fromkeys(intent.candidates) if vm in serving and vm not in left)
+    most = group.desired - intent.target if intent.direction is Direction.IN else len(free)
+    if free:
+        return Clearance(free[:most], left, free[most:])
     reason = Reason.PROTECTED if Reason.PROTECTED in left.values() else Reason.VICTIM_GONE
     return Refusal(reason, f"no VM to terminate in {group.name}: {describe_left(left)}")
+
+
+def _protected(intent: Intent, group: GroupObserved, ours: Collection[str]) -> tuple[VmRefusal, ...]:
+    """Return the VMs of the intent that another party protects."""
+    protected = {instance.vm for instance in group.serving if instance.protected and instance.vm not in ours}
+    return tuple(VmRefusal(vm, Reason.PROTECTED) for vm in intent.candidates if vm in protected)
 
 
 def describe_left(left: Mapping[str, Reason]) -> str:
@@ -239,9 +246,10 @@ class GroupSizes:
     def _follow_victims(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, gone = Report(intent, now), achieved(intent, seen)
         serving = {instance.vm for instance in seen.serving}
+        if gone >= asked(intent):
+            left_service = [vm for vm in intent.candidates if vm not in serving]
+            return report.done(f"out of service in {group.name}: {', '.join(left_service)}")
         left = [vm for vm in intent.victims if vm in serving]
-        if not left:
-            return report.done(f"out of service in {group.name}: {', '.join(intent.victims)}")
         if now >= intent.deadline_at:
             return report.ended(Reason.OVERDUE, gone, f"still in service in {group.name}: {', '.join(left)}")
         if intent.direction is Direction.IN and (seen.desired < intent.before - gone or _outweighed(seen, left)):
@@ -268,14 +276,16 @@ class GroupSizes:
             return report.after(error, 0, group.vm_type.name, why)
         done = achieved(intent, fresh)
         cleared = check(intent, fresh, self._ours)
+        protected = _protected(intent, fresh, self._ours)
         if isinstance(cleared, Refusal):
             if first:
-                return report.skipped(cleared.reason, cleared.detail)
+                return replace(report.skipped(cleared.reason, cleared.detail), refusals=protected)
             if cleared.reason in (Reason.NOTHING_TO_DO, Reason.VICTIM_GONE):
                 return report.waiting(Reason.ACCEPTED, done, cleared.detail)
-            return report.refused(cleared, done)
+            return replace(report.refused(cleared, done), refusals=protected)
         if intent.direction is not Direction.OUT:
-            return self._terminate(intent, group, cleared, done, now, permit)
+            outcome = self._terminate(intent, group, cleared, done, now, permit)
+            return replace(outcome, refusals=(*protected, *outcome.refusals))
         units = fresh.capacity
         wanted = units.units_of(intent.target)
         try:
@@ -304,12 +314,18 @@ class GroupSizes:
     def _terminate(
         self, intent: Intent, group: Group, cleared: Clearance, gone: int, now: float, permit: Permit
     ) -> Outcome:
-        """Terminate the cleared VMs one by one; stops at the first failure that the next VM would meet as well."""
+        """Terminate the cleared VMs one by one, spares in place of those that may not go.
+
+        It stops at the first failure that the next VM would meet as well.
+        """
         report, done = Report(intent, now), gone
         act = Act.REMOVE if intent.direction is Direction.IN else Act.REPLACE
         refused: dict[str, CloudError] = {}
         left = dict(cleared.left)
-        for vm in cleared.victims:
+        wanted = gone + len(cleared.victims)
+        for vm in (*cleared.victims, *cleared.spares):
+            if done >= wanted:
+                break
             try:
                 change(
                     self._session,
@@ -325,23 +341,29 @@ class GroupSizes:
             except Held as held:
                 if held.refusal.reason is not Reason.BUSY:
                     return report.refused(held.refusal, done)
-                left[vm] = Reason.BUSY  # only this one: the others may go
+                left[vm] = Reason.BUSY  # only this one: the others may go, and none in its place, for work came
+                wanted -= vm in cleared.victims
             except CloudError as error:
                 if error.failure is not FailureClass.PERMANENT and not _contended(error):
-                    return report.after(error, done, group.vm_type.name, _progress(intent, done, refused))
+                    outcome = report.after(error, done, group.vm_type.name, _progress(intent, done, refused))
+                    return replace(outcome, refusals=_refusals(refused))
                 refused[vm] = error
             else:
                 done += 1
         kept = [why for why in (Reason.PROTECTED, Reason.BUSY) if why in left.values()]
         contended = [vm for vm, error in refused.items() if _contended(error)]
         note = "; ".join(part for part in (_progress(intent, done, refused), describe_left(left)) if part)
-        if contended:
-            return report.waiting(Reason.UNAVAILABLE, done, note, FailureClass.UNAVAILABLE)
-        if refused:
-            return report.ended(Reason.PERMANENT_FAILURE, done, note, FailureClass.PERMANENT)
-        if kept:
-            return report.ended(kept[0], done, note) if done else report.skipped(kept[0], note)
-        return report.done(note) if done >= len(intent.victims) else report.ended(Reason.SUPERSEDED, done, note)
+        if done >= asked(intent):
+            outcome = report.done(note)
+        elif contended:
+            outcome = report.waiting(Reason.UNAVAILABLE, done, note, FailureClass.UNAVAILABLE)
+        elif refused:
+            outcome = report.ended(Reason.PERMANENT_FAILURE, done, note, FailureClass.PERMANENT)
+        elif kept:
+            outcome = report.ended(kept[0], done, note) if done else report.skipped(kept[0], note)
+        else:
+            outcome = report.ended(Reason.SUPERSEDED, done, note)
+        return replace(outcome, refusals=_refusals(refused))
 
 
 def _outweighed(group: GroupObserved, vms: Collection[str]) -> bool:
@@ -357,6 +379,10 @@ def _outweighed(group: GroupObserved, vms: Collection[str]) -> bool:
 def _contended(error: CloudError) -> bool:
     """Whether AWS put this one VM off because another activity is at it; other VMs may well go."""
     return error.failure is FailureClass.UNAVAILABLE and error.code == "ScalingActivityInProgress"
+
+
+def _refusals(refused: Mapping[str, CloudError]) -> tuple[VmRefusal, ...]:
+    return tuple(VmRefusal(vm, Reason.REMOVAL_REFUSED, str(error)) for vm, error in refused.items())
 
 
 def _progress(intent: Intent, done: int, refused: dict[str, CloudError]) -> str:

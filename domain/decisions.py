@@ -5,6 +5,7 @@ Proposal, rail effects, intents, outcomes, and the one list of reasons for log, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -96,6 +97,7 @@ class Reason(StrEnum):
     DRAINED = "drained"
     DRAIN_TIMED_OUT = "drain_timed_out"
     PROTECTED = "protected"
+    REMOVAL_REFUSED = "removal_refused"
     CLOCK_JUMP = "clock_jump"
     METRICS_LOST = "metrics_lost"
     METRICS_RETURNED = "metrics_returned"
@@ -246,7 +248,8 @@ class Intent:
     """A change of one group, written to the ledger before it is made.
 
     `target` is the absolute desired capacity afterwards; `victims` are the VM ids that a scale-in or replacement
-    removes. `deadline_at` is when it is given up if the cloud has not carried it out.
+    removes. `deadline_at` is when it is given up if the cloud has not carried it out. `spares`: VMs of a scale-in, in
+    order, each of which goes in place of a victim that may not go.
     """
 
     intent_id: str
@@ -260,6 +263,12 @@ class Intent:
     epoch: int
     created_at: float
     deadline_at: float
+    spares: tuple[str, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Every VM that it may remove, those to go first in front."""
+        return (*self.victims, *self.spares)
 
 
 class Status(StrEnum):
@@ -287,8 +296,23 @@ class CapacityShortage:
 
 
 @dataclass(frozen=True, slots=True)
+class VmRefusal:
+    """A VM that may not go: another party protects it (PROTECTED), or AWS refuses it (REMOVAL_REFUSED)."""
+
+    vm: str
+    reason: Reason
+    detail: str = ""
+
+
+def refusals_text(refusals: Sequence[VmRefusal]) -> str:
+    """Return which VMs may not go and why, as a phrase."""
+    why = {Reason.PROTECTED: "protected by another party", Reason.REMOVAL_REFUSED: "refused by AWS"}
+    return ", ".join(f"{one.vm} is {why.get(one.reason, one.reason.value)}" for one in refusals)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an intent: `achieved` of `asked` VMs, why, and AWS's message."""
+    """The result of an intent: `achieved` of `asked` VMs, why, AWS's message, and the VMs that may not go."""
 
     intent_id: str
     status: Status
@@ -299,6 +323,7 @@ class Outcome:
     detail: str = ""
     failure: FailureClass | None = None
     shortages: tuple[CapacityShortage, ...] = ()
+    refusals: tuple[VmRefusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.announcements import Announcement
+from domain.decisions import VmRefusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,9 @@ class GroupSnapshot:
     the same beyond the deadline. draining: leaving, no longer capacity. silent: warm but without enough samples this
     minute. idle_long: warm and without a busy core for the idle period; idle: without one now. mature: warm and older
     than the minimum lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least
-    work lost first. cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s,
-    cooldown_in_s: seconds left per direction. cannot_add, cannot_remove: why one VM more, or fewer, is not possible, ""
+    work lost first. refused: VMs idle for long that may not go, which neither `removable` nor `idle_long` counts.
+    cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s, cooldown_in_s: seconds left
+    per direction. cannot_add, cannot_remove: why one VM more, or fewer, is not possible, ""
     where it is; filled in only for the policy (`agent.autoscaling.decide`). Sizes are VMs. requested_units: what AWS
     counts `requested` as, in its capacity units, None where that is the same number, and in older records; weight: the
     units of a VM launched from now on.
@@ -54,6 +56,7 @@ class GroupSnapshot:
     idle: int = 0
     requested_units: int | None = None
     weight: int = 1
+    refused: tuple[VmRefusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.CLOCK_JUMP: Severity.WARNING,
         Reason.SENDER_REFUSED: Severity.WARNING,
         Reason.CLAIM_REFUSED: Severity.WARNING,
+        Reason.REMOVAL_REFUSED: Severity.WARNING,
         Reason.LEARNING_OVERDUE: Severity.WARNING,
         Reason.PROMOTION_ROLLED_BACK: Severity.WARNING,
     }

@@ -25,6 +25,7 @@ from domain.decisions import (
     RailEffect,
     Reason,
     Verdict,
+    refusals_text,
 )
 from domain.errors import FailureClass
 from domain.fleet import Fleet
@@ -142,7 +143,7 @@ def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         effects=effects,
         desired=final.desired,
         reason=reason,
-        sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason, waiting),
+        sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason, (*waiting, *_staying(snapshot))),
         intents=intents,
         policy_failures=proposed.failures,
     )
@@ -214,6 +215,11 @@ def _sentence(
     rails = [e.detail for e in effects if e.verdict is not Verdict.PASSED and e.detail]
     head = ", ".join(moved) if moved else "no change"
     return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails, *waiting])
+
+
+def _staying(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return a sentence for each group with idle VMs that may not go."""
+    return tuple(f"{g.key}: not removed though idle: {refusals_text(g.refused)}" for g in snapshot.groups if g.refused)
 
 
 UNDER_WAY = "an earlier change is under way"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from actuators.activities import Resize
+from agent.autoscaling.refusals import with_refusals
 from agent.rails.base import RailLimits, utc
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import record_outcome
@@ -17,6 +18,8 @@ from domain.snapshot import Snapshot
 from domain.units import HOUR_S
 
 _UNSENT = frozenset((Reason.PAUSED, Reason.CIRCUIT_OPEN))
+SPARES = 10
+"""VMs named beside a scale-in's victims: each may go in place of one that may not."""
 NOTICE_S = 600.0
 """A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
 
@@ -52,7 +55,7 @@ def plan_intents(
     """Return what to do to reach `desired`: replacements of interrupted VMs first, then one change of size per group.
 
     `interrupted` holds (group key, VM) of VMs still in service. A group with an open intent gets none. Scale-in takes
-    the VMs of `removable` in order, so that the least work is lost.
+    the VMs of `removable` in order, so that the least work is lost; those behind them are its spares.
     """
     intents = []
     for group, seen, size in zip(fleet.groups, snapshot.groups, desired, strict=True):
@@ -60,10 +63,12 @@ def plan_intents(
             continue
         victims = tuple(vm for key, vm in interrupted if key == group.key)[: limits.max_replacements]
         direction, target, deadline_s = Direction.REPLACE, seen.requested, limits.stop_deadline_s
+        spares: tuple[str, ...] = ()
         if not victims and size > seen.requested:
             direction, target, deadline_s = Direction.OUT, size, limits.boot_deadline_s
         elif not victims and size < seen.requested:
             victims = seen.removable[: seen.requested - size]
+            spares = seen.removable[len(victims) :][:SPARES]
             direction, target = Direction.IN, seen.requested - len(victims)
         if victims or direction is Direction.OUT:
             intents.append(
@@ -79,6 +84,7 @@ def plan_intents(
                     epoch=epoch,
                     created_at=now,
                     deadline_at=now + deadline_s,
+                    spares=spares,
                 )
             )
     return tuple(intents)
@@ -181,7 +187,9 @@ _WAITED = frozenset((Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.NOT_FINITE,
 def state_after_outcome(
     state: LoopState, intent: Intent, outcome: Outcome, limits: RailLimits, now: float
 ) -> LoopState:
-    """Return the state after the outcome; an outcome that is not final changes nothing yet."""
+    """Return the state after the outcome; one that is not final changes nothing yet but the memory of refusals."""
+    if outcome.refusals:
+        state = replace(state, refusals=with_refusals(state.refusals, outcome.refusals, now))
     if not outcome.status.final:
         return state
     state = replace(

@@ -37,7 +37,7 @@ def with_former_call(
 
 def _not_shown(intent: Intent, seen: GroupObserved) -> FormerCall | None:
     serving = {instance.vm for instance in seen.serving}
-    victims = tuple(vm for vm in intent.victims if vm in serving)
+    victims = tuple(vm for vm in intent.candidates if vm in serving)
     if intent.direction is Direction.OUT and seen.desired >= intent.target:
         return None
     if intent.direction is not Direction.OUT and not victims:

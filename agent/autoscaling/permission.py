@@ -112,12 +112,19 @@ class Permission:
             proposal, effect = rail.apply(proposal, context)
             if proposal.desired[index] != before:
                 return Refusal(effect.reason or Reason.SUPERSEDED, f"rail {rail.name}: {effect.detail}")
-        return self._at_work(call, managed, grounds, now) if call.vm else None
+        return self._at_work(call, intent, managed, grounds, now) if call.vm else None
 
-    def _at_work(self, call: ChangingCall, managed: ManagedFleet, grounds: _Grounds, now: float) -> Refusal | None:
-        """Return the refusal of a VM that was idle when it was chosen and is not, or no longer says so."""
+    def _at_work(
+        self, call: ChangingCall, intent: Intent, managed: ManagedFleet, grounds: _Grounds, now: float
+    ) -> Refusal | None:
+        """Return the refusal of a VM that was idle when it was chosen and is not, or no longer says so.
+
+        A spare that works goes only where a victim did: else its drain would begin because an idle VM may not go.
+        """
         was = grounds.busy.get(call.vm)
         cores = self._ports.aggregator.busy_cores_of(managed.fleet, call.group, call.vm, now)
+        if was and call.vm in intent.spares and not any(grounds.busy.get(vm) for vm in intent.victims):
+            return Refusal(Reason.BUSY, f"{call.vm} works, and only idle VMs were to go")
         if was:
             return None  # chosen although it works: its drain lets it finish
         if cores:

@@ -21,6 +21,7 @@ from agent.autoscaling.minutes import Measured
 from agent.autoscaling.permission import Permission
 from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import FleetStore
 from agent.decisions.turn import TickReport
@@ -280,8 +281,7 @@ class _Turn:
                 outcome = with_cause(outcome, self._store.last_outcome(intent.intent_id))
             changed: dict[str, LoopState] = {}
             if managed is not None:
-                after = state_after_outcome(states[intent.fleet], intent, outcome, managed.limits, now)
-                states[intent.fleet] = changed[intent.fleet] = after
+                changed[intent.fleet] = self._after(intent, outcome)
             self._store.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
             ports.refusals.note(intent, outcome)
             settled.append((intent, outcome))
@@ -347,6 +347,9 @@ class _Turn:
             coming = with_open_targets(fleet, observed, ours)
             snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
             snapshot = replace(snapshot, announced=announcements.seen(announced, managed.schedule, now))
+            refused = [one for group in snapshot.groups for one in group.refused if one.reason is Reason.PROTECTED]
+            earlier, state = state, replace(state, refusals=with_refusals(state.refusals, refused, now))
+            self._events += refusal_events(fleet.name, earlier, state, now)
         inputs = DecisionInputs(
             decision_id=f"{fleet.name}-{state.decisions + 1}",
             now=now,
@@ -409,9 +412,8 @@ class _Turn:
 
     def _execute(self, intent: Intent) -> Outcome:
         """Act on one recorded intent and record its outcome."""
-        limits, state = self._managed[intent.fleet].limits, self._states[intent.fleet]
         outcome = self._ports.actuator.apply(intent, self._observed, self._now, self._permission)
-        after = self._states[intent.fleet] = state_after_outcome(state, intent, outcome, limits, self._now)
+        after = self._after(intent, outcome)
         self._store.record_outcomes([(intent, outcome)], states={intent.fleet: after}, epoch=self._ports.epoch)
         self._ports.refusals.note(intent, outcome)
         log.info(
@@ -424,6 +426,14 @@ class _Turn:
             detail=outcome.detail,
         )
         return outcome
+
+    def _after(self, intent: Intent, outcome: Outcome) -> LoopState:
+        """Take an outcome into the fleet's state, which is returned, with an event where a VM was refused again."""
+        fleet, state = intent.fleet, self._states[intent.fleet]
+        after = state_after_outcome(state, intent, outcome, self._managed[fleet].limits, self._now)
+        self._events += refusal_events(fleet, state, after, self._now)
+        self._states[fleet] = after
+        return after
 
     def _tend(self) -> None:
         recorded, ports = len(self._events), self._ports

@@ -11,7 +11,7 @@ from agent.rails.base import Power, Rail, RailContext, Word, changing, conclude,
 from agent.rails.limits import bounds_of
 from agent.rails.schedule import scheduled
 from agent.rails.state import LoopState
-from domain.decisions import Direction, Proposal, RailEffect, Reason
+from domain.decisions import Direction, Proposal, RailEffect, Reason, refusals_text
 from domain.fleet import vms
 from domain.snapshot import Snapshot
 
@@ -144,6 +144,8 @@ def _allowed(proposal: Proposal, context: RailContext, index: int) -> tuple[int,
             why = f"only {vms(group.mature)} older than {limits.min_lifetime_s:.0f} s"
             allowed, reason = group.requested - group.mature, Reason.TOO_YOUNG
     if group.requested - len(group.removable) > allowed:
-        why = f"only {vms(len(group.removable))} may be removed, the others are busy, silent or unhealthy"
-        allowed, reason = group.requested - len(group.removable), Reason.BUSY
+        others = f"{refusals_text(group.refused)}; " if group.refused else ""
+        why = f"only {vms(len(group.removable))} may be removed, {others}the others are busy, silent or unhealthy"
+        allowed = group.requested - len(group.removable)
+        reason = group.refused[0].reason if group.refused else Reason.BUSY
     return min(allowed, group.requested), reason, why

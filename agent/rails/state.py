@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.clock import BothTimes
-from domain.decisions import Direction, Intent
+from domain.decisions import Direction, Intent, Reason
 
 Memory = Mapping[str, tuple[float, ...]]
 
@@ -71,6 +71,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusalMark:
+    """A VM may not go, as was found `times` times; it is not asked for again before `until`."""
+
+    vm: str
+    reason: Reason
+    times: int
+    until: float
+    length_s: float
+
+    def active(self, now: float) -> bool:
+        """Return whether the mark still holds; a clock set back cannot prolong it beyond its length."""
+        return 0.0 < self.until - now <= self.length_s
+
+
+@dataclass(frozen=True, slots=True)
 class Spend:
     """Dollars spent since midnight UTC of the day that starts at `day_start`, accounted up to `at`."""
 
@@ -116,6 +131,7 @@ class LoopState:
     clock was set since. former_calls: what a former leader may still change. put_back: per group key, the size before
     its late call. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
     rebuilt from what the VMs report. unsupported: why a group of the fleet cannot be managed, "" while all can.
+    refusals: VMs that may not go.
     """
 
     decisions: int = 0
@@ -141,6 +157,7 @@ class LoopState:
     shadow_memories: Mapping[str, Memory] = field(default_factory=dict)
     policy: str = ""
     unsupported: str = ""
+    refusals: tuple[RefusalMark, ...] = ()
 
 
 def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()) -> LoopState:
@@ -154,6 +171,7 @@ def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()
         cooldowns=tuple(replace(c, until=c.until + step_s) for c in state.cooldowns),
         changes=tuple(replace(c, at=c.at + step_s) for c in state.changes),
         capacity=tuple(replace(m, until=m.until + step_s) for m in state.capacity),
+        refusals=tuple(replace(m, until=m.until + step_s) for m in state.refusals),
         breakers=tuple(replace(b, open_until=b.open_until + step_s) if b.open_until else b for b in state.breakers),
         spend=replace(state.spend, at=state.spend.at + step_s) if state.spend.at else state.spend,
         interrupted={vm: at + step_s for vm, at in state.interrupted.items()},
@@ -182,6 +200,7 @@ def not_ahead(state: LoopState, open_intents: Sequence[Intent], now: float) -> L
         cooldowns=tuple(replace(c, until=min(c.until, now + c.length_s)) for c in state.cooldowns),
         changes=tuple(replace(c, at=min(c.at, now)) for c in state.changes),
         capacity=tuple(replace(m, until=min(m.until, now + m.length_s)) for m in state.capacity),
+        refusals=tuple(replace(m, until=min(m.until, now + m.length_s)) for m in state.refusals),
         breakers=tuple(replace(b, open_until=min(b.open_until, now + b.length_s)) for b in state.breakers),
         spend=replace(state.spend, at=min(state.spend.at, now)),
         interrupted={vm: min(at, now) for vm, at in state.interrupted.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 
 from actuators.base import Refusal
 from actuators.sizes import Clearance, check
-from domain.decisions import Direction, Intent, Reason
+from domain.decisions import Direction, Intent, Reason, Status
+from domain.errors import FailureClass
 from domain.observed import GroupObserved, Instance, Lifecycle
+from tests.actuators.scripted import Cloud, apply, error, group, leaving, vms
 
 VMS = tuple(f"i-0000000{number}" for number in range(6))
 instances = st.builds(
@@ -66,10 +69,32 @@ def test_what_is_cleared_is_always_allowed(intent: Intent, group: GroupObserved,
         assert not group.refreshing
 
 
+@given(
+    st.integers(1, 6),
+    st.frozensets(st.sampled_from(VMS)),
+    st.dictionaries(st.sampled_from(VMS), st.sampled_from([FailureClass.UNAVAILABLE, FailureClass.PERMANENT])),
+)
+def test_with_any_set_of_vms_that_may_not_go_the_first_of_all_others_go(
+    count: int, protected: frozenset[str], refused: dict[str, FailureClass]
+) -> None:
+    there = [replace(one, protected=one.vm in protected) for one in vms(*VMS)]
+    fails = {vm: error(failure, "ScalingActivityInProgress") for vm, failure in refused.items()}
+    cloud = Cloud(group(6, *there), fails=dict(fails))
+    outcome = apply(cloud, replace(leaving(*VMS[:count], before=6), spares=VMS[count:]))
+    gone = [about["InstanceId"] for _, about in cloud.calls if about["InstanceId"] not in refused]
+    assert gone == [vm for vm in VMS if vm not in protected and vm not in refused][:count]
+    assert not protected & {about["InstanceId"] for _, about in cloud.calls}
+    assert outcome.achieved == len(gone)
+    assert (outcome.status is Status.DONE) == (len(gone) == count)
+    assert {one.vm for one in outcome.refusals if one.reason is Reason.PROTECTED} == protected
+    asked = {about["InstanceId"] for _, about in cloud.calls}
+    assert {one.vm for one in outcome.refusals if one.reason is Reason.REMOVAL_REFUSED} == asked & set(refused)
+
+
 def test_only_as_many_leave_as_another_party_has_not_removed() -> None:
     vms = tuple(Instance(vm, "us-east-1a", Lifecycle.IN_SERVICE) for vm in VMS)
     intent = Intent("i1", "d1", "web", "s", Direction.IN, 6, 3, VMS[:3], 1, 0.0, 600.0)
-    assert check(intent, GroupObserved("web-s", 4, 0, 8, vms), ()) == Clearance((VMS[0],))
+    assert check(intent, GroupObserved("web-s", 4, 0, 8, vms), ()) == Clearance((VMS[0],), spares=VMS[1:3])
 
 
 def test_a_vm_protected_by_another_party_stays_and_one_of_ours_may_go() -> None:

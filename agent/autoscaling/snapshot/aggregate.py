@@ -213,7 +213,7 @@ class Aggregator:
                 self._store,
                 self._rosters.setdefault((fleet.name, group.key), GroupRoster()),
                 fold,
-                state.cooldowns,
+                state,
                 settings,
                 now,
             )

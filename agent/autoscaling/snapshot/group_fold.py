@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.autoscaling.refusals import refused_by_aws
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
-from agent.rails.state import Cooldown
-from domain.decisions import Direction
+from agent.rails.state import Cooldown, LoopState
+from domain.decisions import Direction, Reason, VmRefusal
 from domain.fleet import Group
 from domain.observed import GroupObserved, Lifecycle
 from domain.samples import VmMetric
@@ -90,7 +91,7 @@ def fold_group(
     store: SeriesStore,
     roster: GroupRoster,
     fold: BinFold,
-    cooldowns: tuple[Cooldown, ...],
+    state: LoopState,
     settings: AggregationSettings,
     now: float,
 ) -> GroupFold:
@@ -99,7 +100,7 @@ def fold_group(
     A VM has reported when any of its series holds a reading up to the end of the minute. One that first did so within
     this minute is warm, and is left out of the means when it has too few samples, but is not silent and lowers no
     coverage: it could not have had more. Idle means that every reading of busy cores in the minute and the latest one
-    are zero.
+    are zero. A VM that may not go is left out of those that may be removed, and of those idle for long.
     """
     vms = _vms(fleet, group, observed, store)
     lost_core_s = _lost_core_s(roster.gone(vms.names), store, fleet, group.key, now)
@@ -125,7 +126,11 @@ def fold_group(
     known = busy_counts > 0
     idle = known & (busy == 0.0) & (busy_now == 0.0)
     idle_since = roster.idle_since(seats, known & ~idle, idle, fold.start)
+    may_not_go = _may_not_go(observed, state, now)
+    kept = np.array([vm in may_not_go for vm in vms.names], dtype=np.bool_)
     idle_long = warm & (fold.end - idle_since >= settings.idle_s)
+    refused = idle_long & kept & (age >= settings.limits.min_lifetime_s)
+    idle_long &= ~kept
     if settings.removes_newest:
         idle_long = _before_one_at_work(idle_long, warm, since, vms.names)
 
@@ -135,7 +140,7 @@ def fold_group(
     missing_late = int((missing_for > settings.limits.boot_deadline_s).sum())
 
     mature = warm & (age >= settings.limits.min_lifetime_s)
-    allowed, drains = mature & vms.healthy & ~silent, observed.drain_hook is not None
+    allowed, drains = mature & vms.healthy & ~silent & ~kept, observed.drain_hook is not None
     victims = _removable(vms, store, allowed, idle, since, drains, settings.removes_newest, now)
     # After a restart of the agent no report is old, but a VM launched so long ago has warmed up.
     warmed_up = (fold.end - warm_since >= settings.warm_up_s) | (
@@ -165,11 +170,12 @@ def fold_group(
         cpu_mean=_mean(cpu[reporting] / 100.0, bool(warm.any())),
         ram_mean=_mean(ram[ram_usable] / 100.0, bool(warm.any())),
         busy_cores=_busy_cores(busy, warm & known & ~silent, warm & ~known & ~silent, bool(warm.any())),
-        cooldown_out_s=_cooling(cooldowns, group.key, Direction.OUT, now),
-        cooldown_in_s=_cooling(cooldowns, group.key, Direction.IN, now),
+        cooldown_out_s=_cooling(state.cooldowns, group.key, Direction.OUT, now),
+        cooldown_in_s=_cooling(state.cooldowns, group.key, Direction.IN, now),
         idle=int((warm & idle).sum()),
         requested_units=units.desired if units.desired != observed.desired else None,
         weight=units.weight,
+        refused=tuple(VmRefusal(vms.names[k], may_not_go[vms.names[k]]) for k in np.flatnonzero(refused)),
     )
     return GroupFold(
         snapshot=snapshot,
@@ -186,6 +192,13 @@ def fold_group(
         lost_core_s=lost_core_s,
         busy_over_minute=None if snapshot.busy_cores is None else float((busy * part)[warm & known & ~silent].sum()),
     )
+
+
+def _may_not_go(observed: GroupObserved, state: LoopState, now: float) -> dict[str, Reason]:
+    """Return the VMs that may not go and why: protected by another party, or refused by AWS not long ago."""
+    ours, refused = frozenset(state.protected), refused_by_aws(state, now)
+    foreign = (one.vm for one in observed.instances if one.protected and one.vm not in ours)
+    return dict.fromkeys(foreign, Reason.PROTECTED) | dict.fromkeys(refused, Reason.REMOVAL_REFUSED)
 
 
 def _lost_core_s(gone: Sequence[str], store: SeriesStore, fleet: str, group: str, now: float) -> float:
@@ -240,8 +253,8 @@ def _removable(
 
     Idle ones come first; busy ones only where a drain hook lets them finish, by least executed work. A silent one is
     not removable: it may be busy, and a drain without reports ends with the hook's time, not with the job. Ties go to
-    the newest, then to the highest id. Scale-in protection does not count: the agent set it, and the actuator lifts it
-    from a victim.
+    the newest, then to the highest id. The agent's own scale-in protection does not count: it does not stop a
+    termination by id.
     """
     candidates = np.flatnonzero(allowed if drains else allowed & idle)
     if not candidates.size:

@@ -44,6 +44,7 @@ def test_out_is_an_absolute_target_with_the_boot_deadline() -> None:
 
 def test_in_names_the_first_removable_vms_with_the_stop_deadline() -> None:
     (intent,) = plan((4, 2, 4))
+    assert intent.candidates == scene().snapshot.groups[1].removable
     assert (intent.group, intent.target, intent.victims) == (L, 2, ("workers_l-0", "workers_l-1"))
     assert intent.deadline_at == NOON + 180.0
 

@@ -18,6 +18,7 @@ from agent.rails.state import (
     Cooldown,
     FormerCall,
     LoopState,
+    RefusalMark,
     Spend,
     late_s,
     not_ahead,
@@ -26,7 +27,7 @@ from agent.rails.state import (
     shifted,
 )
 from domain.clock import BothTimes
-from domain.decisions import Direction, Intent
+from domain.decisions import Direction, Intent, Reason
 from tests.agent.rails.scenes import NOON
 from tests.agent.rails.worlds import MEMORIES
 
@@ -55,6 +56,7 @@ FULL = LoopState(
     memory={"h": (1.0,)},
     shadow_memories={"q": {"h": (2.0,)}},
     policy="p",
+    refusals=(RefusalMark("i-4", Reason.REMOVAL_REFUSED, 2, NOON + 90.0, 240.0),),
 )
 TIMELESS = {
     "decisions",

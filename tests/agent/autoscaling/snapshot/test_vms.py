@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.rails.state import Cooldown
-from domain.decisions import Direction
+from agent.rails.state import Cooldown, RefusalMark
+from domain.decisions import Direction, Reason, VmRefusal
 from domain.observed import DrainHook, Instance, Lifecycle
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, group, running
 
@@ -144,10 +144,32 @@ def test_young_and_unhealthy_vms_are_not_removable() -> None:
     assert (found.mature, found.unhealthy, found.warm) == (2, 1, 3)
 
 
-def test_protection_does_not_keep_an_idle_vm_from_being_removable() -> None:
+def test_of_protected_idle_vms_only_those_are_removable_that_the_agent_protects() -> None:
     scene = Scene()
-    scene.place("s", running("i-1", protected=True))
-    assert group(scene.minute({"i-1": 0.0}, QUEUE, busy_cores=0.0), "s").removable == ("i-1",)
+    scene.state = replace(scene.state, protected=("i-1",))
+    scene.place("s", running("i-1", protected=True), running("i-2", protected=True), running("i-3"))
+    found = group(scene.minute({"i-1": 0.0, "i-2": 0.0, "i-3": 0.0}, QUEUE, busy_cores=0.0), "s")
+    assert set(found.removable) == {"i-1", "i-3"}
+    assert (found.idle, found.mature) == (3, 3)
+
+
+def test_a_vm_that_aws_refused_is_left_out_until_its_time_is_over_and_named_meanwhile() -> None:
+    scene = Scene()
+    scene.place("s", running("i-1"), running("i-2"))
+    idle = {"i-1": 0.0, "i-2": 0.0}
+    for _ in range(6):
+        found = group(scene.minute(idle, QUEUE, busy_cores=0.0), "s")
+    assert (found.idle_long, found.refused) == (2, ())
+    until = scene.now + 100.0
+    scene.state = replace(scene.state, refusals=(RefusalMark("i-1", Reason.REMOVAL_REFUSED, 1, until, 120.0),))
+    found = group(scene.minute(idle, QUEUE, busy_cores=0.0), "s")
+    assert (found.removable, found.idle_long, found.refused) == (
+        ("i-2",),
+        1,
+        (VmRefusal("i-1", Reason.REMOVAL_REFUSED),),
+    )
+    found = group(scene.minute(idle, QUEUE, busy_cores=0.0), "s")
+    assert (set(found.removable), found.idle_long, found.refused) == ({"i-1", "i-2"}, 2, ())
 
 
 def test_a_vm_that_took_a_job_after_the_minute_is_not_removed_as_idle() -> None:

@@ -22,6 +22,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.model import OperationModel
 
+from collectors.aws_account import AccountCheck
 from collectors.aws_failures import check_response, classify, is_read
 from collectors.aws_models import SlimLoader, check_kept
 from collectors.aws_transport import GatedTransport
@@ -117,6 +118,8 @@ class AwsSession:
     fence: called right before the bytes of each request that changes something, each attempt anew, on a connection that
     has been made (`collectors.aws_transport`); what it raises (Fenced, LedgerUnavailable) comes through unchanged and
     nothing is sent.
+    account: compares the account that answers carry; while it is another one, every change raises CloudError
+    (CREDENTIALS) before a request is built. A queue of another account is refused likewise.
     Clients are made on first use and may be shared by threads.
     """
 
@@ -126,6 +129,7 @@ class AwsSession:
         self.options = options
         self.read_only = read_only
         self.budget = CallBudget(options.calls_per_minute, clock)
+        self.account = AccountCheck(clock.monotonic)
         self._fence = fence
         self._clients: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
@@ -229,6 +233,7 @@ class AwsSession:
         try:
             client = self.client(service, attempts)
             response: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
+            self.account.take(operation, response)
         except CloudError as error:
             self.budget.settle(family, error.failure)
             raise
@@ -255,6 +260,11 @@ class AwsSession:
                 "ReadOnly",
                 "this process runs in observe mode, so the call was not sent; set TRIMTAB_MODE=act to let it act",
             )
+        if not is_read(model.service_model.service_name, model.name):
+            self.account.refuse(model.name)
+        parameters = event.get("params")
+        if isinstance(parameters, dict) and isinstance(url := parameters.get("QueueUrl"), str):
+            self.account.refuse_queue(model.name, url)
 
     def _note_operation(self, **event: Any) -> None:
         """Remember what this thread is about to send: the connection knows only bytes."""

@@ -86,6 +86,7 @@ class Reason(StrEnum):
     LEDGER_REPLACED = "ledger_replaced"
     LEDGER_RESTORED = "ledger_restored"
     LEDGER_FOREIGN = "ledger_foreign"
+    ACCOUNT_FOREIGN = "account_foreign"
     SUPERSEDED = "superseded"
     # events
     SPOT_INTERRUPTION = "spot_interruption"

@@ -54,7 +54,7 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
 """The agent's own events that are alarms, beside those of its parts; they end when the event has not occurred for the
 quiet time."""
 
-FAILURES = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED, Reason.LEDGER_FOREIGN)
+FAILURES = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED, Reason.LEDGER_FOREIGN, Reason.ACCOUNT_FOREIGN)
 """Reasons of a turn that executed nothing."""
 
 OUTCOMES: Mapping[Reason, Severity] = MappingProxyType(

@@ -58,7 +58,7 @@ def check_everything(
         if session.region is None:
             yield missing("region", "none is set or in the AWS chain", "set TRIMTAB_AWS__REGION, such as eu-west-1")
             return
-        identity, results = check_identity(session, clock.now())
+        identity, results = check_identity(session, clock.now(), settings.aws.account)
         yield from results
         if identity is None:
             return
@@ -193,17 +193,19 @@ def check_encryption(settings: Settings) -> Iterator[CheckResult]:
         )
 
 
-def check_identity(session: AwsSession, now: float) -> tuple[str | None, list[CheckResult]]:
+def check_identity(session: AwsSession, now: float, named: str | None = None) -> tuple[str | None, list[CheckResult]]:
     """Return the identity's ARN, None when there is none, and the results for identity and clock.
 
-    now: this host's time right before the call, epoch seconds.
+    now: this host's time right before the call, epoch seconds. named: the account in the settings. Later calls of the
+    session are held to the account found.
     """
+    session.account.expected = named
     try:
         answer = session.read("sts", "GetCallerIdentity")
     except CloudError as error:
         remedy = "give the host an instance profile with deploy/iam/observe.json or act.json (docs/operate/install.md)"
         return None, [missing("credentials", str(error), remedy)]
-    arn = str(answer["Arn"])
+    arn, session.account.expected = str(answer["Arn"]), str(answer["Account"])
     return arn, [ok("credentials", f"account {answer['Account']}, {arn}"), _clock(answer, now)]
 
 

@@ -199,13 +199,17 @@ def assembled(
         leadership = BoundLeader(
             ledger,
             account_of(settings, lambda: session),
-            lambda account: LedgerOwner(account, region_of(settings, session), settings.deployment),
+            lambda account: LedgerOwner(
+                account or settings.aws.account, region_of(settings, session), settings.deployment
+            ),
             lambda: leadership_of(settings, ledger, clock),
+            lambda: session.account,
         )
         # First of all, so that the lead is given up last but before the ledger closes.
         stack.callback(leadership.stop)
         session = aws_session(settings, clock, keys, lambda: leadership.fence(acting.epoch))
         stack.callback(session.close)
+        session.account.queue_accounts = settings.aws.queue_accounts.split(",")
         check_region(settings, session)
         leadership.start()
         acting.epoch = leadership.epoch() or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from agent.ledger.postgresql import Held
 from agent.settings import Settings
 from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
+from collectors.aws_account import FOREIGN, AccountCheck
 from domain.clock import Clock, since_boot
 from domain.decisions import Reason
 from domain.errors import CloudError, Fenced, LedgerError, LedgerForeign
@@ -24,6 +26,8 @@ UNUSED_SHARE: Final = 0.1
 """The last part of a lease is not used: a call that leaves in time should also arrive in time."""
 _RETRY_S: Final = 1.0
 _MOMENT_S: Final = 0.05
+COMPARED_EVERY_S: Final = 300.0
+"""AWS is asked for the account after so long without an answer that carries it."""
 
 
 class Leadership(Protocol):
@@ -240,9 +244,10 @@ class BoundLeader:
     """A leadership that is taken up once the AWS account is known and the ledger belongs to it.
 
     Two agents of one region or account on the ledger of another would carry out its intents on groups of the same name.
-    Until then this process leads nowhere and nothing is sent; `look` tries again. made: makes the leadership proper,
+    Until then this process leads nowhere and nothing is sent; `look` tries again. An answer of another account takes
+    the lead away, and `look` takes it up again when AWS answers for the right one. made: makes the leadership proper,
     which on SQLite takes the lead at once. account: asks AWS for the account; None where nothing on AWS is managed.
-    owner: whose the ledger must be, by account; asked with None while that is not known.
+    owner: whose the ledger must be, by account; asked with None while that is not known. seen: what answers carried.
     """
 
     def __init__(
@@ -251,8 +256,9 @@ class BoundLeader:
         account: Callable[[], str] | None,
         owner: Callable[[str | None], LedgerOwner],
         made: Callable[[], Leadership],
+        seen: Callable[[], AccountCheck] | None = None,
     ) -> None:
-        self._ledger, self._account, self._owner, self._made = ledger, account, owner, made
+        self._ledger, self._account, self._owner, self._made, self._seen = ledger, account, owner, made, seen
         self._leader: Leadership | None = None
         self._closed = threading.Event()
         self.foreign = ""
@@ -270,12 +276,20 @@ class BoundLeader:
 
     def look(self) -> None:
         """Take up the leadership as soon as it is known whose the ledger is; never raises."""
-        if self._leader is not None or self._closed.is_set():
+        if self._closed.is_set():
             return
+        if self._leader is not None:
+            if not self._leads_elsewhere():
+                return
+            # Given up, so that an agent with the right credentials may lead meanwhile.
+            self._leader.stop()
+            self._leader = None
         self.failure = self.foreign = ""
         try:
             account = None if self._account is None else self._account()
             self._ledger.bind(self._owner(account))
+            if self._seen is not None:
+                self._seen().expected = account
             leader = self._made()
             leader.start()
             self._leader = leader
@@ -283,16 +297,31 @@ class BoundLeader:
             self.failure = self.foreign = str(error)
             self.failure_reason = Reason.LEDGER_FOREIGN
         except CloudError as error:
-            self.failure = (
-                f"the AWS account is not known ({error}), so nothing is executed: let the host reach STS, or name the "
-                "account in TRIMTAB_AWS__ACCOUNT"
-            )
-            self.failure_reason = Reason.CLOUD_UNREADABLE
+            if error.code == FOREIGN:
+                self.failure, self.failure_reason = str(error), Reason.ACCOUNT_FOREIGN
+            else:
+                self.failure_reason = Reason.CLOUD_UNREADABLE
+                self.failure = (
+                    f"the AWS account is not known ({error}), so nothing is executed: let the host reach STS, or name "
+                    "the account in TRIMTAB_AWS__ACCOUNT"
+                )
         except LedgerError as error:
             self.failure = str(error)
             self.failure_reason = Reason.LEDGER_UNAVAILABLE
         if self.failure:
             log.warning("not_leading_yet", detail=self.failure)
+
+    def _leads_elsewhere(self) -> bool:
+        """Return whether AWS answers for another account; asks it where no answer carried one for long."""
+        if self._account is None or self._seen is None:
+            return False
+        seen = self._seen()
+        if not seen.difference and seen.silent_s() > COMPARED_EVERY_S:
+            seen.asked()
+            # Without an answer the account is as it was: each reading compares it.
+            with contextlib.suppress(CloudError):
+                self._account()
+        return bool(seen.difference)
 
     def epoch(self) -> int | None:
         """Return the epoch under which this process leads right now, None while it does not."""
@@ -322,13 +351,30 @@ class BoundLeader:
 
 
 def account_of(settings: Settings, session: Callable[[], AwsSession]) -> Callable[[], str] | None:
-    """Return what finds the AWS account: the settings, else STS; None where nothing on AWS is managed."""
+    """Return what asks AWS for the account; None where nothing on AWS is managed.
+
+    An account that the settings name is compared with what AWS answers, and stands alone only while AWS gives no answer
+    that carries one. The call raises CloudError: FOREIGN for another account.
+    """
     if not manages_aws(settings):
         return None
-    if settings.aws.account is not None:
-        named = settings.aws.account
-        return lambda: named
-    return lambda: str(session().read("sts", "GetCallerIdentity")["Account"])
+    named = settings.aws.account
+
+    def ask() -> str:
+        aws = session()
+        if named is None:
+            return str(aws.read("sts", "GetCallerIdentity")["Account"])
+        aws.account.expected = named
+        try:
+            # First what the agent needs anyway: the host may not reach STS.
+            if not aws.read("autoscaling", "DescribeAutoScalingGroups", MaxRecords=1)["AutoScalingGroups"]:
+                aws.read("sts", "GetCallerIdentity")
+        except CloudError as error:
+            if error.code == FOREIGN:
+                raise
+        return named
+
+    return ask
 
 
 def region_of(settings: Settings, session: AwsSession) -> str | None:

@@ -99,6 +99,9 @@ Url = Annotated[
 ]
 Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Expected("an AWS region such as eu-west-1")]
 Account = Annotated[str, Field(pattern=r"^[0-9]{12}$"), Expected("an AWS account's 12 digits")]
+Accounts = Annotated[
+    str, Field(pattern=r"^([0-9]{12}(,[0-9]{12})*)?$"), Expected("AWS accounts of 12 digits, separated by commas")
+]
 Host = Annotated[str, AfterValidator(host_name), Expected("a host name or address such as 127.0.0.1")]
 VmId = Annotated[
     str,

@@ -17,6 +17,7 @@ from agent.rails.base import RailLimits
 from agent.settings.fleet import FleetSettings
 from agent.settings.kinds import (
     Account,
+    Accounts,
     Authorization,
     Directory,
     Expected,
@@ -159,9 +160,15 @@ class AwsSettings(Section, title="AWS"):
     )
     account: Account | None = Field(
         None,
-        description="AWS account to which the ledger is bound. Not set: that of STS, and nothing is executed before it "
-        "responds; set it where the host cannot reach STS.",
+        description="AWS account that is managed. While an answer of AWS names another one, nothing is executed. Not "
+        "set: that of STS, and nothing is executed before it responds; set it where the host cannot reach STS.",
         examples=["111122223333"],
+    )
+    queue_accounts: Accounts = Field(
+        "",
+        description="Other AWS accounts whose SQS queues may be used, separated by commas. Not set: a queue URL of "
+        "another account is refused.",
+        examples=["444455556666"],
     )
     endpoint_url: Url | None = Field(
         None,

@@ -56,6 +56,10 @@ class CloudControl:
         """Set a service quota, such as ec2's L-1216C47A: vCPUs of running on-demand standard instances."""
         self._call("POST", "quotas", {"service": service, "code": code, "value": value})
 
+    def set_account(self, account: str) -> None:
+        """Let answers name this account, as those to other credentials do; its groups have the same names."""
+        self._call("POST", "account", {"account": account})
+
     def calls(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
         """Return logged calls numbered above `since` whose fields (service, operation, plane, ...) equal `wanted`."""
         query = urllib.parse.urlencode({"since": since, **wanted})

@@ -14,6 +14,7 @@ from simulator.aws.faults import Faults
 from simulator.aws.group import IN_SERVICE, LEAVING
 from simulator.aws.lifecycle import Agenda, Delays
 from simulator.aws.limits import Limits
+from simulator.aws.machines import ACCOUNT_ID
 from simulator.aws.queues import Queues
 from simulator.aws.region import Region
 from simulator.aws.requests import AwsRequest
@@ -105,6 +106,8 @@ class Cloud:
     """Instance id -> when (epoch seconds) its spot machine is reclaimed."""
     calls: CallLog = field(default_factory=CallLog)
     limits: Limits = field(default_factory=Limits)
+    account: str = ACCOUNT_ID
+    """The account that answers name, as if another account had groups of the same names."""
     faults: Faults = field(init=False)
     queues: Queues = field(init=False)
     random: np.random.Generator = field(init=False)

@@ -7,6 +7,7 @@
 | GET, POST, DELETE faults (DELETE ?id=) | lists, makes and clears fault rules and shortages |
 | POST spot-notice {"instance_ids": [...] or "count": n, ...} | interrupts spot machines; see `notify_spot` |
 | POST quotas {"service": "ec2", "code": ..., "value": n} | sets a service quota, of which there are none at first |
+| POST account {"account": id} | lets answers name another account, as other credentials would |
 | GET calls?since=seq&service=&operation=&plane=&mutating=&access_key= | the call log |
 | GET imds/{instance id}/latest/meta-data/... | the instance's own metadata |
 | GET prices?instance_type=&region= | the price table |
@@ -71,6 +72,9 @@ def _routed(cloud: Cloud, method: str, path: str, query: dict[str, str], body: d
             return notify_spot(cloud, **body)
         case "POST", "quotas":
             cloud.limits.quotas[str(body["service"]), str(body["code"])] = float(body["value"])
+            return body
+        case "POST", "account":
+            cloud.account = str(body["account"])
             return body
         case "GET", "calls":
             since = int(query.pop("since", "0"))

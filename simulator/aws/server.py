@@ -16,6 +16,7 @@ from simulator.aws import api_groups, api_hooks, api_instances, control
 from simulator.aws.cloud import Cloud
 from simulator.aws.faults import Fault, error_for
 from simulator.aws.limits import OPERATIONS as LIMIT_OPERATIONS
+from simulator.aws.machines import ACCOUNT_ID
 from simulator.aws.prices import priced
 from simulator.aws.region import Region
 from simulator.aws.requests import AwsError, AwsRequest, Response, answer_modelled, read_request, render
@@ -167,6 +168,9 @@ class Endpoint:
             self._drop(fault)
         if fault is not None and fault.kind == "foreign_page":
             return 200, [("Content-Type", "text/html")], FOREIGN_PAGE
+        if self.cloud.account != ACCOUNT_ID:
+            status, headers, body = response
+            response = status, headers, body.replace(ACCOUNT_ID.encode(), self.cloud.account.encode())
         return _with_id(response, request_id)
 
     def _carry_out(self, request: AwsRequest, environ: Environ, now: float, request_id: str) -> Response:

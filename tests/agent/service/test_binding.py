@@ -15,10 +15,11 @@ from agent.commands.main import app
 from agent.ledger import Ledger, LedgerOwner
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.http import lead_check
+from agent.service.leader import COMPARED_EVERY_S
 from agent.settings import Settings
 from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason
-from domain.errors import Fenced, LedgerForeign
+from domain.errors import CloudError, FailureClass, Fenced, LedgerForeign
 from tests.agent.service.test_turns import GROUP
 from tests.simulator.aws.world import START, World
 
@@ -142,3 +143,73 @@ def test_an_agent_that_lost_its_lead_on_sqlite_is_not_ready(start: Start) -> Non
         agent.ledger.take_epoch("another", START)
         agent.turn()
         assert not lead_check(agent).ok
+
+
+OTHER = "999999999999"
+
+
+def changes(cloud: World) -> list[str]:
+    """Return what the agent changed at AWS."""
+    return [call["operation"] for call in cloud.control.mutations(access_key="agent")]
+
+
+def test_credentials_that_lead_to_another_account_take_the_lead_until_they_lead_back(
+    start: Start, cloud: World
+) -> None:
+    with start() as agent:
+        assert agent.turn().failure is None
+        cloud.control.set_account(OTHER)
+        (held,) = agent.turn().decisions
+        assert (held.reason, held.desired) == (Reason.CLOUD_UNREADABLE, ())
+        report = agent.turn()
+        assert report.failure_reason is Reason.ACCOUNT_FOREIGN
+        assert ACCOUNT in str(report.failure)
+        assert OTHER in str(report.failure)
+        assert [alarm.reason for alarm in conditions(report).values()] == [Reason.ACCOUNT_FOREIGN]
+        assert (report.decisions, lead_check(agent).ok, changes(cloud)) == ((), False, [])
+        with pytest.raises(CloudError, match=OTHER):
+            agent.session.mutate("autoscaling", "SetDesiredCapacity", AutoScalingGroupName="web-s", DesiredCapacity=0)
+        cloud.control.set_account(ACCOUNT)
+        report = agent.turn()
+        assert (report.failure, len(report.decisions), lead_check(agent).ok) == (None, 1, True)
+
+
+def test_an_account_in_the_settings_is_compared_with_that_of_aws(start: Start, cloud: World) -> None:
+    cloud.control.set_account(OTHER)
+    cloud.control.add_fault("access_denied", operations=["GetCallerIdentity"])
+    with start(account=ACCOUNT) as agent:
+        report = agent.turn()
+        assert report.failure_reason is Reason.ACCOUNT_FOREIGN
+        assert ACCOUNT in str(report.failure)
+        assert OTHER in str(report.failure)
+        assert (lead_check(agent).ok, changes(cloud), agent.ledger.epoch()) == (False, [], 0)
+        cloud.control.set_account(ACCOUNT)
+        assert agent.turn().failure is None
+
+
+def test_sts_is_asked_again_where_no_group_shows_the_account(start: Start, cloud: World) -> None:
+    with start(account=ACCOUNT) as agent:
+        assert agent.turn().failure is None
+        cloud.groups.delete_auto_scaling_group(AutoScalingGroupName="web-s", ForceDelete=True)
+        cloud.control.advance(600.0)
+        agent.clock.sleep(COMPARED_EVERY_S / 2)
+        cloud.control.set_account(OTHER)
+        assert agent.turn().failure is None
+        agent.clock.sleep(COMPARED_EVERY_S)
+        assert agent.turn().failure_reason is Reason.ACCOUNT_FOREIGN
+
+
+def test_a_queue_of_another_account_is_refused_unless_the_settings_name_it(start: Start) -> None:
+    url = f"https://sqs.us-east-1.amazonaws.com/{OTHER}/jobs"
+    with start() as agent:
+        for call in (
+            lambda: agent.session.read("sqs", "GetQueueAttributes", QueueUrl=url),
+            lambda: agent.session.client("sqs").get_queue_attributes(QueueUrl=url),
+        ):
+            with pytest.raises(CloudError, match="TRIMTAB_AWS__QUEUE_ACCOUNTS") as refused:
+                call()
+            assert refused.value.failure is FailureClass.PERMANENT
+        agent.session.account.queue_accounts = [OTHER]
+        with pytest.raises(CloudError) as refused:
+            agent.session.read("sqs", "GetQueueAttributes", QueueUrl=url)
+        assert refused.value.code != "ForeignAccount"

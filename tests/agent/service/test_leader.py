@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from agent.service.leader import (
     region_of,
 )
 from agent.settings import Settings
+from collectors.aws_account import AccountCheck
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import CloudError, FailureClass, Fenced, LedgerError, LedgerForeign, LedgerUnavailable
@@ -523,11 +525,11 @@ def test_account_and_region_matter_where_something_on_aws_is_managed(about: dict
     settings = Settings(**about)
     asked: list[tuple[str, str]] = []
 
-    def read(service: str, operation: str) -> dict[str, int]:
+    def read(service: str, operation: str, **about: Any) -> dict[str, Any]:
         asked.append((service, operation))
-        return {"Account": 2222}
+        return {"Account": 2222, "AutoScalingGroups": []}
 
-    session: Any = SimpleNamespace(region="us-east-1", read=read)
+    session: Any = SimpleNamespace(region="us-east-1", read=read, account=AccountCheck(time.monotonic))
     assert manages_aws(settings) is managed
     assert region_of(settings, session) == ("us-east-1" if managed else None)
     found = account_of(settings, lambda: session)
@@ -539,4 +541,4 @@ def test_account_and_region_matter_where_something_on_aws_is_managed(about: dict
         named = account_of(Settings(aws={"account": "1" * 12}, **about), lambda: session)
         assert named is not None
         assert named() == "1" * 12
-        assert len(asked) == 1
+        assert asked[1:] == [("autoscaling", "DescribeAutoScalingGroups"), ("sts", "GetCallerIdentity")]

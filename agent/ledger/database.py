@@ -36,19 +36,6 @@ _PRAGMAS: Final = (
 # Without it, PostgreSQL shows each statement of a transaction what was committed until then.
 _ONE_STATE: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
-# By the beginning of SQLite's own error name.
-_REMEDIES: Final = {
-    "SQLITE_FULL": "the disk (or the file's size limit) is full: free some space, or keep less history",
-    "SQLITE_READONLY": "it may not be written: check its owner and mode, its directory's, and the disk's",
-    "SQLITE_CANTOPEN": "it cannot be opened: check that its directory exists and that this user may write there",
-    "SQLITE_PERM": "it cannot be opened: check that its directory exists and that this user may write there",
-    "SQLITE_BUSY": "another process holds it for too long: see who has the file open (fuser) and end what should not",
-    "SQLITE_LOCKED": "another process holds it for too long: see who has the file open (fuser) and end what should not",
-    "SQLITE_CORRUPT": "the file is damaged: stop the agent and run `trimtab ledger restore FILE` with a copy",
-    "SQLITE_NOTADB": "the file is not a ledger: move it aside and start again, or name another path",
-    "SQLITE_IOERR": "the disk does not answer reads or writes: look at the system log",
-}
-
 
 WriteListener = Callable[[float, bool], None]
 """Takes how many seconds a transaction that writes took, and whether it came to its end."""
@@ -85,6 +72,7 @@ class Database:
         self._remembered: Remembered | None = None
         self._mark = identity.Mark()
         self._overwritten = ""
+        self._in_doubt = False
         self._owners: dict[int, str] = {}
         self._compiled: dict[Select[Any], SQLCompiler] = {}
         self._url = _parsed(url)
@@ -223,8 +211,9 @@ class Database:
         if record is None:
             return
         self._remembered = record.remembered
-        if record.is_overwritten:
-            self._refuse("it was overwritten while the agent ran")
+        if record.overwritten:
+            self._refuse(record.overwritten)
+        self._in_doubt = record.is_in_doubt
         if self.path is not None and not (self.path.exists() and self.path.stat().st_size):
             self._refuse("there is none in its place any more")
 
@@ -245,23 +234,22 @@ class Database:
 
     def _bear_witness(self) -> None:
         if self._witness is not None and self._remembered is not None:
-            self._witness.write(self._remembered, is_overwritten=bool(self._overwritten))
+            self._witness.write(self._remembered, self._overwritten)
 
     def _refuse_unless_same(self, known: Remembered | None, there: Identity | None, owner: str | None = None) -> None:
         if known is not None and (why := identity.difference(known, there, owner)):
             self._refuse(why)
 
     def _refuse(self, why: str, overwritten: bool = False) -> NoReturn:
-        message = (
+        if overwritten:
+            # Said from here on: the next fold of the log would hide it.
+            self._overwritten = why
+            self._bear_witness()
+        raise LedgerReplaced(
             f"ledger {self.place} is not the one that this agent wrote last: {why}. Nothing is executed. Stop the "
             "agent, run `trimtab ledger restore FILE` with the newest copy (without FILE to go on with what is in "
             "place), and start it again"
         )
-        if overwritten:
-            # Said from here on: the next fold of the log would hide it.
-            self._overwritten = message
-            self._bear_witness()
-        raise LedgerReplaced(message)
 
     def _is_newer(self, found: identity.Mark | None) -> TypeGuard[identity.Mark]:
         ours = self.remembered().identity.mark.application
@@ -273,8 +261,10 @@ class Database:
         """Remember how far the log was folded into the file: an older file is then known for one."""
         if self.path is None or self._remembered is None:
             return
-        if self._is_newer(found := sqlite_file.mark(self.path)):
-            self._mark = found
+        # The transaction has been written: that the file cannot be read now is for the next one to say.
+        with contextlib.suppress(sqlite3.Error):
+            if self._is_newer(found := sqlite_file.mark(self.path)):
+                self._mark = found
 
     def _check_mark(self) -> identity.Mark | None:
         """Return the mark in the file's header after refusing a file that was overwritten in its place."""
@@ -284,7 +274,8 @@ class Database:
         for look in range(_LOOKS):
             if look:
                 time.sleep(_BETWEEN_LOOKS_S)
-            found = sqlite_file.mark(self.path)
+            with self._translated():
+                found = sqlite_file.mark(self.path)
             if found == self._mark or self._is_newer(found):
                 self._mark = found
                 return found
@@ -387,7 +378,12 @@ class Database:
                 ) from error
         if self.path and not create and not self.path.exists():
             raise LedgerUnavailable(f"ledger {self.place} is not there: start the agent once, or name the path it uses")
-        if self.path and self.path.exists() and (why := sqlite_file.foreign_log(self.path)):
+        why = ""
+        if self.path and self.path.exists():
+            with self._translated():
+                why = sqlite_file.foreign_log(self.path)
+        if why:
+            assert self.path is not None
             raise LedgerReplaced(
                 f"ledger {self.place}: the write-ahead log {sqlite_file.log_of(self.path).name} beside it is not its "
                 f"own ({why}), so a copy was put in the place of the ledger without its log. Run "
@@ -404,10 +400,11 @@ class Database:
         if current != REVISIONS[-1]:
             self._upgrade(current)
         if not self._read_only:
-            with self._translated(), self._engine.connect() as connection, connection.begin():
-                there = identity.read(connection)
+            with self._translated():
+                with self._engine.connect() as connection, connection.begin():
+                    there = identity.read(connection)
+                self._mark = (sqlite_file.mark(self.path) if self.path else None) or identity.Mark()
             assert there is not None
-            self._mark = (sqlite_file.mark(self.path) if self.path else None) or identity.Mark()
             self._remember(there)
         self._inode = inode
 
@@ -415,6 +412,16 @@ class Database:
         known = self.remembered()
         there = None if current is None else identity.read(connection)
         self._refuse_unless_same(known, there, identity.owner_of(connection, known.epoch) if current else None)
+        if self._in_doubt:
+            self._refuse_unless_whole(connection)
+
+    def _refuse_unless_whole(self, connection: Connection) -> None:
+        """Look anew at a ledger that a version before took for overwritten, which it did with half-folded ones too."""
+        driver: Any = connection.connection.driver_connection
+        if found := sqlite_file.damage(driver, check="integrity_check"):
+            self._refuse(f"it was overwritten while the agent ran, and is damaged ({found})")
+        self._in_doubt = False
+        self._bear_witness()
 
     def _upgrade(self, current: str | None) -> None:
         if current is not None and current not in REVISIONS:
@@ -441,7 +448,7 @@ class Database:
         A connection would go on writing to a file that has no name any more.
         """
         if self._overwritten:
-            raise LedgerReplaced(self._overwritten)
+            self._refuse(self._overwritten)
         if self.path is None:
             return
         there = _inode(self.path)
@@ -464,7 +471,9 @@ class Database:
             raise Clash(self.place, str(error.orig)) from error
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             self._engine.dispose()
-            raise LedgerUnavailable(f"ledger {self.place} cannot be used now: {_in_words(error)}") from error
+            cause = (error.orig if isinstance(error, DBAPIError) else None) or error
+            words = sqlite_file.in_words(cause, self.path) if self.path else postgresql.in_words(cause)
+            raise LedgerUnavailable(f"ledger {self.place} cannot be used now: {words}") from error
 
 
 def _parsed(url: str) -> URL:
@@ -531,11 +540,3 @@ def _revision(connection: Connection) -> str | None:
         return None
     found: Any = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return None if found is None else str(found)
-
-
-def _in_words(error: BaseException) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    name = getattr(cause, "sqlite_errorname", "") or ""
-    remedy = next((words for start, words in _REMEDIES.items() if name.startswith(start)), None)
-    words = str(cause).strip() or type(cause).__name__
-    return f"{words} — {remedy}" if remedy else f"{words} — check that the database runs and can be reached"

@@ -195,3 +195,8 @@ def renew_lease(connection: Connection, epoch: int, lease_s: float) -> bool:
 def give_up_lease(connection: Connection, epoch: int) -> None:
     """Let another take the lease at once."""
     connection.execute(delete(lease).where(lease.c.epoch == epoch))
+
+
+def in_words(error: BaseException) -> str:
+    """Return an error that the database or its driver met, and the remedy."""
+    return f"{str(error).strip() or type(error).__name__} — check that the database runs and can be reached"

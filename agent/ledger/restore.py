@@ -108,9 +108,20 @@ def _once(directories: Sequence[Path], path: Path | None) -> Iterator[Path]:
 def _existing(file: Path, real: Path) -> Path:
     if not file.is_file():
         raise BadInput("FILE", str(file), 'name a copy of a ledger, made with `sqlite3 ledger.db ".backup copy.db"`')
-    if file.resolve() != real and (why := sqlite_file.foreign_log(file)):
+    if file.resolve() != real and (why := _foreign_log(file)):
         raise BadInput("FILE", str(file), f"the write-ahead log beside it is not its own ({why}): move that log away")
     return file
+
+
+def _foreign_log(path: Path) -> str:
+    try:
+        return sqlite_file.foreign_log(path)
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> LedgerUnavailable:
+    return LedgerUnavailable(f"{path} cannot be used now: {sqlite_file.in_words(error, path)}; nothing was changed")
 
 
 def _restore_sqlite(
@@ -128,7 +139,7 @@ def _restore_sqlite(
     made = real.with_name(f"{real.name}.restoring")
     _remove(made)
     try:
-        _copy(source, made, alone=source.resolve() == real and bool(sqlite_file.foreign_log(real)))
+        _copy(source, made, alone=source.resolve() == real and bool(_foreign_log(real)))
         copy = _facts(made, parts)
         if copy is None:
             raise BadInput("FILE", str(source), "it is no ledger that can be read: name another copy")
@@ -242,7 +253,10 @@ def _facts(path: Path, parts: Sequence[Kept]) -> Facts | None:
 
 
 def _copy(source: Path, made: Path, *, alone: bool) -> None:
-    """Make a whole copy, without the log beside the file where `alone`; LedgerUnavailable when it is damaged."""
+    """Make a whole copy, without the log beside the file where `alone`.
+
+    LedgerUnavailable when the file is damaged, or a file cannot be read or written now.
+    """
     uri = source.absolute().as_uri()
     try:
         opened = (
@@ -252,6 +266,8 @@ def _copy(source: Path, made: Path, *, alone: bool) -> None:
             whole.backup(copy)
             damage = sqlite_file.damage(copy)
     except sqlite3.Error as error:
+        if not sqlite_file.is_damage(error):
+            raise _unusable(made, error) from error
         damage = str(error)
     if damage:
         raise LedgerUnavailable(f"{source} is damaged ({damage}): name another copy; nothing was changed")

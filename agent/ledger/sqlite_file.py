@@ -1,4 +1,4 @@
-"""A SQLite ledger as files: the mark in its header, whether the log beside it is its own, and whether it is sound.
+"""A SQLite ledger as files: the mark in its header, its log and index, whether it is sound, and its errors in words.
 
 The file itself is only opened through SQLite: closing another descriptor of it would release the locks that SQLite
 holds on it for this process.
@@ -7,9 +7,11 @@ holds on it for this process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import struct
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,27 @@ _VERSION_AT: Final = 60
 _APPLICATION_AT: Final = 68
 _LOOKS: Final = 4
 _BETWEEN_LOOKS_S: Final = 0.02
+
+_NO_ROOM: Final = "the disk (or the file's size limit) is full: free some space, or keep less history"
+_REMEDIES: Final = {
+    "SQLITE_FULL": _NO_ROOM,
+    "SQLITE_READONLY": "it may not be written: check its owner and mode, its directory's, and the disk's",
+    "SQLITE_CANTOPEN": "it cannot be opened: check that its directory exists and that this user may write there",
+    "SQLITE_PERM": "it cannot be opened: check that its directory exists and that this user may write there",
+    "SQLITE_BUSY": "another process holds it for too long: see who has the file open (fuser) and end what should not",
+    "SQLITE_LOCKED": "another process holds it for too long: see who has the file open (fuser) and end what should not",
+    "SQLITE_CORRUPT": "the file is damaged: stop the agent and run `trimtab ledger restore FILE` with a copy",
+    "SQLITE_NOTADB": "the file is not a ledger: move it aside and start again, or name another path",
+    "SQLITE_IOERR": "the disk does not answer reads or writes: look at the system log",
+}
+"""By the beginning of SQLite's own error name."""
+_OF_THE_DISK: Final = ("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR")
+_DISK_REMEDIES: Final = {
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: "the disk quota of this user is used up: free some space, or raise the quota",
+    errno.EROFS: "its file system is read-only, as the kernel makes one after an error: look at the system log, check "
+    "the file system and mount it for writing again",
+}
 
 
 def log_of(path: Path) -> Path:
@@ -41,23 +64,29 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def mark(path: Path) -> Mark | None:
-    """Return the mark in the file itself, without what its log adds; None when no SQLite file can be read there."""
-    try:
-        connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)
-    except sqlite3.Error:
-        return None
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    except sqlite3.Error:
-        return None
-    finally:
-        connection.close()
+    """Return the mark in the file itself, without what its log adds; None when it is no SQLite file.
+
+    sqlite3.Error when it cannot be read now, which says nothing about what the file is.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?immutable=1&mode=ro", uri=True)) as connection:
+        # A fold of the log writes the header first. While it goes on, and after one that a full disk, a signal or a
+        # power cut ended, the header counts pages that are in the log only. SQLite calls such a file malformed, as it
+        # reads it without the log here, unless it is to open malformed ones as well.
+        connection.execute("PRAGMA writable_schema=ON")
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                return None
+            raise
     return Mark(application, version)
 
 
 def foreign_log(path: Path) -> str:
     """Return why the write-ahead log beside a file is not that file's own, "" when it is or there is none.
+
+    sqlite3.Error when the file cannot be read now.
 
     Each transaction of a ledger counts up the mark in the file's first page. The log begins with the transaction after
     the one that the file itself shows: an older copy shows an earlier one, another ledger another application id.
@@ -114,11 +143,42 @@ def _marks_in(log: Path) -> tuple[Mark, Mark] | None:
     return None if first is None or last is None else (first, last)
 
 
-def damage(connection: sqlite3.Connection) -> str:
-    """Return what SQLite's quick check finds wrong with the file behind a connection, "" for nothing."""
+def damage(connection: sqlite3.Connection, *, check: str = "quick_check") -> str:
+    """Return what SQLite finds wrong with the file behind a connection, "" for nothing.
+
+    check: `quick_check`, or `integrity_check`, which compares tables with their indexes too. sqlite3.Error when the
+    file cannot be read now.
+    """
     try:
-        rows = connection.execute("PRAGMA quick_check(3)").fetchall()
+        rows = connection.execute(f"PRAGMA {check}(3)").fetchall()
     except sqlite3.DatabaseError as error:
-        return str(error)
+        if is_damage(error):
+            return str(error)
+        raise
     found = [str(row[0]) for row in rows]
     return "" if found == ["ok"] else "; ".join(" ".join(line.split()) for line in found)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return whether an error is about the content of a file, and not about the disk or a lock."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def in_words(error: BaseException, path: Path) -> str:
+    """Return an error that SQLite met with the file at `path`, and the remedy."""
+    name = getattr(error, "sqlite_errorname", "")
+    words = str(error).strip() or type(error).__name__
+    remedy = _DISK_REMEDIES.get(_disk_error(path)) if name.startswith(_OF_THE_DISK) else None
+    remedy = remedy or next((each for start, each in _REMEDIES.items() if name.startswith(start)), None)
+    return f"{words} — {remedy or 'look at the system log'}"
+
+
+def _disk_error(path: Path) -> int:
+    """Return the errno of a small write beside a file, 0 for none: SQLite names no quota and no read-only disk."""
+    try:
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path)), buffering=0) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        return error.errno or 0
+    return 0

@@ -29,11 +29,15 @@ _BLOCK: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the file says: of the ledger at which place, what is remembered, and whether that was seen overwritten."""
+    """What the file says: of the ledger at which place, what is remembered, and how that was seen overwritten, if so.
+
+    is_in_doubt: a version before wrote that it was overwritten, without saying how; it did so of half-folded files too.
+    """
 
     place: str
     remembered: Remembered
-    is_overwritten: bool = False
+    overwritten: str = ""
+    is_in_doubt: bool = False
 
 
 class Witness:
@@ -69,22 +73,27 @@ class Witness:
             body = json.loads(block)
             identity = Identity(str(body["ledger_id"]), int(body["generation"]))
             remembered = Remembered(identity, int(body["epoch"]), str(body["owner"]))
-            found = Record(str(body["place"]), remembered, bool(body["overwritten"]))
+            verdict = body["overwritten"]
+            is_in_doubt = verdict is True
+            found = Record(str(body["place"]), remembered, "" if is_in_doubt else str(verdict or ""), is_in_doubt)
         except (ValueError, KeyError, TypeError):
             # As a machine that lost its power may leave it; refusing to start would cost more than it saves.
             log.warning("witness_unreadable", path=str(self.path), detail="it is written anew from the ledger")
             return None
         return found if found.place == self._place else None
 
-    def write(self, remembered: Remembered, is_overwritten: bool = False) -> None:
-        """Remember this; a file that cannot be written is logged, for the ledger itself is written."""
+    def write(self, remembered: Remembered, overwritten: str = "") -> None:
+        """Remember this, and how the ledger was seen overwritten, if so.
+
+        A file that cannot be written is logged, for the ledger itself is written.
+        """
         identity = remembered.identity
         body = {
             "ledger_id": identity.ledger_id,
             "generation": identity.generation,
             "epoch": remembered.epoch,
             "owner": remembered.owner[:120],
-            "overwritten": is_overwritten,
+            "overwritten": overwritten[:120],
             "place": self._place,
         }
         block = json.dumps(body).encode().ljust(_BLOCK - 1) + b"\n"

@@ -210,20 +210,26 @@ def test_what_was_remembered_is_read_again_of_the_same_place_alone(witness: Witn
     witness.write(REMEMBERED)
     found = witness.read()
     assert found is not None
-    assert (found.remembered, found.is_overwritten) == (REMEMBERED, False)
+    assert found == Record(found.place, REMEMBERED)
     with closing(Witness(tmp_path, "sqlite:///here")) as again, closing(Witness(tmp_path, "elsewhere")) as other:
         assert again.read() == found
         assert other.read() is None
 
 
 def test_the_newest_takes_the_place_of_the_one_before(witness: Witness) -> None:
-    witness.write(Remembered(Identity("a" * 40, 10**15), 10**9, "host" * 20))
-    witness.write(REMEMBERED, is_overwritten=True)
+    witness.write(Remembered(Identity("a" * 40, 10**15), 10**9, "host" * 20), "why" * 99)
+    witness.write(REMEMBERED, "it shows generation 3")
     found = witness.read()
-    assert isinstance(found, Record)
-    assert (found.remembered, found.is_overwritten) == (REMEMBERED, True)
+    assert found == Record(found.place, REMEMBERED, "it shows generation 3")
     assert witness.path.stat().st_size == 512
     assert witness.path.read_bytes().endswith(b"\n")
+
+
+def test_a_version_before_said_without_a_reason_that_the_ledger_was_overwritten(witness: Witness) -> None:
+    witness.write(REMEMBERED, "why")
+    witness.path.write_bytes(witness.path.read_bytes().replace(b'"why"', b" true"))
+    found = witness.read()
+    assert found == Record(found.place, REMEMBERED, is_in_doubt=True)
 
 
 def test_a_long_owner_is_cut_and_fits_the_block(witness: Witness) -> None:

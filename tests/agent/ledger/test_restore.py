@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -188,6 +189,20 @@ def test_a_damaged_file_makes_check_exit_with_1_and_a_damaged_copy_is_refused(en
     assert "is damaged (" in output
     damaged(ended)
     assert trimtab("ledger", "check", "--ledger", ended)[0] == 1
+
+
+def test_a_copy_that_finds_no_room_is_not_called_damaged(ended: Path) -> None:
+    before = ended.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        status, output = trimtab("ledger", "restore", ended.with_name("copy.db"), "--ledger", ended)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 1
+    assert "damaged" not in output
+    assert "cannot be used now" in " ".join(output.split())
+    assert ended.read_bytes() == before
 
 
 def test_a_tree_page_that_only_the_quick_check_reads_is_found(ended: Path) -> None:

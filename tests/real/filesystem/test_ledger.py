@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from domain.errors import LedgerReplaced, LedgerUnavailable
 from tests.agent.ledger.records import made
-from tests.real.filesystem.disks import Disk
+from tests.real.filesystem.disks import Disk, small_disk
 from tests.real.filesystem.test_world import LITTLE
 
 
@@ -58,6 +61,70 @@ def test_it_goes_on_once_there_is_room_in_this_process_and_in_the_next(disk: Dis
     with Ledger.open(url, witness_in=state) as ledger:
         assert ledger.damage() == ""
         assert [inputs for inputs, _ in FleetStore(ledger).inputs("web")] == [made(n)[0] for n in range(number + 1)]
+
+
+def killed_when_full(disk: Disk, leave: int, url: str, state: Path) -> int:
+    """Record in a process of its own until the disk is full, kill it there, and return how much was confirmed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            ledger = Ledger.open(url, witness_in=state)
+            FleetStore(ledger).record([made(n) for n in range(3)])
+            disk.fill(leave)
+            number, _ = record_until_full(ledger, 3)
+            os.write(writing, b"%d" % number)
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with open(reading, "rb") as pipe:
+        return int(pipe.read())
+
+
+def damage_unless_full(url: str, state: Path | None) -> str:
+    """Return what a check of the ledger finds, "" when the disk is too full for one."""
+    try:
+        with Ledger.open(url, read_only=state is None, witness_in=state) as ledger:
+            return ledger.damage()
+    except LedgerUnavailable as refusal:
+        is_full = "disk is full" in str(refusal) and not isinstance(refusal, LedgerReplaced)
+        return "" if is_full else str(refusal)
+
+
+def test_an_agent_killed_on_a_full_disk_goes_on_wherever_its_fold_ended(disk: Disk, tmp_path: Path) -> None:
+    for number, room in enumerate(range(0, 96 * 1024, 8 * 1024)):
+        state = tmp_path / f"{number}"
+        state.mkdir()
+        directory = disk.path / f"{number}"
+        url = f"sqlite:///{directory}/ledger.db"
+        with Ledger.open(url, witness_in=state) as ledger:
+            ledger.take_epoch("host:1", 0.0)
+        confirmed = killed_when_full(disk, room, url, state)
+        for opened_in in (None, state, None):
+            assert damage_unless_full(url, opened_in) == ""
+        disk.free()
+        with Ledger.open(url, witness_in=state) as ledger:
+            FleetStore(ledger).record([made(confirmed)])
+            assert [inputs for inputs, _ in FleetStore(ledger).inputs("web")] == [
+                made(n)[0] for n in range(confirmed + 1)
+            ]
+            assert ledger.damage() == ""
+        shutil.rmtree(directory)
+
+
+@pytest.mark.needs_loop
+@pytest.mark.needs_mkfs
+def test_a_file_system_that_the_kernel_made_read_only_is_named(tmp_path: Path) -> None:
+    with small_disk("ext4", tmp_path / "disk") as disk:
+        ledger = Ledger.open(f"sqlite:///{disk.path}/ledger.db")
+        FleetStore(ledger).record([made(0)])
+        disk.fail()
+        for _ in range(3):
+            with pytest.raises(LedgerUnavailable, match="file system is read-only"):
+                FleetStore(ledger).record([made(1)])
+        ledger.close()
 
 
 def test_a_full_state_directory_stops_no_ledger_that_is_elsewhere(disk: Disk, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ _PERCENT = ValueRange(100.0, MAX_PERCENT)
 _COUNT = ValueRange(MAX_MAGNITUDE, MAX_MAGNITUDE)
 _JOB_LENGTHS = frozenset({QueueMetric.JOB_CORE_SECONDS, *JOB_QUANTILES.values()})
 COUNTERS = frozenset({QueueMetric.SUBMITTED_TOTAL, QueueMetric.FINISHED_TOTAL})
-"""Metrics that only ever grow: what is bounded is by how much."""
+"""Metrics that only ever grow, except when their counter restarts: what is bounded is by how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,14 @@ class RefusedClaim:
     peer: str
     limit: float
     bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Readings of one metric that contradict one taken before: how many, and what the last one contradicts."""
+
+    count: int
+    detail: str
 
 
 def value_range(metric: str) -> ValueRange:
@@ -216,6 +224,9 @@ class LineReader:
         for line in lines:
             try:
                 path, value_text, time_text = line.split()
+                if b"_" in value_text or b"_" in time_text:
+                    # Python reads 1_4 as 14.
+                    raise ValueError
                 value, at = float(value_text), float(time_text)
             except ValueError:
                 self._counters.refuse(_why_unreadable(line), line)

@@ -1,7 +1,8 @@
 """Names of other senders: a file of patterns that says which measurement each foreign Graphite path is.
 
 A rule has a glob (`from = "collectd.{host}.cpu-*.cpu-{state}"`; a part in braces is named, `*` is any text, neither
-reaches over a dot) or a regular expression with named parts (`regex = ...`), and the measurement it becomes. A VM is
+reaches over a dot, nor over the `;` of a tag) or a regular expression with named parts (`regex = ...`), and the
+measurement it becomes. A path with Graphite tags is taken by a rule that names them, and by no other. A VM is
 named by its instance id (part `vm`) or by any name that the inventory knows it by (part `host`). Several lines may be
 folded into one reading, such as those of each processor. The same file holds what Prometheus is asked for.
 """
@@ -43,6 +44,12 @@ MOST_MEMBERS: Final = 2048
 """Lines that one reading may be folded from: a machine of 512 cores with four states each."""
 MOST_FOLDS: Final = 50_000
 WINDOW_S: Final = 60.0
+RISES_OF_COUNTERS: Final = 2
+LEAST_RISE_PER_S: Final = 0.5
+LARGEST_RISE: Final = 0.1
+"""Lines of a share that none falls and all together grow by so much a second, but by no more than that part of them in
+one round, twice in a row, are counters. A processor counts 1 s or 100 ticks a second; in levels, such as per cent, one
+part grows as another falls."""
 MOST_QUERIES: Final = 100
 KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PARTS: Final = frozenset({"fleet", "group", "vm", "host"})
@@ -85,7 +92,8 @@ class Rule:
 
     fleet, group, vm: constants, None where a part of the path says it. part, counted, inverse: of a share, the part
     that tells whether a line counts, its values, and whether they are those that do not. window_s: a line older than
-    that beside the newest no longer belongs to a folded reading. glob: as written, "" for a regular expression.
+    that beside the newest no longer belongs to a folded reading. glob: as written, "" for a regular expression. Without
+    a `;` in what is written, the rule takes no path with tags: they would run into the parts of the name.
     """
 
     written: str
@@ -177,6 +185,8 @@ class InputMap:
     def match(self, path: str) -> tuple[Rule, Mapping[str, str | None]] | None:
         """Return the first rule that takes this path, and the path's named parts."""
         for rule in self.rules:
+            if ";" in path and ";" not in rule.written:
+                continue
             found = rule.pattern.fullmatch(path)
             if found is not None:
                 return rule, found.groupdict()
@@ -506,23 +516,26 @@ def _is_among(character: int, kind: str, of: Any) -> bool:
 def _of_glob(text: str) -> str:
     """Return the regular expression of a glob; re.error for a part without a name.
 
-    No part reaches over a dot, so a segment of several is tried by itself, not once for each way of the others.
+    No part reaches over a dot, so a segment of several is tried by itself, not once for each way of the others. In a
+    tag, behind a `;`, a part may hold dots: the value of a tag is often a host's whole name.
     """
     for piece in _pieces(text)[1::2]:
         if piece != "*" and not piece[1:-1].isidentifier():
             raise re.error(f"{piece} is no name of a part")
-    segments = text.split(".")
-    found = [_of_segment(segment) for segment in segments]
-    for place, segment in enumerate(segments):
-        is_last = place == len(segments) - 1
+    name, *tags = text.split(";")
+    segments = [(segment, ".;") for segment in name.split(".")] + [(tag, ";") for tag in tags]
+    ends = [r"\."] * name.count(".") + [";"] * len(tags) + [r"\Z"]
+    found = ""
+    for (segment, stops), end in zip(segments, ends, strict=True):
+        expression = _of_segment(segment, stops)
         if len(_pieces(segment)) > 3:
-            found[place] = rf"(?>{found[place]}\Z)" if is_last else rf"(?>{found[place]}\.)"
-        elif not is_last:
-            found[place] += r"\."
-    return "".join(found)
+            found += f"(?>{expression}{end})"
+        else:
+            found += expression + ("" if end == r"\Z" else end)
+    return found
 
 
-def _of_segment(text: str) -> str:
+def _of_segment(text: str, stops: str) -> str:
     found: list[str] = []
     pieces = _pieces(text)
     place = 0
@@ -531,12 +544,12 @@ def _of_segment(text: str) -> str:
         if piece == "*" and place + 1 < len(pieces) and pieces[place + 1] == "*":
             # The next star takes what this one leaves, so the first place that fits is as good as any: none is tried
             # again, or a long line would be looked at as many times as its length to the power of the stars.
-            found.append(rf"(?>[^.]*?{re.escape(pieces[place])})")
+            found.append(rf"(?>[^{stops}]*?{re.escape(pieces[place])})")
             place += 1
         elif piece == "*":
-            found.append(r"[^.]*")
+            found.append(rf"[^{stops}]*")
         else:
-            found.append(rf"(?P<{piece[1:-1]}>[^.]+)" if piece.startswith("{") else re.escape(piece))
+            found.append(rf"(?P<{piece[1:-1]}>[^{stops}]+)" if piece.startswith("{") else re.escape(piece))
     return "".join(found)
 
 
@@ -550,6 +563,11 @@ class Hosts:
         self._fixed = dict(fixed or {})
         self._known: Mapping[str, VmPlace] = self._fixed
         self.version = 0
+
+    @property
+    def known(self) -> Mapping[str, VmPlace]:
+        """The VM of each name."""
+        return self._known
 
     def update(self, vms: Iterable[tuple[VmPlace, Sequence[str]]]) -> None:
         """Take the VMs that there are now, each with its names; its instance id is one of them."""
@@ -589,6 +607,13 @@ class _Folded:
     members: dict[bytes, tuple[float, float, bool]] = field(default_factory=dict)
     come: set[bytes] = field(default_factory=set)
     complete: bool = False
+    before: tuple[Mapping[bytes, float], float] | None = None
+    rises: int = 0
+
+    @property
+    def counts_up(self) -> bool:
+        """Whether the lines of a share are counters: what counted long ago would hide what counts now."""
+        return self.rises >= RISES_OF_COUNTERS
 
     def take(self, path: bytes, value: float, at: float, counts: bool) -> tuple[float, float] | None:
         """Take a line; return the reading (value, time) of a round that it ends, else None."""
@@ -621,12 +646,24 @@ class _Folded:
                 folded = min(values)
             case Fold.SHARE:
                 whole = sum(values)
+                self._compare(whole, newest)
                 if whole <= 0.0:
                     return None
                 folded = 100.0 * sum(value for value, _, counts in self.members.values() if counts) / whole
             case _:
                 folded = sum(values)
         return folded, newest
+
+    def _compare(self, whole: float, newest: float) -> None:
+        """Count the rounds in a row in which every line has grown like a counter: levels share what stays a whole."""
+        lines = {path: value for path, (value, _, _) in self.members.items()}
+        before, self.before = self.before, (lines, newest)
+        if before is None or before[0].keys() != lines.keys() or newest <= before[1]:
+            return
+        grown = whole - sum(before[0].values())
+        steadily = LEAST_RISE_PER_S * (newest - before[1]) <= grown <= LARGEST_RISE * whole
+        rises = steadily and all(value >= before[0][path] for path, value in lines.items())
+        self.rises = self.rises + 1 if rises else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -690,6 +727,9 @@ class MappedSink:
                     refused.append(Refusal(position, _why(value, at, latest)))
                     continue
                 reading = target.folded.take(path, value, at, target.counts)
+                if target.folded.counts_up:
+                    refused.append(Refusal(position, RejectReason.COUNTER))
+                    continue
                 if reading is None:
                     continue
                 value, at = reading
@@ -714,7 +754,8 @@ class MappedSink:
             return f"refused: it is longer than {MOST_PATH_BYTES} bytes"
         found = self._rules.match(path)
         if found is None:
-            return "no rule takes it"
+            tagged = ': it has tags, and a rule takes those that it names, as from = "cpu.{state};host={host}"'
+            return f"no rule takes it{tagged if ';' in path else ''}"
         rule, parts = found
         series = series_of(rule, parts, self._hosts.find)
         if series is None:

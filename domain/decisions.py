@@ -104,6 +104,7 @@ class Reason(StrEnum):
     METRICS_RETURNED = "metrics_returned"
     SENDER_REFUSED = "sender_refused"
     CLAIM_REFUSED = "claim_refused"
+    INPUT_CONFLICT = "input_conflict"
     CAPACITY_LOST = "capacity_lost"
     CAPACITY_RETURNED = "capacity_returned"
     LEAD_TAKEN = "lead_taken"

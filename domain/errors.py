@@ -67,6 +67,7 @@ class RejectReason(StrEnum):
     TOO_OLD = "too_old"
     LATE = "late"
     TOO_MANY_SERIES = "too_many_series"
+    COUNTER = "counter"
     UNKNOWN_VM = "unknown_vm"
     TOO_MANY_UNKNOWN = "too_many_unknown"
 
@@ -81,6 +82,7 @@ REFUSED_LINES: Final[Mapping[RejectReason, str]] = MappingProxyType(
         RejectReason.NOT_FINITE: "leave the line out while there is no value",
         RejectReason.OUT_OF_RANGE: "check the unit: shares are sent in percent, 0 to 100",
         RejectReason.IMPLAUSIBLE: "check the counter of the sender",
+        RejectReason.COUNTER: "send rates, not what was counted since the boot: StoreRates true in collectd",
         RejectReason.FUTURE: "set the sender's clock, by NTP for example",
         RejectReason.TOO_OLD: "set the sender's clock, or have it drop what it could not send",
         RejectReason.LATE: "send within TRIMTAB_GRACE_S of the minute's end, or lengthen it",

@@ -47,6 +47,7 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.SENDER_REFUSED: Severity.WARNING,
         Reason.CLAIM_REFUSED: Severity.WARNING,
         Reason.REMOVAL_REFUSED: Severity.WARNING,
+        Reason.INPUT_CONFLICT: Severity.WARNING,
         Reason.LEARNING_OVERDUE: Severity.WARNING,
         Reason.PROMOTION_ROLLED_BACK: Severity.WARNING,
     }

@@ -21,6 +21,8 @@ from domain.errors import ConfigurationError, Mistake, TrimtabError
 from domain.fleet import Fleet
 
 if TYPE_CHECKING:
+    from agent.autoscaling.snapshot.series import SeriesStore
+    from collectors.base import SampleSink
     from collectors.render import RenderOptions
 
 BYTES_PER_MB = 2**20
@@ -62,6 +64,26 @@ def collectors_of(
     if twice:
         raise ConfigurationError([Mistake(COLLECTORS, name, "two collectors have this name") for name in twice])
     return made
+
+
+def series_of(settings: Settings, fleets: Sequence[Fleet]) -> SeriesStore:
+    """Return the judge of readings: the series of these fleets, with what their sources may claim."""
+    from agent.autoscaling.snapshot.series import SeriesStore
+
+    described = settings.fleets.items()
+    return SeriesStore(
+        watched=fleets,
+        claims={name: fleet.claim_limits() for name, fleet in described},
+        signals={name: tuple(fleet.signals) for name, fleet in described},
+        unknown_per_peer=settings.listener.unknown_vms_per_peer,
+    )
+
+
+def behind_map(below: SampleSink, inputs: Inputs | None) -> SampleSink:
+    """Return the sink of a listener: `below`, behind the map of other senders' names where there is one."""
+    from collectors.mapping import MappedSink
+
+    return below if inputs is None else MappedSink(below, *inputs)
 
 
 def inputs_of(settings: Settings) -> Inputs | None:

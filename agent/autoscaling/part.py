@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector, SampleSink
-    from collectors.intake import Claims, RefusedClaim
+    from collectors.intake import Claims, Conflict, RefusedClaim
     from collectors.interruptions import InterruptionQueue
     from collectors.vm_names import Place, UnknownVms
     from domain.announcements import Recurring
@@ -219,22 +219,17 @@ class AutoscalingPart(Part):
 
     def start(self, stack: ExitStack) -> None:
         """Make the loop that the settings ask for; ConfigurationError when a model that decides cannot be had."""
+        from agent.autoscaling.inputs import series_of
         from agent.autoscaling.model_watch import ModelWatch
         from agent.autoscaling.policies.fallback import Proposer, ShadowTime, evaluate_within
         from agent.autoscaling.policies.ppo_lstm import MODEL
         from agent.autoscaling.snapshot.aggregate import Aggregator
-        from agent.autoscaling.snapshot.series import SeriesStore
 
         host, settings, session = self.host, self._settings, self.host.session
         assert settings is not None, "the daemon has settings"
         assert session is not None, "the daemon has a session"
         fleets = managed_fleets(settings, host.environ)
-        series = SeriesStore(
-            watched=[managed.fleet for managed in fleets],
-            claims=claims_of(settings),
-            signals={name: tuple(fleet.signals) for name, fleet in settings.fleets.items()},
-            unknown_per_peer=settings.listener.unknown_vms_per_peer,
-        )
+        series = series_of(settings, [managed.fleet for managed in fleets])
         models = self.models = ready_models(settings)
         ports = Ports(
             fleets=fleets,
@@ -268,13 +263,12 @@ class AutoscalingPart(Part):
         settings = self._settings
         if settings is None or settings.input_map is None:
             return self.series
-        from agent.autoscaling.inputs import inputs_of
-        from collectors.mapping import MappedSink
+        from agent.autoscaling.inputs import behind_map, inputs_of
 
         self._inputs = inputs_of(settings)
         assert self._inputs is not None, "a map is set"
         self.ports.hosts = self._inputs.hosts
-        return MappedSink(self.series, *self._inputs)
+        return behind_map(self.series, self._inputs)
 
     def collectors(self) -> Sequence[Collector]:
         """Return the collectors of every fleet."""
@@ -389,6 +383,10 @@ class AutoscalingPart(Part):
     def refused_claims(self) -> Mapping[ClaimKey, RefusedClaim]:
         """Return the readings that were not believed."""
         return {} if self._series is None else self._series.refused_claims()
+
+    def conflicts(self) -> Mapping[ClaimKey, Conflict]:
+        """Return the readings that contradict others."""
+        return {} if self._series is None else self._series.conflicts()
 
     def observe(self, report: TickReport) -> None:
         """Keep each fleet's newest snapshot and decision."""

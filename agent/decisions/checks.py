@@ -14,6 +14,7 @@ from domain.errors import CloudError
 if TYPE_CHECKING:
     from collectors.aws import AwsSession
     from collectors.base import SampleSink
+    from collectors.intake import IntakeCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,13 @@ class Arrivals:
     """How to find out what arrives at this host.
 
     wait_s: how long to listen where no agent runs, 0 for not at all. metrics: returns those of the agent that runs here
-    in Prometheus's text format; CollectionFailed when none does. listen: hands a sink what arrives in that time;
-    BadInput when the port cannot be had.
+    in Prometheus's text format; CollectionFailed when none does. listen: hands a sink what arrives in that time
+    and returns what was taken and refused; BadInput when the port cannot be had.
     """
 
     wait_s: float
     metrics: Callable[[], str]
-    listen: Callable[[SampleSink], None]
+    listen: Callable[[SampleSink], IntakeCounters]
 
 
 class State(StrEnum):

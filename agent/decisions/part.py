@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector, SampleSink
-    from collectors.intake import RefusedClaim
+    from collectors.intake import Conflict, RefusedClaim
     from collectors.vm_names import Place, UnknownVms
 
 
@@ -338,6 +338,10 @@ class Part:
 
     def refused_claims(self) -> Mapping[tuple[str, str, str], RefusedClaim]:
         """Return by subject, group key and metric the readings that were beyond what is believed."""
+        return {}
+
+    def conflicts(self) -> Mapping[tuple[str, str, str], Conflict]:
+        """Return by subject, group key and metric the readings that contradict others."""
         return {}
 
     # For people and programs

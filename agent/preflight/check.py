@@ -27,6 +27,7 @@ from agent.settings.model import LearningSettings
 from agent.settings.names import plain
 from collectors.aws import AwsSession
 from collectors.base import SampleSink
+from collectors.intake import IntakeCounters
 from collectors.tagged_groups import TaggedGroups
 from domain.clock import Clock
 from domain.decisions import Mode
@@ -81,12 +82,13 @@ def arrivals_of(
 ) -> Arrivals:
     """Return how to find out what arrives at this host."""
 
-    def listen(sink: SampleSink) -> None:
+    def listen(sink: SampleSink) -> IntakeCounters:
         listener = started_listener(settings, sink, clock)
         try:
             wait(wait_s)
         finally:
             listener.stop()
+        return listener.counters
 
     return Arrivals(wait_s, lambda: unix_socket.read(settings.http_socket, "/metrics"), listen)
 

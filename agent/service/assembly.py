@@ -33,7 +33,7 @@ from agent.settings.kinds import networks_of
 from agent.settings.names import effective
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import Refusal, SampleSink
-from collectors.intake import RefusedClaim
+from collectors.intake import Conflict, RefusedClaim
 from collectors.listener import GraphiteListener, ListenerLimits
 from collectors.polling import Poller
 from collectors.vm_names import Place, UnknownVms
@@ -106,7 +106,7 @@ class Agent:
     refusals: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refusals = Door(lambda: self.listener.counters, self.refused_claims, self.unknown_vms)
+        self.refusals = Door(lambda: self.listener.counters, self.refused_claims, self.unknown_vms, self.conflicts)
 
     def part(self, kind: type[P]) -> P:
         """Return the part of this class."""
@@ -119,6 +119,10 @@ class Agent:
     def refused_claims(self) -> dict[tuple[str, str, str], RefusedClaim]:
         """Return by subject, group key and metric the readings that were not believed."""
         return {key: found for part in self.parts for key, found in part.refused_claims().items()}
+
+    def conflicts(self) -> dict[tuple[str, str, str], Conflict]:
+        """Return by subject, group key and metric the readings that contradict others."""
+        return {key: found for part in self.parts for key, found in part.conflicts().items()}
 
     def turn(self) -> TickReport:
         """Let every part take its turn, now; while another agent leads, only measure."""

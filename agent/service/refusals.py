@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from collectors.intake import IntakeCounters, RefusedClaim
+from collectors.intake import Conflict, IntakeCounters, RefusedClaim
 from collectors.vm_names import Place, UnknownVms
 from domain.decisions import AGENT, Event, Reason
 
@@ -24,10 +24,11 @@ class Door:
         intake: Callable[[], IntakeCounters],
         claims: Callable[[], Mapping[tuple[str, str, str], RefusedClaim]],
         unknown_vms: Callable[[], Mapping[Place, UnknownVms]],
+        conflicts: Callable[[], Mapping[tuple[str, str, str], Conflict]],
     ) -> None:
-        self._intake, self._claims, self._unknown_vms = intake, claims, unknown_vms
-        self._counts: dict[tuple[str, str], int] = {}
-        self._raised_at: dict[tuple[str, str], float] = {}
+        self._intake, self._claims, self._unknown_vms, self._conflicts = intake, claims, unknown_vms, conflicts
+        self._counts: dict[tuple[Reason, str, str], int] = {}
+        self._raised_at: dict[tuple[Reason, str, str], float] = {}
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return an event for each kind of refusal that has grown, at most one in `REPEAT_S` for each."""
@@ -35,11 +36,12 @@ class Door:
             *self._grown(now, Reason.SENDER_REFUSED, self._senders()),
             *self._grown(now, Reason.SENDER_REFUSED, self._unknown()),
             *self._grown(now, Reason.CLAIM_REFUSED, self._refused_claims()),
+            *self._grown(now, Reason.INPUT_CONFLICT, self._contradictions()),
         )
 
     def _grown(self, now: float, reason: Reason, counted: Iterator[Counted]) -> Iterator[Event]:
         for fleet, subject, count, sentence in counted:
-            key = fleet, subject
+            key = reason, fleet, subject
             raised_at = self._raised_at.get(key)
             # A clock that was set back must not silence it.
             quiet = raised_at is not None and 0.0 <= now - raised_at < REPEAT_S
@@ -86,6 +88,12 @@ class Door:
                 fleet,
                 subject,
                 refused.count,
-                f"readings of {subject} refused, the last of {refused.value:g} {whom}: 0 to {refused.limit:g} is "
-                f"believed{setting}; they count as absent",
+                f"readings of {subject} refused, the last of {refused.value:g} {whom}: "
+                + ("none is below 0" if refused.value < 0.0 else f"0 to {refused.limit:g} is believed{setting}")
+                + "; they count as absent",
             )
+
+    def _contradictions(self) -> Iterator[Counted]:
+        for (fleet, group, metric), found in self._conflicts().items():
+            subject = f"{group}.{metric}"
+            yield fleet, subject, found.count, f"readings of {subject} contradict others: {found.detail}"

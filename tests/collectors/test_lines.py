@@ -64,6 +64,8 @@ def test_the_stamp_minus_one_means_now() -> None:
         (b"GET / HTTP/1.1", RejectReason.BAD_VALUE),
         (b"trimtab.web.s.i-1.cpu_percent high 1795209000", RejectReason.BAD_VALUE),
         (b"trimtab.web.s.i-1.cpu_percent 71 yesterday", RejectReason.BAD_VALUE),
+        (b"trimtab.web.s.i-1.cpu_percent 7_1 1795209000", RejectReason.BAD_VALUE),
+        (b"trimtab.web.s.i-1.cpu_percent 71 1_795_209_000", RejectReason.BAD_VALUE),
         (b"carbon.agents.a.cpuUsage 1 1795209000", RejectReason.FOREIGN_PATH),
         (b"trimtab.web.s.i-1.cpu_percent nan 1795209000", RejectReason.NOT_FINITE),
         (b"trimtab.web.s.i-1.cpu_percent -inf 1795209000", RejectReason.NOT_FINITE),

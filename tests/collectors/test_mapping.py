@@ -445,3 +445,48 @@ def test_a_glob_takes_what_its_stars_say_with_the_same_parts(pieces: list[str], 
     plain = "".join(words.get(piece, re.escape(piece)) for piece in re.split(r"(\{.\}|\*)", glob))
     expected, found = re.fullmatch(plain, path), re.fullmatch(_of_glob(glob), path)
     assert (found and found.groupdict()) == (expected and expected.groupdict())
+
+
+def test_tags_behind_a_path_are_taken_by_a_rule_that_names_them_and_by_no_other() -> None:
+    hosts = Hosts({"web-1": WEB, "web-1.example.com": WEB})
+    sink, kept = mapped(COLLECTD, hosts)
+    tagged = [(f"collectd.web-1.cpu-0.cpu-{state};dc=eu", 50.0, T0) for state in ("idle", "user")]
+    assert [one.reason for one in send(sink, *tagged)] == [RejectReason.FOREIGN_PATH] * 2
+    assert "has tags" in sink.explain(tagged[0][0])
+    by_tag = """
+        [[series]]
+        from = "cpu.{state};core=*;host={host}"
+        to = "cpu_percent"
+        fold = "share"
+        part = "state"
+        not_counted = ["idle"]
+
+        [[series]]
+        regex = "(?P<host>[a-z0-9-]+)[.].*"
+        to = "ram_percent"
+        fold = "mean"
+    """
+    sink, kept = mapped(by_tag, hosts)
+    for at in (T0, T0 + 10.0):
+        lines = [("idle", 30.0), ("user", 10.0)]
+        send(sink, *((f"cpu.{state};core=0;host=web-1.example.com", value, at) for state, value in lines), now=at)
+    assert kept.readings == [("trimtab.web.workers.i-0abc.cpu_percent", 25.0, at) for at in (T0, T0 + 10.0)]
+    assert [one.reason for one in send(sink, ("web-1.mem;dc=eu", 1.0, T0))] == [RejectReason.FOREIGN_PATH]
+
+
+def test_a_share_of_counters_is_refused_from_the_third_round_on_and_one_of_levels_never() -> None:
+    def rounds(*values: tuple[float, float]) -> list[RejectReason]:
+        sink, _ = mapped(COLLECTD, Hosts({"web-1": WEB}))
+        refused = []
+        for n, pair in enumerate(values):
+            at = T0 + 10.0 * n
+            lines = zip(("idle", "user"), pair, strict=True)
+            refused += send(sink, *((f"collectd.web-1.cpu-0.cpu-{state}", value, at) for state, value in lines), now=at)
+        return [one.reason for one in refused]
+
+    ticks = [(254_016_000.0 + n, 5_184_000.0 + 999.0 * n) for n in range(5)]
+    assert rounds(*ticks) == [RejectReason.COUNTER] * 5
+    assert rounds(*((99.0 + n / 10.0, 1.0) for n in range(9))) == []
+    assert rounds(*((90.0 - 10.0 * n, 10.0 + 10.0 * n) for n in range(9))) == []
+    restarted = [*ticks[:4], (0.0, 10.0), (900.0, 110.0)]
+    assert rounds(*restarted).count(RejectReason.COUNTER) == 4

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.autoscaling.inputs import collectors_of, inputs_without_a_loop
-from agent.autoscaling.part import claims_of, managed_fleets
+from agent.autoscaling.inputs import behind_map, collectors_of, inputs_of, inputs_without_a_loop, series_of
+from agent.autoscaling.part import managed_fleets
 from agent.autoscaling.plug_ins import actuator_of
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.preflight.groups import check_fleet, check_types
-from agent.autoscaling.snapshot.series import ABSENT_ROW, SeriesStore
+from agent.autoscaling.snapshot.series import ABSENT_ROW
 from agent.decisions.checks import (
     Account,
     Arrivals,
@@ -31,7 +31,15 @@ from agent.settings.fleet import MeasuredBy
 from agent.settings.model import learned_policies
 from collectors.aws import AwsSession
 from collectors.mapping import InputMap, Query, Rule, SignalName, is_for, read_map
-from domain.errors import BadInput, CloudError, CollectionFailed, ConfigurationError, TrimtabError
+from domain.errors import (
+    REFUSED_LINES,
+    BadInput,
+    CloudError,
+    CollectionFailed,
+    ConfigurationError,
+    RejectReason,
+    TrimtabError,
+)
 from domain.samples import QueueMetric
 
 CHANGES = (
@@ -238,13 +246,23 @@ def _listened(settings: Settings, needing: list[str], arrivals: Arrivals) -> Ite
         yield unknown("measurements", "no agent runs on this host, and the wait was 0 s", "give --wait 15")
         return
     fleets = [settings.fleet(key) for key in settings.fleets]
-    store = SeriesStore(watched=fleets, claims=claims_of(settings))
+    store = series_of(settings, fleets)
     try:
-        arrivals.listen(store)
+        inputs = inputs_of(settings)
+    except TrimtabError:
+        # The check of the map says why it cannot be used.
+        return
+    try:
+        arrived = arrivals.listen(behind_map(store, inputs))
     except BadInput as error:
         yield missing("listener", str(error), "end the process at that port, or set TRIMTAB_HTTP__SOCKET")
         return
     place = f"{settings.listener.host}:{settings.listener.port}"
+    for reason, count in arrived.rejected.items():
+        # Names of hosts are known to the agent alone, from its first turn on.
+        if count and reason is not RejectReason.UNKNOWN_VM:
+            detail = f"{count} lines were refused as {reason}, the last one: {arrived.examples[reason]}"
+            yield advice("refused measurements", detail, REFUSED_LINES[reason])
     for fleet in fleets:
         if fleet.name not in needing:
             continue

@@ -43,16 +43,24 @@ class Submitted:
     late: bool
 
 
-def growth(readings: Sequence[float], before: float | None) -> float:
-    """Return the growth of a counter over its readings, from `before` (None: from its first reading).
+def growth(
+    readings: Sequence[tuple[float, float]], before: tuple[float, float] | None, claims: Claims | None = None
+) -> float:
+    """Return the growth of a counter over its readings (time, value), from `before` (None: from its first reading).
 
-    A reading below the one before means that the counter restarted at zero (autoscaler specification §14).
+    A reading below the one before means that the counter restarted at zero (autoscaler specification §14). Where it is
+    more than the claim limits believe of the time in between, it did not: what it sums has lost a part, and counting
+    goes on from there.
     """
-    grown = 0.0
-    for reading in readings:
+    claims, grown = claims or Claims(), 0.0
+    for at, reading in readings:
         if before is not None:
-            grown += reading - before if reading >= before else reading
-        before = reading
+            was_at, was = before
+            if reading >= was:
+                grown += reading - was
+            elif reading <= claims.growth(at - was_at):
+                grown += reading
+        before = at, reading
     return grown
 
 
@@ -66,23 +74,24 @@ def submitted_from_counter(
     begins with this reading.
     """
     since = start if state.last_bin_end is None else state.last_bin_end
-    new = [value for at, value in readings if at > since]
-    inside = [value for at, value in readings if at > start]
-    earlier = [value for at, value in readings if at <= start]
+    new = [reading for reading in readings if reading[0] > since]
+    inside = [reading for reading in readings if reading[0] > start]
+    earlier = [reading for reading in readings if reading[0] <= start]
     seen = state.submitted_seen
     # Earlier readings of this process were compared with their predecessors on arrival.
     if (
         new
         and len(new) == len(readings)
-        and new[0] - (seen or 0.0) > claims.growth(0.0 if seen is None else readings[-1][0] - since)
+        and new[0][1] - (seen or 0.0) > claims.growth(0.0 if seen is None else readings[-1][0] - since)
     ):
-        seen = new[0]
-    before_minute = earlier[-1] if earlier else seen
+        seen = new[0][1]
+    before = None if seen is None else (since, seen)
+    before_minute = earlier[-1] if earlier else before
     if seen is None:
         in_episode += readings[-1][1]
     else:
-        in_episode += growth(new, seen)
-    return Submitted(readings[-1][1], in_episode, growth(inside, before_minute), late=not inside)
+        in_episode += growth(new, before, claims)
+    return Submitted(readings[-1][1], in_episode, growth(inside, before_minute, claims), late=not inside)
 
 
 def submitted_from_depth(depth_before: float | None, depth: float, state: LoopState, in_episode: float) -> Submitted:
@@ -255,8 +264,8 @@ class Aggregator:
             return self._store.readings(self._store.queue_row(fleet, metric), fold.end)
 
         counter = readings(QueueMetric.FINISHED_TOTAL)
-        inside = [value for at, value in counter if at > fold.start]
-        before = next((value for at, value in reversed(counter) if at <= fold.start), None)
+        inside = [reading for reading in counter if reading[0] > fold.start]
+        before = next((reading for reading in reversed(counter) if reading[0] <= fold.start), None)
         finished = None
         if queue is not None:
             # Without a counter: what was submitted and neither waits nor runs. It falls where an episode begins.
@@ -266,7 +275,7 @@ class Aggregator:
         counts, means = fold.at(np.array([self._store.queue_row(fleet, QueueMetric.WAITING)], dtype=np.int64))
         lengths = [found[-1][1] for metric in _LENGTHS if (found := readings(metric))]
         return Measured(
-            finished=round(growth(inside, before)) if inside else finished,
+            finished=round(growth(inside, before, self._store.claims(fleet))) if inside else finished,
             waiting=float(means[0]) if counts[0] else None,
             lengths=JobLengths(*lengths) if _are_lengths(lengths) else None,
             boots=tuple(Boot(k, seconds) for k, each in enumerate(folds) for seconds in each.boots_s.tolist()),

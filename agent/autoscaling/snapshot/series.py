@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.base import Refusal
-from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, IntakeLimits, RefusedClaim, value_range
+from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, Conflict, IntakeLimits, RefusedClaim, value_range
 from collectors.vm_names import SPARE, Place, UnknownVms, VmNames
 from domain.errors import RejectReason, SampleRejected
 from domain.fleet import Fleet
@@ -72,6 +72,7 @@ class SeriesStore:
         self._watched: dict[tuple[str, str], float] | None = None
         self._claims: dict[str, Claims] = {}
         self._refused: dict[ClaimKey, RefusedClaim] = {}
+        self._conflicts: dict[ClaimKey, Conflict] = {}
         self._names: VmNames[str] = VmNames(self._drop_vm, capacity // len(VM_COLUMNS), unknown_per_peer)
         self._lock = Lock()
         self._rows_by_path: dict[bytes, int] = {}
@@ -80,6 +81,7 @@ class SeriesStore:
         self._paths: list[list[bytes]] = []
         self._full: list[float] = []
         self._next_slot: list[int] = []
+        self._peers: list[str] = []
         self._free: list[int] = []
         self._left: list[int] = []
         self._vms: dict[tuple[str, str], dict[str, list[int]]] = {}
@@ -145,16 +147,25 @@ class SeriesStore:
         with self._lock:
             return dict(self._refused)
 
+    def conflicts(self) -> dict[ClaimKey, Conflict]:
+        """Return the readings since the start that contradict others, by fleet, group key (or `queue`) and metric."""
+        with self._lock:
+            return dict(self._conflicts)
+
     # Writing
 
     def append(
         self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> list[Refusal]:
-        """Store readings; return those refused. A repeated time overwrites, so that duplicates count once."""
+        """Store readings; return those refused.
+
+        Of several for one time one counts, the highest: where two senders report one VM it is busy when either says
+        so. Of a signal, whose direction is not known, the last one counts.
+        """
         refused: list[Refusal] = []
         with self._lock:
             row_of = self._rows_by_path.get
-            full, next_slot = self._full, self._next_slot
+            full, next_slot, peers = self._full, self._next_slot, self._peers
             after = max(now - self._limits.max_age_s, self._closed_before(now))
             until = now + self._limits.max_ahead_s
             kept_times, kept_values, newest = self._times, self._values, self._newest
@@ -181,10 +192,11 @@ class SeriesStore:
                     kept_values[slot] = value
                     kept_times[slot] = at
                     newest[row] = at
+                    peers[row] = peer
                     slot += 1
                     next_slot[row] = slot if slot & (DEPTH - 1) else slot - DEPTH
                 else:
-                    self._place_out_of_order(row, value, at)
+                    self._place_out_of_order(row, value, at, peer)
         return refused
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> list[Refusal]:
@@ -208,26 +220,48 @@ class SeriesStore:
             return RejectReason.TOO_OLD
         if at <= self._closed_before(now):
             return RejectReason.LATE
+        if series.metric in COUNTERS and row != ABSENT_ROW:
+            self._note_fall(series, value, at, row)
         return None
 
     def _judged(self, series: Series, value: float, at: float, row: int) -> tuple[RejectReason | None, float, str]:
         """Return why a value exceeds a claim limit (None when it does not), the limit, and its name."""
         metric = series.metric
-        limit, bound = value_range(metric).limit, ""
+        most = limit = value_range(metric).limit
+        bound, claims = "", self._claims.get(series.fleet)
+        if claims is not None and metric not in COUNTERS:
+            limit, bound = claims.limit(metric, self._cores(series))
+        elif claims is not None and (before := self._last_of(row)) is not None:
+            limit, bound = before + claims.growth(at - self._newest[row]), "MAX_SUBMITTED_PER_MINUTE"
         if not math.isfinite(value):
             return RejectReason.NOT_FINITE, limit, bound
-        if not 0.0 <= value <= limit:
+        if not 0.0 <= value <= most:
             return RejectReason.OUT_OF_RANGE, limit, bound
-        claims = self._claims.get(series.fleet)
-        if claims is None:
-            return None, limit, bound
-        if metric not in COUNTERS:
-            limit, bound = claims.limit(metric, self._cores(series))
-        elif row != ABSENT_ROW and self._newest[row] > NEVER:
-            first = row * DEPTH
-            before = self._values[self._times.index(self._newest[row], first, first + DEPTH)]
-            limit, bound = before + claims.growth(at - self._newest[row]), "MAX_SUBMITTED_PER_MINUTE"
         return (RejectReason.IMPLAUSIBLE if value > limit else None), limit, bound
+
+    def _last_of(self, row: int) -> float | None:
+        """Return the newest value of a row, None where it has none."""
+        if row == ABSENT_ROW or self._newest[row] == NEVER:
+            return None
+        first = row * DEPTH
+        return self._values[self._times.index(self._newest[row], first, first + DEPTH)]
+
+    def _note_fall(self, series: Series, value: float, at: float, row: int) -> None:
+        """Note a counter that falls to more than it can have counted since a restart."""
+        before = self._last_of(row)
+        if before is None or not value < before or not at > self._newest[row]:
+            return
+        if value > self.claims(series.fleet).growth(at - self._newest[row]):
+            detail = (
+                f"it fell from {before:g} to {value:g}, which is no restart: what it sums has lost a part, so nothing "
+                "was counted in between; let the job source report a counter that only grows"
+            )
+            self._note_conflict(series, detail)
+
+    def _note_conflict(self, series: Series, detail: str) -> None:
+        key = series.fleet, series.group if isinstance(series, VmSeries) else QUEUE_SEGMENT, str(series.metric)
+        before = self._conflicts.get(key)
+        self._conflicts[key] = Conflict(1 if before is None else before.count + 1, detail)
 
     def _cores(self, series: Series) -> float:
         """Return the cores of the VM whose series this is, 0 for a queue's."""
@@ -257,11 +291,16 @@ class SeriesStore:
         """Return until when bins are closed; those closed ahead of the clock precede its setting back."""
         return self._closed_until if self._closed_until <= now else NEVER
 
-    def _place_out_of_order(self, row: int, value: float, at: float) -> None:
+    def _place_out_of_order(self, row: int, value: float, at: float, peer: str) -> None:
         first = row * DEPTH
         for slot in range(first, first + DEPTH):
             if self._times[slot] == at:
-                self._values[slot] = value
+                series, held = self._series[row], self._values[slot]
+                assert series is not None, "a reading goes to a row that is in use"
+                if value != held and peer != self._peers[row]:
+                    self._note_conflict(series, _disagreement(series, (held, self._peers[row]), (value, peer)))
+                if value > held or isinstance(series, SignalSeries):
+                    self._values[slot] = value
                 return
         slot = self._next_slot[row]
         self._times[slot] = NEVER
@@ -349,6 +388,7 @@ class SeriesStore:
         if self._free:
             row = self._free.pop()
             self._series[row], self._full[row], self._next_slot[row] = series, full, row * DEPTH
+            self._peers[row] = ""
             return row
         row = len(self._series)
         if row == len(self._newest):
@@ -357,6 +397,7 @@ class SeriesStore:
         self._paths.append([])
         self._full.append(full)
         self._next_slot.append(row * DEPTH)
+        self._peers.append("")
         return row
 
     def _grow(self) -> None:
@@ -488,6 +529,17 @@ class SeriesStore:
         first = row * DEPTH
         self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
         self._newest[row] = NEVER
+
+
+def _disagreement(series: Series, *said: tuple[float, str]) -> str:
+    """Return in words what two senders say of one series for one moment: (value, peer) each."""
+    whom = f" of {series.vm}" if isinstance(series, VmSeries) else ""
+    values = ", ".join(f"{value:g} from {peer or 'a collector'}" for value, peer in said)
+    counts = "the last counts" if isinstance(series, SignalSeries) else "the higher counts"
+    return (
+        f"two senders report{whom} for one moment: {values}; {counts}. Let one of them report: look for an image that "
+        "was copied with its host name, and for two collectors on one VM"
+    )
 
 
 Floats = NDArray[np.float64]

@@ -92,9 +92,23 @@ def test_without_an_agent_what_arrives_meanwhile_counts(tmp_path: Path) -> None:
     assert (state, "1 VMs and its queue" in detail, f":{port}" in detail) == (State.OK, True, True)
 
 
+def test_arrivals_are_judged_as_the_listener_does_behind_its_map(tmp_path: Path) -> None:
+    rules = tmp_path / "inputs.toml"
+    rules.write_text(
+        '[[series]]\nfrom = "collectd.{host}.busy"\nto = "cpu_percent"\n[hosts]\nweb-1 = "web.small.i-0ab"\n'
+    )
+    now = int(WallClock().now())
+    lines = f"collectd.web-1.busy 7 {now}\ncollectd.web-1.busy 7 {now}000\ncollectd.web-2.busy 7 {now}\n"
+    refused, arrived = found(settings(tmp_path, free_port(), TRIMTAB_INPUT_MAP=str(rules)), sent=lines)
+    assert (refused[0], "1 lines" in refused[1], "future" in refused[1]) == (State.ADVICE, True, True)
+    assert (arrived[0], "1 VMs reported" in arrived[1]) == (State.OK, True)
+
+
 def test_a_lack_of_measurements_is_advice_and_no_failure(tmp_path: Path) -> None:
     port = free_port()
-    ((state, detail),) = found(settings(tmp_path, port), sent="trimtab.other.small.i-0ab.cpu_percent 7 1\n")
+    sent = "trimtab.other.small.i-0ab.cpu_percent 7 1\n"
+    (foreign, _), (state, detail) = found(settings(tmp_path, port), sent=sent)
+    assert foreign is State.ADVICE
     assert (state, "none arrived" in detail) == (State.ADVICE, True)
 
 

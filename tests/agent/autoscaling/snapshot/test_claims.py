@@ -184,7 +184,7 @@ def test_a_collector_is_believed_no_more_than_a_sender() -> None:
     poller.poll_and_wait(5.0)
     assert {metric: claim for (_, _, metric), claim in store.refused_claims().items()} == {
         "waiting": RefusedClaim(2, 1e15, "", 1e6, "MAX_WAITING"),
-        "running": RefusedClaim(2, -3.0, "", 1e15, ""),
+        "running": RefusedClaim(2, -3.0, "", 1e6, "MAX_RUNNING"),
         "submitted_total": RefusedClaim(1, 1e14, "", 1_000_005.0, "MAX_SUBMITTED_PER_MINUTE"),
     }
     assert (poller.health["queue:web"].refused, poller.health["cloudwatch-submitted:web"].refused) == (4, 1)
@@ -219,3 +219,41 @@ def test_each_metric_has_its_own_bound_and_a_change_of_it_holds_for_the_series_t
     assert [r.reason for r in store.append([series], [500.0], [T0 + 1], T0)] == [RejectReason.IMPLAUSIBLE]
     assert list(store.refused_claims().values()) == [RefusedClaim(1, 500.0, "", 100.0, bound.upper())]
     assert store.append([series], [100.0], [T0 + 2], T0) == []
+
+
+def test_a_counter_that_falls_within_the_limit_of_a_minute_is_a_restart_and_one_that_falls_less_is_a_conflict() -> None:
+    world = scene(max_submitted_per_minute=100.0)
+    fair = {"waiting": 5, "running": 1}
+    world.minute(queue={**fair, "submitted_total": 100_000})
+    fallen = world.minute(queue={**fair, "submitted_total": 80_000})
+    assert fallen.queue is not None
+    assert (fallen.queue.submitted_recent, refused(world)) == (0, {})
+    (found,) = world.store.conflicts().items()
+    assert (found[0], found[1].count) == (("web", "queue", "submitted_total"), 1)
+    assert "from 100000 to 80000" in found[1].detail
+    restarted = world.minute(queue={**fair, "submitted_total": 40})
+    assert restarted.queue is not None
+    assert (restarted.queue.submitted_recent, len(world.store.conflicts())) == (40, 1)
+
+
+def test_of_two_senders_of_one_vm_the_busy_one_counts_and_both_are_named() -> None:
+    world = scene()
+    world.place("s", running("i-1"))
+    path = b"trimtab.web.s.i-1.busy_cores"
+    for value, peer in ((2.0, "10.0.0.1"), (0.0, "10.0.0.2")):
+        times = [T0 + 10.0 * n for n in range(1, 7)]
+        assert world.store.append([path] * 6, [value] * 6, times, T0 + 60.0, peer) == []
+    world.report_queue(T0 + 60.0, waiting=4, running=2)
+    world.now = T0 + 65.0
+    snapshot = world.fold()
+    assert (group(snapshot, "s").busy_cores, group(snapshot, "s").idle) == (2.0, 0)
+    (found,) = world.store.conflicts().items()
+    assert (found[0], found[1].count) == (("web", "s", "busy_cores"), 6)
+    assert [text for text in ("i-1", "2 from 10.0.0.1", "0 from 10.0.0.2") if text not in found[1].detail] == []
+
+
+def test_one_sender_that_repeats_itself_or_two_that_agree_are_no_conflict() -> None:
+    world = scene()
+    for value, peer in ((2.0, "10.0.0.1"), (0.0, "10.0.0.1"), (2.0, "10.0.0.2")):
+        world.store.append([b"trimtab.web.s.i-1.busy_cores"], [value], [T0], T0, peer)
+    assert world.store.conflicts() == {}

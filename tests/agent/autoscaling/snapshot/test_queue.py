@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.snapshot.aggregate import growth
+from collectors.intake import Claims
 from domain.observations.autoscaling import obs_v2_names
 from domain.snapshot import Snapshot
-from tests.agent.autoscaling.snapshot.scene import FLEET, Scene, running
+from tests.agent.autoscaling.snapshot.scene import FLEET, T0, Scene, running
 
 
 def test_the_last_reading_of_the_minute_counts() -> None:
@@ -31,10 +32,22 @@ def test_a_minute_without_waiting_or_without_running_has_no_queue(given: dict[st
     assert (snapshot.queue, snapshot.absent) == (None, ("queue",))
 
 
+def timed(*values: float) -> list[tuple[float, float]]:
+    """Values ten seconds apart."""
+    return [(T0 + 10.0 * (n + 1), value) for n, value in enumerate(values)]
+
+
 def test_growth_counts_increments_and_a_restarted_counter_from_zero() -> None:
-    assert growth([100, 130, 5, 9], before=90) == 10 + 30 + 5 + 4
-    assert growth([100, 130], before=None) == 30
-    assert growth([], before=3) == 0
+    assert growth(timed(100, 130, 5, 9), before=(T0, 90)) == 10 + 30 + 5 + 4
+    assert growth(timed(100, 130), before=None) == 30
+    assert growth([], before=(T0, 3)) == 0
+
+
+def test_a_counter_that_falls_to_more_than_it_can_have_counted_did_not_restart() -> None:
+    claims = Claims(max_submitted_per_minute=100.0)
+    assert growth(timed(80_000, 80_010), before=(T0, 100_000), claims=claims) == 10
+    assert growth(timed(100, 110), before=(T0, 100_000), claims=claims) == 100 + 10
+    assert growth([(T0 + 600.0, 1000.0)], before=(T0, 100_000), claims=claims) == 1000
 
 
 def test_submitted_is_cumulative_and_recent_is_this_minutes_growth() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from simulator.aws.api_hooks import put_hook
 from simulator.aws.api_instances import instance_fields
 from simulator.aws.group import PROCESSES, Group, instant, stamp
 from simulator.aws.machines import ACCOUNT_ID
@@ -78,6 +79,8 @@ def create_group(region: Region, params: Params, at: float) -> Params:
     region.scaling.blueprint(group)
     region.groups[name] = group
     _put_tags(group, params.get("Tags", []))
+    for hook in params.get("LifecycleHookSpecificationList", ()):
+        put_hook(region, {**hook, "AutoScalingGroupName": name}, at)
     because = (
         f"At {stamp(at)} a user request created an AutoScalingGroup "
         f"changing the desired capacity from 0 to {desired}.  "

@@ -134,6 +134,15 @@ class Cloud:
             )
         return self.regions[name]
 
+    def reset(self) -> None:
+        """Empty the account in every region; clock, faults and call log stay. The caller holds the lock."""
+        self.agenda.clear()
+        self.regions.clear()
+        self.shortages.clear()
+        self.spot_actions.clear()
+        self.spot_queue = None
+        self.limits = Limits()
+
     def ready_now(self, group_name: str | None = None) -> list[str]:
         """Put every machine on its way in (of one group or of all) into service at once; return their ids."""
         now = self.settle()

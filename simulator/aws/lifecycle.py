@@ -51,6 +51,10 @@ class Agenda:
             at, _, action = heapq.heappop(self._due)
             action(at)
 
+    def clear(self) -> None:
+        """Drop every action that is not carried out yet."""
+        self._due.clear()
+
     @property
     def next_at(self) -> float | None:
         """Return when the next action is due, None when nothing is."""

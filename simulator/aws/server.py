@@ -21,9 +21,11 @@ from simulator.aws.prices import priced
 from simulator.aws.region import Region
 from simulator.aws.requests import AwsError, AwsRequest, Response, answer_modelled, read_request, render
 from simulator.aws.scaling import insufficient_capacity
+from simulator.aws.stacks import adopt
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 Environ = dict[str, Any]
+MOTO_RESET = "/moto-api/reset"
 FOREIGN_PAGE = b"<html><head><title>Sign in</title></head><body>Please sign in to this network.</body></html>"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
@@ -123,11 +125,22 @@ class Endpoint:
             raise NoAnswer
         if environ.get("PATH_INFO", "").startswith(control.PREFIX):
             status, headers, body = control.answer(self.cloud, environ)
+        elif environ.get("PATH_INFO") == MOTO_RESET:
+            status, headers, body = self._reset(environ)
         else:
             status, headers, body = self._aws(environ)
         phrase = _PHRASES.get(status, "Unknown")
         start_response(f"{status} {phrase}", [*headers, ("Content-Length", str(len(body)))])
         return [body]
+
+    def _reset(self, environ: Environ) -> Response:
+        """Empty the account: moto's state and what this cloud has beside it; faults and the call log stay."""
+        with self.cloud.lock:
+            response = self._ask_moto(environ)
+            if response[0] == 200:
+                self.cloud.reset()
+                self._tokens.clear()
+        return response
 
     def _aws(self, environ: Environ) -> Response:
         request = read_request(environ)
@@ -190,6 +203,8 @@ class Endpoint:
                 return self.cloud.limits.list_quotas(request.document, request.region)
             if request.service == "ec2" and request.operation in LIMIT_OPERATIONS:
                 return self.cloud.limits.answer(request, now, request_id)
+            if request.service == "cloudformation":
+                adopt(self.cloud)
             if request.service == "ec2":
                 if request.operation == "RunInstances":
                     return self._run_instances(request, forward, now)

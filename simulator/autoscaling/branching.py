@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.observations import autoscaling_scorer as scorer
-from domain.observations.autoscaling_scorer import ANNOUNCED, CANDIDATES, MEMORY, STATE_FEATURES, STATES
+from domain.observations.autoscaling_scorer import ANNOUNCED, CANDIDATES, MEMORY, STATES
 from domain.rules import autoscaling as rules
 from domain.rules.autoscaling import MOST_CANDIDATES
-from domain.units import HOUR_S, MINUTE_S
+from domain.units import HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.episode import begin_step, end_step, reset_copy
 from simulator.autoscaling.jobs import oldest_arrival
@@ -57,10 +57,6 @@ TAIL_S = 120.0
 
 NOT_ANNOUNCED = np.zeros((0, 4))
 """The rows of no announcements."""
-
-HAND_MADE = (STATE_FEATURES.index("since_arrival"), STATES - ANNOUNCED)
-"""First feature of the state, and the first after it, that come from the hand-made memory alone."""
-MEAN_JOB = STATE_FEATURES.index("job_core_s")
 
 _NEWEST = list(RemovalChoice).index(RemovalChoice.NEWEST)
 _KEPT = len(ADDRESSES) * 8
@@ -363,52 +359,6 @@ def score(state: Floats, candidates: Floats, count: int, weights: tuple[Weights,
 
 
 @compiled
-def forget(state: Floats, arrived: float, arrived_core_s: float, waiting: float, sight: Sight) -> None:
-    """Write over what a state has from the hand-made memory: jobs and load of the last minute, and otherwise 0."""
-    most = 0.0
-    for kind in range(sight.cores.size):
-        most += sight.limits[kind] * sight.cores[kind]
-    first, after = HAND_MADE
-    state[first:after] = 0.0
-    state[first] = math.log1p(arrived) / 3.0
-    state[first + 1] = math.log1p(10.0 * arrived_core_s / (MINUTE_S * max(most, 1.0)))
-    if waiting <= 0.0:
-        # Then it is the mean of the last minutes.
-        state[MEAN_JOB] = 0.0
-
-
-@compiled
-def remember_in_cells(
-    state: Floats, gates: Weights, mixed: Weights, bias: Weights, hidden: Weights, kept: Weights, biased: Weights
-) -> None:
-    """Do a step of the LSTM of each of E networks, and add what it remembers to the first layer's bias.
-
-    state [S]. gates [E, H + S + 1, 4 H]: of memory, state and 1 to input, output, forget and candidate gates, as
-    `trainer.autoscaling.fast_lstm` has them. mixed [E, H, U]: of memory to the first layer, whose bias is bias [E, U].
-    hidden, kept [E, H]: the memory, brought up to this minute. biased [E, U]: written.
-    """
-    size, one = hidden.shape[1], np.float32(1.0)
-    summed = np.zeros(4 * size, dtype=np.float32)
-    for e in range(hidden.shape[0]):
-        weight = gates[e]
-        summed[:] = weight[size + state.size]
-        for i in range(size + state.size):
-            value = hidden[e, i] if i < size else np.float32(state[i - size])
-            if value != 0.0:
-                for h in range(4 * size):
-                    summed[h] += value * weight[i, h]
-        biased[e] = bias[e]
-        for h in range(size):
-            enter = one / (one + math.exp(-summed[h]))
-            out = one / (one + math.exp(-summed[size + h]))
-            keep = one / (one + math.exp(-summed[2 * size + h]))
-            kept[e, h] = keep * kept[e, h] + enter * math.tanh(summed[3 * size + h])
-            hidden[e, h] = out * math.tanh(kept[e, h])
-            for u in range(bias.shape[1]):
-                biased[e, u] += hidden[e, h] * mixed[e, h, u]
-
-
-@compiled
 def _random(word: NDArray[np.uint64]) -> float:
     """Return a draw in [0, 1) and move the generator on (xorshift64*)."""
     x = word[0]
@@ -426,7 +376,6 @@ def play(
     tables: tuple[Bytes, ...],
     sight: Sight,
     weights: tuple[Weights, ...],
-    cells: tuple[Weights, Weights],
     margin: float,
     idle_limit_min: float,
     explore: float,
@@ -439,8 +388,6 @@ def play(
     counts: Ints,
     costs: Floats,
     units: Floats,
-    trail: Floats,
-    places: Ints,
     taken: Ints,
     spent: Floats,
 ) -> tuple[int, int, int]:
@@ -455,9 +402,6 @@ def play(
     less `margin`, over it. A share `branch_share` of the minutes is branched as long as `states` [B, S], `candidates`
     [B, M, C], `counts` [B], `costs` [B, M] and `units` [B] have room; with `steps` below 0 they are only written down.
     `taken` [B] is what was taken, -1 where it was not the scorer's to choose, and `spent` [B] the dollars until then.
-
-    With cells (`remember_in_cells`) or room in `trail` [T, S] states have nothing of the hand-made memory (`forget`).
-    Those of all minutes are written to `trail`, and to `places` [B] which of its rows were branched, and no others are.
     """
     copy = copies[0]
     settings = settings_of(copy)
@@ -467,12 +411,6 @@ def play(
     targets = np.zeros((MOST_CANDIDATES, copy.kinds), dtype=np.int64)
     done = departures = submitted = played = 0
     learned = weights[0].shape[0] > 0
-    first, bias, second, second_bias, last = weights
-    biased = bias.copy()
-    gates, mixed = cells
-    recurrent, minute = trail.shape[0] > 0 or gates.shape[0] > 0, 0
-    hidden = np.zeros((gates.shape[0], mixed.shape[1]), dtype=np.float32)
-    kept = np.zeros_like(hidden)
     cheapest = _cheapest(sight)
     while not copy.over:
         waiting_core_s = look(copy, sight)
@@ -509,9 +447,8 @@ def play(
             targets,
         )
         chosen = 0
-        room = done < states.shape[0] and (trail.shape[0] == 0 or minute < trail.shape[0])
-        branched = count > 1 and room and _random(word) < branch_share
-        if recurrent or (count > 1 and (branched or learned)):
+        branched = count > 1 and done < states.shape[0] and _random(word) < branch_share
+        if count > 1 and (branched or learned):
             observe_state(
                 memory,
                 float(waiting),
@@ -536,12 +473,6 @@ def play(
                 announced,
                 state,
             )
-        if recurrent:
-            forget(state, float(arrived), arrived_core_s, float(waiting), sight)
-            remember_in_cells(state, gates, mixed, bias, hidden, kept, biased)
-            if minute < trail.shape[0]:
-                trail[minute] = state
-        if count > 1 and (branched or learned):
             observe_candidates(
                 targets,
                 count,
@@ -561,7 +492,7 @@ def play(
             )
         if branched:
             states[done], candidates[done] = state, seen
-            counts[done], places[done] = count, minute
+            counts[done] = count
             cores = 0.0
             for kind in range(copy.kinds):
                 cores += sight.requested[kind] * sight.cores[kind]
@@ -573,7 +504,7 @@ def play(
         if count > 1 and explore > 0.0 and _random(word) < explore:
             chosen = int(_random(word) * count)
         elif count > 1 and learned and not kept_to_rule(memory, idle_limit_min, announced):
-            score(state, seen, count, (first, biased, second, second_bias, last), logits)
+            score(state, seen, count, weights, logits)
             if temperature > 0.0:
                 for row in range(count):
                     # The greatest of scores with such noise is a draw from their softmax.
@@ -589,7 +520,6 @@ def play(
         departures += chosen != 0
         order(copy, sight, targets[chosen])
         played += 1
-        minute += 1
     return done, departures, played
 
 
@@ -601,8 +531,6 @@ NO_WEIGHTS: tuple[Weights, ...] = (
     np.zeros((0, 1), dtype=np.float32),
 )
 """The weights of no scorer: the queue rule decides."""
-NO_CELLS: tuple[Weights, Weights] = (np.zeros((0, STATES + 1, 0), np.float32), np.zeros((0, 0, 1), np.float32))
-"""The cells of a scorer with the hand-made memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,9 +538,8 @@ class Branches:
     """B branched minutes: state [B, S], candidates [B, M, C], how many of the M there are [B], dollars [B, M].
 
     units: dollars in which gains are counted [B], see `gain_unit`. cost: dollars of the whole episode. departures:
-    decisions that were not the rule's. steps: of the simulator, those of branches too. trail: states of all minutes
-    [T, S], where they were asked for, and places: which of these are the branched ones [B]. taken: the candidate that
-    the scorer took [B], -1 where it was not its to choose. spent: dollars of the episode before each of them [B].
+    decisions that were not the rule's. steps: of the simulator, those of branches too. taken: the candidate that the
+    scorer took [B], -1 where it was not its to choose. spent: dollars of the episode before each of them [B].
     """
 
     states: Floats
@@ -623,8 +550,6 @@ class Branches:
     cost: float
     departures: int
     steps: int
-    trail: Floats
-    places: Ints
     taken: Ints
     spent: Floats
 
@@ -656,16 +581,12 @@ class BranchedEpisodes:
         steps: int = BRANCH_STEPS,
         draw: int = 1,
         announcements: Floats | None = None,
-        trail: int = 0,
     ) -> Branches:
         """Play one episode.
 
         seed: of its boots. draw: seed of exploration and of the choice of branched minutes. announcements: known coming
         work, rows of `domain.announcements.rows_of` in seconds of the trace, all known from the start; None where
-        none is announced. Without weights the queue rule decides, which counts some of that work as waiting. trail:
-        minutes whose states are returned, without the hand-made memory; only these are branched then.
-
-        Seven weights are those of a recurrent scorer: the last two are its cells, see `remember_in_cells`.
+        none is announced. Without weights the queue rule decides, which counts some of that work as waiting.
         """
         rows = NOT_ANNOUNCED if announcements is None else np.ascontiguousarray(announcements, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != NOT_ANNOUNCED.shape[1]:
@@ -678,7 +599,7 @@ class BranchedEpisodes:
         shape = (most, MOST_CANDIDATES)
         states, candidates = np.zeros((most, STATES)), np.zeros((*shape, CANDIDATES))
         counts, costs = np.zeros(most, dtype=np.int64), np.zeros(shape)
-        units, places, seen = np.zeros(most), np.zeros(most, dtype=np.int64), np.full((trail, STATES), np.nan)
+        units = np.zeros(most)
         taken, spent = np.zeros(most, dtype=np.int64), np.zeros(most)
         word = np.array([(draw * 2_654_435_769 + 88_172_645_463_325_252) & (2**64 - 1)], dtype=np.uint64)
         done, departures, played = play(
@@ -686,8 +607,7 @@ class BranchedEpisodes:
             self._rows,
             self._tables,
             sight,
-            weights[:5],
-            (weights[5], weights[6]) if len(weights) > 5 else NO_CELLS,
+            weights,
             margin,
             idle_limit_min,
             explore,
@@ -700,8 +620,6 @@ class BranchedEpisodes:
             counts,
             costs,
             units,
-            seen,
-            places,
             taken,
             spent,
         )
@@ -716,8 +634,6 @@ class BranchedEpisodes:
             cost,
             departures,
             played,
-            seen[~np.isnan(seen[:, 0])],
-            places[kept],
             taken[kept],
             spent[kept],
         )

@@ -289,34 +289,22 @@ def gather(
 ) -> None:
     """Play and branch one episode per lesson, and add what it teaches to `samples`."""
     for lesson in lessons:
-        taught(lesson, recipe, weights, explore, samples)
-
-
-def taught(
-    lesson: Lesson, recipe: Recipe, weights: tuple[Weights, ...], explore: float, samples: Samples, trail: int = 0
-) -> Branches:
-    """Play and branch a lesson's episode, add what it teaches to `samples`, and return it.
-
-    trail: minutes whose states are kept too, see `BranchedEpisodes.play`.
-    """
-    episodes = BranchedEpisodes(lesson.config, lesson.trace, lesson.rule)
-    reference = episodes.play(lesson.seed)
-    found = episodes.play(
-        lesson.seed,
-        weights,
-        margin=recipe.margin,
-        idle_limit_min=recipe.idle_limit_min,
-        explore=explore,
-        branch_share=recipe.branch_share,
-        most=recipe.most,
-        steps=recipe.branch_steps,
-        draw=lesson.seed + 1,
-        announcements=lesson.announcements,
-        trail=trail,
-    )
-    samples.add(found, reference.cost)
-    samples.steps += reference.steps
-    return found
+        episodes = BranchedEpisodes(lesson.config, lesson.trace, lesson.rule)
+        reference = episodes.play(lesson.seed)
+        found = episodes.play(
+            lesson.seed,
+            weights,
+            margin=recipe.margin,
+            idle_limit_min=recipe.idle_limit_min,
+            explore=explore,
+            branch_share=recipe.branch_share,
+            most=recipe.most,
+            steps=recipe.branch_steps,
+            draw=lesson.seed + 1,
+            announcements=lesson.announcements,
+        )
+        samples.add(found, reference.cost)
+        samples.steps += reference.steps
 
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -45,10 +45,11 @@ class End:
 def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[], End], *, try_only: bool) -> None:
     """Do the work, leave its end in the models directory for the agent, and exit with its status.
 
-    A budget that is used up, and too short a record, are ends too. at_s: epoch seconds. With --try nothing is changed,
-    the status of the last round neither.
+    A budget that is used up, and a record from which too little can be learnt, are ends too. at_s: epoch seconds. With
+    --try nothing is changed, the status of the last round neither.
     """
     from agent.models.rounds import Ending, write_round
+    from trainer.learning.recorded import NothingRecorded
     from trainer.learning.stages import BudgetUsed, cpu_s
     from trainer.learning.windows import TooLittle
 
@@ -59,7 +60,7 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
 
     try:
         end = work()
-    except (BudgetUsed, TooLittle) as early:
+    except (BudgetUsed, TooLittle, NothingRecorded) as early:
         typer.echo(str(early), err=True)
         used = isinstance(early, BudgetUsed)
         end = End(Ending.BUDGET if used else Ending.TOO_LITTLE, str(early), BUDGET_USED if used else TOO_LITTLE)

@@ -28,7 +28,7 @@ from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.errors import BadInput, StateConflict
 from domain.units import DAY_S, HOUR_S
-from trainer.learning.recorded import ledger_url
+from trainer.learning.recorded import NothingRecorded, ledger_url
 
 ENDINGS: Final = (".csv", ".csv.gz")
 GAP_EVENTS: Final = 20.0
@@ -80,7 +80,7 @@ def read_cluster(source: str, cluster: str, since: float | None = None, until: f
         last = None if span is None else min(span[1] + 1.0, span[1] + 1.0 if until is None else until)
         if span is None or first is None or last is None or first >= last or last <= span[0]:
             why = f"ledger {place} has no events of it in this span"
-            raise BadInput("--cluster", cluster, f"{why}: report events, or widen --since and --until")
+            raise NothingRecorded("--cluster", cluster, f"{why}: report events, or widen --since and --until")
         return RecordedCluster(
             cluster, first, last, place, _Events(url, cluster, last), store.turned_away(cluster, first, last)
         )
@@ -274,7 +274,9 @@ def export_table(
             text = stack.enter_context(_text(raw, packed=path.name.endswith(".gz")))
             text.writelines(table_of(recorded, counts, on_time))
         if not counts.deployments:
-            raise BadInput("--cluster", recorded.cluster, "no deployment began in this span: widen --since and --until")
+            raise NothingRecorded(
+                "--cluster", recorded.cluster, "no deployment began in this span: widen --since and --until"
+            )
         with partial.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         side = _side(recorded, counts, version, parameters, digest)

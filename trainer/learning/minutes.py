@@ -32,6 +32,7 @@ from simulator.autoscaling.reference import preset
 from trainer.learning.jobs import arrivals_in, lengths_about
 from trainer.learning.recorded import (
     Follows,
+    NothingRecorded,
     follows,
     newest_end,
     read_decisions,
@@ -206,7 +207,7 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None 
         kept.append((one.fleet, minute))
     if last is None:
         why = "; ".join(f"{reason} in {count} minutes" for reason, count in left_out.items()) or "there is no decision"
-        raise BadInput("--ledger", fleet, f"no minute of this fleet can be replayed: {why}")
+        raise NothingRecorded("fleet", fleet, f"none of its recorded minutes can be replayed: {why}")
     now = shape_of(last.fleet)
     minutes = [minute for of, minute in kept if shape_of(of) == now]
     if len(minutes) < len(kept):

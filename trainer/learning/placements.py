@@ -28,7 +28,7 @@ from domain.rules.placement.instance import HostType, Instance, Release, Request
 from domain.units import DAY_S, HOUR_S
 from trainer.autoscaling.fleets import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.kit.files import replace_file
-from trainer.learning.recorded import ledger_url
+from trainer.learning.recorded import NothingRecorded, ledger_url
 from trainer.learning.windows import NEEDED, TooLittle
 
 WINDOWS_FILE: Final = "windows.json.gz"
@@ -112,7 +112,7 @@ def read_placements(source: str, pool: str, since: float, until: float) -> Recor
         left_out += one.unplaced * (one.at >= since)
         lives.append(Life(one.request_id, one.application, placed, one.at, tuple(ends[one.request_id][:placed])))
     if not basis.hosts or not any(life.begin >= since for life in lives):
-        raise BadInput("POOL", pool, "no request was placed in this span: wait for some, or give more --days")
+        raise NothingRecorded("POOL", pool, "no request was placed in this span: wait for some, or give more --days")
     return RecordedPlacements(pool, basis, tuple(lives), since, until, left_out)
 
 

@@ -30,7 +30,7 @@ from domain.errors import BadInput
 from domain.rules.oversubscription.rates import check_actions
 from domain.units import HOUR_S, HOURS_PER_DAY
 from simulator.oversubscription.scenario import PROFILE_COLUMNS, REQUEST_COLUMNS
-from trainer.learning.recorded import ledger_url
+from trainer.learning.recorded import NothingRecorded, ledger_url
 
 LEAST_HOURS: Final = 0.75
 """A week of which fewer of its hours are recorded is left out."""
@@ -79,7 +79,8 @@ def read_pool(source: str, pool: str, since: float | None = None, until: float |
     hours = _Hours(url, pool, first, end)
     newest = hours.newest()
     if newest is None:
-        raise BadInput("--pool", pool, f"ledger {place} has no hour of it in this span: widen --since and --until")
+        why = f"ledger {place} has no hour of it in this span"
+        raise NothingRecorded("--pool", pool, f"{why}: widen --since and --until")
     return RecordedPool(pool, hours, newest.rules, newest.policy, place)
 
 
@@ -228,7 +229,7 @@ class ScenarioWriter:
         recorded = self._recorded
         if not self.weeks:
             why = f"no week of {recorded.horizon_h} h has {LEAST_HOURS:.0%} of its hours recorded"
-            raise BadInput("--pool", recorded.pool, f"{why}: give a longer span")
+            raise NothingRecorded("--pool", recorded.pool, f"{why}: give a longer span")
         mu, sd = self.sums.profile()
         rows = [
             f"{n},{hour},{'' if np.isnan(mu[n, hour]) else f'{mu[n, hour]:.6f}'},"

@@ -40,6 +40,11 @@ from trainer.learning.jobs import Floats, arrivals_in, lengths_at, shares_of
 
 __all__ = ["Recorded", "RecordedMinute", "RecordedTrace", "read_recorded", "traces", "windows", "world_of"]
 
+
+class NothingRecorded(BadInput):
+    """Nothing is recorded of a subject that can be learnt from; the agent may record it in time."""
+
+
 REPEATED_S = 120.0
 """A minute that ends so little before the last one was decided twice; further back the clock was set."""
 
@@ -129,7 +134,8 @@ def read_recorded(source: str, fleet: str, since: float | None = None, until: fl
     minutes = _Minutes(url, fleet, since, until)
     newest = minutes.newest()
     if newest is None:
-        raise BadInput("--fleet", fleet, f"ledger {place} has no minute of it in this span: widen --since and --until")
+        why = f"ledger {place} has no minute of it in this span"
+        raise NothingRecorded("--fleet", fleet, f"{why}: widen --since and --until")
     return Recorded(newest.context.fleet, minutes, newest.context, place)
 
 

@@ -6,16 +6,24 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds, write_round
 from agent.settings import load_settings
+from domain.decisions import Mode
+from domain.snapshot import Snapshot
 from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
+from trainer.commands.endings import TOO_LITTLE
 from trainer.commands.learn_all import PROGRAM, Ended, learn_one, subjects_of
+from trainer.learning.minutes import NO_QUEUE, OBSERVED
 
 WEB = Subject("autoscaling", "web")
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.086", "MAX": "10"}
@@ -95,6 +103,32 @@ def test_fleets_that_are_found_by_their_tags_are_those_of_the_ledger(tmp_path: P
         recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
     settings = load_settings({"TRIMTAB_DISCOVERY__ENABLED": "true"})
     assert subjects_of(settings, str(path)) == [WEB]
+
+
+def queue_unknown(seen: Snapshot) -> Snapshot:
+    return replace(seen, queue=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "mode", "part"),
+    [(queue_unknown, Mode.ACT, NO_QUEUE), (lambda seen: seen, Mode.OBSERVE, OBSERVED)],
+)
+def test_a_fleet_whose_record_cannot_be_replayed_has_too_little_of_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Snapshot], Snapshot],
+    mode: Mode,
+    part: str,
+) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as book:
+        recorder = Recorder(book, fleet("web"), epoch=book.take_epoch("test", START), mode=mode)
+        recorder.minute(START, change(snapshot(recorder.fleet, (1, 0), 0, START)))
+    for name, value in (described("web") | {"TRIMTAB_STATE_DIRECTORY": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["learn", "autoscaling", "web", "--out", str(tmp_path / "out")])
+    assert done.exit_code == TOO_LITTLE, done.output
+    outcome, sentence, _ = status(tmp_path)
+    assert (outcome, part in sentence) == ("too_little", True), sentence
 
 
 @pytest.mark.exhaustive

@@ -89,7 +89,8 @@ def dry_run(
     Then a section for every other decision that has one, in some seconds to half a minute each: days of a cluster or of
     pools on a clock that is not waited for, with demand and troubles of their own. `trimtab explain` tells why.
 
-    Exits with status 1 when the ledger lacks an event that the fault plan requires, 130 when stopped by Ctrl-C.
+    Exits with status 1 when the ledger lacks an event that the fault plan requires of a run of this length, 130 when
+    stopped by Ctrl-C.
     """
     from agent.rehearsal.faults import plan_named
     from agent.rehearsal.run import DryRunOptions, Ending, play

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -103,11 +104,18 @@ class InjectedFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """A named sequence of faults and the reasons the ledger must hold afterwards, each after the one before it."""
+    """A named sequence of faults and the reasons the ledger must hold afterwards, each after the one before it.
+
+    phases: reasons by the minute at whose end they must be there; a run that ends before does not require them.
+    """
 
     name: str
     faults: tuple[Fault, ...]
-    required: tuple[Reason, ...]
+    phases: tuple[tuple[float, tuple[Reason, ...]], ...]
+
+    def required(self, minutes: float = math.inf) -> tuple[Reason, ...]:
+        """Return the reasons that a run of so many minutes requires, in their order."""
+        return tuple(reason for by, reasons in self.phases if by <= minutes for reason in reasons)
 
     def simulated(self) -> tuple[SimulatedFault, ...]:
         """Return the faults as simulated fleets meet them."""
@@ -180,33 +188,41 @@ PLANS: tuple[FaultPlan, ...] = (
         "story",
         (_capacity_error(8.0, 0.0), _metric_gap(3.0, 26.0), _spot_interruption(SPOT_AT)),
         (
-            Reason.QUEUE_GREW,
-            Reason.NO_CAPACITY,
-            Reason.CAPACITY_LOST,
-            Reason.CAPACITY_FALLBACK,
-            Reason.DONE,
-            Reason.CAPACITY_RETURNED,
-            Reason.METRICS_LOST,
-            Reason.METRICS_RETURNED,
-            Reason.SPOT_INTERRUPTION,
-            Reason.DRAINING,
-            Reason.DRAINED,
+            (
+                15.0,
+                (
+                    Reason.QUEUE_GREW,
+                    Reason.NO_CAPACITY,
+                    Reason.CAPACITY_LOST,
+                    Reason.CAPACITY_FALLBACK,
+                    Reason.DONE,
+                ),
+            ),
+            (25.0, (Reason.CAPACITY_RETURNED,)),
+            (40.0, (Reason.METRICS_LOST, Reason.METRICS_RETURNED)),
+            (60.0, (Reason.SPOT_INTERRUPTION, Reason.DRAINING, Reason.DRAINED)),
         ),
     ),
-    FaultPlan("none", (), (Reason.QUEUE_GREW, Reason.DONE, Reason.DRAINED)),
+    FaultPlan("none", (), ((15.0, (Reason.QUEUE_GREW, Reason.DONE)), (60.0, (Reason.DRAINED,)))),
     FaultPlan(
         "throttle",
         (_throttling(1.0, 5.0, 8.0), _throttling(0.33, 10.0, 15.0)),
-        (Reason.QUEUE_GREW, Reason.CLOUD_UNREADABLE, Reason.QUEUE_COVERED),
+        ((15.0, (Reason.QUEUE_GREW, Reason.CLOUD_UNREADABLE)), (30.0, (Reason.QUEUE_COVERED,))),
     ),
     FaultPlan(
         "capacity",
         (_capacity_error(30.0, 0.0),),
-        (Reason.QUEUE_GREW, Reason.NO_CAPACITY, Reason.CAPACITY_LOST, Reason.CAPACITY_FALLBACK, Reason.DONE),
+        ((15.0, (Reason.QUEUE_GREW, Reason.NO_CAPACITY, Reason.CAPACITY_LOST, Reason.CAPACITY_FALLBACK, Reason.DONE)),),
     ),
-    FaultPlan("gap", (_metric_gap(6.0, 12.0),), (Reason.METRICS_LOST, Reason.METRICS_RETURNED)),
-    FaultPlan("spot", (_spot_interruption(SPOT_AT),), (Reason.SPOT_INTERRUPTION, Reason.DRAINING, Reason.DRAINED)),
-    FaultPlan("timeout", (_lost_responses(2, 0.0),), (Reason.QUEUE_GREW, Reason.UNKNOWN_OUTCOME, Reason.DONE)),
+    FaultPlan("gap", (_metric_gap(6.0, 12.0),), ((30.0, (Reason.METRICS_LOST, Reason.METRICS_RETURNED)),)),
+    FaultPlan(
+        "spot",
+        (_spot_interruption(SPOT_AT),),
+        ((60.0, (Reason.SPOT_INTERRUPTION, Reason.DRAINING, Reason.DRAINED)),),
+    ),
+    FaultPlan(
+        "timeout", (_lost_responses(2, 0.0),), ((15.0, (Reason.QUEUE_GREW, Reason.UNKNOWN_OUTCOME, Reason.DONE)),)
+    ),
 )
 
 
@@ -235,15 +251,17 @@ class FaultInjector:
         return tuple(injected)
 
 
-def required_reasons(plan: FaultPlan, policy: str) -> tuple[Reason, ...]:
-    """Return the reasons that the ledger must hold under this policy.
+def required_reasons(plan: FaultPlan, policy: str, minutes: float = math.inf) -> tuple[Reason, ...]:
+    """Return the reasons that the ledger must hold under this policy after a run of so many minutes.
 
     A learned policy gives a reason of its own. Whether it requests the type that AWS has run out of is its choice: its
     action mask shows the shortage, and it can take another type before any rail does.
     """
     if not names_model(policy):
-        return plan.required
-    required = (Reason.LEARNED if r in OF_THE_QUEUE_RULE else r for r in plan.required if r not in OF_A_SHORTAGE)
+        return plan.required(minutes)
+    required = (
+        Reason.LEARNED if r in OF_THE_QUEUE_RULE else r for r in plan.required(minutes) if r not in OF_A_SHORTAGE
+    )
     return tuple(dict.fromkeys(required))
 
 

@@ -291,7 +291,8 @@ class DryRun:
         recorded = recorded_reasons(ledger.journal(limit=EVERYTHING))
         # What a fault leads to was seen to happen with the fleet and the jobs of the dry run, not with any others.
         own = options.world is not None or options.workload != "nasa"
-        required = () if own else required_reasons(options.plan, managed.policy)
+        required = () if own else required_reasons(options.plan, managed.policy, options.minutes)
+        whole = () if own else required_reasons(options.plan, managed.policy)
         return Summary(
             plan=options.plan.name,
             live=live,
@@ -300,6 +301,7 @@ class DryRun:
             changes=sum(row.changed for row in decisions),
             held=sum(any(e.verdict is not Verdict.PASSED for e in row.decision.effects) for row in decisions),
             missing=missing(required, recorded),
+            not_due=tuple(reason for reason in missing(whole, recorded) if reason not in required),
             program=shown_program(),
             ledger=shown_path(directory / LEDGER),
             explain=most_informative(decisions),
@@ -499,6 +501,8 @@ def _print_summary(console: Console, summary: Summary) -> None:
     console.print()
     if summary.missing:
         console.print(f"missing from the ledger: {', '.join(summary.missing)}", style="bold red")
+    if summary.not_due:
+        console.print(f"not due before the end of the run: {', '.join(summary.not_due)}", style="dim")
     console.print("try next:")
     for command in summary.next_commands():
         console.print(f"  {command}", style="cyan", highlight=False, soft_wrap=True)

@@ -390,6 +390,7 @@ class Other:
 class Summary:
     """The run, the others on the same jobs, and the required reasons that the ledger does not hold.
 
+    not_due: those among them that the run was too short for.
     largest: the fleet held at its maximum, which what the agent saved is counted from.
     """
 
@@ -405,6 +406,7 @@ class Summary:
     explain: str
     largest: Other
     mode: Mode = Mode.ACT
+    not_due: tuple[Reason, ...] = ()
 
     @property
     def how(self) -> str:
@@ -437,6 +439,7 @@ class Summary:
             "changes": self.changes,
             "held": self.held,
             "missing": list(self.missing),
+            "not_due": list(self.not_due),
             "ledger": self.ledger,
             "next": list(self.next_commands()),
         }

@@ -88,11 +88,25 @@ def test_an_unknown_plan_is_refused_with_the_list_of_names():
 
 def test_every_fault_of_every_plan_has_responses():
     assert all(fault.responses for plan in PLANS for fault in plan.faults)
-    assert all(plan.required for plan in PLANS)
+    assert all(plan.required(60.0) == plan.required() != () for plan in PLANS)
+
+
+def test_a_run_requires_what_its_faults_lead_to_by_its_end():
+    story = plan_named("story")
+    assert story.required(10.0) == ()
+    assert story.required(15.0)[-1] is Reason.DONE
+    assert Reason.METRICS_LOST not in story.required(30.0)
+    for plan in PLANS:
+        for minutes in range(5, 61, 5):
+            reasons = set(plan.required(minutes))
+            begun = [fault for fault in plan.faults if fault.minute <= minutes]
+            later = {reason for fault in plan.faults if fault not in begun for reason in fault.responses}
+            of_begun = {reason for fault in begun for reason in fault.responses}
+            assert not reasons & (later - of_begun), (plan.name, minutes)
 
 
 def test_the_default_plan_requires_the_eight_events_of_the_demonstration():
-    required = plan_named("story").required
+    required = plan_named("story").required()
     assert len(required) >= 8
     assert {
         Reason.QUEUE_GREW,
@@ -161,11 +175,11 @@ def test_of_a_learned_policy_its_own_reason_is_required_and_nothing_that_is_its_
     plan = plan_named("story")
     required = required_reasons(plan, "learned")
     assert required[0] is Reason.LEARNED
-    assert set(plan.required) - set(required) == {
+    assert set(plan.required()) - set(required) == {
         Reason.QUEUE_GREW,
         Reason.NO_CAPACITY,
         Reason.CAPACITY_LOST,
         Reason.CAPACITY_FALLBACK,
         Reason.CAPACITY_RETURNED,
     }
-    assert required_reasons(plan, "queue-rule:horizon_s=150") == plan.required
+    assert required_reasons(plan, "queue-rule:horizon_s=150") == plan.required()

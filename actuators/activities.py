@@ -16,6 +16,7 @@ from domain.errors import CloudError, FailureClass
 _ENDED = frozenset({"Successful", "Failed", "Cancelled"})
 _VM = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _DESIRED_TO = re.compile(r"changing the desired capacity from \d+ to (\d+)")
+_CREATED = "created an AutoScalingGroup"
 _SHRUNK = "user request, shrinking the capacity"
 _PAGES_OF_ACCOUNT = 20
 _NO_CAPACITY = re.compile(
@@ -62,8 +63,11 @@ class Activity:
 
     @property
     def resized(self) -> Direction | None:
-        """The direction in which it changed the group's size, None for a replacement and for what failed."""
-        if self.status in ("Failed", "Cancelled"):
+        """The direction in which it changed the group's size, None for a replacement and for what failed.
+
+        The VMs that a group is created with change no size that was there before.
+        """
+        if self.status in ("Failed", "Cancelled") or _CREATED in self.cause:
             return None
         if self.kind is Kind.LAUNCH and self.desired_to is not None:
             return Direction.OUT

@@ -54,6 +54,16 @@ def test_without_it_the_agent_would_have_grown_at_once(make_world: Callable[...,
     assert world.desired()["small"] > 3
 
 
+def test_the_vms_that_a_group_was_created_with_hold_no_scale_out(make_world: Callable[..., World]) -> None:
+    world = make_world(limits=SLOW)
+    session = reading(world)
+    assert world.in_service("small"), "it was created with a VM"
+    assert read_resizes(session, {"workers-s"}, world.clock.now() - 600.0) == ()
+    world.submit(40)
+    world.tick()
+    assert world.desired()["small"] > 1
+
+
 def test_a_lost_ledger_forgets_no_cool_down(make_world: Callable[..., World]) -> None:
     world = make_world(limits=SLOW)
     world.clock.advance(1800.0)

@@ -73,8 +73,6 @@ class Host:
             "TRIMTAB_HTTP__PORT": str(API_PORT),
             "TRIMTAB_FLEETS__web__POLICY": "queue-rule",
             "TRIMTAB_FLEETS__web__QUEUE_URL": f"{self.endpoint}/123456789012/{QUEUE}",
-            # The VM that the group begins with counts as an addition.
-            "TRIMTAB_FLEETS__web__RAILS__COOLDOWN_OUT_S": "0",
             f"{group}NAME": GROUP,
             f"{group}VM_TYPE": "m5a.large",
             f"{group}CORES": "2",

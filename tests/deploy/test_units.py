@@ -13,6 +13,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from agent.settings import load_settings
+from domain.errors import ConfigurationError
 from tests.agent.service.supervisor import Supervisor
 from tests.architecture.product import ROOT
 from tests.deploy.sandboxed import REFUSED
@@ -72,6 +74,16 @@ def test_the_learner_is_as_locked_in_as_the_agent_but_for_what_it_must_do() -> N
         key for key in ("MemoryDenyWriteExecute", "ProcSubset", "LockPersonality", "RemoveIPC") if key not in learn
     }
     assert {"CPUQuota", "MemoryMax", "TasksMax"} <= learn.keys()
+
+
+def test_settings_of_an_agent_with_a_port_hold_without_the_token_that_the_learner_has_not() -> None:
+    given = {"TRIMTAB_HTTP__PORT": "8080", "AWS_SECRET_ACCESS_KEY": "s"}
+    with pytest.raises(ConfigurationError):
+        load_settings(given)
+    taken = directives("trimtab-learn.service")["UnsetEnvironment"][0].split()
+    left = {name: value for name, value in given.items() if name not in taken}
+    assert left == {}
+    load_settings(left)
 
 
 def test_the_check_before_a_start_writes_mistakes_alone_to_the_journal() -> None:

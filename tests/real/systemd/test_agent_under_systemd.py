@@ -281,6 +281,9 @@ class TestLearning:
             pytest.skip(f"the machine has Python {version}: torch and numba of this Python do not fit it")
         (site,) = host.machine.path(f"/opt/trimtab/environments/{environment(host)}").glob("lib/python3*/site-packages")
         (site / "of-the-tests.pth").write_text("".join(f"{OURS}/{name}\n" for name in packages))
+        key = host.machine.path("/etc/trimtab/credentials/learned__promotion_key")
+        key.write_text("a key of promotions of more than 32 bytes\n")
+        key.chmod(0o600)
         said = host.script("install.sh", "--role", "learn")
         assert "was made without what learning needs" not in said
         host.machine.await_state(AGENT)
@@ -302,6 +305,8 @@ class TestLearning:
             "socket": "Permission denied",
             "own": "allowed",
             "root": False,
+            "secrets": ["trimtab_learned__promotion_key"],
+            "keys of AWS": [],
         }
 
         # The fleet's few minutes can be replayed or not, by when its queue was first read: the cluster alone learns.

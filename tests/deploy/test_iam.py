@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +44,8 @@ from domain.rules.admission.cluster import ClusterRules, PolicyKind
 from domain.rules.admission.population import POPULATIONS
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from tests.agent.preflight.looking import look, tag
-from tests.deploy.policies import grants, permission
+from tests.architecture.product import ROOT
+from tests.deploy.policies import grants, grants_of, permission
 from tests.faults.world import AGENT_KEY, OWNER_KEY, World
 
 NO_PERMISSION_NEEDED = {"sts:GetCallerIdentity"}
@@ -245,9 +249,9 @@ def test_act_holds_all_of_observe() -> None:
     assert {grant.action for grant in grants("observe")} <= {grant.action for grant in grants("act")}
 
 
-def test_a_group_is_changed_only_where_its_tag_names_a_fleet_or_a_cluster() -> None:
-    of_fleets = {"StringLike": {"autoscaling:ResourceTag/trimtab:fleet": "*"}}
-    of_clusters = {"StringLike": {"autoscaling:ResourceTag/trimtab:cluster": "*"}}
+def test_a_group_is_changed_only_where_its_tag_names_a_fleet_or_a_cluster_of_this_deployment() -> None:
+    of_fleets = {"StringEquals": {"autoscaling:ResourceTag/trimtab:fleet": ["FLEET"]}}
+    of_clusters = {"StringEquals": {"autoscaling:ResourceTag/trimtab:cluster": ["CLUSTER"]}}
     changing = [grant for grant in grants("act") if grant.action in CHANGES_A_GROUP]
     assert {grant.action for grant in changing if grant.condition == of_fleets} == CHANGES_A_GROUP
     assert {grant.action for grant in changing if grant.condition == of_clusters} == {"autoscaling:SetDesiredCapacity"}
@@ -260,10 +264,28 @@ def test_tags_are_written_only_on_groups_of_a_cluster_and_only_those_that_answer
     (tagging,) = [grant for grant in grants("act") if "Tags" in grant.action]
     assert tagging.action == "autoscaling:CreateOrUpdateTags"
     assert tagging.condition == {
-        "StringLike": {"autoscaling:ResourceTag/trimtab:cluster": "*"},
+        "StringEquals": {"autoscaling:ResourceTag/trimtab:cluster": ["CLUSTER"]},
+        # Without the second, a call without tags would meet the first.
         "ForAllValues:StringEquals": {"aws:TagKeys": [ADMISSION, DECISION]},
+        "Null": {"aws:TagKeys": "false"},
     }
     assert [resource.partition(":autoScalingGroup:")[1] for resource in tagging.resources] == [":autoScalingGroup:"]
+
+
+def test_the_documented_command_fills_every_placeholder(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "operate" / "install.md").read_text("utf-8")
+    (command,) = re.findall(r"```sh\n(sed .*?)```", page, flags=re.DOTALL)
+    subprocess.run(command.replace("> policy.json", f"> {tmp_path / 'policy.json'}"), shell=True, cwd=ROOT, check=True)
+    text = (tmp_path / "policy.json").read_text("utf-8")
+    filled = list(grants_of(json.loads(text)))
+    assert [grant.action for grant in filled] == [grant.action for grant in grants("act")]
+    assert re.findall(r'"[A-Z]+"|[A-Z]+-[A-Z]+|111122223333', text) == []
+    of_fleets = {
+        name
+        for grant in filled
+        for name in grant.condition.get("StringEquals", {}).get("autoscaling:ResourceTag/trimtab:fleet", ())
+    }
+    assert of_fleets == {"web", "batch"}
 
 
 def test_rates_are_published_below_one_path_only() -> None:

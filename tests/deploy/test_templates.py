@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import yaml
 from collectors.inventory import TERMINATING
 from domain.samples import QueueMetric, QueueSeries, VmMetric, VmSeries
 from tests.architecture.product import ROOT
-from tests.deploy.policies import grants, grants_of
+from tests.deploy.policies import Grant, grants, grants_of
 from tests.deploy.test_scripts import QUICK_PIP, a_checkout
 
 TEMPLATE = ROOT / "deploy" / "cloudformation" / "fleet.yaml"
@@ -51,8 +52,23 @@ def test_cfn_lint_finds_nothing() -> None:
 
 def test_the_templates_agent_may_do_what_act_allows_and_no_more() -> None:
     (policy,) = resources("AWS::IAM::RolePolicy").values()
-    in_template = {grant.action for grant in grants_of(_plain(policy["PolicyDocument"]))}
-    assert in_template == {grant.action for grant in grants("act")}
+    names = {json.dumps({"Ref": "FleetName"}): ["FLEET"], json.dumps({"Ref": "ClusterNames"}): ["CLUSTER"]}
+
+    def conditions(found: Iterable[Grant]) -> set[tuple[str, str]]:
+        read = (
+            (
+                grant.action,
+                {
+                    how: {key: names.get(str(value), value) for key, value in of.items()}
+                    for how, of in grant.condition.items()
+                },
+            )
+            for grant in found
+        )
+        return {(action, json.dumps(condition, sort_keys=True)) for action, condition in read}
+
+    in_template = grants_of(_plain(policy["PolicyDocument"]))
+    assert conditions(in_template) == conditions(grants("act"))
 
 
 def _plain(value: Any) -> Any:

@@ -63,7 +63,7 @@ def test_what_iam_refuses_is_named(iam: tuple[type[Iam], AwsSession], mode: str,
 
 
 def test_the_simulated_changes_are_those_the_policy_allows_on_groups() -> None:
-    of_fleets = {"StringLike": {"autoscaling:ResourceTag/trimtab:fleet": "*"}}
+    of_fleets = {"StringEquals": {"autoscaling:ResourceTag/trimtab:fleet": ["FLEET"]}}
     on_groups = {grant.action for grant in grants("act") if grant.condition == of_fleets}
     assert set(CHANGES) == on_groups
 

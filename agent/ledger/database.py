@@ -355,6 +355,7 @@ class Database:
         uri = self.path.as_uri()
         if self._read_only:
             return connect_read_only(self.path, uri, self._busy_timeout_s)
+        sqlite_file.check_index_room(self.path)
         # Only the first opening creates the file: one that vanishes later must be noticed, not silently begun anew.
         connection = _connected(f"{uri}?mode={'rw' if self._inode else 'rwc'}", self._busy_timeout_s)
         try:
@@ -363,6 +364,7 @@ class Database:
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
+            sqlite_file.allocate_index(connection, self.path)
         except BaseException:
             connection.close()
             raise
@@ -516,6 +518,7 @@ def _connected(uri: str, busy_timeout_s: float) -> sqlite3.Connection:
 
 def connect_read_only(path: Path, uri: str, busy_timeout_s: float) -> sqlite3.Connection:
     """Open a SQLite file, and what its log adds, for reading; also where nothing may be created beside it."""
+    sqlite_file.check_index_room(path)
     connection = _connected(f"{uri}?mode=ro", busy_timeout_s)
     try:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

@@ -7,6 +7,7 @@ holds on it for this process.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import sqlite3
@@ -24,6 +25,9 @@ _VERSION_AT: Final = 60
 _APPLICATION_AT: Final = 68
 _LOOKS: Final = 4
 _BETWEEN_LOOKS_S: Final = 0.02
+_INDEX_PAGE: Final = 4096
+_INDEX_ROOM: Final = 64 * 1024
+_DESCRIPTORS: Final = "/proc/self/fd"
 
 _NO_ROOM: Final = "the disk (or the file's size limit) is full: free some space, or keep less history"
 _REMEDIES: Final = {
@@ -35,6 +39,8 @@ _REMEDIES: Final = {
     "SQLITE_LOCKED": "another process holds it for too long: see who has the file open (fuser) and end what should not",
     "SQLITE_CORRUPT": "the file is damaged: stop the agent and run `trimtab ledger restore FILE` with a copy",
     "SQLITE_NOTADB": "the file is not a ledger: move it aside and start again, or name another path",
+    # Of the index of the log, which each process that opens the ledger may have to make anew.
+    "SQLITE_IOERR_SHM": _NO_ROOM,
     "SQLITE_IOERR": "the disk does not answer reads or writes: look at the system log",
 }
 """By the beginning of SQLite's own error name."""
@@ -61,6 +67,54 @@ def _beside(path: Path, suffix: str) -> Path:
     # SQLite follows links to the file and keeps the others beside that.
     real = Path(os.path.realpath(path))
     return real.with_name(real.name + suffix)
+
+
+def check_index_room(path: Path) -> None:
+    """Raise sqlite3.OperationalError where the index of the log might find no room: to be asked before each connection.
+
+    SQLite maps the index into memory, and has room for the last byte of each 4096. Where blocks are smaller, as mkfs
+    makes those of ext4 below 512 MB, the kernel ends a process by SIGBUS that writes to another block on a full disk.
+    """
+    disk = _small_blocks(path)
+    if disk is not None and disk.f_bavail * disk.f_frsize < _INDEX_ROOM:
+        raise _full()
+
+
+def allocate_index(connection: sqlite3.Connection, path: Path) -> None:
+    """Take room for every block of the index of the log behind a connection, which keeps it until the last is closed.
+
+    sqlite3.OperationalError where there is none.
+    """
+    if _small_blocks(path) is None:
+        return
+    # SQLite makes the index for the first transaction.
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    index = os.stat(index_of(path))
+    for name in os.listdir(_DESCRIPTORS) if os.path.isdir(_DESCRIPTORS) else ():
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(int(name)), index):
+                # SQLite's descriptor, which the connection keeps open: to close another would release SQLite's locks.
+                # Not posix_fallocate, which may write to the file instead.
+                libc = ctypes.CDLL(None, use_errno=True)
+                size = ctypes.c_int64(index.st_size)
+                if libc.fallocate(int(name), 0, ctypes.c_int64(0), size) and ctypes.get_errno() == errno.ENOSPC:
+                    raise _full()
+                return
+
+
+def _small_blocks(path: Path) -> os.statvfs_result | None:
+    """Return the state of a file's disk where its blocks are smaller than a page of the log's index."""
+    try:
+        disk = os.statvfs(os.path.dirname(os.path.realpath(path)))
+    except OSError:
+        return None
+    return disk if disk.f_frsize < _INDEX_PAGE else None
+
+
+def _full() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("there is no room for the index of the log")
+    error.sqlite_errorname = "SQLITE_FULL"
+    return error
 
 
 def mark(path: Path) -> Mark | None:

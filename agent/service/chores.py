@@ -7,6 +7,7 @@ import gc
 import shutil
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -65,7 +66,7 @@ def forget(ledger: Ledger, now: float, keep_s: float, learning_s: float | None =
 def check_itself(settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     """Look at what the loop stands on, and put on the board what a person should look into."""
     board.problem("listener", "" if agent.listener.running else "the listener has stopped: no measurements come in")
-    board.problem("disk", _disk(settings))
+    board.problem("disk", room_problem(settings.state_directory, agent.ledger.database.path))
     none = "no group is tagged trimtab:fleet" if settings.discovery.enabled else "no fleet is configured"
     something = any(part.managed() for part in agent.parts)
     board.problem("fleets", "" if something else f"{none}: there is nothing to decide")
@@ -82,15 +83,24 @@ def _joined(sentences: Iterable[str]) -> str:
     return "; ".join(filter(None, sentences))
 
 
-def _disk(settings: Settings) -> str:
+def room_problem(state_directory: Path, ledger: Path | None) -> str:
+    """Return which directory has little room left on its disk, and what is lost without; "" where there is room.
+
+    ledger: the file of a SQLite ledger, which may lie on another disk.
+    """
+    lost = {state_directory.resolve(): "without room learned models and the memory of the ledger cannot be written"}
+    if ledger is not None:
+        lost[ledger.resolve().parent] = "without room nothing can be decided"
+    return _joined(_room(directory, sentence) for directory, sentence in lost.items())
+
+
+def _room(directory: Path, lost: str) -> str:
     try:
-        usage = shutil.disk_usage(settings.state_directory)
+        usage = shutil.disk_usage(directory)
     except OSError as error:
-        return f"the state directory {settings.state_directory} cannot be looked at: {error}"
+        return f"{directory} cannot be looked at: {error}"
     free = usage.free / max(1, usage.total)
-    if free >= LEAST_FREE_SHARE:
-        return ""
-    return f"{settings.state_directory} has {free:.0%} of its disk free: without room nothing can be decided"
+    return "" if free >= LEAST_FREE_SHARE else f"{directory} has {free:.0%} of its disk free: {lost}"
 
 
 def freeze_live_objects() -> None:

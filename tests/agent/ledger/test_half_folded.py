@@ -185,17 +185,21 @@ def test_one_that_really_was_overwritten_stays_refused_after_the_upgrade(tmp_pat
             Ledger.open(f"sqlite:///{path}", witness_in=path.parent)
 
 
+@pytest.mark.parametrize("failure", ["SQLITE_CANTOPEN", "SQLITE_IOERR_READ"])
 def test_a_file_that_cannot_be_read_for_a_time_is_not_taken_for_another(
-    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
+    # A directory can be opened, and not read.
+    instead = {"SQLITE_CANTOPEN": "gone.db", "SQLITE_IOERR_READ": "."}[failure]
     ledger.take_epoch("host:1", START)
     FleetStore(ledger).record([made(0)])
     opened: Callable[..., sqlite3.Connection] = sqlite3.connect
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", lambda name, **how: opened(str(name).replace("ledger.db", "gone.db"), **how))
+        patch.setattr(sqlite3, "connect", lambda name, **how: opened(str(name).replace("ledger.db", instead), **how))
         with pytest.raises(LedgerUnavailable) as refusal:
             ledger.check_epoch(1)
         assert not isinstance(refusal.value, LedgerReplaced)
+        assert getattr(refusal.value.__cause__, "sqlite_errorname", "") == failure
     ledger.check_epoch(1)
     FleetStore(ledger).record([made(1)])
 

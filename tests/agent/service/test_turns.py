@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,6 +183,17 @@ def test_a_promotion_that_was_rolled_back_goes_with_the_turn_and_into_the_ledger
     turning.agent.clock.sleep(LOOK_EVERY_S)
     check_itself(turning.agent.settings, turning.agent, turning.board)
     assert "learn-autoscaling-web.json" in turning.board.read().problems["learning"]
+
+
+def test_the_disks_of_state_directory_and_ledger_are_watched(
+    turning: Turning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(turning.agent.ledger.database, "path", tmp_path / "elsewhere" / "ledger.db")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: asked.append(path) or SimpleNamespace(total=100, free=4))
+    check_itself(turning.agent.settings, turning.agent, turning.board)
+    assert asked == [tmp_path, tmp_path / "elsewhere"]
+    assert turning.board.read().problems["disk"].count("4%") == 2
 
 
 @pytest.mark.exhaustive

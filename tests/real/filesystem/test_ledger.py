@@ -11,6 +11,8 @@ import pytest
 
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
+from agent.ledger.sqlite_file import index_of
+from agent.service.chores import room_problem
 from domain.errors import LedgerReplaced, LedgerUnavailable
 from tests.agent.ledger.records import made
 from tests.real.filesystem.disks import Disk, small_disk
@@ -89,7 +91,7 @@ def damage_unless_full(url: str, state: Path | None) -> str:
         with Ledger.open(url, read_only=state is None, witness_in=state) as ledger:
             return ledger.damage()
     except LedgerUnavailable as refusal:
-        is_full = "disk is full" in str(refusal) and not isinstance(refusal, LedgerReplaced)
+        is_full = "is full" in str(refusal) and not isinstance(refusal, LedgerReplaced)
         return "" if is_full else str(refusal)
 
 
@@ -114,6 +116,24 @@ def test_an_agent_killed_on_a_full_disk_goes_on_wherever_its_fold_ended(disk: Di
         shutil.rmtree(directory)
 
 
+def test_a_reader_that_finds_no_room_for_the_index_of_the_log_says_so(disk: Disk) -> None:
+    url = f"sqlite:///{disk.path}/ledger.db"
+    child = os.fork()
+    if child == 0:
+        try:
+            FleetStore(Ledger.open(url)).record([made(n) for n in range(3)])
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    index_of(disk.path / "ledger.db").unlink()
+    disk.fill()
+    with pytest.raises(LedgerUnavailable, match="is full"):
+        Ledger.open(url, read_only=True)
+    disk.free()
+    with Ledger.open(url, read_only=True) as ledger:
+        assert FleetStore(ledger).loop_state("web").decisions == 3
+
+
 @pytest.mark.needs_loop
 @pytest.mark.needs_mkfs
 def test_a_file_system_that_the_kernel_made_read_only_is_named(tmp_path: Path) -> None:
@@ -130,6 +150,7 @@ def test_a_file_system_that_the_kernel_made_read_only_is_named(tmp_path: Path) -
 def test_a_full_state_directory_stops_no_ledger_that_is_elsewhere(disk: Disk, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     disk.fill()
+    assert room_problem(disk.path, tmp_path / "ledger.db").startswith(f"{disk.path} has 0%")
     for number in range(3):
         with Ledger.open(url, witness_in=disk.path) as ledger:
             assert ledger.take_epoch(f"host:{number}", 0.0) == number + 1
@@ -137,6 +158,20 @@ def test_a_full_state_directory_stops_no_ledger_that_is_elsewhere(disk: Disk, tm
             ledger.check_epoch(number + 1)
     with Ledger.open(url, read_only=True) as ledger:
         assert FleetStore(ledger).loop_state("web").decisions == 3
+
+
+def test_the_disk_of_a_ledger_that_is_elsewhere_is_watched(disk: Disk, tmp_path: Path) -> None:
+    link = tmp_path / "ledger.db"
+    link.symlink_to(disk.path / "ledger.db")
+    for ledger in (disk.path / "ledger.db", link):
+        assert room_problem(tmp_path, ledger) == ""
+    disk.fill(leave=32 * 1024)
+    for ledger in (disk.path / "ledger.db", link):
+        problem = room_problem(tmp_path, ledger)
+        assert problem.startswith(f"{disk.path} has 1%")
+        assert "nothing can be decided" in problem
+        assert str(tmp_path) not in problem.removeprefix(str(disk.path))
+    assert room_problem(tmp_path, None) == ""
 
 
 def test_an_older_copy_is_known_although_the_witness_had_no_room_for_a_time(disk: Disk, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def _ledger_url(url: SecretStr) -> SecretStr:
         if re.fullmatch(r"sqlite:////[^?]+", text) is None or text.endswith("/"):
             raise ValueError
         return url
-    if not text.startswith("postgresql+psycopg://"):
+    if not text.startswith(("postgresql://", "postgresql+psycopg://")):
         raise ValueError
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
@@ -191,7 +191,7 @@ Authorization = Annotated[
 LedgerUrl = Annotated[
     SecretStr,
     AfterValidator(_ledger_url),
-    Expected("sqlite:////FILE, an absolute path, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"),
+    Expected("sqlite:////FILE, an absolute path, or postgresql://USER:PASSWORD@HOST/DATABASE"),
 ]
 
 UNITS = {

@@ -58,6 +58,14 @@ def test_it_takes_the_place_of_what_was_there(lived: AdmissionService, clock: Vi
     assert lived.deployment("later") is None
 
 
+def test_numbers_of_decisions_go_on_after_a_snapshot_that_had_fewer(lived: AdmissionService, tmp_path: Path) -> None:
+    written = lived.snapshot(tmp_path / "kept")
+    newest = [lived.admit(ask(f"later-{n}", 1)).decision_id for n in range(3)][-1]
+    lived.restore(written)
+    after = lived.admit(ask("after", 1)).decision_id
+    assert int(after.removeprefix("main-a")) == int(newest.removeprefix("main-a")) + 1
+
+
 def test_an_event_that_was_told_before_it_counts_once_after_it(
     lived: AdmissionService, elsewhere: Ledger, clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -320,6 +320,7 @@ def test_what_reads_otherwise_than_it_looks_is_refused(name: str, value: str) ->
         ("TRIMTAB_FLEETS__web__GROUPS__s__NAME", "web workers (a/b)"),
         ("TRIMTAB_LEDGER__URL", "postgresql+psycopg://a:b%2F@[::1]:5432/trimtab?sslmode=verify-full"),
         ("TRIMTAB_LEDGER__URL", "postgresql+psycopg:///trimtab"),
+        ("TRIMTAB_LEDGER__URL", "postgresql://trimtab@db/trimtab"),
         ("TRIMTAB_LEDGER__URL", "sqlite:////var/lib/trimtab/ledger.db"),
         ("TRIMTAB_RENDER__URL", "http://user:pass@graphite_1.internal:8080/render"),
         ("TRIMTAB_AWS__ENDPOINT_URL", "http://[::1]:5000"),

@@ -97,7 +97,11 @@ install_units() {
         say "wrote $UNITS/trimtab-$role.service"
     done
     if [[ $ROLES == *learn* ]]; then
-        share_credentials
+        local name
+        # systemd does not start a service whose credential has no file.
+        for name in ledger__url learned__promotion_key; do
+            [ -e "$CONFIG/credentials/$name" ] || sed -i "/^LoadCredential=trimtab_$name:/d" "$UNITS/trimtab-learn.service"
+        done
         mkdir -p "$UNITS/trimtab-agent.service.d"
         install -m 644 "$DEPLOY/systemd/trimtab-learn.timer" "$UNITS/trimtab-learn.timer"
         install -m 644 "$DEPLOY/systemd/trimtab-agent-learn.conf" "$UNITS/trimtab-agent.service.d/learn.conf"
@@ -106,18 +110,6 @@ install_units() {
     render "$DEPLOY/trimtab" > "$PREFIX/bin/trimtab"
     chmod 755 "$PREFIX/bin/trimtab"
     say "wrote $PREFIX/bin/trimtab: the command with the service's settings"
-}
-
-# Gives the learner, of the agent's secrets, those that it needs; a file of the learner's in their place is kept.
-share_credentials() {
-    local own=$CONFIG/credentials-learn name
-    [ -d "$own" ] || install -d -m 700 "$own"
-    for name in ledger__url learned__promotion_key; do
-        if [ -e "$CONFIG/credentials/$name" ] && [ ! -e "$own/$name" ]; then
-            ln -sfn "../credentials/$name" "$own/$name"
-            say "linked $own/$name"
-        fi
-    done
 }
 
 # Creates the users of a host that learns, and lets the learner's group read the ledger and write models.

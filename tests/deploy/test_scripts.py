@@ -245,21 +245,20 @@ def test_help_lists_the_options(empty: Place, script: str) -> None:
 def test_the_learner_gets_the_ledgers_url_and_the_key_of_promotions_and_no_token(empty: Place) -> None:
     (empty.root / "opt" / "environments" / "one").mkdir(parents=True)
     (empty.root / "opt" / "venv").symlink_to(empty.root / "opt" / "environments" / "one")
-    agents, own = empty.root / "etc" / "credentials", empty.root / "etc" / "credentials-learn"
+    agents, unit = empty.root / "etc" / "credentials", empty.root / "units" / "trimtab-learn.service"
     agents.mkdir(parents=True)
-    for name in ("http__token", "http__operator_token", "ledger__url", "alarms__webhook_url"):
-        (agents / name).write_text(name)
-    assert empty.script("install.sh", "--role", "learn").returncode == 0
-    assert own.stat().st_mode & 0o777 == 0o700
-    assert {path.name: path.read_text() for path in own.iterdir()} == {"ledger__url": "ledger__url"}
-    # One that came later is linked by the next call; what is there stays.
-    (agents / "learned__promotion_key").write_text("key")
-    (own / "ledger__url").unlink()
-    (own / "ledger__url").write_text("of a user that only reads")
-    assert empty.script("install.sh").returncode == 0
-    found = {path.name: path.read_text() for path in own.iterdir()}
-    assert found == {"ledger__url": "of a user that only reads", "learned__promotion_key": "key"}
-    assert f"LoadCredential=trimtab:{own}" in (empty.root / "units" / "trimtab-learn.service").read_text().split()
+
+    def loaded(*names: str) -> list[str]:
+        for name in names:
+            (agents / name).write_text("secret")
+        assert empty.script("install.sh", "--role", "learn").returncode == 0
+        lines = unit.read_text().splitlines()
+        return [line.removeprefix("LoadCredential=") for line in lines if line.startswith("LoadCredential=")]
+
+    assert loaded("http__token", "http__operator_token", "alarms__webhook_url") == []
+    url, key = "ledger__url", "learned__promotion_key"
+    assert loaded(url) == [f"trimtab_{url}:{agents / url}"]
+    assert loaded(key) == [f"trimtab_{name}:{agents / name}" for name in (url, key)]
 
 
 def test_the_role_learn_adds_service_timer_and_the_users_of_a_host_that_learns(empty: Place) -> None:
@@ -273,7 +272,6 @@ def test_the_role_learn_adds_service_timer_and_the_users_of_a_host_that_learns(e
     assert written == {"trimtab-agent.service", "trimtab-learn.service", "trimtab-learn.timer", beside}
     assert f"ExecStart={empty.root}/opt/venv/bin/trimtab learn all" in (units / "trimtab-learn.service").read_text()
     assert [path.name for path in (empty.root / "etc").glob("*.env")] == ["agent.env"]
-    assert list((empty.root / "etc" / "credentials-learn").iterdir()) == []
     for words in (
         "no user was created",
         "was made without what learning needs: run upgrade.sh --role learn",

@@ -86,6 +86,16 @@ def test_settings_of_an_agent_with_a_port_hold_without_the_token_that_the_learne
     load_settings(left)
 
 
+def test_the_learner_reaches_neither_the_agents_secrets_nor_the_role_of_the_host() -> None:
+    learn = directives("trimtab-learn.service")
+    of_agent = "@CONFIG@/credentials"
+    assert learn["LoadCredential"] == [
+        f"trimtab_{name}:{of_agent}/{name}" for name in ("ledger__url", "learned__promotion_key")
+    ]
+    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= set(learn["UnsetEnvironment"][0].split())
+    assert "169.254.169.254" in learn["IPAddressDeny"][0].split()
+
+
 def test_the_check_before_a_start_writes_mistakes_alone_to_the_journal() -> None:
     assert command("agent", "ExecStartPre")[1:] == ["config", "check", "--quiet"]
 

@@ -506,8 +506,10 @@ def _sqlite_path(url: URL) -> Path | None:
 def _inode(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise LedgerUnavailable(f"ledger {path} cannot be looked at now: {error.strerror}") from error
     return status.st_dev, status.st_ino
 
 

@@ -141,6 +141,18 @@ def test_a_read_only_directory_is_said_and_can_still_be_read(plain_user: Path) -
             assert FleetStore(reader).decision("web-00000001").inputs == made(1)[0]
 
 
+def test_a_directory_that_may_not_be_entered_for_a_time_is_no_lost_ledger(plain_user: Path) -> None:
+    path = plain_user / "deep" / "ledger.db"
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        FleetStore(ledger).record([made(1)])
+        plain_user.chmod(0o000)
+        with unprivileged(), pytest.raises(LedgerUnavailable) as refusal:
+            ledger.check_writable()
+        assert not isinstance(refusal.value, LedgerReplaced)
+        plain_user.chmod(0o755)
+        ledger.check_writable()
+
+
 def test_a_reader_follows_a_working_daemon_and_may_not_write(url: str, ledger: Ledger) -> None:
     with Ledger.open(url, read_only=True) as reader:
         for n in range(3):

@@ -143,10 +143,12 @@ class Soak:
     def _operate(self, kind: str, fleet: Fleet, lasts_s: float) -> None:
         now = self.cloud.host_clock.now()
         if kind == "pause":
-            self.ledger.pause(fleet.name, Pause(PauseScope.ALL, "operator", "a look at it", now, now + lasts_s))
+            self.ledger.pause(
+                "autoscaling", fleet.name, Pause(PauseScope.ALL, "operator", "a look at it", now, now + lasts_s)
+            )
         else:
             sizes = {group.key: (group.minimum + group.maximum) // 2 for group in fleet.groups}
-            self.ledger.pin(fleet.name, Pin(sizes, "operator", "a test of load", now, now + lasts_s))
+            self.ledger.pin("autoscaling", fleet.name, Pin(sizes, "operator", "a test of load", now, now + lasts_s))
 
     def _sometimes_late(self, evaluate: Evaluate) -> Evaluate:
         def evaluated(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:

@@ -233,7 +233,7 @@ class AdmissionPart(Part):
         gauges = self.clusters[subject].gauges(now)
         badges = [("observe: advice only", "held")] if gauges.mode is Mode.OBSERVE else []
         badges += [("safe", "good") if gauges.safe else ("breaks its rule", "bad")]
-        badges += [("paused", "held") for pause in self.host.ledger.controls(subject).pauses if pause.active(now)][:1]
+        badges += [("paused", "held") for pause in self.controls(subject).pauses if pause.active(now)][:1]
         rows = [
             ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,}"),
             ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),

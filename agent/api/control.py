@@ -9,8 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from agent.decisions import controls
-from agent.decisions.http import UNKNOWN, Length, Order, Why
-from agent.decisions.part import one_subject
+from agent.decisions.http import UNKNOWN, Body, Length, Owner, Why
 from agent.view.view import AgentView
 from domain.controls import Pause, PauseScope
 
@@ -19,7 +18,22 @@ log = structlog.get_logger(__name__)
 Scope = Annotated[PauseScope, Field(description="Direction: scale-`in`, scale-`out` or `all` changes.")]
 
 
-class PauseOrder(Order):
+class SubjectOrder(Body):
+    """What every order about a subject of any decision says: which one, and by whom."""
+
+    fleet: Annotated[
+        str | None,
+        Field(
+            max_length=127,
+            description="Fleet, cluster or pool meant, as `name`, or as `decision/name` where several decisions have "
+            "one of this name; not needed when there is one fleet.",
+            examples=["web"],
+        ),
+    ] = None
+    owner: Owner
+
+
+class PauseOrder(SubjectOrder):
     """Hold changes in one direction or both."""
 
     scope: Scope = PauseScope.ALL
@@ -27,22 +41,24 @@ class PauseOrder(Order):
     for_s: Annotated[Length | None, Field(description="For how many seconds; not given: until resumed.")] = None
 
 
-class ResumeOrder(Order):
+class ResumeOrder(SubjectOrder):
     """Lift the pause of a scope; `all` lifts every one."""
 
     scope: Scope = PauseScope.ALL
 
 
 class Paused(BaseModel):
-    """The pause that now holds."""
+    """The pause that now holds; fleet: the name of the decision's subject."""
 
+    decision: str
     fleet: str
     pause: Pause
 
 
 class Resumed(BaseModel):
-    """Whether there was a pause to lift, and those that still hold."""
+    """Whether there was a pause to lift, and those that still hold; fleet: the name of the decision's subject."""
 
+    decision: str
     fleet: str
     lifted: bool
     left: list[Pause]
@@ -51,36 +67,28 @@ class Resumed(BaseModel):
 def create_control_router(view: AgentView) -> APIRouter:
     """Return the routes that switch; the loop heeds what they wrote at its next turn."""
     router = APIRouter(prefix="/api/v1", tags=["control"], responses=UNKNOWN)
-    ledger, now = view.parts.ledger, view.parts.now
-
-    parts = view.parts.parts
-
-    def chosen(order: Order) -> str:
-        """Return the fleet meant."""
-        return one_subject(parts[0], order.fleet, field="fleet")
-
-    def paused(order: Order) -> str:
-        """Return the subject meant, of any decision: a fleet, a cluster or a pool."""
-        if order.fleet is None:
-            return chosen(order)
-        return order.fleet if parts.of(order.fleet) is not None else chosen(order)
+    ledger, now, parts = view.parts.ledger, view.parts.now, view.parts.parts
 
     @router.post("/pause", summary="Hold changes")
     def pause(order: PauseOrder) -> Paused:
         """Hold scale-in, scale-out or both, for a time or until resumed; of a cluster, admissions of tagged groups."""
-        fleet = paused(order)
+        part, name = parts.meant(order.fleet, field="fleet")
         made = controls.pause(
-            ledger, fleet, order.scope, owner=order.owner, reason=order.reason, now=now(), lasting_s=order.for_s
+            *(ledger, part.name, name, order.scope),
+            owner=order.owner,
+            reason=order.reason,
+            now=now(),
+            lasting_s=order.for_s,
         )
-        log.info("paused", fleet=fleet, scope=order.scope, owner=order.owner)
-        return Paused(fleet=fleet, pause=made)
+        log.info("paused", decision=part.name, fleet=name, scope=order.scope, owner=order.owner)
+        return Paused(decision=part.name, fleet=name, pause=made)
 
     @router.post("/resume", summary="Let changes happen again")
     def resume(order: ResumeOrder) -> Resumed:
         """Lift pauses."""
-        fleet = paused(order)
-        done = controls.resume(ledger, fleet, order.scope, owner=order.owner, now=now())
-        log.info("resumed", fleet=fleet, scope=order.scope, owner=order.owner)
-        return Resumed(fleet=fleet, lifted=done.lifted, left=list(done.left))
+        part, name = parts.meant(order.fleet, field="fleet")
+        done = controls.resume(ledger, part.name, name, order.scope, owner=order.owner, now=now())
+        log.info("resumed", decision=part.name, fleet=name, scope=order.scope, owner=order.owner)
+        return Resumed(decision=part.name, fleet=name, lifted=done.lifted, left=list(done.left))
 
     return router

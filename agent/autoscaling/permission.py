@@ -16,6 +16,7 @@ from actuators.base import Act, ChangingCall, Refusal
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.intents import state_without, with_open_targets
 from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.store import AUTOSCALING
 from agent.decisions.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause
 from agent.rails.base import RailContext, utc
 from agent.rails.budget import budget
@@ -90,7 +91,7 @@ class Permission:
 
     def _controls(self, subject: str, now: float) -> Controls:
         """Return the operators' controls as the ledger has them now, with the pause of an open window."""
-        controls, managed = self._ports.ledger.controls(subject), self._managed.get(subject)
+        controls, managed = self._ports.ledger.controls(AUTOSCALING, subject), self._managed.get(subject)
         return controls if managed is None else with_pauses(controls, managed.in_minute(now)[1], now)
 
     def _resized(self, call: ChangingCall, intent: Intent, controls: Controls, now: float) -> Refusal | None:

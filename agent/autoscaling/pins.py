@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.store import AUTOSCALING, FleetStore
 from agent.decisions.controls import checked_length, checked_owner, checked_reason
 from agent.ledger import Ledger
 from domain.controls import Pin
@@ -39,15 +39,15 @@ def pin(
     until = now + checked_length(lasting_s)
     known, sizes = _last_known(ledger, fleet)
     desired = spread(known, sizes, size) if group is None else of_group(known, group, size)
-    before = ledger.controls(fleet).pin
+    before = ledger.controls(AUTOSCALING, fleet).pin
     made = Pin(desired, checked_owner(owner), checked_reason(reason), now, until)
-    ledger.pin(fleet, made)
+    ledger.pin(AUTOSCALING, fleet, made)
     return Pinned(made, before if before is not None and before.active(now) else None)
 
 
 def unpin(ledger: Ledger, fleet: str, *, owner: str, now: float) -> bool:
     """Lift the pin and say whether there was one."""
-    return ledger.unpin(fleet, at=now, owner=checked_owner(owner))
+    return ledger.unpin(AUTOSCALING, fleet, at=now, owner=checked_owner(owner))
 
 
 def of_group(fleet: Fleet, key: str, size: int) -> Mapping[str, int]:

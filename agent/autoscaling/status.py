@@ -10,7 +10,7 @@ from agent.autoscaling.announcements import in_words
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.store import AUTOSCALING, FleetStore
 from agent.decisions.metrics import Reading
 from agent.decisions.text import columns, duration_text, in_minutes, time_text
 from agent.ledger import Ledger
@@ -141,7 +141,7 @@ def fleet_status(ledger: Ledger, name: str, now: float) -> FleetStatus:
 def fleet_statuses(ledger: Ledger, names: Sequence[str], now: float) -> tuple[FleetStatus, ...]:
     """Return what the ledger knows of each of these fleets at `now`; LedgerUnavailable when it cannot be read."""
     store = FleetStore(ledger)
-    controls, states = ledger.all_controls(names), store.loop_states(names)
+    controls, states = ledger.all_controls(AUTOSCALING, names), store.loop_states(names)
     intents: dict[str, tuple[Intent, ...]] = {}
     for intent in ledger.open_intents(names[0] if len(names) == 1 else None):
         intents[intent.fleet] = (*intents.get(intent.fleet, ()), intent)
@@ -361,7 +361,7 @@ def ledger_readings(ledger: Ledger, fleets: Sequence[Fleet], now: float) -> Iter
     open_intents = ledger.open_intents()
     for fleet in fleets:
         name = fleet.name
-        state, controls = FleetStore(ledger).loop_state(name), ledger.controls(name)
+        state, controls = FleetStore(ledger).loop_state(name), ledger.controls(AUTOSCALING, name)
         yield "open_intents", (name,), sum(intent.fleet == name for intent in open_intents)
         yield "cost_today_dollars", (name,), state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0
         held = {pause.scope for pause in controls.pauses if pause.active(now)}

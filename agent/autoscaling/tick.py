@@ -23,7 +23,7 @@ from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.snapshot.aggregate import BIN_S
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.store import AUTOSCALING, FleetStore
 from agent.decisions.turn import TickReport
 from agent.models.card import SCORER_MEMORY
 from agent.rails.schedule import with_pauses
@@ -106,7 +106,7 @@ class _Turn:
 
         records: list[tuple[DecisionInputs, Decided]] = []
         open_intents = ports.ledger.open_intents()
-        controls = ports.ledger.all_controls(list(self._managed))
+        controls = ports.ledger.all_controls(AUTOSCALING, list(self._managed))
         announced = announcements.kept(self._store, list(self._managed))
         ports.proposer.begin_turn()
         for name, managed in self._managed.items():

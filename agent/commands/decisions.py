@@ -78,11 +78,12 @@ def explain(
     from domain.errors import BadInput
 
     with open_parts(ledger) as parts:
-        wanted, part = decision, parts.of(decision)
-        if wanted == LAST or part is not None:
-            part = part or parts[0]
-            name = one_subject(part, fleet, field="--fleet") if wanted == LAST and fleet is not None else None
-            newest = part.decisions.newest(part.name, name if wanted == LAST else wanted, limit=1)
+        wanted = decision
+        if wanted == LAST or parts.called(wanted):
+            part, name = (parts[0], fleet) if wanted == LAST else parts.meant(wanted, field="ID")
+            if wanted == LAST and fleet is not None:
+                name = one_subject(part, fleet, field="--fleet")
+            newest = part.decisions.newest(part.name, name, limit=1)
             if not newest:
                 raise BadInput("ID", decision, "no decision is recorded yet")
             wanted = newest[0].decision_id

@@ -144,11 +144,12 @@ def restore(
     if done.lost is None:
         typer.echo("the ledger before cannot be compared: see `trimtab status` for the pauses and pins now in force")
         return
-    for fleet, controls in done.lost.items():
+    for (decision, subject), controls in done.lost.items():
+        lost = f"{decision}/{subject}" if decision else subject
         for pause in controls.pauses:
-            typer.echo(f"LOST: {fleet} was paused ({pause.scope}) by {pause.owner}: {pause.reason}")
+            typer.echo(f"LOST: {lost} was paused ({pause.scope}) by {pause.owner}: {pause.reason}")
         if controls.pin is not None:
-            typer.echo(f"LOST: {fleet} was pinned by {controls.pin.owner}: {controls.pin.reason}")
+            typer.echo(f"LOST: {lost} was pinned by {controls.pin.owner}: {controls.pin.reason}")
     if done.lost:
         typer.echo("pause and pin them again before the agent starts: both verbs write to the ledger itself")
 

@@ -62,7 +62,7 @@ SubjectOption = Annotated[
     str | None,
     typer.Option(
         "--subject",
-        metavar="NAME",
+        metavar="[DECISION/]NAME",
         help="Fleet, cluster or pool meant; not needed when there is one fleet.",
         show_default=False,
     ),

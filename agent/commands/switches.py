@@ -75,7 +75,7 @@ def pause(
     made, end = answer["pause"], "until resumed"
     if made["until"] is not None:
         end = f"until {time_text(made['until'])} ({duration_text(made['until'] - made['since'])})"
-    typer.echo(f"{answer['fleet']}: {HELD[scope]} is paused {end}")
+    typer.echo(f"{answer['decision']}/{answer['fleet']}: {HELD[scope]} is paused {end}")
 
 
 @app.command(epilog=examples("trimtab resume", "trimtab resume in --fleet web"))
@@ -90,7 +90,7 @@ def resume(
     answer = ordered(ledger, "resume", fleet=subject or fleet, scope=scope, owner=owner_of(owner))
     done = f"{HELD[scope]} is resumed" if answer["lifted"] else f"there was no pause of {HELD[scope]}"
     still = [f"{HELD[PauseScope(p['scope'])]}, paused by {p['owner']} ({p['reason']})" for p in answer["left"]]
-    typer.echo(f"{answer['fleet']}: {done}{'; still held: ' + '; '.join(still) if still else ''}")
+    typer.echo(f"{answer['decision']}/{answer['fleet']}: {done}{'; still held: ' + '; '.join(still) if still else ''}")
 
 
 @app.command(
@@ -210,17 +210,17 @@ def _written(book: Ledger, verb: str, order: Mapping[str, Any]) -> Mapping[str, 
     """Write an order into the ledger."""
     from agent.commands.ledger import installed
     from agent.decisions import controls
-    from agent.decisions.part import one_subject
 
     parts, name, now = installed(book), order.get("fleet"), time.time()
     if verb in OF_ONE_DECISION:
         decision, own = OF_ONE_DECISION[verb]
         given = {key: value for key, value in order.items() if key != "fleet"}
         return parts.named(decision).carry_out(own, name, given, now)
-    if name is None or parts.of(name) is None:
-        name = one_subject(parts[0], name, field="--fleet")
-    scope, owner = order["scope"], order["owner"]
+    part, name = parts.meant(name, field="--fleet")
+    scope, owner, which = order["scope"], order["owner"], {"decision": part.name, "fleet": name}
     if verb == "resume":
-        return {"fleet": name, **asdict(controls.resume(book, name, scope, owner=owner, now=now))}
-    made = controls.pause(book, name, scope, owner=owner, reason=order["reason"], now=now, lasting_s=order.get("for_s"))
-    return {"fleet": name, "pause": asdict(made)}
+        return {**which, **asdict(controls.resume(book, part.name, name, scope, owner=owner, now=now))}
+    made = controls.pause(
+        *(book, part.name, name, scope), owner=owner, reason=order["reason"], now=now, lasting_s=order.get("for_s")
+    )
+    return {**which, "pause": asdict(made)}

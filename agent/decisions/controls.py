@@ -23,19 +23,27 @@ class Resumed:
 
 
 def pause(
-    ledger: Ledger, subject: str, scope: PauseScope, *, owner: str, reason: str, now: float, lasting_s: float | None
+    ledger: Ledger,
+    decision: str,
+    subject: str,
+    scope: PauseScope,
+    *,
+    owner: str,
+    reason: str,
+    now: float,
+    lasting_s: float | None,
 ) -> Pause:
-    """Hold a subject's changes in one direction or both, for a time or (None) until resumed; return the pause."""
+    """Hold one decision's subject in one direction or both, for a time or (None) until resumed; return the pause."""
     until = None if lasting_s is None else now + checked_length(lasting_s)
     made = Pause(scope, checked_owner(owner), checked_reason(reason), now, until)
-    ledger.pause(subject, made)
+    ledger.pause(decision, subject, made)
     return made
 
 
-def resume(ledger: Ledger, subject: str, scope: PauseScope, *, owner: str, now: float) -> Resumed:
+def resume(ledger: Ledger, decision: str, subject: str, scope: PauseScope, *, owner: str, now: float) -> Resumed:
     """Lift the pause of this scope, ALL lifts every one; say whether there was one and what still holds."""
-    lifted = ledger.resume(subject, scope, at=now, owner=checked_owner(owner))
-    return Resumed(lifted, tuple(pause for pause in ledger.controls(subject).pauses if pause.active(now)))
+    lifted = ledger.resume(decision, subject, scope, at=now, owner=checked_owner(owner))
+    return Resumed(lifted, tuple(pause for pause in ledger.controls(decision, subject).pauses if pause.active(now)))
 
 
 def checked_length(seconds: float) -> float:

@@ -258,7 +258,7 @@ class Part:
 
     def controls(self, subject: str) -> Controls:
         """Return what operators have switched for a subject."""
-        return self.host.ledger.controls(subject)
+        return self.host.ledger.controls(self.name, subject)
 
     def held(self, subject: str, now: float) -> list[str]:
         """Return what operators hold of a subject now, a line each."""

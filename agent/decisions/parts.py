@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from agent.decisions.part import Capacity, Host, Part, Summary
+from agent.decisions.part import Capacity, Host, Part, Summary, one_subject
 from agent.decisions.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import Kept
 from agent.settings.plug_ins import DECISIONS, installed, load
-from domain.errors import UnknownName
+from domain.errors import BadInput, UnknownName
 
 
 @cache
@@ -61,9 +61,26 @@ class Parts(Sequence[Part]):
                 return part
         raise UnknownName("DECISION", name, f"choose one of: {', '.join(part.name for part in self._parts)}")
 
-    def of(self, subject: str) -> Part | None:
-        """Return the part that has a subject of this name, the first in order; None when none has."""
-        return next((part for part in self._parts if subject in part.subjects()), None)
+    def called(self, wanted: str) -> list[tuple[Part, str]]:
+        """Return the subjects, each with its part, that `name` or `decision/name` may mean."""
+        there = [(part, name) for part in self._parts for name in part.subjects()]
+        return [(part, name) for part, name in there if wanted in (name, f"{part.name}/{name}")]
+
+    def meant(self, wanted: str | None, *, field: str) -> tuple[Part, str]:
+        """Return the one subject that `name` or `decision/name` means, with its part; None means the only fleet.
+
+        BadInput for the name of several decisions' subjects, UnknownName for none's; both list those there are.
+        """
+        if wanted is None:
+            return self[0], one_subject(self[0], None, field=field)
+        found = self.called(wanted)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            several = ", ".join(f"{part.name}/{name}" for part, name in found)
+            raise BadInput(field, wanted, f"several decisions have a subject of this name, choose one of: {several}")
+        there = ", ".join(f"{part.name}/{name}" for part in self._parts for name in part.subjects())
+        raise UnknownName(field, wanted, f"choose one of: {there or '(none)'}")
 
     def find(self, decision_id: str) -> tuple[Part, Record]:
         """Return a decision and its part; UnknownName when there is none of that id, or its package is not there."""

@@ -17,7 +17,7 @@ from agent.deferral.records import Drain, JobOrder, Stage, StepDecision, Totals,
 from agent.deferral.rollouts import JobExplained, Quote, explain_job, next_step, quote
 from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
-from agent.deferral.store import PoolState
+from agent.deferral.store import DEFERRAL, PoolState
 from agent.deferral.turns import PoolTurns, Watch
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
@@ -153,7 +153,7 @@ class PoolService:
 
     def paused(self) -> str:
         """Return why operators let nothing start now, "" where they do."""
-        held = held_by_pause(self._host.ledger.controls(self.name), (Direction.OUT,), self._host.clock.now())
+        held = held_by_pause(self._host.ledger.controls(DEFERRAL, self.name), (Direction.OUT,), self._host.clock.now())
         return "" if held is None else held.detail
 
     def last_step(self) -> StepDecision | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -27,7 +28,7 @@ from agent.deferral.pool import DeferralPool, open_starts
 from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueue, in_calls
 from agent.deferral.records import STEP, Comparison, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.shadow import Shadow
-from agent.deferral.store import Change, PoolState
+from agent.deferral.store import DEFERRAL, Change, PoolState
 from agent.rails.state import LoopState
 from domain.decisions import Direction, Event, Reason
 from domain.units import DAY_S
@@ -152,7 +153,9 @@ class PoolTurns:
                     [job.job_id for job in open_now], Sending(tuple(job.job_id for job in open_now)), epoch
                 )
             return
-        permit = unmeasured_permit(now, self.pool.clock, self.pool.ledger.controls, lambda subject: LoopState())
+        permit = unmeasured_permit(
+            now, self.pool.clock, partial(self.pool.ledger.controls, DEFERRAL), lambda subject: LoopState()
+        )
         self._send_problem = ""
         for jobs in in_calls(open_now):
             ids = [job.job_id for job in jobs]
@@ -246,7 +249,7 @@ class PoolTurns:
             if last is not None and back:
                 until = time_text(float((last + 1) * settings.step_s))
                 self._behind = f"the clock went back: nothing is decided before {until}, after the newest step"
-            held = held_by_pause(pool.ledger.controls(pool.name), (Direction.OUT,), now)
+            held = held_by_pause(pool.ledger.controls(DEFERRAL, pool.name), (Direction.OUT,), now)
             decided = decide(
                 pool.name,
                 settings,

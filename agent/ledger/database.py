@@ -304,7 +304,7 @@ class Database:
     def schema(self) -> str:
         """Return the revision of the schema that the ledger has."""
         with self.read() as connection:
-            return _revision(connection) or ""
+            return schema_revision(connection) or ""
 
     def downgrade(
         self, revision: str, kept: Sequence[Kept], lose: Collection[str], export_to: Path | None
@@ -319,7 +319,9 @@ class Database:
         with self.write() as connection:
             if not self.sqlite:
                 postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
-            exported = export.export_lost(connection, _revision(connection) or "", revision, kept, lose, export_to)
+            exported = export.export_lost(
+                connection, schema_revision(connection) or "", revision, kept, lose, export_to
+            )
             migrations.downgrade(connection, revision)
         return exported
 
@@ -394,7 +396,7 @@ class Database:
         inode = None
         with self._translated():
             with self._engine.connect() as connection, connection.begin():
-                current = _revision(connection)
+                current = schema_revision(connection)
                 if not self._read_only and self._remembered is not None:
                     self._refuse_unless_known(connection, current)
             if self.path:
@@ -440,7 +442,7 @@ class Database:
             if not self.sqlite:
                 postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
             # Somebody else may have upgraded it while we waited for the lock.
-            if _revision(connection) != REVISIONS[-1]:
+            if schema_revision(connection) != REVISIONS[-1]:
                 migrations.upgrade(connection)
                 identity.stamp(connection, identity.advance(connection))
 
@@ -540,7 +542,8 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _revision(connection: Connection) -> str | None:
+def schema_revision(connection: Connection) -> str | None:
+    """Return the revision of the schema that a ledger has, None for none yet."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found: Any = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()

@@ -70,13 +70,13 @@ class Ledger:
 
     # What operators switch, and what is recorded
 
-    def controls(self, fleet: str) -> Controls:
-        """Return what operators have switched for a fleet, expired switches included."""
-        return state.controls_of(self.database.fetch(state.CONTROLS, fleet=fleet))
+    def controls(self, decision: str, subject: str) -> Controls:
+        """Return what operators have switched for a decision's subject, expired switches included."""
+        return state.controls_of(self.database.fetch(state.CONTROLS, fleet=subject, **state.switches(decision)))
 
-    def all_controls(self, fleets: Sequence[str]) -> dict[str, Controls]:
-        """Return what operators have switched for each of these fleets, expired switches included, at one moment."""
-        return state.all_controls_of(self.database.fetch(state.ALL_CONTROLS), fleets)
+    def all_controls(self, decision: str, subjects: Sequence[str]) -> dict[str, Controls]:
+        """Return the same for each of these subjects of a decision, at one moment."""
+        return state.all_controls_of(self.database.fetch(state.ALL_CONTROLS, **state.switches(decision)), subjects)
 
     def record_events(self, events: Sequence[Event], epoch: int | None = None) -> None:
         """Write events; Fenced when an `epoch` is given and over."""
@@ -104,38 +104,41 @@ class Ledger:
 
     # Operators, from any process
 
-    def pause(self, fleet: str, pause: Pause) -> None:
-        """Hold a fleet's changes in the pause's direction, in place of an earlier pause of the same scope."""
+    def pause(self, decision: str, subject: str, pause: Pause) -> None:
+        """Hold a subject's changes in the pause's direction, in place of an earlier pause of the same scope."""
         with self.database.write() as connection:
-            key = state.pause_key(pause.scope)
-            state.put(connection, [(fleet, key, codec.encode(pause))])
+            key = state.pause_key(decision, pause.scope)
+            state.put(connection, [(subject, key, codec.encode(pause))])
             until = "until resumed" if pause.until is None else f"until {_utc(pause.until)}"
-            detail = f"{pause.owner} paused {_HELD[pause.scope]} {until}: {pause.reason}"
-            _note(connection, fleet, pause.since, key, detail)
+            detail = f"{pause.owner} paused {_HELD[pause.scope]} of {decision} {until}: {pause.reason}"
+            _note(connection, subject, pause.since, key, detail)
 
-    def resume(self, fleet: str, scope: PauseScope, *, at: float, owner: str) -> bool:
-        """Lift the pause of this scope (ALL: every pause) and say whether there was one."""
+    def resume(self, decision: str, subject: str, scope: PauseScope, *, at: float, owner: str) -> bool:
+        """Lift a subject's pause of this scope (ALL: every pause) and say whether there was one."""
         with self.database.write() as connection:
             scopes = tuple(PauseScope) if scope is PauseScope.ALL else (scope,)
-            lifted = [each for each in scopes if state.remove(connection, fleet, state.pause_key(each))]
+            lifted = [each for each in scopes if state.remove(connection, subject, state.pause_key(decision, each))]
             for each in lifted:
-                _note(connection, fleet, at, state.pause_key(each), f"{owner} resumed {_HELD[each]}")
+                detail = f"{owner} resumed {_HELD[each]} of {decision}"
+                _note(connection, subject, at, state.pause_key(decision, each), detail)
         return bool(lifted)
 
-    def pin(self, fleet: str, pin: Pin) -> None:
-        """Fix a fleet's size, in place of an earlier pin."""
+    def pin(self, decision: str, subject: str, pin: Pin) -> None:
+        """Fix a subject's size, in place of an earlier pin."""
         with self.database.write() as connection:
-            state.put(connection, [(fleet, state.PIN, codec.encode(pin))])
+            key = state.pin_key(decision)
+            state.put(connection, [(subject, key, codec.encode(pin))])
             size = ", ".join(f"{group} at {count}" for group, count in sorted(pin.desired.items()))
             detail = f"{pin.owner} pinned {size} until {_utc(pin.until)}: {pin.reason}"
-            _note(connection, fleet, pin.since, state.PIN, detail)
+            _note(connection, subject, pin.since, key, detail)
 
-    def unpin(self, fleet: str, *, at: float, owner: str) -> bool:
-        """Lift the pin and say whether there was one."""
+    def unpin(self, decision: str, subject: str, *, at: float, owner: str) -> bool:
+        """Lift a subject's pin and say whether there was one."""
         with self.database.write() as connection:
-            lifted = state.remove(connection, fleet, state.PIN)
+            key = state.pin_key(decision)
+            lifted = state.remove(connection, subject, key)
             if lifted:
-                _note(connection, fleet, at, state.PIN, f"{owner} lifted the pin")
+                _note(connection, subject, at, key, f"{owner} lifted the pin")
         return lifted
 
     # Leadership

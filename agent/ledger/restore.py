@@ -20,7 +20,7 @@ from sqlalchemy import Connection, NullPool, create_engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.ledger import identity, journal, postgresql, sqlite_file, state
-from agent.ledger.database import Database, connect_read_only, sqlite_path
+from agent.ledger.database import Database, connect_read_only, schema_revision, sqlite_path
 from agent.ledger.identity import INCARNATION, NUMBERS, Identity, LedgerOwner
 from agent.ledger.kept import Kept
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
@@ -41,7 +41,7 @@ class Facts:
     identity: Identity | None = None
     epoch: int = 0
     decisions: int = 0
-    controls: Mapping[str, Controls] = field(default_factory=dict)
+    controls: Mapping[tuple[str, str], Controls] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,9 @@ class Restored:
     """What a restore did.
 
     kept: where what was in place is kept, None when there was nothing. epoch: the restore's own. open_intents: those
-    that the next start reads back. lost: pauses and pins that the ledger before had and the copy has not, by fleet;
-    None when the one before could not be read.
+    that the next start reads back. lost: pauses and pins that the ledger before had and the copy has not, by
+    decision and subject; None when the one before could not be read. Before schema 0010 they are of a name alone, of
+    the decision "".
     """
 
     place: str
@@ -58,7 +59,7 @@ class Restored:
     epoch: int
     numbers_from: int
     open_intents: tuple[str, ...]
-    lost: Mapping[str, Controls] | None
+    lost: Mapping[tuple[str, str], Controls] | None
 
 
 def restore(
@@ -239,12 +240,12 @@ def _facts(path: Path, parts: Sequence[Kept]) -> Facts | None:
     )
     try:
         with engine.connect() as connection:
-            fleets = state.subjects(connection)
+            by_name = (schema_revision(connection) or "") < "0010"
             return Facts(
                 identity.read(connection),
                 state.newest_epoch(connection),
                 _newest_number(connection, parts),
-                state.controls(connection, fleets),
+                state.every_control(connection, by_name=by_name),
             )
     except (SQLAlchemyError, sqlite3.Error, ValueError, LedgerUnavailable):
         return None
@@ -273,14 +274,19 @@ def _copy(source: Path, made: Path, *, alone: bool) -> None:
         raise LedgerUnavailable(f"{source} is damaged ({damage}): name another copy; nothing was changed")
 
 
-def _lost(before: Mapping[str, Controls], after: Mapping[str, Controls]) -> dict[str, Controls]:
+def _lost(
+    before: Mapping[tuple[str, str], Controls], after: Mapping[tuple[str, str], Controls]
+) -> dict[tuple[str, str], Controls]:
     lost = {}
-    for fleet, had in before.items():
-        has = after.get(fleet, Controls())
-        pauses = tuple(pause for pause in had.pauses if pause not in has.pauses)
-        pin = had.pin if had.pin != has.pin else None
+    for (decision, subject), had in before.items():
+        # What a name alone holds, an older schema's, it holds for every decision.
+        has = [
+            each for (of, name), each in after.items() if name == subject and (of == decision or "" in (of, decision))
+        ]
+        pauses = tuple(pause for pause in had.pauses if all(pause not in each.pauses for each in has))
+        pin = had.pin if all(had.pin != each.pin for each in has) else None
         if pauses or pin is not None:
-            lost[fleet] = Controls(pauses, pin)
+            lost[decision, subject] = Controls(pauses, pin)
     return lost
 
 

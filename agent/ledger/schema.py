@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -92,7 +92,8 @@ intents = Table(
     ),
 )
 
-# What is overwritten. The daemon writes the key "loop", operators "pause.*" and "pin": neither can undo the other.
+# What is overwritten. The daemon writes the key "loop", operators "pause.<decision>.<scope>" and
+# "pin.<decision>": neither can undo the other.
 state = Table(
     "state",
     metadata,

@@ -17,18 +17,19 @@ from domain.errors import Fenced
 
 T = TypeVar("T")
 
-PIN: Final = "pin"
 SETTINGS: Final = "settings"
 PROBE: Final = "probe"
 _PROBE_BYTES: Final = 2**16
 
 
-def pause_key(scope: PauseScope) -> str:
-    """Return the state key of a pause."""
-    return f"pause.{scope}"
+def pause_key(decision: str, scope: PauseScope) -> str:
+    """Return the state key of a pause of one decision's subject."""
+    return f"pause.{decision}.{scope}"
 
 
-_SWITCHES: Final = (*(pause_key(scope) for scope in PauseScope), PIN)
+def pin_key(decision: str) -> str:
+    """Return the state key of a pin of one decision's subject."""
+    return f"pin.{decision}"
 
 
 def upsert(connection: Connection, table: Table) -> Insert:
@@ -84,46 +85,59 @@ def put_probe(connection: Connection) -> None:
 
 
 # Each changing call asks it anew, right before it is sent.
-_IS_SWITCH: Final = tuple(state.c.key == key for key in _SWITCHES)
-CONTROLS: Final = select(state.c.key, state.c.body).where(state.c.fleet == bindparam("fleet"), or_(*_IS_SWITCH))
+_KEYS: Final = (*(f"pause_{scope}" for scope in PauseScope), "pin")
+_IS_SWITCH: Final = or_(*(state.c.key == bindparam(name) for name in _KEYS))
+CONTROLS: Final = select(state.c.key, state.c.body).where(state.c.fleet == bindparam("fleet"), _IS_SWITCH)
+# Of every subject of a decision: there are as many rows as switches that are set, which are few.
+ALL_CONTROLS: Final = select(state.c.fleet, state.c.key, state.c.body).where(_IS_SWITCH)
+
+
+def switches(decision: str) -> dict[str, str]:
+    """Return the values by which CONTROLS and ALL_CONTROLS find the controls of a decision's subjects."""
+    keys = (*(pause_key(decision, scope) for scope in PauseScope), pin_key(decision))
+    return dict(zip(_KEYS, keys, strict=True))
 
 
 def controls_of(rows: Iterable[tuple[str, bytes]]) -> Controls:
-    """Return what operators have switched, from the rows that CONTROLS finds for one fleet."""
+    """Return what operators have switched, from the rows that CONTROLS finds for one subject, expired ones included."""
     return _controls({key: codec.unpack(body) for key, body in rows})
 
 
-def controls(connection: Connection, fleets: Sequence[str]) -> dict[str, Controls]:
-    """Return what operators have switched for each of these fleets, expired switches included."""
-    return all_controls_of(connection.execute(ALL_CONTROLS), fleets)
+def all_controls_of(rows: Iterable[Sequence[Any]], subjects: Sequence[str]) -> dict[str, Controls]:
+    """Return the same for each of these subjects of one decision, from the rows that ALL_CONTROLS finds."""
+    switched: dict[str, dict[str, bytes]] = {subject: {} for subject in subjects}
+    for subject, key, body in rows:
+        if subject in switched:
+            switched[subject][key] = codec.unpack(body)
+    return {subject: _controls(bodies) for subject, bodies in switched.items()}
 
 
-# Of every fleet: there are as many rows as switches that are set, which are few.
-ALL_CONTROLS: Final = select(state.c.fleet, state.c.key, state.c.body).where(or_(*_IS_SWITCH))
+def every_control(connection: Connection, *, by_name: bool) -> dict[tuple[str, str], Controls]:
+    """Return what operators have switched for each (decision, subject), expired switches included.
 
-
-def all_controls_of(rows: Iterable[Sequence[Any]], fleets: Sequence[str]) -> dict[str, Controls]:
-    """Return what operators have switched for each of these fleets, from the rows that ALL_CONTROLS finds."""
-    switched: dict[str, dict[str, bytes]] = {fleet: {} for fleet in fleets}
-    for fleet, key, body in rows:
-        if fleet in switched:
-            switched[fleet][key] = codec.unpack(body)
-    return {fleet: _controls(bodies) for fleet, bodies in switched.items()}
+    by_name: of a ledger before schema 0010, whose controls are of a name alone; their decision is "".
+    """
+    query = select(state.c.fleet, state.c.key, state.c.body)
+    is_switch = or_(state.c.key == "pin", state.c.key.startswith("pause."), state.c.key.startswith("pin."))
+    switched: dict[tuple[str, str], dict[str, bytes]] = {}
+    for subject, key, body in connection.execute(query.where(is_switch)):
+        kind, _, rest = key.partition(".")
+        decision = rest if kind == "pin" else rest.rpartition(".")[0]
+        if (decision == "") is by_name:
+            switched.setdefault((decision, subject), {})[key] = codec.unpack(body)
+    return {of: _controls(bodies) for of, bodies in switched.items()}
 
 
 def _controls(switched: Mapping[str, bytes]) -> Controls:
-    pauses = (_decoded(Pause, switched.get(pause_key(scope))) for scope in PauseScope)
-    return Controls(tuple(p for p in pauses if p is not None), _decoded(Pin, switched.get(PIN)))
+    # The scope is the last part of a pause's key, whichever schema wrote it.
+    of_scope = {key.rpartition(".")[2]: body for key, body in switched.items() if key.startswith("pause.")}
+    pin = next((body for key, body in switched.items() if key.startswith("pin")), None)
+    pauses = (_decoded(Pause, of_scope.get(scope)) for scope in PauseScope)
+    return Controls(tuple(p for p in pauses if p is not None), _decoded(Pin, pin))
 
 
 def _decoded(kind: type[T], body: bytes | None) -> T | None:
     return None if body is None else codec.decode(kind, body)
-
-
-def subjects(connection: Connection) -> tuple[str, ...]:
-    """Return every fleet, cluster and pool of which anything is stored, by name."""
-    query = select(state.c.fleet).where(state.c.fleet != AGENT).distinct().order_by(state.c.fleet)
-    return tuple(connection.execute(query).scalars())
 
 
 def newest_epoch(connection: Connection) -> int:

@@ -374,7 +374,7 @@ class Pools(dict[str, Pool]):
 
     def _turn(self, name: str, now: float, epoch: int) -> tuple[Event, ...]:
         assert self._ledger is not None, "only pools on a ledger turn"
-        controls = self._ledger.controls(name)
+        controls = self._ledger.controls(OVERSUBSCRIPTION, name)
         events = self._turns[name].turn(now, epoch, paused=any(pause.active(now) for pause in controls.pauses))
         if name in self._publishers:
             events += self._publishers[name].turn(now, epoch, controls)

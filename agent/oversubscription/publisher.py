@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from actuators.base import Held, Permit
@@ -21,7 +22,7 @@ from agent.decisions.guards import held_by_breaker, held_by_mode, held_by_pause,
 from agent.ledger import Ledger
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import HourDecision, Publication, Step
-from agent.oversubscription.store import publications
+from agent.oversubscription.store import OVERSUBSCRIPTION, publications
 from agent.rails.base import RailLimits
 from agent.rails.circuit_breaker import record_outcome
 from agent.rails.state import LoopState
@@ -49,7 +50,7 @@ class Publisher:
     ) -> None:
         self._pool, self._parameter, self._parameters = pool, parameter, parameters
         self._records, self._mode, self._limits = publications(ledger), mode, limits
-        self._controls, self._clock = ledger.controls, clock or WallClock()
+        self._controls, self._clock = partial(ledger.controls, OVERSUBSCRIPTION), clock or WallClock()
         self._said: tuple[Reason, str] | None = None
 
     def turn(self, now: float, epoch: int, controls: Controls) -> tuple[Event, ...]:

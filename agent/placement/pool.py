@@ -36,7 +36,7 @@ from agent.placement.records import (
 )
 from agent.placement.settings import PlacementSettings
 from agent.placement.shared import SharedBook
-from agent.placement.store import Change, Made
+from agent.placement.store import PLACEMENT, Change, Made
 from domain.clock import Clock
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, ConfigurationError, StateConflict, UnknownName
@@ -126,7 +126,7 @@ class PlacementPool:
             if request.request_id in book.reservations:
                 remedy = "its containers still run, and its decision is older than the ledger keeps: choose another id"
                 raise StateConflict("request_id", request.request_id, remedy)
-            held = held_by_pause(self._ledger.controls(self.name), (Direction.OUT,), now)
+            held = held_by_pause(self._ledger.controls(PLACEMENT, self.name), (Direction.OUT,), now)
             if held is not None:
                 raise StateConflict("pool", self.name, held.detail)
             book.app(request.application)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import httpx
 import pytest
 
 from agent.api.security import Role, roles_for
-from tests.contract.cases import CASES, TOKENS, Case
-from tests.contract.running import ASKER, OPERATOR, READER, RunningAgent, over_tcp
+from domain.clock import VirtualClock
+from tests.contract import running as running_agent
+from tests.contract.cases import CASES, SETTINGS, START, TOKENS, Case
+from tests.contract.running import ASKER, OPERATOR, READER, RunningAgent, over_tcp, running
 
 JSON = {"Content-Type": "application/json"}
 every = pytest.mark.parametrize("case", CASES, ids=str)
@@ -154,3 +157,29 @@ def test_without_a_ledger_nothing_is_answered_and_the_client_may_try_again(
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "15")
     assert case.count(agent) == before
     assert client.post(case.path, json=case.order(name)).status_code == 200
+
+
+def test_a_pause_holds_the_decision_that_is_named_where_each_has_a_subject_of_this_name(toy: None, short: Path) -> None:
+    settings = {name: {"web": next(iter(described.values()))} for name, described in SETTINGS.items()}
+    http = {"socket": short / "one.sock", **running_agent.TOKENS}
+    with (
+        running(f"sqlite:///{short}/one.db", VirtualClock(START), directory=short, http=http, **settings) as agent,
+        agent.client() as client,
+    ):
+        decisions = [part.name for part in agent.parts if "web" in part.subjects()]
+        assert sorted(decisions) == ["admission", "autoscaling", "deferral", "oversubscription", "placement"]
+        refused = client.post("/pause", json={"fleet": "web", "owner": "ada", "reason": "a drill"})
+        (wrong,) = refused.json()["wrong"]
+        assert (refused.status_code, wrong["field"]) == (422, "fleet")
+        assert ", ".join(f"{decision}/web" for decision in decisions) in wrong["remedy"]
+        container = {"pool": "web", "request_id": "r1", "application": "shop", "count": 1}
+        for decision in decisions:
+            order = {"fleet": f"{decision}/web", "owner": "ada"}
+            answer = client.post("/pause", json={**order, "reason": "a drill"}).json()
+            assert (answer["decision"], answer["fleet"]) == (decision, "web")
+            assert [part.name for part in agent.parts if part.held("web", START)] == [decision]
+            # The pool has no application yet, which is asked after its pauses.
+            code = client.post("/placement/requests", json=container).status_code
+            assert code == (409 if decision == "placement" else 404)
+            assert client.post("/resume", json=order).json()["lifted"] is True
+        assert not any(part.held("web", START) for part in agent.parts)

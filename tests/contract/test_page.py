@@ -37,11 +37,13 @@ def test_the_overview_shows_its_subject_and_each_decision_has_a_page(
 
 @every
 def test_what_others_wrote_is_shown_as_text(case: Case, agent: RunningAgent, page: httpx.Client) -> None:
-    agent.ledger.pause(case.subject, Pause(PauseScope.ALL, "<script>", "<b onclick=alert(1)>", agent.clock.now()))
+    agent.ledger.pause(
+        case.decision, case.subject, Pause(PauseScope.ALL, "<script>", "<b onclick=alert(1)>", agent.clock.now())
+    )
     try:
         text = page.get("/").text
     finally:
-        agent.ledger.resume(case.subject, PauseScope.ALL, at=agent.clock.now(), owner="ada")
+        agent.ledger.resume(case.decision, case.subject, PauseScope.ALL, at=agent.clock.now(), owner="ada")
     assert "<b onclick" not in text
     assert "<script>, <b" not in text
 

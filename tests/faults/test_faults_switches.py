@@ -21,12 +21,12 @@ COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
 
 
 def pause(world: World, scope: PauseScope, until: float | None = None) -> None:
-    world.ledger.pause("web", Pause(scope, "ada", "release", world.clock.now(), until))
+    world.ledger.pause("autoscaling", "web", Pause(scope, "ada", "release", world.clock.now(), until))
 
 
 def pin(world: World, minutes: float, **desired: int) -> None:
     now = world.clock.now()
-    world.ledger.pin("web", Pin(desired, "ada", "load test", now, now + 60.0 * minutes))
+    world.ledger.pin("autoscaling", "web", Pin(desired, "ada", "load test", now, now + 60.0 * minutes))
 
 
 def test_a_pin_applies_at_the_next_turn_and_expires_by_itself(world: World) -> None:
@@ -83,7 +83,7 @@ def test_a_pause_survives_a_restart_and_resume_lifts_it(world: World) -> None:
     world.submit(20)
     world.tick(3)
     assert world.mutations == []
-    assert world.ledger.resume("web", PauseScope.ALL, at=world.clock.now(), owner="ada")
+    assert world.ledger.resume("autoscaling", "web", PauseScope.ALL, at=world.clock.now(), owner="ada")
     world.tick()
     assert world.count(SET) > 0
 

@@ -19,16 +19,16 @@ COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
 
 
 def pause(world: World, scope: PauseScope = PauseScope.ALL) -> None:
-    world.ledger.pause("web", Pause(scope, "ada", "release", world.clock.now(), None))
+    world.ledger.pause("autoscaling", "web", Pause(scope, "ada", "release", world.clock.now(), None))
 
 
 def resume(world: World) -> None:
-    world.ledger.resume("web", PauseScope.ALL, at=world.clock.now(), owner="ada")
+    world.ledger.resume("autoscaling", "web", PauseScope.ALL, at=world.clock.now(), owner="ada")
 
 
 def pin(world: World, **desired: int) -> None:
     now = world.clock.now()
-    world.ledger.pin("web", Pin(desired, "ada", "load test", now, now + 3600.0))
+    world.ledger.pin("autoscaling", "web", Pin(desired, "ada", "load test", now, now + 3600.0))
 
 
 def one_group(make_world: Callable[..., World], size: int = 1, **plan: object) -> World:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -35,7 +36,7 @@ from agent.admission.gate.watch import GateWatch, end_event
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
 from agent.admission.service import AdmissionService, Clusters
 from agent.admission.settings import SUBJECTS, ClusterSettings
-from agent.admission.store import AdmissionStore
+from agent.admission.store import ADMISSION, AdmissionStore
 from agent.decisions.guards import unmeasured_permit
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
@@ -108,7 +109,7 @@ class Gate:
         sized: AWS names of the groups that a fleet sizes, by fleet and group key. outcomes: of the fleets' turn. Raises
         LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
         """
-        permit = unmeasured_permit(now, self._clock, self._ledger.controls, self._records.memory)
+        permit = unmeasured_permit(now, self._clock, partial(self._ledger.controls, ADMISSION), self._records.memory)
         records, damaged = self._records.read()
         turn = GateTurn(now, epoch, {}, records, permit)
         self._carry_over_clock_step(turn)
@@ -293,7 +294,7 @@ class Gate:
         except BadInput as error:
             self._refuse(turn, group, number, str(error))
             return
-        memory, controls = self._records.memory(cluster), self._ledger.controls(cluster)
+        memory, controls = self._records.memory(cluster), self._ledger.controls(ADMISSION, cluster)
         stopped = held(group, asked, memory, controls, self._limits, turn.now)
         if stopped is not None:
             self._journal.say(

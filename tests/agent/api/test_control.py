@@ -32,10 +32,11 @@ class TestOverHttp:
         now = running.world.agent_clock.now()
         answer = post(client, "pause", owner="ada", reason="load test", for_s=600)
         assert answer.json() == {
+            "decision": "autoscaling",
             "fleet": "web",
             "pause": {"scope": "all", "owner": "ada", "reason": "load test", "since": now, "until": now + 600.0},
         }
-        assert running.world.ledger.controls("web").pauses == (
+        assert running.world.ledger.controls("autoscaling", "web").pauses == (
             Pause(PauseScope.ALL, "ada", "load test", now, now + 600.0),
         )
         running.world.submit(200)
@@ -43,15 +44,15 @@ class TestOverHttp:
         assert running.world.last.reason is Reason.PAUSED
         assert [
             event.detail.split(" until")[0] for event in running.world.events if event.reason is Reason.OPERATOR
-        ] == ["ada paused all changes"]
+        ] == ["ada paused all changes of autoscaling"]
 
     def test_a_cluster_is_paused_by_its_name_and_pinned_never(self, client: httpx.Client, running: Running) -> None:
         ledger = running.world.ledger
         assert post(client, "pause", owner="ada", reason="moving", fleet="main").json()["fleet"] == "main"
-        assert [pause.reason for pause in ledger.controls("main").pauses] == ["moving"]
-        assert ledger.controls("web").pauses == ()
+        assert [pause.reason for pause in ledger.controls("admission", "main").pauses] == ["moving"]
+        assert ledger.controls("autoscaling", "web").pauses == ()
         assert post(client, "resume", owner="ada", fleet="main").json()["lifted"] is True
-        assert ledger.controls("main").pauses == ()
+        assert ledger.controls("admission", "main").pauses == ()
         assert post(client, "pin", owner="ada", reason="x", size=1, for_s=60, fleet="main").status_code == 404
 
     def test_resume_lifts_it_and_says_what_still_holds(self, client: httpx.Client, running: Running) -> None:
@@ -59,7 +60,12 @@ class TestOverHttp:
         post(client, "pause", owner="bob", reason="b", scope="out", fleet="web")
         answer = post(client, "resume", owner="ada", scope="in").json()
         assert (answer["lifted"], [pause["owner"] for pause in answer["left"]]) == (True, ["bob"])
-        assert post(client, "resume", owner="ada").json() == {"fleet": "web", "lifted": True, "left": []}
+        assert post(client, "resume", owner="ada").json() == {
+            "decision": "autoscaling",
+            "fleet": "web",
+            "lifted": True,
+            "left": [],
+        }
         assert post(client, "resume", owner="ada").json()["lifted"] is False
 
     def test_a_pin_sets_the_size_at_the_next_turn(self, client: httpx.Client, running: Running) -> None:
@@ -70,7 +76,7 @@ class TestOverHttp:
         again = post(client, "pin", owner="bob", reason="more", size=6, group="small", for_s=60).json()
         assert again["before"]["owner"] == "ada"
         assert post(client, "unpin", owner="bob").json() == {"fleet": "web", "lifted": True}
-        assert running.world.ledger.controls("web").pin is None
+        assert running.world.ledger.controls("autoscaling", "web").pin is None
 
     def test_a_wrong_order_names_the_field_and_changes_nothing(self, client: httpx.Client, shared: Running) -> None:
         before = shared.world.journal
@@ -126,16 +132,18 @@ class TestTheCommandLine:
     def test_its_orders_reach_the_running_agent(self, trimtab: Trimtab, running: Running) -> None:
         controls = running.world.ledger.controls
         assert trimtab("pause", "in", "--reason", "x", "--for", "2h").exit_code == 0
-        assert [(pause.scope, pause.owner) for pause in controls("web").pauses] == [(PauseScope.IN, "ada")]
+        assert [(pause.scope, pause.owner) for pause in controls("autoscaling", "web").pauses] == [
+            (PauseScope.IN, "ada")
+        ]
         assert trimtab("resume").exit_code == 0
-        assert controls("web").pauses == ()
+        assert controls("autoscaling", "web").pauses == ()
         trimtab("pin", "3", "--reason", "x", "--for", "1d")
-        pin = controls("web").pin
+        pin = controls("autoscaling", "web").pin
         assert pin is not None
         assert pin.desired == {"small": 2, "medium": 0, "large": 1}
         assert "ada's pin" in said(trimtab("pin", "4", "--reason", "y", "--for", "1d"))[1]
         lifted, absent = said(trimtab("unpin")), said(trimtab("unpin"))
-        assert (controls("web").pin, lifted != absent) == (None, True)
+        assert (controls("autoscaling", "web").pin, lifted != absent) == (None, True)
 
     def test_what_the_agent_refuses_reads_as_if_the_command_line_had(self, trimtab: Trimtab) -> None:
         result = trimtab("pin", "99", "--reason", "x", "--for", "1d")
@@ -158,4 +166,4 @@ class TestTheCommandLine:
         assert not server.path.exists()
         result = CliRunner().invoke(program, ["pause", "all", "--reason", "x"], catch_exceptions=False)
         assert result.exit_code == 0
-        assert len(running.world.ledger.controls("web").pauses) == 1
+        assert len(running.world.ledger.controls("autoscaling", "web").pauses) == 1

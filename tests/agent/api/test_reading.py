@@ -21,7 +21,7 @@ def test_status_holds_the_agent_and_every_fleet(client: httpx.Client) -> None:
 
 
 def test_a_fleet_is_what_the_command_line_shows(client: httpx.Client, running: Running) -> None:
-    running.world.ledger.pause("web", Pause(PauseScope.IN, "ada", "test", START, None))
+    running.world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, "ada", "test", START, None))
     shown = plain(fleet_status(running.world.ledger, "web", running.world.agent_clock.now()))
     assert client.get("/api/v1/fleets/web").json() == shown
     assert client.get("/api/v1/fleets").json() == [shown]

@@ -65,7 +65,7 @@ class TestOverTcp:
         order = {"fleet": "web", "owner": "x", "reason": "x"}
         for verb, more in (("pause", {}), ("pin", {"size": 0, "for_s": 60})):
             assert over_tcp(ASKER).post(f"/api/v1/{verb}", json={**order, **more}).status_code == 403
-        controls = shared.world.ledger.controls("web")
+        controls = shared.world.ledger.controls("autoscaling", "web")
         assert not controls.pauses
         assert controls.pin is None
 

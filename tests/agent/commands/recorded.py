@@ -96,7 +96,7 @@ class Recorder:
             fleet=self.fleet,
             snapshot=seen,
             state=state,
-            controls=self.ledger.controls(self.fleet.name),
+            controls=self.ledger.controls("autoscaling", self.fleet.name),
             limits=self.limits,
             mode=self.mode,
             leader=True,

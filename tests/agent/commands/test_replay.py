@@ -33,10 +33,10 @@ def test_recorded_decisions_come_out_the_same_byte_for_byte(trimtab: Trimtab, le
 def test_operators_switches_are_inputs_too(tmp_path: Path) -> None:
     with Ledger.open(f"sqlite:///{tmp_path}/l.db") as book:
         recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START))
-        book.pause("web", Pause(PauseScope.OUT, "ada", "freeze", START, None))
+        book.pause("autoscaling", "web", Pause(PauseScope.OUT, "ada", "freeze", START, None))
         held = recorder.minute(START, snapshot(recorder.fleet, (1, 0), 32, START)).decision
         assert held.desired == (1, 0)
-        book.resume("web", PauseScope.ALL, at=START + 30, owner="ada")
+        book.resume("autoscaling", "web", PauseScope.ALL, at=START + 30, owner="ada")
         assert [item.same for item in replay(FleetStore(book).inputs("web"))] == [True]
 
 

@@ -52,7 +52,7 @@ def test_what_was_spent_yesterday_is_not_todays(trimtab: Trimtab, ledger: str) -
 
 def test_a_switch_that_is_over_is_not_shown(trimtab: Trimtab, ledger: str) -> None:
     with Ledger.open(ledger) as book:
-        book.pause("web", Pause(PauseScope.ALL, "ada", "load test", START, START + 199))
+        book.pause("autoscaling", "web", Pause(PauseScope.ALL, "ada", "load test", START, START + 199))
     assert "paused" not in trimtab("status").stdout
 
 

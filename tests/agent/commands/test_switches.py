@@ -18,7 +18,7 @@ NOW = START + 200.0
 
 def controls(url: str) -> Controls:
     with Ledger.open(url, read_only=True) as book:
-        return book.controls("web")
+        return book.controls("autoscaling", "web")
 
 
 class TestPause:
@@ -40,11 +40,29 @@ class TestPause:
         monkeypatch.setenv("TRIMTAB_CLUSTERS__staging__CAPACITY_CORES", "256")
         assert trimtab("pause", "all", "--fleet", "staging", "--reason", "moving").exit_code == 0
         with Ledger.open(ledger, read_only=True) as book:
-            assert book.controls("staging").pauses == (Pause(PauseScope.ALL, "ada", "moving", NOW, None),)
+            assert book.controls("admission", "staging").pauses == (Pause(PauseScope.ALL, "ada", "moving", NOW, None),)
         assert controls(ledger).pauses == ()
         assert trimtab("resume", "--fleet", "staging").exit_code == 0
         with Ledger.open(ledger, read_only=True) as book:
-            assert book.controls("staging").pauses == ()
+            assert book.controls("admission", "staging").pauses == ()
+
+    def test_a_name_that_two_decisions_have_is_refused_with_both(
+        self, trimtab: Trimtab, ledger: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TRIMTAB_CLUSTERS__web__CAPACITY_CORES", "256")
+        for refused in (
+            trimtab("pause", "all", "--subject", "web", "--reason", "moving"),
+            trimtab("pause", "all", "--fleet", "web", "--reason", "moving"),
+            trimtab("resume", "--subject", "web"),
+            trimtab("explain", "web"),
+        ):
+            assert (refused.exit_code, "autoscaling/web, admission/web" in refused.stderr) == (2, True)
+        assert trimtab("pause", "all", "--subject", "admission/web", "--reason", "moving").exit_code == 0
+        assert controls(ledger).pauses == ()
+        with Ledger.open(ledger, read_only=True) as book:
+            assert [pause.reason for pause in book.controls("admission", "web").pauses] == ["moving"]
+        assert "no pause" in trimtab("resume", "--subject", "autoscaling/web").stdout
+        assert trimtab("resume", "--subject", "admission/web").stdout.startswith("admission/web: every change is")
 
     @pytest.mark.parametrize("rest", [(), ("--reason", "x", "--for", "soon")], ids=["no reason", "no duration"])
     def test_a_wrong_order_changes_nothing(self, trimtab: Trimtab, ledger: str, rest: tuple[str, ...]) -> None:

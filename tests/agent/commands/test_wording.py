@@ -62,14 +62,14 @@ def test_the_verbs_print_what_is_held_in_the_golden_file(
         return f"exit status {result.exit_code}\n{result.output}"
 
     with Ledger.open(ledger) as book:
-        book.pause("web", Pause(PauseScope.IN, "ada", "load test", START + 100, START + 1100))
-        book.pin("web", Pin({"workers_s": 3}, "bob", "launch", START + 100, START + 7400))
+        book.pause("autoscaling", "web", Pause(PauseScope.IN, "ada", "load test", START + 100, START + 1100))
+        book.pin("autoscaling", "web", Pin({"workers_s": 3}, "bob", "launch", START + 100, START + 7400))
     texts = {line: printed(line) for line in READING}
     with time_machine.travel(START + 1000.0, tick=False):
         texts["status, of a loop that stands still"] = printed("status").splitlines()[1]
     with Ledger.open(ledger) as book:
-        book.resume("web", PauseScope.ALL, at=START + 199, owner="ada")
-        book.unpin("web", at=START + 199, owner="ada")
+        book.resume("autoscaling", "web", PauseScope.ALL, at=START + 199, owner="ada")
+        book.unpin("autoscaling", "web", at=START + 199, owner="ada")
     monkeypatch.setenv("TRIMTAB_CLUSTERS__staging__CAPACITY_CORES", "256")
     texts |= {f"{number}. {line}": printed(line) for number, line in enumerate(SWITCHING, 1)}
     monkeypatch.setenv("TRIMTAB_MODE", "on")

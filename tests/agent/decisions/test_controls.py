@@ -23,7 +23,7 @@ def hold(
     now: float = NOON,
     lasting_s: float | None = None,
 ) -> Pause:
-    return pause(ledger, "desk", scope, owner=owner, reason=reason, now=now, lasting_s=lasting_s)
+    return pause(ledger, "queue", "desk", scope, owner=owner, reason=reason, now=now, lasting_s=lasting_s)
 
 
 def test_a_pause_holds_until_resumed_or_for_a_time(ledger: Ledger) -> None:
@@ -31,32 +31,32 @@ def test_a_pause_holds_until_resumed_or_for_a_time(ledger: Ledger) -> None:
     assert endless == Pause(ALL, "ana", "deploying", NOON, None)
     ends = hold(ledger, OUT, lasting_s=60.0)
     assert ends == Pause(OUT, "ana", "deploying", NOON, NOON + 60.0)
-    assert set(ledger.controls("desk").pauses) == {endless, ends}
-    assert ledger.controls("counter").pauses == ()
+    assert set(ledger.controls("queue", "desk").pauses) == {endless, ends}
+    assert ledger.controls("queue", "counter").pauses == ()
 
 
 def test_resuming_says_whether_there_was_a_pause_and_what_still_holds(ledger: Ledger) -> None:
-    assert resume(ledger, "desk", IN, owner="ben", now=NOON) == Resumed(False, ())
+    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON) == Resumed(False, ())
     hold(ledger, IN)
     out = hold(ledger, OUT, lasting_s=60.0)
-    assert resume(ledger, "desk", IN, owner="ben", now=NOON + 59.0) == Resumed(True, (out,))
+    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON + 59.0) == Resumed(True, (out,))
     # A pause whose time is over holds nothing, and is there to be lifted.
-    assert resume(ledger, "desk", IN, owner="ben", now=NOON + 60.0) == Resumed(False, ())
-    assert resume(ledger, "desk", ALL, owner="ben", now=NOON + 60.0) == Resumed(True, ())
+    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON + 60.0) == Resumed(False, ())
+    assert resume(ledger, "queue", "desk", ALL, owner="ben", now=NOON + 60.0) == Resumed(True, ())
 
 
 def test_resuming_all_lifts_every_pause(ledger: Ledger) -> None:
     for scope in PauseScope:
         hold(ledger, scope)
-    assert resume(ledger, "desk", ALL, owner="ben", now=NOON) == Resumed(True, ())
-    assert ledger.controls("desk") == Controls()
+    assert resume(ledger, "queue", "desk", ALL, owner="ben", now=NOON) == Resumed(True, ())
+    assert ledger.controls("queue", "desk") == Controls()
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, LONGEST_S + 1.0, float("nan"), float("inf")])
 def test_a_length_that_is_none_or_beyond_a_year_and_a_day_is_refused(ledger: Ledger, seconds: float) -> None:
     with pytest.raises(BadInput, match=r"duration is .*: give seconds above 0 and up to 31622400 \(366 days\)"):
         hold(ledger, lasting_s=seconds)
-    assert ledger.controls("desk") == Controls()
+    assert ledger.controls("queue", "desk") == Controls()
 
 
 @pytest.mark.parametrize("seconds", [1e-3, 60.0, LONGEST_S])
@@ -72,8 +72,8 @@ def test_owner_and_reason_are_one_printable_line_of_bounded_length(ledger: Ledge
         with pytest.raises(BadInput, match=r"owner is .*: give 1 to 100 printable characters"):
             hold(ledger, owner=bad)
         with pytest.raises(BadInput, match="owner"):
-            resume(ledger, "desk", ALL, owner=bad, now=NOON)
-    assert ledger.controls("desk") == Controls()
+            resume(ledger, "queue", "desk", ALL, owner=bad, now=NOON)
+    assert ledger.controls("queue", "desk") == Controls()
     hold(ledger, owner="ü" * (LONGEST_WORDS // 5), reason="ü" * LONGEST_WORDS)
 
 

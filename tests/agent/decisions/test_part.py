@@ -115,7 +115,7 @@ def test_a_status_is_the_newest_decision_and_what_is_held(ledger: Ledger, plain:
     assert plain.status("desk", NOON) == Status("desk", ("desk  nothing was decided yet",), nothing)
     decide(ledger, "desk-1", number=1)
     decide(ledger, "desk-2", b'{"detail":"none left"}', number=2)
-    ledger.pause("desk", Pause(PauseScope.ALL, "ana", "stocktaking", NOON))
+    ledger.pause(Plain.name, "desk", Pause(PauseScope.ALL, "ana", "stocktaking", NOON))
     held = "scaling paused by ana since 12:00:00 UTC until resumed (stocktaking)"
     lines = ("desk  desk-2: none left", f"  {held}")
     assert plain.status("desk", NOON) == Status(
@@ -201,13 +201,19 @@ def test_parts_are_a_sequence_and_found_by_name(parts: Parts) -> None:
         parts.named("x")
 
 
-def test_a_subject_belongs_to_the_first_part_that_has_it(ledger: Ledger, parts: Parts) -> None:
-    assert parts.of("north") is parts[0]
-    assert parts.of("desk") is None
+def test_a_name_means_the_one_subject_that_has_it_and_several_are_listed(ledger: Ledger, parts: Parts) -> None:
+    busy, plain = parts
+    assert parts.meant("north", field="fleet") == parts.meant("busy/north", field="fleet") == (busy, "north")
+    with pytest.raises(UnknownName, match="fleet is 'desk': choose one of: busy/north, busy/south"):
+        parts.meant("desk", field="fleet")
     decide(ledger, "a")
     decide(ledger, "b", subject="north")
-    assert parts.of("desk") is parts[1]
-    assert parts.of("north") is parts[0]
+    assert parts.meant("desk", field="fleet") == (plain, "desk")
+    with pytest.raises(BadInput, match="choose one of: busy/north, plain/north"):
+        parts.meant("north", field="fleet")
+    assert parts.meant("plain/north", field="fleet") == (plain, "north")
+    with pytest.raises(BadInput, match="there are several subjects, name one of: north, south"):
+        parts.meant(None, field="fleet")
 
 
 def test_a_decision_is_found_with_its_part_or_said_not_to_be_installed(ledger: Ledger, parts: Parts) -> None:

@@ -159,9 +159,9 @@ def test_it_decides_in_the_loop_and_its_decision_is_in_the_ledger(running: Runni
 
 
 def test_a_pause_of_all_holds_it(running: Running) -> None:
-    running.agent.ledger.pause("desk", Pause(PauseScope.ALL, "ada", "stocktaking", START))
+    running.agent.ledger.pause("tokens", "desk", Pause(PauseScope.ALL, "ada", "stocktaking", START))
     held = running.turned()
-    running.agent.ledger.resume("desk", PauseScope.ALL, at=START, owner="ada")
+    running.agent.ledger.resume("tokens", "desk", PauseScope.ALL, at=START, owner="ada")
     assert (held, running.turned()) == ("0 tokens: paused", "3 tokens: 0 cores are pending")
 
 

@@ -322,7 +322,7 @@ class TestStartsThatMayArriveTwice:
         self.unknown(q)
         answering(q, "SendMessageBatch", None if paused else denied("SendMessageBatch", FailureClass.THROTTLE))
         if paused:
-            ledger.pause(POOL, Pause(PauseScope.OUT, "ada", "wait", START, START + 330.0))
+            ledger.pause("deferral", POOL, Pause(PauseScope.OUT, "ada", "wait", START, START + 330.0))
         for _ in range(5):
             q.clock.advance(60.0)
             q.turns.turn(q.clock.now(), 1)

@@ -207,7 +207,7 @@ class TestASendThatFails:
         self.failing(q, FailureClass.THROTTLE)
         decided(q.turns, START, cores=10)
         self.failing(q, None)
-        ledger.pause(POOL, Pause(PauseScope.OUT, "ada", "wait", START, START + 120.0))
+        ledger.pause("deferral", POOL, Pause(PauseScope.OUT, "ada", "wait", START, START + 120.0))
         q.turns.turn(START + 60.0, 1)
         assert (stages(q.pool), q.ready()) == ({"a": "starting"}, [])
         q.clock.advance(180.0)

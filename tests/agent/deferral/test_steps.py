@@ -328,7 +328,7 @@ class TestGuards:
     def test_a_pause_lets_time_pass_and_nothing_start(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock)
         turns = turning(pool)
-        ledger.pause(POOL, Pause(PauseScope.ALL, "ada", "holiday", START, START + 90 * 60))
+        ledger.pause("deferral", POOL, Pause(PauseScope.ALL, "ada", "holiday", START, START + 90 * 60))
         pool.submit(order("a", cores=8))
         step = decided(turns, START, cores=10)
         assert (step.reason, step.starts) == (Reason.PAUSED, ())

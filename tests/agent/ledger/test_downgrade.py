@@ -13,10 +13,12 @@ from agent.admission.deployments import Deployment
 from agent.admission.service import AdmissionService
 from agent.admission.store import AdmissionStore
 from agent.commands.main import app
+from agent.decisions.store import Record, add
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
 from agent.oversubscription.store import OversubscriptionStore
 from domain.clock import VirtualClock
+from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.decisions import Reason
 from domain.rules.admission.cluster import PolicyKind
 from tests.agent.admission.clusters import START, ask, event
@@ -165,3 +167,33 @@ def test_an_export_is_readable(path: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in export.read_text().splitlines()[1:]]
     inside = {row["row"]["deployment_id"]: row["row"]["body"]["cores"] for row in rows if "deployments" in row["table"]}
     assert inside == {"running": 60, "reserved": 30}
+
+
+def test_what_a_name_alone_held_stays_held_for_every_decision(tmp_path: Path) -> None:
+    """As the version before wrote it, and as it reads it again after a rollback."""
+    url, pin = f"sqlite:///{tmp_path}/ledger.db", Pin({"workers": 3}, "ana", "launch", START, START + 7200.0)
+    short, long = (Pause(PauseScope.ALL, "ana", reason, START, until) for reason, until in (("x", START), ("y", None)))
+    out = Pause(PauseScope.OUT, "ben", "budget", START)
+    with Ledger.open(url) as ledger:
+        ledger.pause("autoscaling", "web", short)
+        ledger.pause("deferral", "web", long)
+        ledger.pause("shift", "web", out)
+        ledger.pin("autoscaling", "web", pin)
+        with ledger.database.write() as connection:
+            add(connection, [Record("web-s1", "shift", "web", START, b"{}")])
+        ledger.downgrade("0009")
+    connection = sqlite3.connect(tmp_path / "ledger.db")
+    keys = connection.execute("SELECT key FROM state WHERE fleet = 'web' ORDER BY key").fetchall()
+    connection.close()
+    assert keys == [("pause.all",), ("pause.out",), ("pin",)]
+    with Ledger.open(url) as ledger:
+        assert ledger.controls("autoscaling", "web") == Controls((long, out), pin)
+        for decision in ("admission", "deferral", "oversubscription", "placement", "shift"):
+            assert ledger.controls(decision, "web") == Controls((long, out))
+        assert ledger.resume("deferral", "web", PauseScope.ALL, at=START, owner="ana")
+        assert ledger.controls("deferral", "web") == Controls()
+        assert ledger.controls("autoscaling", "web") == Controls((long, out), pin)
+        ledger.downgrade("0009")
+    with Ledger.open(url) as ledger:
+        # The version before knows the name alone, so that what one decision keeps holds all of them again.
+        assert ledger.controls("deferral", "web") == Controls((long, out))

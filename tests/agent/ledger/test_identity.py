@@ -96,14 +96,14 @@ def test_a_copy_that_another_agent_led_on_is_refused_by_the_owner_of_the_epoch(l
         other.take_epoch("host-a:1:again", START + 1)
     with Ledger.open(f"sqlite:///{older}") as other:
         assert other.take_epoch("host-c:1", START + 1) == 2
-        other.pause("web", PAUSE)
+        other.pause("autoscaling", "web", PAUSE)
     with Ledger.open(f"sqlite:///{path}") as ours:
         assert ours.take_epoch("host-a:1:third", START + 2) == 3
         ours.check_epoch(3)
         with Ledger.open(f"sqlite:///{older}") as other:
             assert other.take_epoch("host-c:1:again", START + 2) == 3
             for _ in range(5):
-                other.pause("web", PAUSE)
+                other.pause("autoscaling", "web", PAUSE)
         ours.database._engine.dispose()
         moved(older, path)
         with pytest.raises(LedgerReplaced, match="epoch 3 was led by host-c"):
@@ -122,7 +122,7 @@ def test_a_whole_copy_in_the_place_of_the_ledger_is_taken_up(led: Ledger, path: 
 def test_an_operator_in_another_process_and_a_fold_of_the_log_are_no_replacement(led: Ledger, path: Path) -> None:
     for n in range(2, 8):
         with Ledger.open(f"sqlite:///{path}") as other:
-            other.pause("web", PAUSE)
+            other.pause("autoscaling", "web", PAUSE)
             other.database.pragma("wal_checkpoint(TRUNCATE)")
         led.check_epoch(1)
         FleetStore(led).record([made(n)])
@@ -246,7 +246,7 @@ def test_a_ledger_that_was_brought_down_and_up_again_is_still_itself(ended: Path
 
 def test_what_went_on_without_the_agent_is_taken_up(ended: Path, url: str) -> None:
     with Ledger.open(url) as ledger:
-        ledger.pause("web", PAUSE)
+        ledger.pause("autoscaling", "web", PAUSE)
         ledger.compact(START + 1e6, 1.0)
     with opened(url, ended) as ledger:
         assert ledger.take_epoch("host-a:2", START + 5) == 2
@@ -257,7 +257,7 @@ def test_a_file_seen_overwritten_stays_refused_although_the_log_hides_it(ended: 
     with opened(url, ended) as ledger:
         ledger.take_epoch("host-a:2", START)
         ledger.database.pragma("wal_checkpoint(TRUNCATE)")
-        ledger.pause("web", PAUSE)
+        ledger.pause("autoscaling", "web", PAUSE)
         overwritten(older, ended)
         with pytest.raises(LedgerReplaced, match=r"overwritten .* generation 3"):
             ledger.check_epoch(2)

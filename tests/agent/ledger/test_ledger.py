@@ -98,28 +98,28 @@ def test_each_epoch_is_one_above_the_last_and_fences_those_before(ledger: Ledger
 def test_switches_are_a_fleets_own_and_told_in_the_journal(ledger: Ledger) -> None:
     pause = Pause(PauseScope.OUT, "ana", "deploying", START, START + 60.0)
     pin = Pin({"b": 2, "a": 1}, "ben", "load test", START + 1.0, START + 120.0)
-    ledger.pause("web", pause)
-    ledger.pin("web", pin)
-    assert ledger.controls("web") == Controls((pause,), pin)
-    assert ledger.controls("api") == Controls()
-    assert ledger.all_controls(["web", "api"]) == {"web": Controls((pause,), pin), "api": Controls()}
-    assert ledger.all_controls([]) == {}
-    assert ledger.resume("web", PauseScope.IN, at=START + 2.0, owner="cy") is False
-    assert ledger.resume("web", PauseScope.OUT, at=START + 2.0, owner="cy") is True
-    assert ledger.unpin("web", at=START + 3.0, owner="cy") is True
-    assert ledger.unpin("web", at=START + 3.0, owner="cy") is False
-    assert ledger.controls("web") == Controls()
+    ledger.pause("autoscaling", "web", pause)
+    ledger.pin("autoscaling", "web", pin)
+    assert ledger.controls("autoscaling", "web") == Controls((pause,), pin)
+    assert ledger.controls("autoscaling", "api") == Controls()
+    assert ledger.all_controls("autoscaling", ["web", "api"]) == {"web": Controls((pause,), pin), "api": Controls()}
+    assert ledger.all_controls("autoscaling", []) == {}
+    assert ledger.resume("autoscaling", "web", PauseScope.IN, at=START + 2.0, owner="cy") is False
+    assert ledger.resume("autoscaling", "web", PauseScope.OUT, at=START + 2.0, owner="cy") is True
+    assert ledger.unpin("autoscaling", "web", at=START + 3.0, owner="cy") is True
+    assert ledger.unpin("autoscaling", "web", at=START + 3.0, owner="cy") is False
+    assert ledger.controls("autoscaling", "web") == Controls()
     said = [(entry.at - START, entry.kind, entry.fleet, entry.ref, entry.body["detail"]) for entry in ledger.journal()]
     assert [(at, kind, fleet, ref) for at, kind, fleet, ref, _ in said] == [
-        (0.0, Kind.EVENT, "web", "pause.out"),
-        (1.0, Kind.EVENT, "web", "pin"),
-        (2.0, Kind.EVENT, "web", "pause.out"),
-        (3.0, Kind.EVENT, "web", "pin"),
+        (0.0, Kind.EVENT, "web", "pause.autoscaling.out"),
+        (1.0, Kind.EVENT, "web", "pin.autoscaling"),
+        (2.0, Kind.EVENT, "web", "pause.autoscaling.out"),
+        (3.0, Kind.EVENT, "web", "pin.autoscaling"),
     ]
-    assert said[0][-1].startswith("ana paused scaling out until 20")
+    assert said[0][-1].startswith("ana paused scaling out of autoscaling until 20")
     assert said[0][-1].endswith(": deploying")
     assert said[1][-1].startswith("ben pinned a at 1, b at 2 until 20")
-    assert [each[-1] for each in said[2:]] == ["cy resumed scaling out", "cy lifted the pin"]
+    assert [each[-1] for each in said[2:]] == ["cy resumed scaling out of autoscaling", "cy lifted the pin"]
 
 
 # Reading
@@ -157,7 +157,6 @@ def test_what_is_stored_of_whom_is_named(ledger: Ledger) -> None:
         state.put(connection, [("web", "b", b"{}"), ("api", "a", b"{}"), ("web", "a", b'{"x":1}'), (AGENT, "c", b"{}")])
         state.put(connection, [])
     with ledger.database.read() as connection:
-        assert state.subjects(connection) == ("api", "web")
         assert state.get(connection, "web", "a") == b'{"x":1}'
         assert state.get(connection, "web", "c") is None
     with ledger.database.write() as connection:

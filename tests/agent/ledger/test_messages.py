@@ -54,7 +54,7 @@ def never_written(path: Path) -> None:
 def written_by_a_reader(path: Path) -> None:
     Ledger.open(f"sqlite:///{path}").close()
     with Ledger.open(f"sqlite:///{path}", read_only=True) as reader:
-        reader.pause("web", Pause(PauseScope.ALL, "ana", "no", START))
+        reader.pause("autoscaling", "web", Pause(PauseScope.ALL, "ana", "no", START))
 
 
 def of_others(path: Path) -> None:

@@ -45,7 +45,7 @@ def ended(url: str, path: Path) -> Path:
         copy_of(path)
         FleetStore(ledger).record([made(1), made(2)])
         ledger.take_epoch("host-a:2", START)
-        ledger.pause("web", PAUSE)
+        ledger.pause("autoscaling", "web", PAUSE)
     return path
 
 
@@ -82,7 +82,7 @@ def test_what_was_in_place_is_kept_and_switches_that_the_copy_lacks_are_named(en
     output = restored(ended, ended.with_name("copy.db"))
     (kept,) = ended.parent.glob("ledger.db.replaced-*")
     assert kept.read_bytes() == before
-    assert "LOST: web was paused (all) by ana: incident 7" in output
+    assert "LOST: autoscaling/web was paused (all) by ana: incident 7" in output
 
 
 def test_a_copy_put_in_place_by_hand_is_refused_until_it_is_restored_as_it_is(ended: Path, url: str) -> None:

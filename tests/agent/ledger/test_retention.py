@@ -58,11 +58,11 @@ def test_state_switches_and_the_settings_in_force_are_never_forgotten(ledger: Le
     ledger.record_settings(START - 1, {"mode": "observe"})
     ledger.record_settings(START, {"mode": "act"})
     FleetStore(ledger).record([made(0)])
-    ledger.pause("web", Pause(PauseScope.ALL, "ana", "holiday", START))
+    ledger.pause("autoscaling", "web", Pause(PauseScope.ALL, "ana", "holiday", START))
     ledger.compact(START + 400 * DAY_S, DAY_S)
     assert [(e.kind, e.body["mode"]) for e in ledger.journal()] == [(Kind.SETTINGS, "act")]
     assert FleetStore(ledger).loop_state("web").decisions == 1
-    assert len(ledger.controls("web").pauses) == 1
+    assert len(ledger.controls("autoscaling", "web").pauses) == 1
 
 
 def test_a_stamp_from_the_future_does_not_hold_back_what_came_after(ledger: Ledger) -> None:

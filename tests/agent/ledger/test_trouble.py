@@ -159,7 +159,7 @@ def test_a_reader_follows_a_working_daemon_and_may_not_write(url: str, ledger: L
             FleetStore(ledger).record([made(n)])
             assert FleetStore(reader).loop_state("web").decisions == n + 1
         with pytest.raises(LedgerUnavailable):
-            reader.pause("web", Pause(PauseScope.ALL, "ana", "no", START))
+            reader.pause("autoscaling", "web", Pause(PauseScope.ALL, "ana", "no", START))
         with pytest.raises(LedgerUnavailable):
             reader.check_writable()
 

@@ -113,10 +113,10 @@ def test_why_nothing_is_published_is_said_again_when_it_could_not_be_recorded(ma
 def test_a_pause_made_after_the_rails_were_asked_stops_the_put(make: Callable[..., Desk]) -> None:
     desk = make()
     now = desk.world.agent_clock.now()
-    desk.world.ledger.pause("main", Pause(PauseScope.ALL, "ada", "a drill", now, None))
+    desk.world.ledger.pause("oversubscription", "main", Pause(PauseScope.ALL, "ada", "a drill", now, None))
     assert desk.turn(NOBODY) == [Reason.PAUSED]
     assert desk.puts() == 0
-    desk.world.ledger.resume("main", PauseScope.ALL, at=now, owner="ada")
+    desk.world.ledger.resume("oversubscription", "main", PauseScope.ALL, at=now, owner="ada")
     assert desk.turn(NOBODY) == [Reason.RATES_PUBLISHED]
     assert desk.puts() == 1
 

@@ -89,10 +89,10 @@ class TestARequest:
 
     def test_is_refused_while_the_pool_is_paused(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
-        ledger.pause("main", Pause(PauseScope.ALL, "ada", "move", clock.now(), None))
+        ledger.pause("placement", "main", Pause(PauseScope.ALL, "ada", "move", clock.now(), None))
         with pytest.raises(StateConflict, match="ada"):
             pool.request(ask("r1"))
-        ledger.resume("main", PauseScope.ALL, at=clock.now(), owner="ada")
+        ledger.resume("placement", "main", PauseScope.ALL, at=clock.now(), owner="ada")
         assert pool.request(ask("r1")).containers
 
     def test_is_advice_alone_in_observe_mode(self, ledger: Ledger, clock: VirtualClock) -> None:

@@ -234,10 +234,10 @@ def everything_happens(agent: Running) -> Telemetry:
     agent.placements["south"].training_distance = {"hosts": 0.1}
     defer(agent)
     write_round(agent.models_dir, Subject("autoscaling", "web"), Ending.PROMOTED, "", now)
-    world.ledger.pin("web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
+    world.ledger.pin("autoscaling", "web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
     agent.tick(2)
-    world.ledger.unpin("web", at=now, owner="ada")
-    world.ledger.pause("web", Pause(PauseScope.IN, "ada", "test", now, None))
+    world.ledger.unpin("autoscaling", "web", at=now, owner="ada")
+    world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, "ada", "test", now, None))
     agent.tick()
     world.owner.set_desired_capacity(AutoScalingGroupName="workers-s", DesiredCapacity=4)
     report = agent.tick()

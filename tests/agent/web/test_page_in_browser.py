@@ -130,7 +130,7 @@ def test_a_phone_scrolls_in_one_direction_only_and_everything_can_be_read(
     world.silent = {world.in_service("small")[0]}
     running.collectors["queue web"].last_error = "the queue https://sqs.eu-west-1.amazonaws.com/123/" + "long" * 30
     running.board.problem("graphite", "no render API answers at http://" + "a" * 150)
-    world.ledger.pause("web", Pause(PauseScope.ALL, "o" * 90, "r" * 200, world.agent_clock.now()))
+    world.ledger.pause("autoscaling", "web", Pause(PauseScope.ALL, "o" * 90, "r" * 200, world.agent_clock.now()))
     running.tick(2)
     page = look(served.url, viewport=PHONE, color_scheme=scheme).page
     for path in ("/", "/fleets/web", "/decisions", "/decisions/web-4", "/fleets/web/vms"):
@@ -143,8 +143,8 @@ def test_what_others_wrote_is_shown_and_never_obeyed(
 ) -> None:
     world = running.world
     now = world.agent_clock.now()
-    world.ledger.pause("web", Pause(PauseScope.IN, HOSTILE, HOSTILE, now))
-    world.ledger.pin("web", Pin({"small": 2}, HOSTILE, HOSTILE, now, now + 3600.0))
+    world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, HOSTILE, HOSTILE, now))
+    world.ledger.pin("autoscaling", "web", Pin({"small": 2}, HOSTILE, HOSTILE, now, now + 3600.0))
     FleetStore(world.ledger).record((), events=[Event("web", now, Reason.OPERATOR, HOSTILE, HOSTILE)])
     running.board.problem(HOSTILE, HOSTILE)
     running.collectors[HOSTILE] = replace(running.collectors["queue web"], last_error=HOSTILE)
@@ -169,9 +169,9 @@ def test_what_others_wrote_is_shown_and_never_obeyed(
 def test_a_pause_and_a_pin_appear_as_badges_while_one_looks(running: Running, served: Served, look: Look) -> None:
     page = look(served.url).page
     now = running.world.agent_clock.now()
-    running.world.ledger.pause("web", Pause(PauseScope.IN, "ada", "load test", now, now + 600.0))
+    running.world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, "ada", "load test", now, now + 600.0))
     page.locator(".fleet .badge:text-is('scale-in paused')").wait_for()
-    running.world.ledger.pin("web", Pin({"small": 3}, "grace", "release", now, now + 900.0))
+    running.world.ledger.pin("autoscaling", "web", Pin({"small": 3}, "grace", "release", now, now + 900.0))
     page.locator(".fleet .badge:text-is('pinned')").wait_for()
     held = page.locator("ul.held").inner_text()
     assert "10 min more: load test" in held

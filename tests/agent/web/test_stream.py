@@ -156,7 +156,7 @@ def test_only_the_parts_that_changed_are_sent_again(running: Running, served: Se
             "card Deferral night",
         }
         now = running.world.agent_clock.now()
-        running.world.ledger.pause("web", Pause(PauseScope.ALL, "ada", "load test", now))
+        running.world.ledger.pause("autoscaling", "web", Pause(PauseScope.ALL, "ada", "load test", now))
         read = until_parts(stream)
     assert [message.event for message in read] == ["event", "parts"]
     assert "ada paused" in read[0].data["html"]

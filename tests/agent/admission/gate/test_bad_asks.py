@@ -111,13 +111,13 @@ def test_a_suspended_launch_is_waited_for_and_nothing_is_set_aside_meanwhile(yar
 
 
 def test_a_pause_of_the_cluster_holds_admissions(yard: Yard) -> None:
-    yard.ledger.pause("gpu", Pause(PauseScope.ALL, "ada", "moving house", yard.clock.now(), None))
+    yard.ledger.pause("admission", "gpu", Pause(PauseScope.ALL, "ada", "moving house", yard.clock.now(), None))
     yard.ask("batch-a", 3)
     (event,) = yard.turn(2)
     assert event.reason.value == "paused"
     assert "moving house" in event.detail
     assert (yard.mutations, yard.decisions()) == ([], [])
-    yard.ledger.resume("gpu", PauseScope.ALL, at=yard.clock.now(), owner="ada")
+    yard.ledger.resume("admission", "gpu", PauseScope.ALL, at=yard.clock.now(), owner="ada")
     yard.turn()
     assert yard.desired("batch-a") == 3
 

@@ -11,11 +11,11 @@ SET, TAG = "SetDesiredCapacity", "CreateOrUpdateTags"
 
 
 def pause(yard: Yard) -> None:
-    yard.ledger.pause(CLUSTER, Pause(PauseScope.ALL, "ada", "moving house", yard.clock.now(), None))
+    yard.ledger.pause("admission", CLUSTER, Pause(PauseScope.ALL, "ada", "moving house", yard.clock.now(), None))
 
 
 def resume(yard: Yard) -> None:
-    yard.ledger.resume(CLUSTER, PauseScope.ALL, at=yard.clock.now(), owner="ada")
+    yard.ledger.resume("admission", CLUSTER, PauseScope.ALL, at=yard.clock.now(), owner="ada")
 
 
 @pytest.mark.parametrize(("operation", "minutes"), [(SET, 1), (TAG, 2)])

@@ -341,7 +341,8 @@ class Pool:
             if decision.at >= since:
                 memory = replace(memory, counts=counted(memory.counts, decision))
             if decision.machine and decision.at > newest - self.rules.start_within_s:
-                self.promised[vm_of(decision).vm] = (vm_of(decision), at)
+                # So much of its time is over by the ledger's own times: a restart does not begin the wait anew.
+                self.promised[vm_of(decision).vm] = (vm_of(decision), at - max(0.0, newest - decision.at))
         self.memory, self.hour, self._loaded = memory, hour, True
 
     def reload(self) -> None:

@@ -213,7 +213,7 @@ def create_router(part: PlacementPart) -> APIRouter:
 
     @router.post("/{pool}/requests/{request_id}/release", summary="Containers ended", responses=UNKNOWN | CONFLICT)
     def release(pool: PoolPath, request_id: RequestPath, order: ReleaseOrder) -> Changed:
-        """Take containers of a confirmed reservation off their hosts: all that are named, or none."""
+        """Take containers of a confirmed reservation off their hosts, all or none; again, it changes nothing."""
         return pools.one(pool).release(request_id, order.containers)
 
     @router.post("/{pool}/requests/{request_id}/move", summary="A container moved", responses=UNKNOWN | CONFLICT)

@@ -244,7 +244,7 @@ class Chooser:
         replaced: str = "",
     ) -> Chosen:
         """Place a request; replaced: why the pool's policy does not decide, so that this one is followed unguarded."""
-        app, seen = cluster.application(application), (cluster.largest, cluster.large)
+        app, before = cluster.application(application), (cluster.opened, cluster.largest, cluster.large)
         cluster.saw(count)
         made: list[Choice] = []
         best: tuple[Best, ...] = ()
@@ -262,10 +262,10 @@ class Chooser:
                 cluster.place(choice.host, app)
                 made.append(choice)
         except BaseException:
-            _undo(cluster, made, app, seen)
+            _undo(cluster, made, app, before)
             raise
         if len(made) < count and not partial:
-            _undo(cluster, made, app, seen)
+            _undo(cluster, made, app, before)
             made = []
         counted = {reason.value: number for reason, number in sorted(infeasible.items())}
         return Chosen(tuple(made), policy, best, counted, replaced)
@@ -304,10 +304,10 @@ class Chooser:
         return choice
 
 
-def _undo(cluster: Cluster, made: Sequence[Choice], app: int, seen: tuple[float, int]) -> None:
+def _undo(cluster: Cluster, made: Sequence[Choice], app: int, before: tuple[int, float, int]) -> None:
     for choice in reversed(made):
         cluster.release(choice.host, app)
-    cluster.largest, cluster.large = seen
+    cluster.opened, cluster.largest, cluster.large = before
 
 
 def _target(theta: Sequence[float], tier: int) -> float:

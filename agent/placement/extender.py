@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agent.placement import looking
-from domain.errors import BadInput
+from domain.errors import BadInput, UnknownName
+from domain.rules.placement.cluster import Obstacle
 
 if TYPE_CHECKING:
     from agent.placement.pool import PlacementPool
@@ -24,6 +25,16 @@ MOST_PRIORITY: Final = 10
 MOST_NODES: Final = 20_000
 
 Names = dict[str, str]
+_LONGEST: Final = 63
+"""Characters of an application's name that are repeated for each node: as many as a label may have."""
+_CURABLE: Final = frozenset(
+    obstacle.value
+    for obstacle in (
+        *(Obstacle.CPU, Obstacle.MEMORY, Obstacle.DISK),
+        *(Obstacle.LIMIT, Obstacle.EXCLUSION, Obstacle.RACK),
+    )
+)
+"""What may end when other pods are evicted; a label, a drain, a failure and another pool's node do not."""
 _FIELDS: Final = {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}
 
 
@@ -71,11 +82,15 @@ class ExtenderArgs(_Published):
 
 
 class ExtenderFilterResult(_Published):
-    """The nodes that can take the pod, in the form in which they came, and why each other one cannot."""
+    """The nodes that can take the pod, in the form in which they came, and why each other one cannot.
+
+    failed_for_good: of the others, those that could not take the pod either if other pods were evicted from them.
+    """
 
     nodes: Annotated[NodeList | None, Field(alias="Nodes")] = None
     node_names: Annotated[list[str] | None, Field(alias="NodeNames")] = None
     failed_nodes: Annotated[Names, Field(alias="FailedNodes")] = {}
+    failed_for_good: Annotated[Names, Field(alias="FailedAndUnresolvableNodes")] = {}
     error: Annotated[str, Field(alias="Error")] = ""
 
 
@@ -108,20 +123,25 @@ def _name_of(node: dict[str, Any]) -> str:
 
 
 def filtered(pool: PlacementPool, args: ExtenderArgs) -> ExtenderFilterResult:
-    """Return which nodes can take the pod; an application that the pool does not know is answered as an error."""
+    """Return which nodes can take the pod: none, where the pool does not know its application.
+
+    An error in place of that would let a scheduler to which the extender is `ignorable` take any node.
+    """
     application, names = application_of(args.pod), names_of(args)
     failed: Names = {}
+    for_good: Names = {}
     if application:
         try:
             failed = looking.judge(pool.shared, application, names)[1]
-        except BadInput as error:
-            return ExtenderFilterResult(error=f"{error.field}: {error.remedy}")
+            for_good = {name: why for name, why in failed.items() if why not in _CURABLE}
+        except UnknownName:
+            failed = for_good = dict.fromkeys(names, f"no application {application[:_LONGEST]!r} in pool {pool.name}")
+    result = ExtenderFilterResult(failed_nodes=failed, failed_for_good=for_good)
     if args.node_names is not None:
-        kept_names = [name for name in names if name not in failed]
-        return ExtenderFilterResult(node_names=kept_names, failed_nodes=failed)
+        return result.model_copy(update={"node_names": [name for name in names if name not in failed]})
     nodes = args.nodes or NodeList(items=[])
     kept = [node for node, name in zip(nodes.items or [], names, strict=True) if name not in failed]
-    return ExtenderFilterResult(nodes=nodes.model_copy(update={"items": kept}), failed_nodes=failed)
+    return result.model_copy(update={"nodes": nodes.model_copy(update={"items": kept})})
 
 
 def prioritized(pool: PlacementPool, args: ExtenderArgs) -> list[HostPriority]:

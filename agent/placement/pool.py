@@ -220,19 +220,23 @@ class PlacementPool:
         return self.shared.tried(work)
 
     def release(self, request_id: str, containers: Collection[int] | None = None) -> Changed:
-        """Take containers of a confirmed reservation off their hosts, all of them or (None) all there are.
+        """Take containers of a confirmed reservation off their hosts, all that are named or (None) all there are.
 
-        UnknownName for a request or container that never was, StateConflict for one released before; then nothing is.
+        What was released before stays so. UnknownName for a request or container that never was, StateConflict for one
+        that is not confirmed or was lost; then nothing is released.
         """
 
         def work(book: Book, now: float) -> tuple[Changed, Change | None]:
             found = book.reservations.get(request_id)
             if found is None:
                 self._known(request_id)
-                raise StateConflict("request_id", request_id, "it holds nothing: it was released, cancelled or lapsed")
+                return Changed("it holds nothing any more", True), None
             if found.stage is not Stage.CONFIRMED:
                 raise StateConflict("request_id", request_id, "it is not confirmed: cancel it, or confirm it first")
-            wanted = sorted({int(index) for index in found.hosts} if containers is None else set(containers))
+            named = {int(index) for index in found.hosts} if containers is None else set(containers)
+            wanted = sorted(named - set(found.released))
+            if named and not wanted:
+                return Changed("released before", True, found), None
             self._check_released(found, wanted)
             gone = {str(index): found.hosts[str(index)] for index in wanted}
             book.free(found, gone)
@@ -401,11 +405,11 @@ class PlacementPool:
         """Return the time by the pool's clock, in epoch seconds."""
         return self._clock.now()
 
-    def snapshot(self) -> tuple[Cluster, Instance]:
-        """Return a copy of the cluster, and the inventory it is of."""
+    def snapshot(self) -> tuple[Cluster, Instance, tuple[Reservation, ...]]:
+        """Return a copy of the cluster, the inventory it is of, and what is reserved or runs on it: of one moment."""
         with self.shared.lock:
             book = self.shared.current()
-            return book.cluster.copy(), book.instance
+            return book.cluster.copy(), book.instance, tuple(book.reservations.values())
 
     def _known(self, request_id: str) -> PlacementDecision:
         found = self.store.decision(self.name, request_id)

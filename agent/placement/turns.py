@@ -15,12 +15,13 @@ from agent.models.regular_files import read_file
 from agent.placement.choosing import Chooser
 from agent.placement.fleet import FleetHosts, merged
 from agent.placement.pool import PlacementPool
-from agent.placement.records import Comparison, PlacementDecision
+from agent.placement.records import Comparison, PlacementDecision, Reservation
 from agent.placement.settings import FILE
 from agent.placement.store import PLACEMENT
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
+from domain.rules.placement.instance import Instance
 from domain.rules.placement.mix import distances, mix_of, shares_of, size_class, total_variation
 from domain.units import DAY_S, HOUR_S
 
@@ -81,12 +82,25 @@ class Shadow:
         self.since, self._turns, self.requests, self.refused = now, 0, 0, 0
         self._open = self._shadow_open = 0
 
-    def follow(self, now: float) -> Comparison | None:
-        """Take in what changed since the last turn; return the comparison of a day that is over, not yet numbered."""
-        real, instance = self._pool.snapshot()
+    def follow(
+        self, now: float, real: Cluster, instance: Instance, reservations: Sequence[Reservation]
+    ) -> Comparison | None:
+        """Take in what changed since the last turn; return the comparison of a day that is over, not yet numbered.
+
+        real, instance, reservations: the pool at one moment. After an error its copy is made anew in the next turn.
+        """
+        try:
+            return self._followed(now, real, instance, reservations)
+        except Exception:
+            self._cluster = None
+            raise
+
+    def _followed(
+        self, now: float, real: Cluster, instance: Instance, reservations: Sequence[Reservation]
+    ) -> Comparison | None:
         held = {
             (one.request_id, int(index)): (one.application, host)
-            for one in self._pool.reservations()
+            for one in reservations
             for index, host in one.hosts.items()
         }
         if self._cluster is None or instance != self._inventory:
@@ -222,22 +236,37 @@ class PoolTurns:
         pool.chooser.look()
         self._look_at_probation()
         troubles = [self._file.follow(epoch), self._follow_fleet(epoch)]
-        pool.problem = "; ".join(filter(None, troubles))
-        made = self.shadow.follow(now) if self.shadow is not None else None
+        refusal = "; ".join(filter(None, troubles))
+        made, trouble = self._compare(now)
+        pool.problem = "; ".join(filter(None, (refusal, trouble)))
         if made is not None:
             notes.append(Event(pool.name, now, made.reason, made.detail))
         lasting = self._lasting(now, monotonic)
         # Recorded when it begins; an alarm for as long as it is returned.
         notes += [event for event in lasting if event.reason not in self._lasts]
-        if pool.problem:
-            refused = Event(pool.name, now, Reason.INVENTORY_REFUSED, pool.problem)
+        if refusal:
+            refused = Event(pool.name, now, Reason.INVENTORY_REFUSED, refusal)
             lasting.append(refused)
-            notes += [refused] if pool.problem != self._said else []
-        self._said = pool.problem
+            notes += [refused] if refusal != self._said else []
+        self._said = refusal
         if made is not None or notes:
             pool.note([made] if made is not None else [], notes, epoch)
         self._lasts = {event.reason for event in lasting}
         return tuple(lasting)
+
+    def _compare(self, now: float) -> tuple[Comparison | None, str]:
+        """Let the shadow follow; return the comparison of a day that is over, and why it could not follow, "" for none.
+
+        It places nothing, so nothing waits for it.
+        """
+        if self.shadow is None:
+            return None, ""
+        snapshot = self.pool.snapshot()
+        try:
+            return self.shadow.follow(now, *snapshot), ""
+        except Exception as error:
+            log.exception("shadow_failed", pool=self.pool.name)
+            return None, f"the shadow failed and begins anew: {type(error).__name__}: {error}"
 
     def _follow_fleet(self, epoch: int) -> str:
         """Take in the fleet's VMs; return why they are not known, "" when they are."""
@@ -299,7 +328,7 @@ class PoolTurns:
         if training is None or training.mix is None:
             pool.training_distance = {}
             return
-        cluster, _ = pool.snapshot()
+        cluster, _, _ = pool.snapshot()
         apps = {app.name: app for app in cluster.applications}
         known = [(apps[one.application], one.count) for one in last if one.application in apps]
         hosts = [

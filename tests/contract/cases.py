@@ -12,10 +12,19 @@ START = 1_790_002_800.0
 """2026-09-21 15:00:00 UTC, a Monday: the beginning of an hour."""
 HOUR_S = 3600.0
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
+MACHINES = {"machines": 3, "machine_cores": 48, "machine_memory_gb": 512}
 SETTINGS: Mapping[str, Any] = {
     "fleets": {"web": {"policy": "hold", "groups": {"workers": GROUP}}},
     "clusters": {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2, "moments": "ab_fast", "tolerance": 0.0}},
-    "pools": {"east": {"machines": 3, "machine_cores": 48, "machine_memory_gb": 512, "subscribers": {"ours": {}}}},
+    "pools": {
+        "east": {
+            "machines": 3,
+            "machine_cores": 48,
+            "machine_memory_gb": 512,
+            "start_within_s": 86_400,
+            "subscribers": {"ours": {}},
+        }
+    },
     "placements": {"south": {"policy": "bf", "decide_within_ms": 10_000.0, "confirm_within_s": 86_400.0}},
     "deferrals": {"night": {"policy": "knapsack", "shadow": None}},
 }

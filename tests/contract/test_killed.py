@@ -26,7 +26,6 @@ from agent.placement.part import PlacementPart
 from agent.placement.records import PlaceRequest
 from domain.announcements import Announcement
 from domain.clock import VirtualClock
-from domain.errors import StateConflict
 from tests.agent.admission.clusters import ask as admission_request
 from tests.agent.admission.clusters import event
 from tests.agent.deferral.pools import order
@@ -103,24 +102,21 @@ def containers(request_id: str, count: int) -> PlaceRequest:
 
 
 def part_released(agent: RunningAgent) -> None:
-    """Release one container; released again, it is refused."""
-    with contextlib.suppress(StateConflict):
-        placement(agent).release("r1", [0])
+    """Release one container."""
+    placement(agent).release("r1", [0])
 
 
 @dataclass(frozen=True)
 class Life:
     """The steps of a life, each of which a client repeats until it is answered.
 
-    turns: a turn repeated decides anew. apart: fields of a decision that a restart
-    may change.
+    turns: a turn repeated decides anew.
     """
 
     decision: str
     subject: str
     steps: Sequence[Step]
     turns: bool = False
-    apart: frozenset[str] = frozenset()
 
 
 LIVES = (
@@ -152,8 +148,6 @@ LIVES = (
             rate_asked("r2", 8.0),
             turn_of("oversubscription"),
         ),
-        # Cores promised to VMs that no inventory shows yet are counted by the process that promised them.
-        apart=frozenset({"risk", "subscribers", "state_hash"}),
     ),
     Life(
         "placement",
@@ -244,7 +238,7 @@ class Scene:
         """Take the steps from `first` on, and pass on each answer."""
         with self.agent(ledger, BEGIN + STEP_S * first) as agent:
             for number in range(first, len(self.life.steps)):
-                agent.clock.step(BEGIN + STEP_S * number - agent.clock.now())
+                agent.clock.advance(BEGIN + STEP_S * number - agent.clock.now())
                 answer = self.life.steps[number](agent)
                 answered(getattr(answer, "decision_id", "") or "")
 
@@ -272,8 +266,7 @@ class Scene:
         """The decisions of its subject, oldest first: id, and body but for durations."""
         with self.agent(ledger, BEGIN + STEP_S * len(self.life.steps)) as agent:
             found = agent.part(self.life.decision).decisions.newest(self.life.decision, self.life.subject, limit=100)
-        bodies = ((record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found))
-        return [(name, {key: body[key] for key in body if key not in self.life.apart}) for name, body in bodies]
+        return [(record.decision_id, timeless(codec.decode_mapping(record.body))) for record in reversed(found)]
 
 
 @pytest.fixture

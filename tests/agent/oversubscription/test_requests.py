@@ -344,6 +344,17 @@ def test_a_clock_that_is_set_takes_no_room_from_a_vm_that_was_answered(house: Ho
     assert house.pool.promised == {}
 
 
+def test_a_start_anew_does_not_begin_the_wait_for_a_vm_anew(house: House) -> None:
+    house.ask(cores=10.0, vm="old")
+    house.clock.advance(1800.0)
+    house.ask(cores=10.0, vm="new")
+    house.open()
+    house.turn()
+    house.clock.advance(1900.0)
+    house.turn()
+    assert set(house.pool.promised) == {"new"}
+
+
 @pytest.mark.exhaustive
 def test_an_agent_whose_clock_is_ahead_takes_over_what_the_other_answered(house: House) -> None:
     house.ask(cores=10.0, vm="new")

@@ -366,6 +366,8 @@ class TestTheExtender:
             "node-2": "cpu",
             "other": f"not a host of the pool {nodes.name}",
         }
+        # No eviction makes another pool's node one of this pool.
+        assert found["FailedAndUnresolvableNodes"] == {"other": found["FailedNodes"]["other"]}
         assert (found["Nodes"], found["Error"]) == (None, "")
         assert nodes.head.decisions == 0
 
@@ -403,9 +405,16 @@ class TestTheExtender:
         given = {**args(["node-2"]), "Pod": pod(None, annotations={"trimtab.io/application": "single"})}
         assert client.post("/extender/filter", json=given).json()["NodeNames"] == []
 
-    def test_answers_an_unknown_application_with_an_error(self, client: httpx.Client) -> None:
-        found = client.post("/extender/filter", json=args(["node-0"], "none")).json()
-        assert "it is not in the pool's inventory" in found["Error"]
+    @pytest.mark.parametrize("cached", [True, False])
+    def test_lets_no_node_pass_for_an_unknown_application(self, client: httpx.Client, cached: bool) -> None:
+        """An error would let a scheduler that may ignore the extender place the pod anywhere."""
+        name = "misspelt" * 1000
+        found = client.post("/extender/filter", json=args(["node-0", "node-1"], name, cached=cached)).json()
+        assert found["Error"] == ""
+        assert (found["NodeNames"] if cached else found["Nodes"]["items"]) == []
+        assert set(found["FailedNodes"]) == {"node-0", "node-1"}
+        assert found["FailedAndUnresolvableNodes"] == found["FailedNodes"]
+        assert max(map(len, found["FailedNodes"].values())) < 200
 
     def test_takes_ten_thousand_nodes(self, client: httpx.Client) -> None:
         names = [f"ip-10-{n // 250}-{n % 250}-7.eu-west-1.compute.internal" for n in range(10_000)]

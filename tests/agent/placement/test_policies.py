@@ -193,6 +193,20 @@ class TestASwitch:
         assert pool.request(ask("r1")).policy == "BF"
 
 
+@pytest.mark.parametrize("partial", [True, False])
+def test_a_request_that_does_not_fit_leaves_nothing_behind(ledger: Ledger, clock: VirtualClock, partial: bool) -> None:
+    """Nor its count: a policy with a reserve scores by the largest request and by how many large ones there were."""
+    pool = made(ledger, clock, inventory(app("shop")), policy="dp")
+    cluster, _, _ = pool.snapshot()
+    before = cluster.copy()
+    chosen = pool.chooser.place(cluster, "shop", 40, partial=partial, spare=lambda: None)
+    assert len(chosen.choices) == (16 if partial else 0)
+    memory = [(one.opened, one.largest, one.large, one.open_hosts) for one in (before, cluster)]
+    assert (memory[0] == memory[1]) is not partial
+    if partial:
+        assert (cluster.largest, cluster.large) == (40.0, before.large + 1)
+
+
 def test_a_drained_pool_has_no_host_to_offer(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, inventory())
     for one in pool.hosts.all():

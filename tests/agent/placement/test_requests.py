@@ -190,13 +190,30 @@ class TestARelease:
         pool.confirm("r1")
         assert pool.release("r1").reservation is not None
         assert held(pool) == {}
-        with pytest.raises(StateConflict, match="holds nothing"):
-            pool.release("r1")
+        assert pool.release("r1").already
+        with pytest.raises(UnknownName):
+            pool.release("r2")
+
+    def test_again_changes_nothing(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """A client that got no answer asks again, with the same containers or with more of them."""
+        pool = made(ledger, clock, inventory())
+        pool.request(ask("r1", count=4))
+        pool.confirm("r1")
+        first = pool.release("r1", [0, 1])
+        rows = len(ledger.journal())
+        again = pool.release("r1", [1, 0])
+        assert (first.already, again.already, again.reservation) == (False, True, first.reservation)
+        assert len(ledger.journal()) == rows
+        assert pool.release("r1", [1, 2]).reservation is not None
+        assert held(pool) == {"r1": ["large-1"]}
+        assert pool.release("r1").already is False
+        assert pool.release("r1", [0]).already
+        with pytest.raises(StateConflict, match="not confirmed"):
+            pool.move("r1", 0, "large-2")
 
     @pytest.mark.parametrize(
         ("containers", "error", "words"),
         [
-            ([0], StateConflict, "released before"),
             ([7], UnknownName, "no such container"),
             ([1, 7], UnknownName, "no such container"),
             ([], BadInput, "at least one"),

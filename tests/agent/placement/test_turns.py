@@ -71,6 +71,57 @@ class TestTheShadow:
         assert comparison.decision_id == "main-p6"
         assert [entry.reason for entry in ledger.journal()].count(Reason.HOSTS_COMPARED) == 1
 
+    def test_sees_the_pool_at_one_moment_while_others_request(
+        self, ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool, other = (made(ledger, clock, inventory(app("shop", limit=1)), policy="wf", shadow="bf") for _ in range(2))
+        turns = turns_of(pool)
+        plain = pool.snapshot
+
+        def then_another_requests(request_id: str) -> None:
+            def snapshot() -> Any:
+                found = plain()
+                other.request(ask(request_id, count=2))
+                other.confirm(request_id)
+                return found
+
+            monkeypatch.setattr(pool, "snapshot", snapshot)
+
+        then_another_requests("r1")
+        turn(turns, clock)
+        then_another_requests("r2")
+        turn(turns, clock)
+        monkeypatch.undo()
+        assert turns.shadow is not None
+        assert turns.shadow.requests == 1, "r1, which came after the first look; r2 is seen in the next turn"
+        other.release("r1")
+        other.hosts.fail("large-1")
+        assert turn(turns, clock) == []
+        assert (pool.problem, turns.shadow.requests) == ("", 2)
+
+    def test_that_fails_costs_the_turn_nothing_and_begins_anew(
+        self, ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = made(ledger, clock, inventory(), shadow="wf", gap_alarm_hours=1)
+        turns = turns_of(pool)
+        pool.request(ask("r1", count=5))
+        pool.confirm("r1")
+        pool.release("r1", [0, 1, 2])
+        assert turns.shadow is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(turns.shadow._chooser, "place", lambda *about, **more: 1 / 0)
+            turn(turns, clock)
+            pool.request(ask("r2"))
+            pool.confirm("r2")
+            assert turn(turns, clock, HOUR_S + 1.0) == [Reason.PLACEMENT_GAP]
+            assert "ZeroDivisionError" in pool.problem
+            assert Reason.INVENTORY_REFUSED not in {entry.reason for entry in ledger.journal()}
+        turn(turns, clock)
+        assert pool.problem == ""
+        pool.request(ask("r3"))
+        turn(turns, clock)
+        assert turns.shadow.requests == 1, "since it began anew"
+
     def test_follows_hosts_that_come_drain_and_fail(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop", limit=1)), policy="wf")
         turns = turns_of(pool)

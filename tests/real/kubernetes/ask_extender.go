@@ -30,11 +30,17 @@ type answer struct {
 	Error  string      `json:"error"`
 }
 
+// filterResult has the field that the type of Kubernetes 1.21 and later has beyond the earlier ones.
+type filterResult struct {
+	v1.ExtenderFilterResult
+	FailedAndUnresolvableNodes v1.FailedNodesMap
+}
+
 // types returns the types of a verb's arguments and of its result.
 func types(verb string) (interface{}, interface{}) {
 	switch verb {
 	case "filter":
-		return &v1.ExtenderArgs{}, &v1.ExtenderFilterResult{}
+		return &v1.ExtenderArgs{}, &filterResult{}
 	case "prioritize":
 		return &v1.ExtenderArgs{}, &v1.HostPriorityList{}
 	case "bind":

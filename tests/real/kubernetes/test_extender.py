@@ -124,6 +124,7 @@ def test_filters_names_with_the_reason_of_each_other_node_and_reserves_nothing(a
     found = of(answers, "names")
     assert (found["NodeNames"], found["Nodes"], found["Error"]) == (["node-1", "node-gpu"], None, "")
     assert found["FailedNodes"] == {"node-0": "limit", "node-2": "cpu", "other": "not a host of the pool main"}
+    assert found["FailedAndUnresolvableNodes"] == {"other": "not a host of the pool main"}
     assert of(answers, "annotated") == found
     assert answers["decisions"]["decisions"] == 0
 
@@ -132,6 +133,7 @@ def test_a_label_of_the_inventory_holds(answers: Answers) -> None:
     found = of(answers, "labelled")
     assert found["NodeNames"] == ["node-gpu"]
     assert {name: found["FailedNodes"][name] for name in NAMES[:3]} == dict.fromkeys(NAMES[:3], "label")
+    assert found["FailedAndUnresolvableNodes"] == found["FailedNodes"]
 
 
 def test_filters_whole_nodes_and_returns_them_with_equal_quantities(answers: Answers) -> None:
@@ -166,7 +168,8 @@ def test_every_node_passes_for_a_pod_without_an_application(answers: Answers) ->
 def test_no_node_passes_for_an_application_that_the_pool_does_not_know(answers: Answers) -> None:
     found = of(answers, "unknown application")
     assert not found["NodeNames"]
-    assert found["Error"] or set(found["FailedNodes"]) == set(NAMES)
+    assert (found["Error"], set(found["FailedNodes"])) == ("", set(NAMES))
+    assert found["FailedAndUnresolvableNodes"] == found["FailedNodes"]
     assert {one["Score"] for one in of(answers, "unknown application's scores")} == {0}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -19,6 +20,9 @@ _DESIRED_TO = re.compile(r"changing the desired capacity from \d+ to (\d+)")
 _CREATED = "created an AutoScalingGroup"
 _SHRUNK = "user request, shrinking the capacity"
 _PAGES_OF_ACCOUNT = 20
+_TAKEN_BACK = re.compile(r"user request|shrinking the capacity")
+IN_A_ROW = 3
+"""Launches in a row that ended before service, from which on a type is left alone."""
 _NO_CAPACITY = re.compile(
     r"do(?:es)? not have (?:sufficient|enough) .*capacity|Insufficient\w*Capacity|UnfulfillableCapacity"
     r"|no Spot capacity available|MaxSpotInstanceCountExceeded|SpotMaxPriceTooLow|InsufficientFreeAddressesInSubnet"
@@ -54,7 +58,7 @@ class Activity:
     @property
     def failed(self) -> bool:
         """Whether AWS gave it up."""
-        return self.status == "Failed"
+        return self.status in ("Failed", "Cancelled")
 
     @property
     def running(self) -> bool:
@@ -67,7 +71,7 @@ class Activity:
 
         The VMs that a group is created with change no size that was there before.
         """
-        if self.status in ("Failed", "Cancelled") or _CREATED in self.cause:
+        if self.failed or _CREATED in self.cause:
             return None
         if self.kind is Kind.LAUNCH and self.desired_to is not None:
             return Direction.OUT
@@ -180,8 +184,20 @@ def shortages(activities: Sequence[Activity], vm_type: str) -> tuple[CapacitySho
 
 
 def failed_launches(activities: Sequence[Activity]) -> tuple[Activity, ...]:
-    """Return the launches that AWS gave up, newest first."""
-    return tuple(a for a in activities if a.kind is Kind.LAUNCH and a.failed)
+    """Return the launches that AWS gave up, newest first; not those that a smaller size ended."""
+    taken_back = {a.vm for a in activities if a.kind is Kind.TERMINATE and _TAKEN_BACK.search(a.cause)}
+    return tuple(
+        a
+        for a in activities
+        if a.kind is Kind.LAUNCH and a.failed and not (a.status == "Cancelled" and a.vm in taken_back)
+    )
+
+
+def ended_before_service(activities: Sequence[Activity]) -> int:
+    """Return how many launches in a row, up to the newest that ended, failed though AWS had a VM."""
+    failed = frozenset(a.vm for a in failed_launches(activities) if not a.no_capacity)
+    ended = [a for a in activities if a.kind is Kind.LAUNCH and a.vm and (a.status == "Successful" or a.vm in failed)]
+    return sum(1 for _ in itertools.takewhile(lambda a: a.vm in failed, ended))
 
 
 def still_launching(activities: Sequence[Activity], present: Collection[str]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from collectors.aws import AwsSession
 from domain.decisions import Event, Intent, Outcome, Reason
-from domain.errors import TrimtabError
+from domain.errors import CloudError, FailureClass, TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Observed
 
@@ -77,6 +77,11 @@ def change(
     if refusal is not None:
         raise Held(refusal)
     session.mutate(service, operation, **parameters)
+
+
+def is_contended(error: CloudError) -> bool:
+    """Return whether AWS put one VM off because another activity is at it; other VMs may well be changed."""
+    return error.failure is FailureClass.UNAVAILABLE and error.code == "ScalingActivityInProgress"
 
 
 class Actuator(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actuators.activities import Kind, read_activities
-from actuators.base import Act, ChangingCall, Held, Permit, change
+from actuators.base import Act, ChangingCall, Held, Permit, change, is_contended
 from collectors.aws import AwsSession
 from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
@@ -39,6 +39,7 @@ class _Drain:
     heartbeat_at: float | None = None
     completed_at: float | None = None
     ticks_since_completion: int = 0
+    failures: int = 0
 
 
 class Drains:
@@ -73,7 +74,8 @@ class Drains:
             return []
         new = self._begun(group, held, now, settings.deadline_s)
         events = [self._begin(fleet, group, _deadline_s(settings, hook), vm, busy_cores.get(vm), now) for vm in new]
-        for vm in held:
+        # One whose calls fail comes last: what stops at it must not keep the others from their heartbeats for ever.
+        for vm in sorted(held, key=lambda vm: known[vm].failures):
             try:
                 events += self._step(fleet, group.name, hook, settings, vm, busy_cores.get(vm), now, permit)
             except Fenced:
@@ -86,7 +88,8 @@ class Drains:
                         Reason.CREDENTIALS if error.failure is FailureClass.CREDENTIALS else Reason.PERMANENT_FAILURE
                     )
                     events.append(Event(fleet, now, reason, f"drain of {vm} in {group.name}: {error}", vm))
-                if error.failure is not FailureClass.PERMANENT:
+                known[vm].failures += 1
+                if error.failure is not FailureClass.PERMANENT and not is_contended(error):
                     break  # the next VM would meet the same; the next tick tries again
         return events
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 
 from actuators.base import Act, ChangingCall, Held, Permit, change
@@ -64,9 +65,12 @@ class Protection:
                 unprotect.append(instance.vm)
             else:
                 self._foreign.add(instance.vm)
-        calls = [(True, chunk) for chunk in _chunks(protect)] + [(False, chunk) for chunk in _chunks(unprotect)]
+        calls = deque([(True, chunk) for chunk in _chunks(protect)] + [(False, chunk) for chunk in _chunks(unprotect)])
         events: list[Event] = []
-        for wanted, vms in calls[:CALLS_PER_TICK]:
+        for _ in range(CALLS_PER_TICK):
+            if not calls:
+                break
+            wanted, vms = calls.popleft()
             try:
                 self._set(fleet, group.name, vms, wanted, permit)
             except Fenced:
@@ -77,6 +81,10 @@ class Protection:
                 if error.failure is FailureClass.CREDENTIALS:
                     detail = f"scale-in protection in {group.name} cannot be set: {error}"
                     events.append(Event(fleet, now, Reason.CREDENTIALS, detail, group.name))
+                others = [vm for vm in vms if vm not in str(error)]
+                if error.failure is FailureClass.PERMANENT and 0 < len(others) < len(vms):
+                    calls.appendleft((wanted, others))  # AWS refuses a call for one VM that it names
+                    continue
                 break  # differences are found anew at the next tick
             verb = "protected from scale-in" if wanted else "idle again, protection taken off"
             events.append(Event(fleet, now, Reason.PROTECTED, f"{group.name}: {', '.join(vms)} {verb}", group.name))

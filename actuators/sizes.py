@@ -14,6 +14,9 @@ capacity is given back, so that AWS does not go on trying this type for hours wh
 takes no VM away: the group is read again right before, and the new value is never below what AWS counts in it, the
 size before the intent, or the minimum. A launch that succeeds in between could cost one VM, and a busy one is
 protected. A group that another party has resized since is left as it is. The same is done at an intent's deadline.
+
+Launches that end before service, by a hook that abandons them or a bad image: AWS starts another for each, without end.
+After three in a row, or at the deadline, those that are not in service yet are terminated with a decrement.
 """
 
 from __future__ import annotations
@@ -21,13 +24,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from actuators.activities import Activity, failed_launches, read_activities, shortages, still_launching
-from actuators.base import Act, ChangingCall, Held, Permit, Refusal, change
+from actuators.activities import (
+    IN_A_ROW,
+    Activity,
+    ended_before_service,
+    failed_launches,
+    read_activities,
+    shortages,
+    still_launching,
+)
+from actuators.base import Act, ChangingCall, Held, Permit, Refusal, change, is_contended
 from actuators.outcomes import Report, achieved, asked
 from collectors.aws import AwsSession
 from collectors.inventory import Inventory
 from domain.capacity_units import size_text
-from domain.decisions import Direction, Intent, Outcome, Reason, VmRefusal
+from domain.decisions import CapacityShortage, Direction, Intent, Outcome, Reason, VmRefusal
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.fleet import Group, vms
 from domain.observed import GroupObserved, Observed
@@ -146,8 +157,8 @@ class GroupSizes:
 
     def _follow_out(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, done = Report(intent, now), achieved(intent, seen)
-        if len(seen.serving) >= intent.target:
-            return report.done(f"{group.name} holds {vms(len(seen.serving))}")
+        if seen.in_service >= intent.target:
+            return report.done(f"{group.name} holds {vms(seen.in_service)}")
         try:
             since = min(intent.created_at, now) - CLOCK_SKEW_S
             activities = read_activities(self._session, group.name, since)
@@ -160,10 +171,13 @@ class GroupSizes:
             return self._below_target(intent, group, seen, activities, now, permit)
         present = {instance.vm for instance in seen.instances}
         quiet = failed and now - failed[-1].started_at >= QUIET_S and not still_launching(activities, present)
+        if seen.pending and not any(activity.no_capacity for activity in failed):
+            # AWS has VMs, and starts another for each that ends before service: a row of these says that none will be.
+            quiet = ended_before_service(activities) >= IN_A_ROW
         if quiet or now >= intent.deadline_at:
             return self._give_up(intent, group, activities, now, permit)
         return report.waiting(
-            Reason.ACCEPTED, done, f"AWS is at it: {len(seen.serving)} of {intent.target} VMs in {group.name}"
+            Reason.ACCEPTED, done, f"AWS is at it: {seen.in_service} of {intent.target} VMs in service in {group.name}"
         )
 
     def _below_target(
@@ -194,18 +208,23 @@ class GroupSizes:
     def _give_up(
         self, intent: Intent, group: Group, activities: Sequence[Activity], now: float, permit: Permit
     ) -> Outcome:
-        """Give back what AWS has not launched, then end the intent."""
-        report, done = Report(intent, now), 0
+        """Give back what AWS has not launched, and what it launches in place of VMs that end; then end the intent."""
+        report, done, given_back = Report(intent, now), 0, 0
         try:
             fresh = self._inventory.fresh(group.name, now)
-            if len(fresh.serving) >= intent.target:
-                return report.done(f"{group.name} holds {vms(len(fresh.serving))}")
+            if fresh.in_service >= intent.target:
+                return report.done(f"{group.name} holds {vms(fresh.in_service)}")
+            if ended_before_service(activities):
+                given_back = self._give_back_pending(intent, group, fresh, permit)
+                fresh = self._inventory.fresh(group.name, now) if given_back else fresh
             done = achieved(intent, fresh)
             units = fresh.capacity
             keep = units.lowered_to(max(intent.before, len(fresh.serving)))
             there = size_text(fresh.desired, units.desired)
             note = f"desired capacity stays at {there}"
-            if fresh.desired == intent.target and keep < units.desired:
+            if given_back:
+                note = f"{vms(given_back)} that were not in service yet given back; {note}"
+            if fresh.desired == intent.target - given_back and keep < units.desired:
                 kept = size_text(replace(units, desired=keep).desired_vms, keep)
                 note = f"desired capacity lowered from {there} to {kept}, which removes no VM"
                 self._set_desired(Act.GIVE_BACK, intent, group, keep, permit)
@@ -227,7 +246,34 @@ class GroupSizes:
                 error.failure,
                 shortages(activities, group.vm_type.name),
             )
+        if not failed_launches(activities):
+            done = max(0, min(asked(intent), fresh.in_service - intent.before))
         return self._not_launched(intent, group, activities, done, now, note)
+
+    def _give_back_pending(self, intent: Intent, group: Group, fresh: GroupObserved, permit: Permit) -> int:
+        """Terminate VMs that are not in service yet, down to the size before the intent; return how many."""
+        most, gone = fresh.desired - max(intent.before, fresh.minimum, fresh.in_service), 0
+        for instance in fresh.pending[: max(0, most)]:
+            call = ChangingCall(Act.GIVE_BACK, intent.fleet, intent.group, intent, instance.vm)
+            try:
+                self._terminate_one(call, permit, shrink=True)
+            except CloudError as error:
+                if error.failure is not FailureClass.PERMANENT and not is_contended(error):
+                    raise
+            else:
+                gone += 1
+        return gone
+
+    def _terminate_one(self, call: ChangingCall, permit: Permit, *, shrink: bool) -> None:
+        change(
+            self._session,
+            permit,
+            call,
+            "autoscaling",
+            "TerminateInstanceInAutoScalingGroup",
+            InstanceId=call.vm,
+            ShouldDecrementDesiredCapacity=shrink,
+        )
 
     def _not_launched(
         self, intent: Intent, group: Group, activities: Sequence[Activity], done: int, now: float, note: str
@@ -241,7 +287,10 @@ class GroupSizes:
             places = ", ".join(f"{one.vm_type} in {one.zone or 'any zone'}" for one in short)
             return report.ended(Reason.NO_CAPACITY, done, f"no {places}; {note}", FailureClass.CAPACITY, short)
         detail = f"launches in {group.name} fail: {failed[0].message}; {note}"
-        return report.ended(Reason.PERMANENT_FAILURE, done, detail, FailureClass.PERMANENT)
+        if ended_before_service(activities) < IN_A_ROW:
+            return report.ended(Reason.PERMANENT_FAILURE, done, detail, FailureClass.PERMANENT)
+        failing = (CapacityShortage(group.vm_type.name, "", failing=True),)
+        return report.ended(Reason.LAUNCHES_FAILING, done, detail, FailureClass.PERMANENT, failing)
 
     def _follow_victims(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, gone = Report(intent, now), achieved(intent, seen)
@@ -327,15 +376,8 @@ class GroupSizes:
             if done >= wanted:
                 break
             try:
-                change(
-                    self._session,
-                    permit,
-                    ChangingCall(act, intent.fleet, intent.group, intent, vm),
-                    "autoscaling",
-                    "TerminateInstanceInAutoScalingGroup",
-                    InstanceId=vm,
-                    ShouldDecrementDesiredCapacity=intent.direction is Direction.IN,
-                )
+                call = ChangingCall(act, intent.fleet, intent.group, intent, vm)
+                self._terminate_one(call, permit, shrink=intent.direction is Direction.IN)
             except Fenced as error:
                 return report.waiting(Reason.NOT_LEADER, done, str(error))
             except Held as held:
@@ -344,14 +386,14 @@ class GroupSizes:
                 left[vm] = Reason.BUSY  # only this one: the others may go, and none in its place, for work came
                 wanted -= vm in cleared.victims
             except CloudError as error:
-                if error.failure is not FailureClass.PERMANENT and not _contended(error):
+                if error.failure is not FailureClass.PERMANENT and not is_contended(error):
                     outcome = report.after(error, done, group.vm_type.name, _progress(intent, done, refused))
                     return replace(outcome, refusals=_refusals(refused))
                 refused[vm] = error
             else:
                 done += 1
         kept = [why for why in (Reason.PROTECTED, Reason.BUSY) if why in left.values()]
-        contended = [vm for vm, error in refused.items() if _contended(error)]
+        contended = [vm for vm, error in refused.items() if is_contended(error)]
         note = "; ".join(part for part in (_progress(intent, done, refused), describe_left(left)) if part)
         if done >= asked(intent):
             outcome = report.done(note)
@@ -374,11 +416,6 @@ def _outweighed(group: GroupObserved, vms: Collection[str]) -> bool:
     units, weights = group.capacity, {instance.vm: instance.weight for instance in group.serving}
     uneven = any(weight != units.weight for weight in weights.values())
     return uneven and units.counted - units.desired >= min(weights[vm] for vm in vms)
-
-
-def _contended(error: CloudError) -> bool:
-    """Whether AWS put this one VM off because another activity is at it; other VMs may well go."""
-    return error.failure is FailureClass.UNAVAILABLE and error.code == "ScalingActivityInProgress"
 
 
 def _refusals(refused: Mapping[str, CloudError]) -> tuple[VmRefusal, ...]:

@@ -97,6 +97,7 @@ class Reason(StrEnum):
     DRAINING = "draining"
     DRAINED = "drained"
     DRAIN_TIMED_OUT = "drain_timed_out"
+    NOT_DRAINED = "not_drained"
     PROTECTED = "protected"
     REMOVAL_REFUSED = "removal_refused"
     CLOCK_JUMP = "clock_jump"
@@ -105,6 +106,7 @@ class Reason(StrEnum):
     SENDER_REFUSED = "sender_refused"
     CLAIM_REFUSED = "claim_refused"
     INPUT_CONFLICT = "input_conflict"
+    LAUNCHES_FAILING = "launches_failing"
     CAPACITY_LOST = "capacity_lost"
     CAPACITY_RETURNED = "capacity_returned"
     LEAD_TAKEN = "lead_taken"
@@ -291,10 +293,14 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityShortage:
-    """AWS had no VM of this type in this zone ("" = zone not named)."""
+    """AWS had no VM of this type in this zone ("" = zone not named).
+
+    failing: it had, and they ended one after another before they were in service.
+    """
 
     vm_type: str
     zone: str
+    failing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

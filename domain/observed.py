@@ -81,6 +81,16 @@ class GroupObserved:
         """Instances that are, or are about to be, capacity."""
         return tuple(instance for instance in self.instances if instance.serving)
 
+    @property
+    def pending(self) -> tuple[Instance, ...]:
+        """Instances that are about to be capacity, and may yet end before they are."""
+        return tuple(instance for instance in self.instances if instance.lifecycle is Lifecycle.PENDING)
+
+    @property
+    def in_service(self) -> int:
+        """How many instances are capacity."""
+        return sum(instance.lifecycle is Lifecycle.IN_SERVICE for instance in self.instances)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadFailure:

@@ -48,6 +48,8 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.CLAIM_REFUSED: Severity.WARNING,
         Reason.REMOVAL_REFUSED: Severity.WARNING,
         Reason.INPUT_CONFLICT: Severity.WARNING,
+        Reason.LAUNCHES_FAILING: Severity.WARNING,
+        Reason.NOT_DRAINED: Severity.WARNING,
         Reason.LEARNING_OVERDUE: Severity.WARNING,
         Reason.PROMOTION_ROLLED_BACK: Severity.WARNING,
     }

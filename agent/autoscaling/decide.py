@@ -128,6 +128,7 @@ def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         snapshot,
         final.desired,
         interrupted,
+        inputs.state.interrupted,
         inputs.limits,
         inputs.in_flight,
         inputs.epoch,

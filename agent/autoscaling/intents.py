@@ -10,6 +10,7 @@ from agent.autoscaling.refusals import with_refusals
 from agent.rails.base import RailLimits, utc
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import record_outcome
+from agent.rails.limits import largest_step
 from agent.rails.state import Change, Cooldown, LoopState, puts_back
 from domain.decisions import Direction, Event, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
@@ -18,10 +19,30 @@ from domain.snapshot import Snapshot
 from domain.units import HOUR_S
 
 _UNSENT = frozenset((Reason.PAUSED, Reason.CIRCUIT_OPEN))
-SPARES = 10
-"""VMs named beside a scale-in's victims: each may go in place of one that may not."""
 NOTICE_S = 600.0
 """A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
+
+
+INTERRUPTION_S = 120.0
+"""Between a spot notice and the end of its VM."""
+LAST_CALL_S = 90.0
+"""A notice that leaves less is acted on now: a minute later too little would be left for the worker to see it."""
+
+
+def drained_now(
+    waiting: Sequence[str], notices: Mapping[str, float], size: int, limits: RailLimits, now: float
+) -> tuple[str, ...]:
+    """Return the interrupted VMs of a group that are drained in this minute, those first whose notice ends first.
+
+    As many as the limits allow, and all whose notice leaves no time for a later minute. waiting: those in service, of a
+    group of `size`. notices: by VM, when AWS gave notice.
+    """
+    most = largest_step(size, limits.max_replacements, limits.max_replacements_percent)
+    ordered = sorted(waiting, key=lambda vm: notices.get(vm, now))
+    if not limits.max_replacements_percent:
+        return tuple(ordered[:most])
+    last_call = sum(notices.get(vm, now) + INTERRUPTION_S - now < LAST_CALL_S for vm in waiting)
+    return tuple(ordered[: max(most, last_call)])
 
 
 def with_open_targets(fleet: Fleet, observed: Observed, open_intents: Mapping[str, Intent]) -> Observed:
@@ -47,6 +68,7 @@ def plan_intents(
     snapshot: Snapshot,
     desired: tuple[int, ...],
     interrupted: Sequence[tuple[str, str]],
+    notices: Mapping[str, float],
     limits: RailLimits,
     in_flight: tuple[str, ...],
     epoch: int,
@@ -54,21 +76,23 @@ def plan_intents(
 ) -> tuple[Intent, ...]:
     """Return what to do to reach `desired`: replacements of interrupted VMs first, then one change of size per group.
 
-    `interrupted` holds (group key, VM) of VMs still in service. A group with an open intent gets none. Scale-in takes
-    the VMs of `removable` in order, so that the least work is lost; those behind them are its spares.
+    `interrupted` holds (group key, VM) of VMs still in service, `notices` when each got its notice. A group with an
+    open intent gets none. Scale-in takes the VMs of `removable` in order, so that the least work is lost; those behind
+    them are its spares.
     """
     intents = []
     for group, seen, size in zip(fleet.groups, snapshot.groups, desired, strict=True):
         if group.key in in_flight:
             continue
-        victims = tuple(vm for key, vm in interrupted if key == group.key)[: limits.max_replacements]
+        waiting = [vm for key, vm in interrupted if key == group.key]
+        victims = drained_now(waiting, notices, seen.requested, limits, now)
         direction, target, deadline_s = Direction.REPLACE, seen.requested, limits.stop_deadline_s
         spares: tuple[str, ...] = ()
         if not victims and size > seen.requested:
             direction, target, deadline_s = Direction.OUT, size, limits.boot_deadline_s
         elif not victims and size < seen.requested:
             victims = seen.removable[: seen.requested - size]
-            spares = seen.removable[len(victims) :][:SPARES]
+            spares = seen.removable[len(victims) :][: limits.spares]
             direction, target = Direction.IN, seen.requested - len(victims)
         if victims or direction is Direction.OUT:
             intents.append(

@@ -15,7 +15,13 @@ from actuators.protection import owned_from_now
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
 from agent.autoscaling.decide import Decided, DecisionInputs, decide_alone, with_shadows
-from agent.autoscaling.intents import state_after_outcome, with_cause, with_open_targets, with_past_resizes
+from agent.autoscaling.intents import (
+    INTERRUPTION_S,
+    state_after_outcome,
+    with_cause,
+    with_open_targets,
+    with_past_resizes,
+)
 from agent.autoscaling.late_calls import recognise, with_former_call
 from agent.autoscaling.minutes import Measured
 from agent.autoscaling.permission import Permission
@@ -103,6 +109,7 @@ class _Turn:
         if any(may_have_changed(intent, outcome) for intent, outcome in settled):
             self._observed = ports.actuator.observe(self._fleets, self._now)
         notices = self._read_interruptions()
+        self._note_undrained()
 
         records: list[tuple[DecisionInputs, Decided]] = []
         open_intents = ports.ledger.open_intents()
@@ -279,6 +286,10 @@ class _Turn:
             outcome = found[0]
             if outcome.reason is Reason.OVERDUE:
                 outcome = with_cause(outcome, self._store.last_outcome(intent.intent_id))
+                if intent.direction is Direction.REPLACE:
+                    serving = {vm for group in observed.groups.values() for vm in (one.vm for one in group.serving)}
+                    late = [vm for vm in intent.victims if vm in serving]
+                    self._events.append(_not_drained(intent.fleet, intent.group, late, now))
             changed: dict[str, LoopState] = {}
             if managed is not None:
                 changed[intent.fleet] = self._after(intent, outcome)
@@ -323,10 +334,26 @@ class _Turn:
                 detail = f"AWS hints that {notice.vm} is at risk; it is not replaced before its notice comes"
                 self._events.append(Event(name, now, Reason.REBALANCE_HINT, detail, notice.vm))
             elif notice.kind is InterruptionKind.SPOT:
-                self._states[name] = replace(state, interrupted={**state.interrupted, notice.vm: now})
+                # No later than now, whatever the host's clock says, and no older than a notice whose VM is there.
+                at = max(now - INTERRUPTION_S, min(now, notice.at))
+                self._states[name] = replace(state, interrupted={**state.interrupted, notice.vm: at})
                 detail = f"AWS takes {notice.vm} back within two minutes: to be drained and replaced"
                 self._events.append(Event(name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
         return forgotten
+
+    def _note_undrained(self) -> None:
+        """Report VMs whose notice is over and whose drain has not begun, once each, in one event per group."""
+        for fleet in self._fleets:
+            state = self._states[fleet.name]
+            over = {vm: at for vm, at in state.interrupted.items() if self._now - at >= INTERRUPTION_S}
+            fresh = over.keys() - state.seen_interruptions.keys()
+            for group in fleet.groups:
+                seen = self._observed.groups.get(group.name)
+                late = [one.vm for one in seen.instances if one.vm in fresh] if seen is not None else []
+                if late:
+                    self._events.append(_not_drained(fleet.name, group.key, late, self._now))
+            if fresh:
+                self._states[fleet.name] = replace(state, seen_interruptions={**state.seen_interruptions, **over})
 
     def _decide(
         self, managed: ManagedFleet, controls: Controls, announced: Announcements, open_intents: Sequence[Intent]
@@ -444,6 +471,12 @@ class _Turn:
         self._record_events(recorded)
 
 
+def _not_drained(fleet: str, group: str, vms: Sequence[str], now: float) -> Event:
+    detail = f"the drain of {', '.join(vms)} in {group} had not begun when AWS's notice ended: what they did is lost; "
+    detail += "see the decisions since the notice, MAX_REPLACEMENTS and MAX_REPLACEMENTS_PERCENT"
+    return Event(fleet, now, Reason.NOT_DRAINED, detail, group)
+
+
 def vm_names(fleets: Sequence[Fleet], observed: Observed) -> Iterator[tuple[tuple[str, str, str], Sequence[str]]]:
     """Yield every VM by its fleet's and group's keys and its id, with what the network calls it."""
     for fleet in fleets:
@@ -537,8 +570,14 @@ def state_events(
     for (vm_type, zone), mark in new.items():
         if (vm_type, zone) not in old:
             place = f"{vm_type} in {zone or 'any zone'}"
-            detail = f"AWS has no {place}; not asked for again within {mark.length_s:.0f} s"
-            events.append(Event(fleet, now, Reason.CAPACITY_LOST, detail, place))
+            reason, detail = Reason.CAPACITY_LOST, f"AWS has no {place}"
+            if mark.failing:
+                reason = Reason.LAUNCHES_FAILING
+                detail = f"VMs of {place} end before they are in service: see the group's scaling activities, then its "
+                detail += "launch hooks, image and health checks"
+            events.append(
+                Event(fleet, now, reason, f"{detail}; not asked for again within {mark.length_s:.0f} s", place)
+            )
     for vm_type, zone in old:
         if (vm_type, zone) not in new:
             place = f"{vm_type} in {zone or 'any zone'}"

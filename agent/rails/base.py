@@ -28,11 +28,15 @@ class RailLimits:
     max_step_out/in and *_percent: VMs of one group per decision, absolute and as a percentage of the current size (the
     larger of the two allows; 0 % = only the absolute one counts). cooldown_out_s, cooldown_in_s: per group and
     direction. boot_deadline_s: a VM that has not reported by then is overdue. stop_deadline_s: a removal that AWS has
-    not begun by then is given up. max_replacements: interrupted VMs replaced per group and minute. in_periods:
-    proposals in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes of direction
-    allowed per group in an hour. budget_per_hour, budget_per_day: dollars, None = no limit. capacity_memory_s: how long
-    a (type, zone) shortage is remembered. breaker_failures: failures in a row that open the breaker; breaker_open_s:
-    for how long at first, doubling to breaker_max_s. count_booting: take VMs that boot off the increases of a policy
+    not begun by then is given up. max_replacements, max_replacements_percent: interrupted VMs drained and replaced per
+    group and minute, absolute and as a percentage of its size (the larger of the two allows; those whose notice ends
+    before the next minute are drained beyond that; at 0 % only the absolute one counts, whatever they leave).
+    in_periods: proposals in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes
+    of direction allowed per group in an hour. budget_per_hour, budget_per_day: dollars, None = no limit.
+    capacity_memory_s: how long a (type, zone) shortage is remembered. breaker_failures: failures in a row that open the
+    breaker; breaker_open_s:
+    for how long at first, doubling to breaker_max_s. spares: VMs named beside a scale-in's victims, each of which may
+    go in place of one that may not. count_booting: take VMs that boot off the increases of a policy
     that had not counted them.
     """
 
@@ -51,6 +55,8 @@ class RailLimits:
     boot_deadline_s: float = 300.0
     stop_deadline_s: float = 180.0
     max_replacements: int = 3
+    max_replacements_percent: float = 0.0
+    spares: int = 0
     in_periods: int = 3
     min_lifetime_s: float = 300.0
     max_reversals: int = 4

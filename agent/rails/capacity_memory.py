@@ -15,10 +15,23 @@ def record_shortage(
     marks: Sequence[CapacityMark], shortages: Sequence[CapacityShortage], now: float, limits: RailLimits
 ) -> tuple[CapacityMark, ...]:
     """Return the marks that still hold, with each shortage marked for `capacity_memory_s` from now."""
-    fresh = {(s.vm_type, s.zone) for s in shortages}
+    fresh = {(s.vm_type, s.zone): s.failing for s in shortages}
     kept = (mark for mark in marks if mark.active(now) and (mark.vm_type, mark.zone) not in fresh)
     until, length_s = now + limits.capacity_memory_s, limits.capacity_memory_s
-    return (*kept, *(CapacityMark(vm_type, zone, until, length_s) for vm_type, zone in sorted(fresh)))
+    added = (CapacityMark(*place, until, length_s, failing) for place, failing in sorted(fresh.items()))
+    return (*kept, *added)
+
+
+def with_failing(
+    marks: tuple[CapacityMark, ...], vm_type: str, at: float, now: float, limits: RailLimits
+) -> tuple[CapacityMark, ...]:
+    """Return the marks with a type left alone whose VMs end before they are in service; `at`: the newest that did."""
+    mark = CapacityMark(vm_type, "", at + limits.capacity_memory_s, limits.capacity_memory_s, failing=True)
+    if not mark.active(now) or any(
+        one.until >= mark.until for one in marks if (one.vm_type, one.zone) == (vm_type, "")
+    ):
+        return marks
+    return (*(one for one in marks if (one.vm_type, one.zone) != (vm_type, "")), mark)
 
 
 def short_until(marks: Sequence[CapacityMark], vm_type: str, zones: Sequence[str], now: float) -> float | None:
@@ -40,6 +53,14 @@ def shortage_until(context: RailContext, index: int) -> float | None:
     return short_until(context.state.capacity, vm_type, zones, context.now)
 
 
+def no_type(context: RailContext, index: int) -> str:
+    """Return why the group's type is not asked for, as a phrase."""
+    vm_type = context.fleet.groups[index].vm_type.name
+    if any(mark.failing and mark.vm_type == vm_type and mark.active(context.now) for mark in context.state.capacity):
+        return f"launches of {vm_type} end before they are in service"
+    return f"no {vm_type} in {_zones(context, index)}"
+
+
 @rail(Power.REPLACE)
 def capacity_memory(proposal: Proposal, context: RailContext) -> Iterator[Word]:
     """Rail 12: a VM type that AWS just did not have in any zone of the group is not asked for again; the next type is.
@@ -56,7 +77,7 @@ def capacity_memory(proposal: Proposal, context: RailContext) -> Iterator[Word]:
         until = shortage_until(context, index) if asked > current else None
         if until is None:
             continue
-        place = f"no {context.fleet.groups[index].vm_type.name} in {_zones(context, index)}"
+        place = no_type(context, index)
         next_attempt = f"next attempt {utc(until)}"
         cores, obstacle = _movable_cores(proposal, context, index)
         following = _next_type(proposal, context, index) if cores > 0 else None

@@ -35,13 +35,14 @@ class Cooldown:
 class CapacityMark:
     """AWS had no VM of this type in this zone; it is not asked again before `until` ("" = zone not named.
 
-    All of them).
+    All of them). failing: it had, and they ended before they were in service.
     """
 
     vm_type: str
     zone: str
     until: float
     length_s: float
+    failing: bool = False
 
     def active(self, now: float) -> bool:
         """Return whether the mark still holds; a clock set back cannot prolong it beyond its length."""

@@ -79,6 +79,10 @@ def _shadows(text: str) -> str:
 Shadows = Annotated[str, AfterValidator(_shadows), Expected(f"{_SHADOWS}, each of them once")]
 
 
+SPARES = 10
+"""VMs named beside a scale-in's victims; records of older versions have none, and are replayed so."""
+
+
 class QueueRuleSettings(Section, title="Policy `queue-rule`"):
     """Parameters of the policy `queue-rule`: enough cores for the waiting jobs, idle VMs removed."""
 
@@ -214,7 +218,19 @@ class RailsSettings(Section, title="Rails of a fleet"):
     stop_deadline_s: float = Field(
         180.0, gt=0, le=86_400, description="A removal that AWS has not begun by then is abandoned."
     )
-    max_replacements: int = Field(3, ge=0, le=1000, description="Interrupted spot VMs replaced per group and minute.")
+    max_replacements: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="Interrupted spot VMs drained and replaced per group and minute.",
+    )
+    max_replacements_percent: float = Field(
+        50.0,
+        ge=0,
+        le=100,
+        description="`MAX_REPLACEMENTS` as a percentage of the group's size; the larger of the two counts, and VMs "
+        "whose notice ends before the next minute are drained at once, whatever their number. 0: not used.",
+    )
     in_periods: int = Field(
         3, ge=1, le=240, description="Minutes in a row that must propose a scale-in before it is executed."
     )
@@ -508,7 +524,7 @@ class FleetSettings(Section, title="A fleet"):
     def limits(self) -> RailLimits:
         """Return the rails' limits; the safe floor of a group is by default its minimum."""
         floor = tuple(group.min if group.safe_floor is None else group.safe_floor for _, group in self.ordered_groups)
-        return RailLimits(safe_floor=floor, **self.rails.model_dump())
+        return RailLimits(safe_floor=floor, spares=SPARES, **self.rails.model_dump())
 
     def claim_limits(self) -> Claims:
         """Return the upper limits of the fleet's reports."""

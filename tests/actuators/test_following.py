@@ -52,10 +52,46 @@ def test_a_scale_out_is_sent_once_with_the_absolute_size() -> None:
 def test_a_group_that_holds_the_vms_is_done_without_a_call() -> None:
     cloud = Cloud()
     assert result_of(follow(cloud, out(), group(4, *vms(A, B, C, D)))) == (Status.DONE, Reason.DONE, 2)
-    assert result_of(follow(cloud, out(), group(4, *vms(A, B, C, lifecycle=Lifecycle.PENDING), *vms(D)))) == (
-        (Status.DONE, Reason.DONE, 2)
-    )
     assert cloud.calls == []
+
+
+def test_vms_that_are_pending_may_end_before_service_and_keep_the_intent_open() -> None:
+    cloud, seen = Cloud(), group(4, *vms(A, B, C), *vms(D, lifecycle=Lifecycle.PENDING))
+    assert result_of(follow(cloud, out(), seen)) == (Status.IN_PROGRESS, Reason.ACCEPTED, 2)
+    cloud.group = seen
+    assert result_of(follow(cloud, out(), seen, LATE)) == (Status.PARTIAL, Reason.OVERDUE, 1)
+    assert cloud.calls == [], "a VM that boots slowly is kept"
+
+
+def abandoned(*names: str) -> list[dict[str, object]]:
+    return [activity("Cancelled", at=NOW + 5.0 * k, vm=vm, message="abandoned") for k, vm in enumerate(names)]
+
+
+@pytest.mark.parametrize(("ended", "given_back"), [(2, False), (3, True)])
+def test_after_three_launches_in_a_row_that_ended_before_service_the_next_is_given_back(
+    ended: int, given_back: bool
+) -> None:
+    seen = group(3, *vms(A, B), *vms(C, lifecycle=Lifecycle.PENDING))
+    cloud = Cloud(seen, activities=abandoned("i-00000011", "i-00000012", "i-00000013")[:ended])
+    outcome = follow(cloud, out(target=3), seen)
+    terminated = {"InstanceId": C, "ShouldDecrementDesiredCapacity": True}
+    assert cloud.calls == ([("TerminateInstanceInAutoScalingGroup", terminated)] if given_back else [])
+    assert [(call.act, call.vm) for call in cloud.asked] == ([(Act.GIVE_BACK, C)] if given_back else [])
+    assert outcome.reason is (Reason.LAUNCHES_FAILING if given_back else Reason.ACCEPTED)
+
+
+def test_a_launch_that_came_into_service_ends_the_row() -> None:
+    seen = group(4, *vms(A, B, D), *vms(C, lifecycle=Lifecycle.PENDING))
+    row = abandoned("i-00000011", "i-00000012", "i-00000013")
+    cloud = Cloud(seen, activities=[*row[:1], activity("Successful", vm=D), *row[1:]])
+    assert result_of(follow(cloud, out(), seen)) == (Status.IN_PROGRESS, Reason.ACCEPTED, 2)
+
+
+def test_a_launch_that_a_smaller_size_cancelled_is_no_failure() -> None:
+    taken = activity("Successful", kind="Terminating", vm=C, cause="a user request, shrinking the capacity from 4 to 3")
+    set_to_four = activity("Cancelled", vm=C, cause="changing the desired capacity from 2 to 4")
+    cloud = Cloud(activities=[taken, set_to_four])
+    assert result_of(follow(cloud, out(), group(3, *vms(A, B, D)))) == (Status.PARTIAL, Reason.SUPERSEDED, 1)
 
 
 def test_while_aws_launches_it_is_waited_for() -> None:

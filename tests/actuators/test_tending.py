@@ -361,3 +361,33 @@ def test_a_change_asks_its_permit_and_sends_nothing_when_it_is_refused() -> None
     cloud.refusals.clear()
     change(cloud, cloud.permit, call, "autoscaling", "SetDesiredCapacity", DesiredCapacity=3)  # type: ignore[arg-type]
     assert cloud.calls == [("SetDesiredCapacity", {"DesiredCapacity": 3})]
+
+
+def test_a_vm_whose_calls_always_fail_comes_last_and_keeps_no_other_from_its_heartbeat() -> None:
+    cloud = Cloud(fails={A: error(FailureClass.UNAVAILABLE, operation=HEARTBEAT)})
+    watch = Watch(cloud)
+    watch.step(0.0, {A: 2.0, B: 2.0, C: 2.0})
+    assert watch.sent() == [(HEARTBEAT, A)]
+    watch.step(60.0, {A: 2.0, B: 2.0, C: 2.0})
+    assert watch.sent() == [(HEARTBEAT, B), (HEARTBEAT, C), (HEARTBEAT, A)]
+
+
+def test_a_vm_that_another_activity_holds_does_not_end_the_groups_turn() -> None:
+    cloud = Cloud(fails={A: error(FailureClass.UNAVAILABLE, "ScalingActivityInProgress", HEARTBEAT)})
+    watch = Watch(cloud)
+    watch.step(0.0, {A: 2.0, B: 2.0})
+    assert watch.sent() == [(HEARTBEAT, A), (HEARTBEAT, B)]
+
+
+def test_a_vm_that_aws_names_in_its_refusal_keeps_no_other_from_its_protection() -> None:
+    refused = CloudError(PROTECT, FailureClass.PERMANENT, "ValidationError", f"The instance {A} is not in InService")
+
+    class Picky(Cloud):
+        def mutate(self, service: str, operation: str, **parameters: object) -> None:
+            super().mutate(service, operation, **parameters)
+            if A in parameters["InstanceIds"]:  # type: ignore[operator]
+                raise refused
+
+    cloud = Picky()
+    tend(cloud, Protection(cloud), {A: 1.0, B: 1.0, C: 1.0}, group(3, *vms(A, B, C)))  # type: ignore[arg-type]
+    assert protection_calls(cloud) == [([A, B, C], True), ([B, C], True)]

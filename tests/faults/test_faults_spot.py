@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from agent.autoscaling.minutes import read_minutes
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.fleet import Group
-from tests.faults.world import AGENT_KEY, LARGE, MEDIUM, QUICK, S, World
+from tests.faults.world import AGENT_KEY, LARGE, MEDIUM, QUICK, SMALL, S, World
 
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 STORM = 9
@@ -107,7 +108,7 @@ def test_a_storm_over_a_third_of_the_fleet_replaces_each_vm_once_within_the_cap(
     for _ in range(7):
         pass_busy(world)
         replaced = [i for i in world.last.intents if i.direction is Direction.REPLACE]
-        assert all(len(intent.victims) <= QUICK.max_replacements for intent in replaced)
+        assert all(len(intent.victims) <= STORM for intent in replaced)
     assert messages_left(world) == 0
     assert set(terminated(world)) <= struck
     assert set(terminated(world).values()) == {1}
@@ -124,9 +125,9 @@ def test_a_storm_over_a_third_of_the_fleet_replaces_each_vm_once_within_the_cap(
 
 
 def test_a_storm_in_one_group_is_worked_off_group_cap_by_group_cap(make_world: Callable[..., World]) -> None:
-    world = make_world(sizes=(10, 0, 0), policy="hold")
+    world = make_world(sizes=(10, 0, 0), policy="hold", limits=replace(QUICK, max_replacements_percent=0.0))
     pass_busy(world)
-    struck = give_notice(world, world.in_service("small")[:5], shuffled=True)
+    struck = give_notice(world, world.in_service("small")[:8], shuffled=True)
     pass_busy(world)
     assert sum(terminated(world).values()) == QUICK.max_replacements
     pass_busy(world)
@@ -134,6 +135,26 @@ def test_a_storm_in_one_group_is_worked_off_group_cap_by_group_cap(make_world: C
     pass_busy(world, 4)
     assert set(terminated(world)) <= set(struck)
     assert len(world.in_service("small")) == 10
+    assert told_of(world, Reason.NOT_DRAINED) == {"small": 1}, "what the cap left to AWS is told of"
+
+
+@pytest.mark.parametrize("seconds_before_the_turn", [5, 55])
+def test_eighty_notices_for_a_hundred_vms_are_all_drained_while_they_last(
+    make_world: Callable[..., World], seconds_before_the_turn: int
+) -> None:
+    group = replace(SMALL, maximum=100)
+    world = make_world(groups=(group,), sizes=(100,), policy="hold")
+    everyone_busy(world)
+    world.pass_minute()
+    world.clock.advance(60.0 - seconds_before_the_turn)
+    struck = give_notice(world, world.in_service("small")[:80], shuffled=True)
+    given = world.clock.now()
+    world.tick()
+    pass_busy(world, 2)
+    calls = world.control.mutations(access_key=AGENT_KEY, operation=TERMINATE)
+    assert {call["params"]["InstanceId"] for call in calls if call["at"] <= given + 120.0} == set(struck)
+    assert told_of(world, Reason.NOT_DRAINED) == {}
+    assert world.desired() == {"small": 100}
 
 
 def test_a_notice_repeated_for_minutes_is_acted_on_once(make_world: Callable[..., World]) -> None:

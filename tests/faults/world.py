@@ -60,6 +60,8 @@ QUICK = RailLimits(
     max_step_out=10,
     max_step_in=10,
     max_reversals=60,
+    max_replacements_percent=50.0,
+    spares=10,
 )
 """Limits that hold nothing back, for tests about something else."""
 

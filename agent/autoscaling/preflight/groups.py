@@ -68,6 +68,7 @@ def check_fleet(settings: Settings, session: AwsSession, key: str, arns: dict[st
         yield _tag(settings.mode, subject, key, described)
         yield from _bounds(settings, subject, key, group_key, described)
         yield from _processes(settings.mode, subject, described)
+        yield from _protection(subject, described)
         yield from _hook(settings, subject, session, name)
         yield from _reads(subject, session, name)
         yield from _units(subject, described)
@@ -136,6 +137,17 @@ def _processes(mode: Mode, subject: str, described: Mapping[str, Any]) -> Iterat
             yield needed_to_act(mode, subject, f"its process {process} is suspended", remedy)
     if not suspended & set(NEEDED_PROCESSES):
         yield ok(subject, "Launch and Terminate run")
+
+
+def _protection(subject: str, described: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Tell of VMs that no scale-in takes, for another party protects them or the group protects each new one."""
+    if described.get("NewInstancesProtectedFromScaleIn"):
+        detail = "it protects each new VM from scale-in: one that was never busy is not removed"
+        remedy = "aws autoscaling update-auto-scaling-group --no-new-instances-protected-from-scale-in ..., then "
+        remedy += "set-instance-protection --no-protected-from-scale-in for its VMs; the agent protects those that work"
+        yield advice(subject, detail, remedy)
+    else:
+        yield ok(subject, "it does not protect new VMs from scale-in")
 
 
 def _hook(settings: Settings, subject: str, session: AwsSession, name: str) -> Iterator[CheckResult]:

@@ -12,6 +12,7 @@ from agent.autoscaling.minutes import Boot, JobLengths, Measured
 from agent.autoscaling.snapshot.group_fold import GroupFold, GroupRoster, fold_group
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
 from agent.rails.base import RailLimits
+from agent.rails.capacity_memory import with_failing
 from agent.rails.state import LoopState
 from collectors.intake import Claims
 from domain.errors import BadInput
@@ -100,12 +101,30 @@ def submitted_from_depth(depth_before: float | None, depth: float, state: LoopSt
     return Submitted(state.submitted_seen, max(in_episode + recent, depth), recent, late=True)
 
 
+def confirmed(readings: Sequence[float]) -> float:
+    """Return the newest of the readings of an approximate count, oldest first; a jump counts once a second shows it.
+
+    A jump is to more than twice the reading before. Until the next reading it counts as one job more: enough for one
+    VM. A fall counts at once.
+    """
+    if len(readings) < 2 or readings[-1] <= 2.0 * readings[-2] + 1.0:
+        return readings[-1]
+    return readings[-2] + 1.0
+
+
 def queue_snapshot(
-    store: SeriesStore, fleet: str, start: float, end: float, state: LoopState, in_episode: float
+    store: SeriesStore,
+    fleet: str,
+    start: float,
+    end: float,
+    state: LoopState,
+    in_episode: float,
+    approximate: bool = False,
 ) -> tuple[QueueSnapshot | None, Submitted]:
     """Return the queue at `end` and the jobs submitted; no queue without a reading of both waiting and running.
 
-    in_episode: jobs of the current episode before this minute.
+    in_episode: jobs of the current episode before this minute. approximate: counts as SQS gives them, of which one
+    alone may be far off: `confirmed` judges those of waiting jobs.
     """
 
     def series(metric: QueueMetric) -> list[tuple[float, float]]:
@@ -116,6 +135,8 @@ def queue_snapshot(
         return inside[-1] if inside else None
 
     waiting = last(QueueMetric.WAITING, start, end)
+    if approximate and waiting is not None:
+        waiting = confirmed([value for at, value in series(QueueMetric.WAITING) if start - (end - start) < at <= end])
     running = last(QueueMetric.RUNNING, start, end)
     if waiting is None or running is None:
         return None, Submitted(state.submitted_seen, in_episode, 0.0, late=True)
@@ -158,7 +179,8 @@ class AggregationSettings:
     fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
     long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
     rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
-    of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
+    of submitted jobs comes from CloudWatch, minutes after the jobs. approximate: the count of waiting jobs comes from
+    SQS, whose single readings may be far off. removes_newest: the cloud takes a group's newest VM
     whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
     core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
     minimum fleet, or a gap, so long ends a live episode. terms: passed on to the policies as they are. signals:
@@ -172,6 +194,7 @@ class AggregationSettings:
     warm_up_s: float = 300.0
     needed: tuple[str, ...] = ("cpu", "queue")
     submitted_late: bool = False
+    approximate: bool = False
     removes_newest: bool = False
     job_core_s: float = EXPECTED_JOB_CORE_S
     episode_gap_s: float = EPISODE_GAP_S
@@ -228,7 +251,11 @@ class Aggregator:
             )
             for group in fleet.groups
         )
-        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s)
+        for group, each in zip(fleet.groups, folds, strict=True):
+            if each.failing_at is not None:
+                marks = with_failing(state.capacity, group.vm_type.name, each.failing_at, now, settings.limits)
+                state = replace(state, capacity=marks)
+        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s, settings.approximate)
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
@@ -328,14 +355,23 @@ class Aggregator:
         return float(busy[0]) if now - at[0] <= FRESH_BUSY_S else None
 
     def _queue(
-        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float, gap_s: float
+        self,
+        fleet: Fleet,
+        folds: tuple[GroupFold, ...],
+        state: LoopState,
+        start: float,
+        end: float,
+        gap_s: float,
+        approximate: bool,
     ) -> tuple[QueueSnapshot | None, LoopState]:
         """Return the queue over the minute and the state with the episode's counters brought up to it."""
         groups = [fold.snapshot for fold in folds]
         at_minimum = all(
             seen.requested <= max(group.minimum, seen.minimum) for seen, group in zip(groups, fleet.groups, strict=True)
         )
-        queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, state.submitted_in_episode)
+        queue, submitted = queue_snapshot(
+            self._store, fleet.name, start, end, state, state.submitted_in_episode, approximate
+        )
         busy = queue is not None and queue.waiting + queue.running > 0
         if queue is None:
             busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from actuators.activities import IN_A_ROW
 from agent.autoscaling.refusals import refused_by_aws
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
 from agent.rails.state import Cooldown, LoopState
@@ -36,6 +37,7 @@ LAST_WORDS_S = 300.0
 ATTACHED_AFTER_S = 120.0
 """A VM that was launched so long before the last look that did not show it was attached later, not booted."""
 
+_LEAVING = frozenset((Lifecycle.DRAINING, Lifecycle.TERMINATING))
 _CPU = VM_COLUMNS.index(VmMetric.CPU_PERCENT)
 _RAM = VM_COLUMNS.index(VmMetric.RAM_PERCENT)
 _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
@@ -53,7 +55,8 @@ class GroupFold:
     minute, of all warm VMs and of the first removable one. boots_s: from launch to the first report, of the VMs that
     first reported since the last fold. lost_core_s: work under way on VMs that are gone without having been drained, as
     they reported it last. busy_over_minute: busy cores, where a VM that came in the minute counts for its part of it;
-    None as in the snapshot.
+    None as in the snapshot. failing_at: when the newest of three or more VMs in a row left that never reported, None
+    where fewer did.
     """
 
     snapshot: GroupSnapshot
@@ -69,6 +72,7 @@ class GroupFold:
     boots_s: Floats
     lost_core_s: float
     busy_over_minute: float | None
+    failing_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ def fold_group(
     """
     vms = _vms(fleet, group, observed, store)
     lost_core_s = _lost_core_s(roster.gone(vms.names), store, fleet, group.key, now)
+    leaving = [one.vm for one in observed.instances if one.lifecycle in _LEAVING]
+    excused = state.interrupted.keys() | state.seen_interruptions.keys()
+    roster.note_ended(vms.names, leaving, excused, observed.desired, now)
     seats = roster.seat(vms.names, now)
     roster.look(seats, vms.pending, vms.draining)
     since = roster.since(seats, vms.launched)
@@ -135,7 +142,9 @@ def fold_group(
         idle_long = _before_one_at_work(idle_long, warm, since, vms.names)
 
     unwarmed = (vms.in_service | vms.pending) & ~warm
-    late = unwarmed & (age > settings.limits.boot_deadline_s)
+    late = unwarmed & (now - roster.boot_since(seats, since) > settings.limits.boot_deadline_s)
+    if booted.any():
+        roster.ended_in_a_row = 0
     missing_for = now - roster.missing_since(observed.desired - int((vms.in_service | vms.pending).sum()), now)
     missing_late = int((missing_for > settings.limits.boot_deadline_s).sum())
 
@@ -190,6 +199,7 @@ def fold_group(
         newest_sample_at=store.newest(vms.rows),
         boots_s=np.maximum(warm_since[booted] - since[booted], 0.0),
         lost_core_s=lost_core_s,
+        failing_at=roster.ended_at if roster.ended_in_a_row >= IN_A_ROW else None,
         busy_over_minute=None if snapshot.busy_cores is None else float((busy * part)[warm & known & ~silent].sum()),
     )
 
@@ -308,10 +318,16 @@ class GroupRoster:
     """One group's VMs, each in a seat of parallel arrays; a VM that the cloud no longer shows loses its seat.
 
     It is held in memory: after a restart it is rebuilt from the cloud's launch times and from the VMs' reports.
-    Times are seconds since the epoch, nan where unknown.
+    Times are seconds since the epoch, nan where unknown. ended_in_a_row: VMs that left without ever having reported,
+    since one last did; ended_at: when the newest of them was found.
     """
 
     def __init__(self) -> None:
+        self.ended_in_a_row, self.ended_at = 0, 0.0
+        self._ended: list[float] = []
+        self._desired = 0
+        self._boot_since = np.full(_FIRST_SEATS, np.nan)
+        self._over = np.zeros(_FIRST_SEATS, dtype=np.bool_)
         self._seats: dict[str, int] = {}
         self._free: list[int] = []
         self._first_seen = np.full(_FIRST_SEATS, np.nan)
@@ -351,6 +367,8 @@ class GroupRoster:
             self._first_seen = np.concatenate([self._first_seen, more])
             self._warm_since = np.concatenate([self._warm_since, more])
             self._idle_since = np.concatenate([self._idle_since, more])
+            self._boot_since = np.concatenate([self._boot_since, more])
+            self._over = np.concatenate([self._over, np.zeros(more.size, dtype=np.bool_)])
             self._not_before = np.concatenate([self._not_before, more])
             self._was_pending = np.concatenate([self._was_pending, np.zeros(more.size, dtype=np.bool_)])
             self._drains = np.concatenate([self._drains, np.zeros(more.size, dtype=np.bool_)])
@@ -358,8 +376,37 @@ class GroupRoster:
         self._seats[vm] = seat
         self._first_seen[seat], self._warm_since[seat], self._idle_since[seat] = now, np.nan, np.nan
         self._not_before[seat] = not_before
-        self._was_pending[seat] = self._drains[seat] = False
+        self._was_pending[seat] = self._drains[seat] = self._over[seat] = False
+        self._boot_since[seat] = self._ended.pop(0) if self._ended and not math.isnan(not_before) else np.nan
         return seat
+
+    def note_ended(
+        self, vms: Sequence[str], leaving: Collection[str], excused: Collection[str], desired: int, now: float
+    ) -> None:
+        """Count VMs that left, or are leaving, without ever having reported; called before `seat`.
+
+        Not those that were there at the first look, for they may have reported before, those `excused` (taken by a spot
+        interruption), and as many as the group desires fewer. AWS starts another in place of each: that one takes over
+        the begin of its boot, so that VMs which are replaced before they are overdue count as overdue as well.
+        """
+        gone = (self._seats.keys() - set(vms)) | (self._seats.keys() & set(leaving))
+        shrunk, self._desired = max(0, self._desired - desired), desired
+        ended = []
+        for vm in gone:
+            seat = self._seats[vm]
+            if not self._over[seat] and math.isnan(self._warm_since[seat]) and not math.isnan(self._not_before[seat]):
+                self._over[seat] = True
+                if vm not in excused:
+                    ended.append(float(self._boot_since[seat]))
+        ended = sorted(ended)[: max(0, len(ended) - shrunk)]
+        if ended:
+            self.ended_in_a_row, self.ended_at = self.ended_in_a_row + len(ended), now
+            self._ended = sorted([*self._ended, *ended])
+
+    def boot_since(self, seats: Ints, since: Floats) -> Floats:
+        """Return since when each VM boots, or the first of those before it that ended and that it is in place of."""
+        self._boot_since[seats] = np.fmin(self._boot_since[seats], since)
+        return self._boot_since[seats]
 
     def gone(self, vms: Collection[str]) -> list[str]:
         """Return the VMs in seats that are not among these and were not being drained at the last look."""
@@ -393,8 +440,9 @@ class GroupRoster:
 
     def clock_stepped(self, step_s: float) -> None:
         """Shift all times by a step of the wall clock."""
-        for times in (self._first_seen, self._warm_since, self._idle_since, self._not_before):
+        for times in (self._first_seen, self._warm_since, self._idle_since, self._not_before, self._boot_since):
             times += step_s
+        self._ended, self.ended_at = [since + step_s for since in self._ended], self.ended_at + step_s
         self._missing_since = [since + step_s for since in self._missing_since]
         if self._seated_at is not None:
             self._seated_at += step_s
@@ -426,5 +474,7 @@ class GroupRoster:
         still = self._missing_since[self._arrived :]
         still = still[-missing:] if missing > 0 else []
         self._arrived = 0
-        self._missing_since = [min(since, now) for since in still] + [now] * (missing - len(still))
+        self._ended = self._ended[: max(0, missing)]
+        new = (self._ended + [now] * missing)[: missing - len(still)] if missing > len(still) else []
+        self._missing_since = sorted([*(min(since, now) for since in still), *new])
         return np.array(self._missing_since, dtype=np.float64)

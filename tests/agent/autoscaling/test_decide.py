@@ -117,6 +117,7 @@ def test_intents_come_from_the_leader_in_act_mode_one_per_group_and_say_what_was
         else:
             assert {(intent.group, vm) for vm in intent.victims} <= set(inputs.interrupted)
             assert 0 < len(intent.victims) <= inputs.limits.max_replacements
+            assert inputs.limits.max_replacements_percent == 0.0
             assert intent.target == intent.before
 
 

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.intents import plan_intents, state_after_intents, state_after_nothing_done, with_open_targets
+from agent.autoscaling.intents import (
+    drained_now,
+    plan_intents,
+    state_after_intents,
+    state_after_nothing_done,
+    with_open_targets,
+)
 from agent.rails.base import RailLimits
 from agent.rails.state import CapacityMark, Change, Cooldown, LoopState
 from domain.capacity_units import CapacityUnits
@@ -15,13 +21,13 @@ from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from domain.observed import GroupObserved, Observed
 from tests.agent.rails.scenes import NOON, fleet, scene
 
-LIMITS = RailLimits(cooldown_out_s=120.0, cooldown_in_s=240.0, boot_deadline_s=300.0, stop_deadline_s=180.0)
+LIMITS = RailLimits(cooldown_out_s=120.0, cooldown_in_s=240.0, boot_deadline_s=300.0, stop_deadline_s=180.0, spares=10)
 M, L, XL = "workers_m", "workers_l", "workers_xl"
 
 
 def plan(desired: tuple[int, ...], interrupted: Any = (), in_flight: tuple[str, ...] = ()) -> tuple[Intent, ...]:
     context = scene()
-    return plan_intents("web-9", context.fleet, context.snapshot, desired, interrupted, LIMITS, in_flight, 3, NOON)
+    return plan_intents("web-9", context.fleet, context.snapshot, desired, interrupted, {}, LIMITS, in_flight, 3, NOON)
 
 
 def begun(direction: Direction, group: str = M, victims: tuple[str, ...] = (), at: float = NOON) -> Intent:
@@ -51,7 +57,7 @@ def test_in_names_the_first_removable_vms_with_the_stop_deadline() -> None:
 
 def test_fewer_removable_vms_make_a_smaller_scale_in_and_none_makes_none() -> None:
     context = scene(groups={M: {"removable": ("i-1",)}, L: {"removable": ()}})
-    intents = plan_intents("web-9", context.fleet, context.snapshot, (1, 1, 4), (), LIMITS, (), 3, NOON)
+    intents = plan_intents("web-9", context.fleet, context.snapshot, (1, 1, 4), (), {}, LIMITS, (), 3, NOON)
     assert [(intent.group, intent.target, intent.victims) for intent in intents] == [(M, 3, ("i-1",))]
 
 
@@ -62,6 +68,23 @@ def test_a_group_with_an_open_intent_gets_none() -> None:
 def test_replacements_are_capped_per_group_and_keep_the_size() -> None:
     (intent,) = plan((4, 4, 4), [(L, f"i-{n}") for n in range(9)])
     assert (intent.direction, intent.victims, intent.target) == (Direction.REPLACE, ("i-0", "i-1", "i-2"), 4)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "percent", "drained"),
+    [(0.0, 50.0, 5), (29.9, 50.0, 5), (30.1, 50.0, 8), (30.1, 0.0, 3), (0.0, 10.0, 3)],
+)
+def test_as_many_are_drained_as_the_share_allows_and_all_whose_notice_ends_before_the_next_minute(
+    age_s: float, percent: float, drained: int
+) -> None:
+    limits = replace(LIMITS, max_replacements_percent=percent)
+    vms = [f"i-{n}" for n in range(8)]
+    assert drained_now(vms, dict.fromkeys(vms, NOON - age_s), 10, limits, NOON) == tuple(vms[:drained])
+
+
+def test_the_notice_that_ends_first_is_drained_first() -> None:
+    notices = {"i-0": NOON - 10.0, "i-1": NOON - 20.0, "i-2": NOON - 100.0}
+    assert drained_now(list(notices), notices, 1, replace(LIMITS, max_replacements=1), NOON) == ("i-2",)
 
 
 @pytest.mark.parametrize(("direction", "length_s"), [(Direction.OUT, 120.0), (Direction.IN, 240.0)])

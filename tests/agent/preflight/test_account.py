@@ -122,6 +122,10 @@ def suspend_the_others(world: World) -> None:
     world.owner.suspend_processes(AutoScalingGroupName="workers-m", ScalingProcesses=["ScheduledActions"])
 
 
+def protect_new_vms(world: World) -> None:
+    world.owner.update_auto_scaling_group(AutoScalingGroupName="workers-s", NewInstancesProtectedFromScaleIn=True)
+
+
 def suspend_terminate(world: World) -> None:
     world.owner.suspend_processes(AutoScalingGroupName="workers-s", ScalingProcesses=["Terminate"])
 
@@ -158,6 +162,7 @@ BY_CHANGE = {
     "another fleet's tag, to observe": Case(
         [(one, State.ADVICE) for one in EVERY_GROUP], change=lambda world: tag(world, "shop"), mode=Mode.OBSERVE
     ),
+    "a group that protects new VMs": Case([(OF_SMALL, State.ADVICE)], change=protect_new_vms),
     "groups without a drain hook": Case([(one, State.ADVICE) for one in EVERY_GROUP], plan={"hook": False}),
     "several weights": Case(
         [(OF_SMALL, State.MISSING), (OF_SMALL, State.MISSING)],

@@ -29,6 +29,8 @@ def test_what_is_not_set_has_the_documented_default() -> None:
         "boot_deadline_s": 300.0,
         "stop_deadline_s": 180.0,
         "max_replacements": 3,
+        "max_replacements_percent": 0.0,
+        "spares": 0,
         "in_periods": 3,
         "min_lifetime_s": 300.0,
         "max_reversals": 4,

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,7 +63,7 @@ def test_nested_variables_become_a_fleet_of_the_domain() -> None:
         (Group("workers_s", "web-small", VmType("m5a.large", 2, 8.0, 0.086), 1, 10),),
         "https://sqs.eu-west-1.amazonaws.com/1/jobs",
     )
-    assert settings.limits("web") == RailLimits(safe_floor=(2,))
+    assert settings.limits("web") == RailLimits(safe_floor=(2,), **NEWER)
 
 
 def test_the_order_of_groups_is_by_cores_then_price_then_key_whatever_the_environments_order() -> None:
@@ -74,16 +75,24 @@ def test_the_order_of_groups_is_by_cores_then_price_then_key_whatever_the_enviro
         assert settings.limits("web").safe_floor == (2, 1, 3), "without a safe floor the minimum applies"
 
 
+NEWER: dict[str, Any] = {"spares": 10, "max_replacements_percent": 50.0}
+"""Limits that older records lack: there they count as 0, so that a replay decides as then."""
+
+
 def test_the_rails_of_the_settings_are_those_of_the_rails_with_the_same_defaults() -> None:
     rails = {field.name: field.default for field in dataclasses.fields(RailLimits) if field.name != "safe_floor"}
-    assert {name: field.default for name, field in RailsSettings.model_fields.items()} == rails
+    assert {name: rails[name] for name in NEWER} == dict.fromkeys(NEWER, 0)
+    own = {name: field.default for name, field in RailsSettings.model_fields.items()}
+    assert {**own, "spares": 10} == {**rails, **NEWER}
 
 
 def test_every_rail_arrives_at_the_limits() -> None:
     given_values = {name: 1.0 if "float" in str(f.annotation) else 7 for name, f in RailsSettings.model_fields.items()}
     given_values |= {"breaker_open_s": 5.0, "breaker_max_s": 6.0, "budget_per_hour": 2.0, "count_booting": False}
     environ = {f"TRIMTAB_FLEETS__web__RAILS__{name.upper()}": str(value) for name, value in given_values.items()}
-    assert load_settings({**group("web", "s"), **environ}).limits("web") == RailLimits(safe_floor=(0,), **given_values)
+    assert load_settings({**group("web", "s"), **environ}).limits("web") == RailLimits(
+        safe_floor=(0,), spares=10, **given_values
+    )
 
 
 @pytest.mark.parametrize(

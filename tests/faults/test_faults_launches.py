@@ -1,0 +1,94 @@
+"""Launches that end before service: given back, the type left alone after three in a row, and told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.autoscaling.store import FleetStore
+from domain.decisions import CapacityShortage, Direction, Reason, Status
+from tests.faults.evidence import intents, told
+from tests.faults.world import MEDIUM, QUICK, SMALL, M, World
+
+PATIENT = replace(QUICK, capacity_memory_s=600.0, boot_deadline_s=600.0)
+TWO_TYPES: dict[str, Any] = {"groups": (SMALL, MEDIUM), "sizes": (1, 0), "limits": PATIENT}
+
+
+def hook_that_abandons(world: World, heartbeat_s: int) -> None:
+    """A launch hook that nobody completes, as when the user data of the image fails."""
+    world.owner.put_lifecycle_hook(
+        LifecycleHookName="warm-up",
+        AutoScalingGroupName=MEDIUM.name,
+        LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING",
+        HeartbeatTimeout=heartbeat_s,
+        DefaultResult="ABANDON",
+    )
+
+
+def launches(world: World) -> int:
+    activities = world.owner.describe_scaling_activities(AutoScalingGroupName=MEDIUM.name)["Activities"]
+    return sum(one["Description"].startswith("Launching") for one in activities)
+
+
+@pytest.mark.parametrize("heartbeat_s", [30, 90])
+def test_launches_that_a_hook_abandons_are_given_back_and_their_type_is_left_alone(
+    make_world: Callable[..., World], heartbeat_s: int
+) -> None:
+    world = make_world(**TWO_TYPES)
+    hook_that_abandons(world, heartbeat_s)
+    world.submit(6)
+    world.tick(12)
+    ended = next(one for one in world.outcomes if one.status.final and one.intent_id.endswith("medium"))
+    assert (ended.status, ended.reason, ended.achieved) == (Status.FAILED, Reason.LAUNCHES_FAILING, 0)
+    assert ended.shortages == (CapacityShortage(M.name, "", failing=True),)
+    assert world.desired()["medium"] == 0
+    assert world.vms("medium") == []
+    assert len(world.in_service("small")) >= 3, "another type takes the load"
+    assert len(told(world, Reason.LAUNCHES_FAILING)) == 1
+    assert told(world, Reason.DRIFT_ADOPTED) == []
+    before = launches(world)
+    world.tick(2)
+    assert launches(world) == before
+
+
+def test_an_intent_is_done_when_its_vms_are_in_service_and_not_when_they_are_pending(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(**TWO_TYPES)
+    hook_that_abandons(world, 3600)
+    world.submit(6)
+    world.tick(3)
+    assert [state for _, _, state in world.vms("medium")] == ["Pending:Wait"]
+    (intent,) = world.ledger.open_intents()
+    assert (intent.group, intent.direction) == ("medium", Direction.OUT)
+    (vm,) = [vm for _, vm, _ in world.vms("medium")]
+    world.owner.complete_lifecycle_action(
+        LifecycleHookName="warm-up", AutoScalingGroupName=MEDIUM.name, InstanceId=vm, LifecycleActionResult="CONTINUE"
+    )
+    world.tick(2)
+    assert world.ledger.open_intents() == ()
+    assert world.in_service("medium") == [vm]
+
+
+def test_vms_that_end_in_service_before_they_report_mark_their_type_and_are_overdue(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(groups=(SMALL, MEDIUM), sizes=(1, 0), limits=replace(QUICK, boot_deadline_s=240.0))
+    world.submit(6)
+    for _ in range(12):
+        world.silent |= set(world.in_service("medium"))
+        world.tick()
+        for vm in world.in_service("medium"):
+            if vm in world.silent:
+                world.owner.set_instance_health(InstanceId=vm, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False)
+        if told(world, Reason.LAUNCHES_FAILING):
+            break
+        world.silent |= {vm for _, vm, _ in world.vms("medium")}
+    (mark,) = FleetStore(world.ledger).loop_state("web").capacity
+    assert (mark.vm_type, mark.zone, mark.failing) == (M.name, "", True)
+    asked = len([one for one in intents(world, Direction.OUT) if one["group"] == "medium"])
+    world.tick(4)
+    assert len([one for one in intents(world, Direction.OUT) if one["group"] == "medium"]) == asked

@@ -18,6 +18,8 @@ NOW = 1_795_176_000.0
 LATE = NOW + 600.0
 """The deadline of each intent."""
 WEB = Group("s", "web-s", VmType("m5a.large", 2, 8.0, 0.086), 0, 10)
+SHORT = "We currently do not have sufficient m5a.large capacity in the Availability Zone you requested (us-east-1b)."
+"""Why a launch failed that AWS had no VM for."""
 A, B, C, D = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 
 

@@ -15,6 +15,7 @@ from domain.observed import GroupObserved, Lifecycle, ReadFailure
 from tests.actuators.scripted import (
     LATE,
     NOW,
+    SHORT,
     A,
     B,
     C,
@@ -29,8 +30,6 @@ from tests.actuators.scripted import (
     out,
     vms,
 )
-
-SHORT = "We currently do not have sufficient m5a.large capacity in the Availability Zone you requested (us-east-1b)."
 
 
 def result_of(outcome: Outcome) -> tuple[Status, Reason, int]:

@@ -19,6 +19,7 @@ from tests.actuators.scripted import (
     HOOK,
     LATE,
     NOW,
+    SHORT,
     WEB,
     A,
     B,
@@ -36,7 +37,6 @@ from tests.actuators.scripted import (
 )
 from tests.golden import check_wording
 
-SHORT = "We currently do not have sufficient m5a.large capacity in the Availability Zone you requested (us-east-1b)."
 FLEET = Fleet("web", (WEB,))
 THREE, FOUR = group(4, *vms(A, B, C), counted=3), group(4, *vms(A, B, C, D))
 PAUSED = Refusal(Reason.PAUSED, "paused", over=False)

@@ -280,8 +280,11 @@ def check(name: str, answer: dict[str, Any]) -> None:
     assert {"processor", "cores", "python"} <= answer["machine"].keys()
 
 
+GRAPHITE = ("ingest", "inputs")
+
+
 def install_what_it_needs(name: str) -> None:
-    if name in ("ingest", "inputs"):
+    if name in GRAPHITE:
         try:
             installed()
         except NotInstallable as reason:
@@ -299,10 +302,12 @@ def test_the_cheapest_benchmark_of_a_kind_prints_its_figures_in_this_process(
     assert list(tmp_path.iterdir()) == []
 
 
-# The first to need a real Graphite installs it.
-@pytest.mark.timeout(1300)
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", sorted(SMALLEST))
+@pytest.mark.parametrize(
+    "name",
+    # The first to need a real Graphite installs it.
+    [pytest.param(name, marks=[pytest.mark.timeout(1300)] * (name in GRAPHITE)) for name in sorted(SMALLEST)],
+)
 def test_a_benchmark_prints_its_figures_as_one_json_object(name: str, tmp_path: Path) -> None:
     install_what_it_needs(name)
     check(name, run(name, tmp_path))

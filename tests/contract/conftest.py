@@ -14,7 +14,7 @@ from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
 from tests.contract.cases import CASES, SETTINGS, START
 from tests.contract.running import TOKENS, RunningAgent, running, toy_installed
-from tests.in_memory import short_directory, tmp_path
+from tests.short_directory import short_directory, tmp_path
 from tests.simulator.aws.world import World
 
 __all__ = ["tmp_path"]

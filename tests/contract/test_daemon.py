@@ -10,7 +10,7 @@ import pytest
 from tests.agent.service.site import FLEET, Daemon, running_site, wait_until
 from tests.contract.cases import CASES, GROUP, SIZES, TOKENS, Case
 from tests.contract.running import over_socket
-from tests.in_memory import short_directory
+from tests.short_directory import short_directory
 
 pytestmark = [pytest.mark.exhaustive]
 

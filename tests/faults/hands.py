@@ -36,3 +36,16 @@ def between_look_and_leap(world: World, action: Callable[[], None]) -> None:
 
     client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
     client.meta.events.register("before-send.auto-scaling.DescribeAutoScalingGroups", strike)
+
+
+def before_call(world: World, operation: str, action: Callable[[], None]) -> None:
+    """Do something right before the agent's next call of this operation leaves."""
+    done: list[bool] = []
+
+    def strike(**_: object) -> None:
+        if not done:
+            done.append(True)
+            action()
+
+    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
+    client.meta.events.register(f"before-send.auto-scaling.{operation}", strike)

@@ -16,7 +16,7 @@ from agent.alarms.book import conditions
 from agent.decisions.part import Severity
 from agent.ledger import Ledger
 from domain.decisions import Reason, Status
-from tests.faults.hands import between_look_and_leap
+from tests.faults.hands import before_call, between_look_and_leap
 from tests.faults.world import World
 
 
@@ -60,19 +60,6 @@ def fill(world: World, disk: Disk) -> None:
         if world.tick().failure is not None:
             return
     raise AssertionError("the ledger still takes decisions")
-
-
-def before_call(world: World, operation: str, action: Callable[[], None]) -> None:
-    """Do something right before the agent's next call of this operation leaves."""
-    done: list[bool] = []
-
-    def strike(**_: object) -> None:
-        if not done:
-            done.append(True)
-            action()
-
-    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
-    client.meta.events.register(f"before-send.auto-scaling.{operation}", strike)
 
 
 @pytest.mark.emulates("needs_mount")

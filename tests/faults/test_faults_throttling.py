@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -204,8 +204,7 @@ class ThrottledLoop(RuleBasedStateMachine):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=pytest.mark.timeout(900))])
-def test_whatever_is_throttled_when_the_loop_stays_true(examples: int) -> None:
-    run_state_machine_as_test(
-        ThrottledLoop, settings=settings(max_examples=examples, stateful_step_count=10, deadline=None)
-    )
+@pytest.mark.parametrize("part", range(6))
+def test_whatever_is_throttled_when_the_loop_stays_true(part: int) -> None:
+    seeded = seed(part)(type("Seeded", (ThrottledLoop,), {}))
+    run_state_machine_as_test(seeded, settings=settings(max_examples=9, stateful_step_count=10, deadline=None))

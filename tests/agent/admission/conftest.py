@@ -1,7 +1,6 @@
 """A cluster on a ledger of its own, at a time that only the test moves."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -10,9 +9,9 @@ from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from tests.agent.admission.clusters import START, rules
-from tests.in_memory import tmp_path
+from tests.agent.ledger.conftest import ledger, path, url
 
-__all__ = ["tmp_path"]
+__all__ = ["ledger", "path", "url"]
 
 Make = Callable[..., AdmissionService]
 
@@ -20,17 +19,6 @@ Make = Callable[..., AdmissionService]
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock(START)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{path}", busy_timeout_s=30.0) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from domain.clock import VirtualClock
 from domain.errors import BadInput
 from tests.agent.admission.clusters import START
 from tests.contract.running import RunningAgent, running
-from tests.in_memory import short_directory
+from tests.short_directory import short_directory
 
 MAIN = {"capacity_cores": 1000, "preset": "K", "kappa": 2.2, "moments": "ab_fast"}
 CLUSTERS = {f"c{n}": MAIN for n in range(24)}

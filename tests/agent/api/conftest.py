@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from agent.api.server import HttpServer
 from tests.agent.api.running import ASKER, OPERATOR, READER, Running
 from tests.faults.world import Plan, World
+from tests.short_directory import short_directory
 
 HERE = Path(__file__).parent
 Serve = Callable[..., HttpServer]
@@ -80,14 +79,13 @@ def serving(agent: Running, **http: Any) -> Iterator[HttpServer]:
 
     Here a request may have less time than the settings allow.
     """
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    server = agent.server(**{"socket": directory / "http.sock", **http})
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(directory)
+    with short_directory() as directory:
+        server = agent.server(**{"socket": directory / "http.sock", **http})
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +116,8 @@ def running(stage: Stage) -> Iterator[Running]:
 @pytest.fixture
 def socket_directory() -> Iterator[Path]:
     """A directory whose path is short enough for a socket."""
-    directory = Path(tempfile.mkdtemp(prefix="tt-"))
-    yield directory
-    shutil.rmtree(directory)
+    with short_directory() as directory:
+        yield directory
 
 
 @pytest.fixture

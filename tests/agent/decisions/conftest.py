@@ -2,6 +2,5 @@
 
 from tests.agent.ledger.conftest import ledger, path, url
 from tests.agent.service.conftest import cloud
-from tests.in_memory import tmp_path
 
-__all__ = ["cloud", "ledger", "path", "tmp_path", "url"]
+__all__ = ["cloud", "ledger", "path", "url"]

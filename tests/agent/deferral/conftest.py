@@ -1,7 +1,6 @@
 """A ledger of its own, at a time that only the test moves."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,25 +11,14 @@ from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from simulator.aws.process import RunningCloud, start_in_thread
 from tests.agent.deferral.pools import START, Make, Queues, made, turning
-from tests.in_memory import tmp_path
+from tests.agent.ledger.conftest import ledger, path, url
 
-__all__ = ["tmp_path"]
+__all__ = ["ledger", "path", "url"]
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock(START)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{path}", busy_timeout_s=30.0) as opened:
-        yield opened
 
 
 @pytest.fixture

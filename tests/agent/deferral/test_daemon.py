@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import shutil
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ import httpx
 import pytest
 
 from tests.agent.service.site import Daemon, Site, running_site, wait_until
+from tests.short_directory import short_directory
 
 SPEED = 30.0
 STEP_S = 60
@@ -105,9 +104,8 @@ class Pool:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="tt-"))
-    yield made
-    shutil.rmtree(made)
+    with short_directory() as made:
+        yield made
 
 
 @pytest.mark.exhaustive

@@ -26,7 +26,7 @@ from simulator.aws.process import RunningCloud
 from tests.agent.deferral.pools import START, STEP
 from tests.agent.preflight.iam import QUEUES, ROLE_SESSION, running_iam
 from tests.contract.running import RunningAgent, running
-from tests.in_memory import short_directory
+from tests.short_directory import short_directory
 
 NAMES = iter(f"q{n}" for n in range(16))
 POOLS = [f"q{n}" for n in range(16)]

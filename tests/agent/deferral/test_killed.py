@@ -19,14 +19,13 @@ def report(directory: Path, every: int, queue: str) -> dict[str, object]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=850,
+        timeout=280,
     )
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("queue", ["fifo", "standard"])
 def test_a_killed_pool_loses_no_job_and_starts_none_twice(tmp_path: Path, queue: str) -> None:
     found = report(tmp_path, 1, queue)

@@ -11,7 +11,7 @@ from agent.oversubscription.part import OversubscriptionPart
 from domain.clock import VirtualClock
 from tests.agent.oversubscription.pools import START
 from tests.contract.running import RunningAgent, running
-from tests.in_memory import short_directory
+from tests.short_directory import short_directory
 
 BASE = "/api/v1/oversubscription"
 SIZES = {"machines": 3, "machine_cores": 48, "machine_memory_gb": 512}

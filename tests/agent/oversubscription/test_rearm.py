@@ -15,7 +15,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Reason
 from tests.agent.oversubscription.pools import START
 from tests.contract.running import RunningAgent, running
-from tests.in_memory import short_directory
+from tests.short_directory import short_directory
 
 Rearm = Callable[..., Result]
 EAST = {"machines": 3, "machine_cores": 48, "machine_memory_gb": 512, "subscribers": {"ours": {"internal": True}}}

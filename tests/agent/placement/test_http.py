@@ -18,7 +18,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Reason
 from tests.agent.placement.hosts import START, app, inventory, kind
 from tests.contract.running import RunningAgent, running
-from tests.in_memory import short_directory
+from tests.short_directory import short_directory
 
 POOLS = 24
 """More than there are tests that need one of their own."""

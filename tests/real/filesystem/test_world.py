@@ -9,6 +9,7 @@ import pytest
 from agent.alarms.book import conditions
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Decision, Reason, Status
+from tests.faults.hands import before_call
 from tests.faults.world import World
 from tests.real.filesystem.conftest import EXT4
 from tests.real.filesystem.disks import Disk
@@ -16,19 +17,6 @@ from tests.real.filesystem.disks import Disk
 LITTLE = 8 * 1024
 """Room for a part of the log's pages when it is folded into the file, not for all."""
 only_ext4 = pytest.mark.parametrize("disk", [EXT4], indirect=True)
-
-
-def before_call(world: World, operation: str, action: Callable[[], None]) -> None:
-    """Do something right before the agent's next call of this operation leaves."""
-    done: list[bool] = []
-
-    def strike(**_: object) -> None:
-        if not done:
-            done.append(True)
-            action()
-
-    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
-    client.meta.events.register(f"before-send.auto-scaling.{operation}", strike)
 
 
 def fail_to_decide(world: World, disk: Disk, leave: int) -> Decision:

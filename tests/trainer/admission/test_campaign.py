@@ -74,7 +74,6 @@ def test_two_processes_come_to_the_same_as_one(small: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("ignore")
 def test_a_ray_cluster_comes_to_the_same_as_this_process(small: str) -> None:
     configuration = configuration_of([small], HOURS)

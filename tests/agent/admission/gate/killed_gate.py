@@ -29,7 +29,7 @@ from domain.units import HOUR_S
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_process
 from tests import shared_descriptions
-from tests.agent.admission.gate.yard import TYPES, Plan, Yard
+from tests.agent.admission.gate.yard import TYPES, Plan, Yard, watch
 from tests.simulator.aws.world import START, World
 
 CLOUD = ("--virtual", str(START), "--seed", "7", "--launch-delay", "50:50", "--terminate-delay", "15:15")
@@ -76,29 +76,6 @@ class Steps:
         if name == self.death.step or self.count == self.death.number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def watch(self, yard: Yard) -> None:
-        events = yard.session.client("autoscaling").meta.events
-        for operation in (RAISE, "CreateOrUpdateTags"):
-            events.register(f"before-send.auto-scaling.{operation}", self._saying(f"send {operation}"))
-            events.register(f"after-call.auto-scaling.{operation}", self._saying(f"answer {operation}"))
-        database: Any = yard.ledger.database
-        write = database.write
-
-        @contextmanager
-        def counted() -> Iterator[Any]:
-            self.step("before commit")
-            with write() as connection:
-                yield connection
-            self.step("after commit")
-
-        database.write = counted
-
-    def _saying(self, name: str) -> Any:
-        def say(**_: Any) -> None:
-            self.step(name)
-
-        return say
-
 
 @dataclass
 class Telling:
@@ -136,7 +113,7 @@ class Telling:
             try:
                 os.close(reading)
                 yard = self.yard()
-                Steps(death).watch(yard)
+                watch(yard, Steps(death).step)
                 os.write(writing, b"!")
                 yard.gate.turn(yard.clock.now(), yard.epoch)
                 status = 0

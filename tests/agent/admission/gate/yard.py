@@ -5,7 +5,8 @@ yard.ask("batch-a", 2); yard.turn(); assert yard.desired("batch-a") == 2; assert
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,22 @@ def _group_of(params: Mapping[str, str]) -> str:
 
 
 MakeYard = Callable[..., Yard]
+
+
+def watch(yard: Yard, step: Callable[[str], None]) -> None:
+    """Call `step` with the name of each step: right before and after a call that changes something, or a commit."""
+    events = yard.session.client("autoscaling").meta.events
+    for operation in ("SetDesiredCapacity", "CreateOrUpdateTags"):
+        for event, name in (("before-send", f"send {operation}"), ("after-call", f"answer {operation}")):
+            events.register(f"{event}.auto-scaling.{operation}", lambda name=name, **_: step(name))
+    database: Any = yard.ledger.database
+    write = database.write
+
+    @contextmanager
+    def counted() -> Iterator[Any]:
+        step("before commit")
+        with write() as connection:
+            yield connection
+        step("after commit")
+
+    database.write = counted

@@ -40,9 +40,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# The simulator compiles at its first run.
 @pytest.mark.exhaustive
-@pytest.mark.timeout(400)
 def test_a_fit_writes_a_preset_that_can_be_played(table: Path, tmp_path: Path) -> None:
     preset = tmp_path / "mine.toml"
     found = data(invoke("admission", table, "-o", preset, "--capacity", 5000, "--sla", "0.001", "--json", *QUICK))

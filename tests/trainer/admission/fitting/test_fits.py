@@ -136,7 +136,6 @@ def test_empirical_bayes_comes_to_the_same_top_from_another_start(few: Histories
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("preset", "grid_s"), [("T", 1), ("T", 300), ("H", 300), ("K", 300)])
 def test_twenty_thousand_deployments_give_shapes_and_power_to_ten_percent(
     preset: str, grid_s: int, tmp_path: Path

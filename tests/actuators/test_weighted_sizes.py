@@ -214,7 +214,7 @@ def test_giving_back_ends_no_vm_and_asks_for_no_more(aws: Aws, more: int, room: 
         assert aws.see().desired == len(aws.present)
 
 
-def test_vms_are_sent_and_given_back_in_units_and_told_in_both() -> None:
+def test_vms_are_sent_and_given_back_in_units_and_reported_in_both() -> None:
     aws = made([2, 2], 2, room=1)
     texts = {"sent": aws.apply(intent(Direction.OUT, 2, 5)).detail}
     aws.activities = [NO_CAPACITY]

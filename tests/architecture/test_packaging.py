@@ -32,7 +32,7 @@ def test_the_dry_run_installs_neither_torch_nor_numba() -> None:
     assert not installed & {"torch", "numba", "ray", "gymnasium"}
 
 
-def test_every_requirement_stands_in_the_lock() -> None:
+def test_every_requirement_is_in_the_lock() -> None:
     wanted = names_of(
         PROJECT["dependencies"] + [name for extra in PROJECT["optional-dependencies"].values() for name in extra]
     )

@@ -154,7 +154,7 @@ def test_a_refresh_is_seen_and_may_be_forbidden_to_ask_about(shift: Shift) -> No
     assert observed.failures == {}
 
 
-def test_a_group_that_does_not_exist_is_a_failure_of_its_own(shift: Shift) -> None:
+def test_a_group_that_does_not_exist_is_its_own_failure(shift: Shift) -> None:
     observed = shift.inventory.observe([*NAMES, "gone"], shift.now)
     assert set(observed.groups) == set(NAMES)
     assert observed.failures["gone"].failure is FailureClass.PERMANENT

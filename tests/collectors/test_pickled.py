@@ -153,7 +153,7 @@ def listener(serve: Serve) -> GraphiteListener:
     return serve(pickle_port=0)
 
 
-def test_a_port_of_its_own_takes_messages_and_closes_what_sends_others(listener: GraphiteListener) -> None:
+def test_a_second_port_takes_messages_and_closes_what_sends_others(listener: GraphiteListener) -> None:
     assert listener.pickle_port not in (None, 0, listener.port)
     with socket.create_connection((listener.host, listener.pickle_port), timeout=30.0) as sender:
         sender.sendall(framed(pickle.dumps([(PATH, (T0, 5))], protocol=2)))

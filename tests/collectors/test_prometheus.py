@@ -139,7 +139,7 @@ def test_every_mistake_is_named() -> None:
         ("x offset 5m", False),
     ],
 )
-def test_a_plain_selector_is_told_from_an_expression(promql: str, plain: bool) -> None:
+def test_a_plain_selector_is_kept_apart_from_an_expression(promql: str, plain: bool) -> None:
     assert (SELECTOR.fullmatch(promql) is not None) is plain
 
 

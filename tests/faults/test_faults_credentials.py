@@ -21,7 +21,7 @@ TWO_FLEETS: dict[str, Any] = {
 }
 
 
-def test_expired_credentials_are_told_as_such_and_one_call_a_minute_asks_again(
+def test_expired_credentials_are_reported_as_such_and_one_call_a_minute_asks_again(
     make_world: Callable[..., World],
 ) -> None:
     world = make_world()
@@ -133,7 +133,7 @@ def test_a_read_that_is_denied_costs_its_knowledge_and_not_the_decision(
 
 
 @pytest.mark.exhaustive
-def test_a_denied_protection_is_told_and_nothing_waits_for_it(make_world: Callable[..., World]) -> None:
+def test_a_denied_protection_is_reported_and_nothing_waits_for_it(make_world: Callable[..., World]) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), protect_busy=True)
     world.busy = dict.fromkeys(world.in_service("small"), 1.0)
     world.fault("access_denied", operations=["SetInstanceProtection"])

@@ -182,7 +182,7 @@ def test_a_vm_that_stops_reporting_is_neither_kept_nor_let_go_before_its_hook_ru
 
 
 @pytest.mark.exhaustive
-def test_a_job_that_never_ends_is_cut_at_the_drain_deadline_and_told(drained: tuple[World, str]) -> None:
+def test_a_job_that_never_ends_is_cut_at_the_drain_deadline_and_reported(drained: tuple[World, str]) -> None:
     world, vm = drained
     began = world.clock.now()
     world.busy[vm] = 1.0

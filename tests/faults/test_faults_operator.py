@@ -35,7 +35,7 @@ def refused(world: World) -> list[str]:
     ("rule", "reason"),
     [(DriftRule.ADOPT, Reason.DRIFT_ADOPTED), (DriftRule.REPORT, Reason.DRIFT_REPORTED)],
 )
-def test_a_size_set_by_hand_is_told_once_and_not_set_back(
+def test_a_size_set_by_hand_is_reported_once_and_not_set_back(
     make_world: Callable[..., World], rule: DriftRule, reason: Reason
 ) -> None:
     world = make_world(drift=rule, policy="hold")
@@ -105,7 +105,7 @@ def test_a_minimum_raised_by_hand_is_kept(world: World) -> None:
     assert refused(world) == []
 
 
-def test_another_scaler_on_the_same_group_is_told_of_and_fought_no_faster_than_the_cooldown(
+def test_another_scaler_on_the_same_group_is_reported_and_fought_no_faster_than_the_cooldown(
     make_world: Callable[..., World],
 ) -> None:
     world = make_world(limits=COOLING, drift=DriftRule.REPORT)

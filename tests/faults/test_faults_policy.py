@@ -1,4 +1,4 @@
-"""A policy hangs, raises or returns nonsense: the baseline decides in its place, it is told, and the rails hold."""
+"""A policy hangs, raises or returns nonsense: the baseline decides in its place, it is reported, and the rails hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.faults.world import QUICK, SMALL, World
 BASELINE = "queue-rule"
 
 
-def test_whatever_a_policy_answers_the_baseline_stands_in_and_it_is_told(make_world: Callable[..., World]) -> None:
+def test_whatever_a_policy_answers_the_baseline_stands_in_and_it_is_reported(make_world: Callable[..., World]) -> None:
     policy = Misbehaving(raising)
     world = make_world(policy="bad", known={"bad": policy}, interruptions=False)
     twin_desired = []

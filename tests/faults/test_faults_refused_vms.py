@@ -65,7 +65,7 @@ def test_a_vm_that_aws_refuses_gives_its_place_to_the_next_in_the_same_minute(id
     assert idle.in_service("small") == [stubborn]
 
 
-def test_a_refusal_is_remembered_for_longer_each_time_and_told_of_from_the_third_on(
+def test_a_refusal_is_remembered_for_longer_each_time_and_reported_from_the_third_on(
     make_world: Callable[..., World],
 ) -> None:
     world = make_world(groups=(replace(SMALL, minimum=0),), sizes=(3,), limits=replace(QUICK, max_step_in=1))

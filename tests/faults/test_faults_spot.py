@@ -256,7 +256,7 @@ def test_a_notice_of_another_fleet_is_that_fleets_to_act_on(make_world: Callable
     assert messages_left(world) == 0
 
 
-def test_a_rebalance_hint_is_told_and_changes_nothing(make_world: Callable[..., World]) -> None:
+def test_a_rebalance_hint_is_reported_and_changes_nothing(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(2, 0, 0))
     pass_busy(world)
     (vm,) = give_notice(world, world.in_service("small")[:1], kind="rebalance", duplicates=1)

@@ -88,7 +88,7 @@ def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daem
     assert last.proposal.policy == f"learned:{release}"
 
 
-def test_a_named_pipe_as_the_champion_is_told_and_no_turn_is_lost(daemon: Daemon, models: Path) -> None:
+def test_a_named_pipe_as_the_champion_is_reported_and_no_turn_is_lost(daemon: Daemon, models: Path) -> None:
     (models / "champion.json").unlink()
     os.mkfifo(models / "champion.json")
     hang_up(daemon)

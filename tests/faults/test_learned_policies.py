@@ -255,7 +255,7 @@ def test_absent_input_holds_the_fleet_and_keeps_the_memory(learned: Callable[...
     assert told(world, Reason.POLICY_FAILED) == []
 
 
-def test_a_new_champion_decides_from_the_next_minute_with_a_memory_of_its_own(
+def test_a_new_champion_decides_from_the_next_minute_with_its_own_memory(
     learned: Callable[..., World], models: Path
 ) -> None:
     first, second = write_model(models, 1, hidden=8), write_model(models, 2, hidden=8)
@@ -364,7 +364,7 @@ def test_every_minute_replays_byte_for_byte_also_those_in_which_another_stood_in
     assert all(item.same for item in items)
 
 
-def test_what_the_training_did_not_see_is_told_once_when_it_begins_and_once_when_it_ends(
+def test_what_the_training_did_not_see_is_reported_once_when_it_begins_and_once_when_it_ends(
     learned: Callable[..., World], models: Path
 ) -> None:
     promote(models, preferring(models, NOTHING, changes={"feature_high": [1.0, 0.8, 0.8, 1.0, 1.0, 1.0, 1.0]}))

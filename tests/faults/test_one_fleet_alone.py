@@ -55,7 +55,9 @@ def sizes_asked(world: World, group: str) -> list[str]:
     ("part", "method"),
     [("aggregator", "snapshot"), ("actuator", "apply"), ("actuator", "follow"), ("actuator", "tend")],
 )
-def test_an_error_nobody_foresaw_is_told_of_its_fleet_and_the_other_goes_on(two: World, part: str, method: str) -> None:
+def test_an_error_nobody_foresaw_is_reported_for_its_fleet_and_the_other_goes_on(
+    two: World, part: str, method: str
+) -> None:
     world = two
     if method == "follow":
         world.tick()

@@ -65,7 +65,7 @@ def weigh_no_more(world: World) -> None:
 
 
 def weighted(make_world: Make, weight: int, vms: int, *, minimum: int = 0, maximum: int = 60, **plan: Any) -> World:
-    """Return a world whose group `small` counts each VM as `weight`, with so many busy VMs; bounds are units."""
+    """Return a world whose group `small` counts each VM as `weight`, with this many busy VMs; bounds are units."""
     plan.setdefault("groups", (replace(SMALL, minimum=0),))
     world = make_world(sizes=(0,) * len(plan["groups"]), **plan)
     sizes = {"MinSize": minimum, "MaxSize": maximum, "DesiredCapacity": vms * weight}

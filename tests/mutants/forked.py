@@ -28,7 +28,7 @@ from typing import Any
 
 GRACE_S = 20.0
 PATIENCE = 4.0
-"""A trial may take so many times the usual time of its tests, and so many seconds."""
+"""A trial may take this many times the usual time of its tests, and so many seconds."""
 REACH_TIMEOUT_S = 3600.0
 TOO_LONG = 124
 """The exit status of this program when the time of its command was over."""

@@ -106,7 +106,7 @@ def test_what_runs_is_still_observed_after_the_clock_was_set_back(
 
 
 class SteppedClock(WallClock):
-    """The machine's clock, set by so many seconds."""
+    """The machine's clock, set by this many seconds."""
 
     set_by_s = 0.0
 

@@ -74,7 +74,7 @@ def test_what_was_kept_is_put_back(trimtab: CliRunner, make: Make, tmp_path: Pat
     assert make().deployments() == before
 
 
-def test_a_cluster_that_is_none_is_told(trimtab: CliRunner) -> None:
+def test_a_cluster_that_does_not_exist_is_reported(trimtab: CliRunner) -> None:
     done = trimtab.invoke(app, ["cluster", "show", "west"])
     assert done.exit_code == 2
     assert "choose one of: main" in done.output

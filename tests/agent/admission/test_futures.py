@@ -120,7 +120,7 @@ class TestABook:
             np.testing.assert_allclose(before, after, rtol=1e-9, atol=1e-6)
 
     @pytest.mark.exhaustive
-    def test_adds_its_sums_up_anew_every_so_many_changes(self) -> None:
+    def test_adds_its_sums_up_anew_after_a_number_of_changes(self) -> None:
         book = Book(rules(moments=Moments.NA), [deployment("a")])
         book.refresh(START)
         book.sums.mean[:] += 1.0

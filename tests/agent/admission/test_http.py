@@ -289,7 +289,7 @@ class TestInObserveMode:
         assert {(one["advice"], one["admit"], one["total_cores"]) for one in answers} == {(True, True, 0)}
         assert len(advised.get("/clusters/main/admissions").json()) == 3
 
-    def test_what_runs_already_is_told_by_events_and_counts_for_the_advice(self, advised: Cluster) -> None:
+    def test_what_runs_already_is_reported_by_events_and_counts_for_the_advice(self, advised: Cluster) -> None:
         there = [{**told(event_id=f"e{n}", cores=300), "deployment_id": f"old-{n}"} for n in range(3)]
         assert advised.post("/deployments/events", json={"events": there}).status_code == 200
         found = advised.post("/admissions", json={"deployment_id": "shop", "cores": 101}).json()

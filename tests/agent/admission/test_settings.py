@@ -1,4 +1,4 @@
-"""A cluster is described by settings; what does not fit is told with the setting's name and what to give."""
+"""A cluster is described by settings; what does not fit is reported with the setting's name and what to give."""
 
 import json
 import subprocess
@@ -127,7 +127,7 @@ def test_a_fitted_population_is_read_from_its_file(tmp_path: Path) -> None:
         ({"PRESET": "Q"}, "PRESET", "give one of T, H, K"),
     ],
 )
-def test_what_does_not_fit_is_told(values: dict[str, object], name: str, remedy: str) -> None:
+def test_what_does_not_fit_is_reported(values: dict[str, object], name: str, remedy: str) -> None:
     ((found, said),) = mistakes(**values)
     assert found == f"TRIMTAB_CLUSTERS__main__{name}"
     assert said.startswith(remedy)
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_told(values: dict[str, object], name: str, remedy:
         (json.dumps({"preset": "K", "mu_rate": -1}), "its mu_rate is -1.0: give a finite number above 0"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "population.json"
     file.write_text(text, "utf-8")
     ((name, remedy),) = mistakes(POPULATION_FILE=file)

@@ -43,7 +43,7 @@ def test_many_that_ask_at_once_are_never_admitted_beyond_the_capacity(path: Path
     assert totals == [30 * n for n in range(expected)]
 
 
-def test_what_happened_stands_in_the_journal(make: Make, ledger: Ledger, clock: VirtualClock) -> None:
+def test_what_happened_is_in_the_journal(make: Make, ledger: Ledger, clock: VirtualClock) -> None:
     service = make()
     service.admit(ask("shop", 10))
     service.admit(ask("huge", 1001))

@@ -26,9 +26,7 @@ def post(client: httpx.Client, verb: str, **order: object) -> httpx.Response:
 
 
 class TestOverHttp:
-    def test_a_pause_holds_the_next_turn_and_stands_in_the_journal(
-        self, client: httpx.Client, running: Running
-    ) -> None:
+    def test_a_pause_holds_the_next_turn_and_is_in_the_journal(self, client: httpx.Client, running: Running) -> None:
         now = running.world.agent_clock.now()
         answer = post(client, "pause", owner="ada", reason="load test", for_s=600)
         assert answer.json() == {
@@ -151,7 +149,7 @@ class TestTheCommandLine:
         result = trimtab("pause", "--fleet", "blue", "all", "--reason", "x")
         assert (result.exit_code, result.stderr.startswith("error: --fleet is 'blue'")) == (2, True)
 
-    def test_a_failing_agent_is_told_and_the_ledger_is_left_alone(self, trimtab: Trimtab, running: Running) -> None:
+    def test_a_failing_agent_is_reported_and_the_ledger_is_left_alone(self, trimtab: Trimtab, running: Running) -> None:
         running.lose_ledger()
         result = trimtab("pause", "all", "--reason", "x")
         assert (result.exit_code, "the agent answers" in result.stderr) == (1, True)

@@ -94,7 +94,7 @@ def test_an_operation_lists_the_refusals_that_it_can_meet(
     assert listed - {"200"} == expected
 
 
-def test_the_limits_of_bodies_are_told(description: dict[str, Any]) -> None:
+def test_the_limits_of_bodies_are_reported(description: dict[str, Any]) -> None:
     told = {
         path: description["paths"][path]["post"]["responses"]["413"]["description"]
         for path in ("/api/v1/pause", "/api/v1/admission/requests/batch")

@@ -254,12 +254,12 @@ class TestStarting:
             load_settings({"TRIMTAB_HTTP__TOKEN": "hunter2"})
         assert "hunter2" not in str(caught.value)
 
-    def test_a_port_in_use_is_told(self, shared: Running, serve: Serve, tmp_path: Path) -> None:
+    def test_a_port_in_use_is_reported(self, shared: Running, serve: Serve, tmp_path: Path) -> None:
         first = serve(port=0, token=READER)
         with pytest.raises(BadInput, match=r"TRIMTAB_HTTP__PORT is \d+"):
             shared.server(socket=tmp_path / "other.sock", port=first.port, token=READER).start()
 
-    def test_a_certificate_that_cannot_be_used_is_told(self, shared: Running, tmp_path: Path) -> None:
+    def test_a_certificate_that_cannot_be_used_is_reported(self, shared: Running, tmp_path: Path) -> None:
         (tmp_path / "bad.pem").write_text("no certificate")
         server = shared.server(
             socket=tmp_path / "s",

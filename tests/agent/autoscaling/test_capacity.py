@@ -15,7 +15,7 @@ NOW = 1_790_002_800.0
 
 
 def capacity(*groups: tuple[int, int, float | None], age_s: float = 0.0) -> Capacity | None:
-    """Of a fleet with groups of so many cores for each VM, warm VMs, and busy cores, of which ten VMs may exist."""
+    """Of a fleet with groups of this many cores for each VM, warm VMs, and busy cores, of which ten VMs may exist."""
     part: Any = object.__new__(AutoscalingPart)
     described = [
         SimpleNamespace(key=f"g{n}", maximum=10, vm_type=SimpleNamespace(cores=own[0])) for n, own in enumerate(groups)

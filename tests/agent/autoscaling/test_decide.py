@@ -166,7 +166,7 @@ def test_the_policy_speaks_when_nothing_was_held_and_the_last_rail_when_somethin
     assert held.sentence.startswith("no change (paused): so; ")
 
 
-def test_shadows_are_recorded_each_with_a_memory_of_its_own_and_change_nothing() -> None:
+def test_shadows_are_recorded_each_with_its_own_memory_and_change_nothing() -> None:
     alone = decided(scene(), 6, 4, 4)
     policies = {STUB: Stub((6, 4, 4)), "other": Stub((0, 0, 0)), "third": Stub((9, 9, 9))}
     inputs = inputs_of(scene(), shadows=("other", "third"))

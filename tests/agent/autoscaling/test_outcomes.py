@@ -102,7 +102,7 @@ def test_an_overdue_change_that_aws_kept_from_happening_counts_for_no_breaker(fa
     assert after(overdue).breakers == (Breaker("m", 1),)
 
 
-def test_only_an_overdue_change_without_a_cause_of_its_own_takes_the_last_ones() -> None:
+def test_only_an_overdue_change_without_its_own_cause_takes_the_last_ones() -> None:
     last = outcome(Status.IN_PROGRESS, Reason.THROTTLED, failure=FailureClass.THROTTLE)
     overdue = outcome(Status.FAILED, Reason.OVERDUE)
     denied = outcome(Status.FAILED, Reason.CREDENTIALS, failure=FailureClass.CREDENTIALS)

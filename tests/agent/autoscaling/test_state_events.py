@@ -23,14 +23,14 @@ def test_a_calm_minute_tells_nothing() -> None:
     assert told(LoopState(capacity=(MARK,)), LoopState(capacity=(MARK,))) == ()
 
 
-def test_lost_input_is_told_once_by_its_name() -> None:
+def test_lost_input_is_reported_once_by_its_name() -> None:
     lost = LoopState(stale_bins=1)
     (event,) = told(LoopState(), lost, absent=("cpu", "queue"))
     assert (event.fleet, event.at, event.reason, event.subject) == ("web", NOON, Reason.METRICS_LOST, "cpu, queue")
     assert told(lost, LoopState(stale_bins=2), absent=("cpu", "queue")) == ()
 
 
-def test_thin_coverage_is_lost_input_and_input_that_is_back_is_told() -> None:
+def test_thin_coverage_is_lost_input_and_input_that_is_back_is_reported() -> None:
     assert [event.reason for event in told(LoopState(), LoopState(stale_bins=1), coverage=0.4)] == [Reason.METRICS_LOST]
     assert [event.reason for event in told(LoopState(stale_bins=7), LoopState())] == [Reason.METRICS_RETURNED]
 
@@ -39,7 +39,7 @@ def test_a_minute_that_could_not_be_read_says_nothing_about_input() -> None:
     assert state_events("web", LoopState(stale_bins=2), LoopState(stale_bins=2), None, NOON) == ()
 
 
-def test_each_shortage_is_told_when_it_begins_and_when_it_is_over() -> None:
+def test_each_shortage_is_reported_when_it_begins_and_when_it_is_over() -> None:
     began = told(LoopState(), LoopState(capacity=(MARK, ANYWHERE)))
     assert [event.reason for event in began] == [Reason.CAPACITY_LOST] * 2
     (over,) = told(LoopState(capacity=(MARK, ANYWHERE)), LoopState(capacity=(ANYWHERE,)))

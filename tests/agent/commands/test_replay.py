@@ -123,7 +123,7 @@ def test_the_other_policys_memory_goes_on_from_its_own_last_minute(tmp_path: Pat
         assert other.dollars == pytest.approx((0.086 * 6 + 0.344 * 2) / 60)
 
 
-def test_a_span_of_time_and_a_policy_that_is_none(trimtab: Trimtab, ledger: str) -> None:
+def test_a_span_of_time_and_a_policy_that_does_not_exist(trimtab: Trimtab, ledger: str) -> None:
     result = trimtab("replay", "--from", "2026-03-01T12:01", "--to", "2026-03-01T12:03", "--json")
     assert json.loads(result.stdout)["same"] == 2
     assert trimtab("replay", "--policy", "magic").exit_code == 2

@@ -133,7 +133,7 @@ class TestSpreading:
         ),
         st.integers(0, 45),
     )
-    def test_the_sum_is_what_was_asked_within_every_bound_or_the_bounds_are_told(
+    def test_the_sum_is_what_was_asked_within_every_bound_or_the_bounds_are_reported(
         self, groups: list[tuple[int, int, float, int]], total: int
     ) -> None:
         of = Fleet(

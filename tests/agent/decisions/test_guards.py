@@ -43,7 +43,7 @@ def test_an_open_breaker_holds_its_thing_until_the_probe() -> None:
     assert held_by_breaker("level", (BREAKER,), NOON + 300.0) is None
 
 
-def test_from_so_many_failures_on_a_change_must_be_a_trial() -> None:
+def test_from_a_number_of_failures_on_a_change_must_be_a_trial() -> None:
     at = NOON + 300.0
     why = "after 3 failures in a row one VM is tried first"
     assert held_by_breaker("level", (BREAKER,), at, trials=3) == Held("circuit_breaker", Reason.CIRCUIT_OPEN, why)

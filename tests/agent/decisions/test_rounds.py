@@ -110,7 +110,7 @@ def test_without_the_setting_no_round_is_too_old(tmp_path: Path) -> None:
     assert watched.events(NOON + 1000 * DAY_S) == ()
 
 
-def test_a_promotion_that_was_rolled_back_is_told_once_and_a_day_later_no_more(tmp_path: Path) -> None:
+def test_a_promotion_that_was_rolled_back_is_reported_once_and_a_day_later_no_more(tmp_path: Path) -> None:
     watched = Watched(tmp_path, max_age_s=None)
     watched.ended(Ending.ROLLED_BACK, NOON, "web cost 9 % more than predicted, at least 4 %")
     (event,) = watched.events(NOON + 60.0)

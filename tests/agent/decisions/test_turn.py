@@ -32,7 +32,7 @@ def test_one_pools_trouble_stops_no_other() -> None:
 
 
 @pytest.mark.parametrize("error", [Fenced("another agent leads"), LedgerUnavailable("the disk is full")])
-def test_what_the_ledger_refuses_ends_the_turn_and_what_came_before_stays_told(error: Exception) -> None:
+def test_what_the_ledger_refuses_ends_the_turn_and_what_came_before_stays_reported(error: Exception) -> None:
     asked = []
 
     def refused() -> Sequence[Event]:

@@ -156,7 +156,7 @@ def wrong_after(url: str, client: Any, queues: Queues, *, fifo: bool) -> list[st
 
 
 def main(directory: Path, every: int, fifo: bool) -> None:
-    """Kill at every so many points, and print what was wrong after each death."""
+    """Kill at every n-th point, and print what was wrong after each death."""
     wrong: dict[str, list[str]] = {}
     deaths = 0
     with start_process(["--virtual", repr(START)]) as process:

@@ -95,7 +95,7 @@ def test_each_epoch_is_one_above_the_last_and_fences_those_before(ledger: Ledger
 # Switches
 
 
-def test_switches_are_a_fleets_own_and_told_in_the_journal(ledger: Ledger) -> None:
+def test_switches_are_a_fleets_own_and_reported_in_the_journal(ledger: Ledger) -> None:
     pause = Pause(PauseScope.OUT, "ana", "deploying", START, START + 60.0)
     pin = Pin({"b": 2, "a": 1}, "ben", "load test", START + 1.0, START + 120.0)
     ledger.pause("autoscaling", "web", pause)
@@ -170,7 +170,7 @@ def test_what_is_stored_of_whom_is_named(ledger: Ledger) -> None:
 # Upkeep
 
 
-def test_each_transaction_that_writes_is_told_of_with_its_time_and_its_end(ledger: Ledger) -> None:
+def test_each_transaction_that_writes_is_reported_with_its_time_and_its_end(ledger: Ledger) -> None:
     told: list[tuple[float, bool]] = []
     ledger.watch_writes(lambda seconds, ended: told.append((seconds, ended)))
     ledger.record_events([event("a")])

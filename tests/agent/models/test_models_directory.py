@@ -152,7 +152,7 @@ def test_no_half_written_file_is_left(directory: ModelsDirectory, models: list[P
     assert names == {models[0].name, report_of(models[0]), "champion.json", "history.jsonl", "promotion.lock"}
 
 
-def test_a_fleet_has_a_champion_of_its_own_and_goes_back_to_that_of_every_fleet(
+def test_a_fleet_has_its_own_champion_and_goes_back_to_that_of_every_fleet(
     directory: ModelsDirectory, models: list[Path]
 ) -> None:
     every, first, second = models

@@ -42,7 +42,7 @@ class Stream:
     own: dict[str, float] = field(default_factory=dict)
 
     def hours(self, count: int) -> Iterator[Folded]:
-        """Live so many hours."""
+        """Live this many hours."""
         draws = np.random.default_rng([self.seed, self.memory.hour + 1])
         names = [f"s{n}" for n in range(self.subscribers)]
         pool = rules(machines=100, machine_cores=960.0, subscribers=dict.fromkeys(names, OURS))

@@ -75,7 +75,7 @@ def test_settings_that_contradict_the_files_guard_are_named(
 @pytest.mark.parametrize(
     "guard", ["shield", {"kind": "shield"}, {"kind": "wall", "budget": 0.1}, {"kind": "shield", "budget": 25}]
 )
-def test_a_guard_that_is_none_makes_the_file_unusable(tmp_path: Path, guard: Any) -> None:
+def test_a_guard_that_does_not_exist_makes_the_file_unusable(tmp_path: Path, guard: Any) -> None:
     with pytest.raises(BadInput, match="rates file"):
         policy_of(f"rates:{rates_file(tmp_path, guard=guard)}", rules())
 

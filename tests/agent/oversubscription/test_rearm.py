@@ -67,7 +67,7 @@ def test_a_rolled_back_pool_is_rearmed_with_who_and_why_and_only_once(
     assert again.stderr == "error: POOL is '': its rates are not rolled back: there is nothing to re-arm\n"
 
 
-def test_a_pool_that_is_none_is_told_with_those_there_are(rearm: Rearm, pool: Pool) -> None:
+def test_a_pool_that_does_not_exist_is_reported_with_those_there_are(rearm: Rearm, pool: Pool) -> None:
     result = rearm("west", "--reason", "x")
     assert (result.exit_code, result.stderr) == (2, "error: POOL is 'west': choose one of: east\n")
     assert pool.memory.rolled_back is True
@@ -79,7 +79,7 @@ def test_a_reason_is_required(rearm: Rearm, pool: Pool) -> None:
     assert pool.memory.rolled_back is True
 
 
-def test_without_an_agent_nothing_is_changed_and_where_to_ask_is_told(
+def test_without_an_agent_nothing_is_changed_and_where_to_ask_is_reported(
     agent: RunningAgent, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = agent.ledger.database.path

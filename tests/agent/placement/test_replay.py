@@ -256,6 +256,6 @@ class TestCommand:
         data = json.loads(trimtab.invoke(program, ["replay", "placement", "--policy", "wf", "--json"]).stdout)
         assert (data["agree"], data["other"]["host_hours"], data["differing"][0]["other"]) == (5, 12.0, ["large-2"])
 
-    def test_a_policy_that_is_none_is_refused(self, trimtab: CliRunner) -> None:
+    def test_a_policy_that_does_not_exist_is_refused(self, trimtab: CliRunner) -> None:
         done = trimtab.invoke(program, ["replay", "placement", "--policy", "best"])
         assert (done.exit_code, "give one of ff, bf" in done.output) == (2, True)

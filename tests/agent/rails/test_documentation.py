@@ -20,7 +20,7 @@ def quoted(cell: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", cell))
 
 
-def test_every_rail_stands_in_its_place_with_its_power():
+def test_every_rail_is_in_its_place_with_its_power():
     expected = [(str(place), f"`{rail.name}`", rail.power.value) for place, rail in enumerate(RAILS, 1)]
     assert [tuple(row[:3]) for row in ROWS] == expected
 

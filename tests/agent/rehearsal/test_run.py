@@ -24,7 +24,7 @@ def test_an_earlier_runs_ledger_and_log_are_replaced(tmp_path: Path):
     assert (tmp_path / LOG).read_text() == ""
 
 
-def test_the_next_run_may_write_a_ledger_of_its_own(tmp_path: Path):
+def test_the_next_run_may_write_its_own_ledger(tmp_path: Path):
     for _ in range(2):
         fresh_directory(tmp_path)
         with Ledger.open(f"sqlite:///{tmp_path / LEDGER}", witness_in=tmp_path) as ledger:

@@ -34,7 +34,7 @@ class Play:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, directory: Path, mode: str = "act", hours: int = 0, seed: int = 1993) -> tuple[Any, list[Event]]:
-        """Play so many hours; return the result and every event."""
+        """Play this many hours; return the result and every event."""
         events: list[Event] = []
         directory.mkdir()
         found = self.section(directory, seed, mode, self.settings, events.append, hours=hours or self.hours)
@@ -218,7 +218,7 @@ def test_the_inventory_of_placement_is_one_that_a_pool_takes() -> None:
     assert inventory(7) == inventory(7) != inventory(8)
 
 
-def test_a_section_that_is_none_is_refused_with_those_there_are() -> None:
+def test_a_section_that_does_not_exist_is_refused_with_those_there_are() -> None:
     ran = CliRunner().invoke(app, ["dry-run", "--section", "everything"])
     told = ran.output + str(ran.exception)
     assert [name for name in ("all", "fleet", *PLAYS) if name not in told] == []

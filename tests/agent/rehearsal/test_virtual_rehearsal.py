@@ -246,7 +246,7 @@ def test_a_ledger_that_is_there_is_not_written_over(tmp_path: Path) -> None:
         Rehearsal("hold", short(), WORLD, PAPER, ModelShelf(None), path)
 
 
-def test_a_world_of_other_types_has_a_fleet_of_its_own() -> None:
+def test_a_world_of_other_types_has_its_own_fleet() -> None:
     config = replace(WORLD, types=WORLD.types[:2], limits=(4, 5), minimum=(1, 0), initial=(1, 0))
     groups = fleet_of(config).groups
     assert [(g.key, g.minimum, g.maximum) for g in groups] == [("type0", 1, 4), ("type1", 0, 5)]

@@ -96,7 +96,7 @@ def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_
 
 
 @pytest.mark.exhaustive
-def test_tagged_fleets_are_found_managed_and_told(site: Site, make_daemon: Callable[..., Daemon]) -> None:
+def test_tagged_fleets_are_found_managed_and_reported(site: Site, make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true")
     daemon.await_ready()
     site.waiting = 20.0
@@ -138,7 +138,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
 
 
 @pytest.mark.exhaustive
-def test_no_secret_of_the_environment_stands_in_the_log(make_daemon: Callable[..., Daemon]) -> None:
+def test_no_secret_of_the_environment_is_in_the_log(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LOG_LEVEL="debug", **FLEET)
     daemon.await_ready()
     daemon.supervisor.until("STATUS", 20.0)

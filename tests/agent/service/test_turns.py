@@ -96,7 +96,7 @@ def test_a_turn_that_raises_is_a_failed_turn(turning: Turning, monkeypatch: pyte
 
 
 @pytest.mark.exhaustive
-def test_another_agent_that_takes_the_lead_on_the_same_file_is_told_and_this_one_only_measures(
+def test_another_agent_that_takes_the_lead_on_the_same_file_is_reported_and_this_one_only_measures(
     turning: Turning,
 ) -> None:
     turning.loop.turn()
@@ -145,7 +145,7 @@ def test_the_loop_is_alive_while_turns_begin() -> None:
     assert not loop.alive()
 
 
-def test_jobs_begin_at_once_unless_told_when_and_overruns_are_counted() -> None:
+def test_jobs_begin_at_once_without_a_time_and_overruns_are_counted() -> None:
     schedule = Schedule()
     began = time.monotonic()
     called: list[float] = []

@@ -159,7 +159,7 @@ class TestTheSandbox:
         done = host.machine.run("systemd-analyze", "security", "--threshold=15", unit, check=False)
         assert done.returncode == 0, done.stdout
 
-    def test_the_agent_has_a_user_of_its_own_and_no_capability(self, host: Host) -> None:
+    def test_the_agent_has_its_own_user_and_no_capability(self, host: Host) -> None:
         fields = dict(re.findall(r"^(\w+):\s*(.*)$", host.of_process(AGENT, "status").decode(), flags=re.MULTILINE))
         assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
         assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")

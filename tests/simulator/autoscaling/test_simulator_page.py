@@ -14,7 +14,7 @@ def test_every_setting_is_described() -> None:
     assert [field.name for field in fields(SimulationConfig) if f"`{field.name}`" not in PAGE] == []
 
 
-def test_every_switch_stands_in_its_row() -> None:
+def test_every_switch_is_in_its_row() -> None:
     assert [name for row, name in enumerate(ROWS, start=1) if f"| {row} | `{name}` |" not in PAGE] == []
 
 

@@ -74,7 +74,7 @@ def notices(seed: int, action: int) -> list[float]:
     return times
 
 
-def test_a_spot_vm_is_taken_back_at_a_time_of_its_own_whatever_else_is_done() -> None:
+def test_a_spot_vm_is_taken_back_at_its_own_time_whatever_else_is_done() -> None:
     assert len(notices(7, 0)) == 3
     assert notices(7, 0) == notices(7, 1) == notices(7, 5)
     assert notices(7, 0) != notices(8, 0)

@@ -237,7 +237,7 @@ def refusal(read: Callable[[str], object], text: str) -> str:
     return str(refused.value)
 
 
-def test_what_is_refused_is_told_in_the_words_of_the_golden_file(tmp_path: Path) -> None:
+def test_what_is_refused_is_reported_in_the_words_of_the_golden_file(tmp_path: Path) -> None:
     files = {
         "every mistake at once": NONSENSE,
         "no type": "version = 1",

@@ -151,7 +151,7 @@ def test_it_does_not_run_away_from_an_awaited_process(clock: PacedClock, wall: W
 
 
 class Waits(Wall):
-    """A stop that comes after so many wall seconds."""
+    """A stop that comes after this many wall seconds."""
 
     def __init__(self, wall: Wall, seconds: float) -> None:
         super().__init__()

@@ -146,6 +146,6 @@ def test_a_part_of_an_experiment_keeps_the_pairs_that_are_whole() -> None:
         list(experiments_of(["ordering"], "K", only=["third"]))
 
 
-def test_an_experiment_that_is_none_is_refused() -> None:
+def test_an_experiment_that_does_not_exist_is_refused() -> None:
     with pytest.raises(BadInput, match="experiment"):
         list(experiments_of(["weather"], "K"))

@@ -50,7 +50,7 @@ def test_the_short_form_writes_a_report_with_the_numbers_of_its_json(tmp_path: P
     assert "was 219.0, is 1752.0" in other.stderr.replace("\n", " ")
 
 
-def test_the_plan_is_told_without_playing(tmp_path: Path) -> None:
+def test_the_plan_is_reported_without_playing(tmp_path: Path) -> None:
     out = tmp_path / "none"
     answer = call("evaluate", "admission", "--plan", "--runs", "500", "--out", str(out), "--json")
     assert answer.exit_code == 0, answer.output

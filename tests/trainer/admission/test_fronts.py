@@ -152,7 +152,7 @@ def test_other_seeds_are_never_compared() -> None:
         gain(ours, theirs, Metric.PRIMARY, 1e-3)
 
 
-def test_a_gain_is_told_with_the_runs_that_fail_where_they_are_few() -> None:
+def test_a_gain_is_reported_with_the_runs_that_fail_where_they_are_few() -> None:
     cells = {
         cell: made([taken] * 30, [[count]] * 9 + [[0]] * 21)
         for cell, taken, count in ((STRICT, 0.6, 0), (MIDDLE, 0.7, 1), (LOOSE, 0.8, 200))

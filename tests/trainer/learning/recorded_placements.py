@@ -18,7 +18,7 @@ INVENTORY = inventory(app("web", 3), app("mail", 5, limit=2), app("batch", 7, ex
 
 
 def lived(folder: Path, hours: int, *, policy: str = "wf", per_hour: int = 4, seed: int = 3) -> Path:
-    """The ledger of the pool `main` after so many hours from START on, placed by one policy."""
+    """The ledger of the pool `main` after this many hours from START on, placed by one policy."""
     folder.mkdir(parents=True, exist_ok=True)
     draws, clock = np.random.default_rng(seed), VirtualClock(START)
     path = folder / "ledger.db"

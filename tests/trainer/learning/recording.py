@@ -31,7 +31,7 @@ RULE = "queue-rule:horizon_s=150,job_core_s=120,single=False"
 
 
 def batches(hours: float, *, every_min: float = 30.0, jobs: int = 40, job_s: float = 300.0, seed: int = 0) -> Trace:
-    """A batch of equal jobs every so many minutes, from minute 5 on, each over two minutes."""
+    """A batch of equal jobs every this many minutes, from minute 5 on, each over two minutes."""
     rng = np.random.default_rng(seed)
     begins = np.arange(5 * MINUTE_S, max(hours * HOUR_S - 10 * MINUTE_S, 6 * MINUTE_S), every_min * MINUTE_S)
     arrivals = np.concatenate([begin + rng.uniform(0.0, 120.0, jobs) for begin in begins])

@@ -100,7 +100,7 @@ def test_the_command_checks_a_ledger_of_the_rehearsal_in_virtual_time(tmp_path: 
 
 
 @pytest.mark.exhaustive
-def test_the_command_refuses_a_world_file_that_lies_with_a_status_of_its_own(tmp_path: Path) -> None:
+def test_the_command_refuses_a_world_file_that_lies_with_its_own_status(tmp_path: Path) -> None:
     path = recorded_in(tmp_path / "ledger.db", made(10.0))
     write_world(World(WORLD.boots_scaled(3.0), "lie"), tmp_path / "lie.toml")
     shown = CliRunner().invoke(
@@ -110,7 +110,7 @@ def test_the_command_refuses_a_world_file_that_lies_with_a_status_of_its_own(tmp
     assert "its boots are off" in shown.output
 
 
-def test_too_little_recorded_ends_the_command_with_a_status_of_its_own(tmp_path: Path) -> None:
+def test_too_little_recorded_ends_the_command_with_its_own_status(tmp_path: Path) -> None:
     path = recorded_in(tmp_path / "ledger.db", made(2.0))
     shown = CliRunner().invoke(app, ["learn", "autoscaling", FLEET, "--ledger", str(path), "--check"])
     assert shown.exit_code == 4

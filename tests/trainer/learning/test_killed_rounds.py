@@ -134,7 +134,7 @@ def fill(path: Path) -> None:
 
 
 def in_child(act: Callable[[], object], largest: int | None) -> str:
-    """Do something in a process of its own, whose files may have so many bytes; return the error, "" for none."""
+    """Do something in a process of its own, whose files may have this many bytes; return the error, "" for none."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -157,7 +157,7 @@ class TestTheGate:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch, ledger_path: str) -> str:
-    """The record of `drawn` in place of what a ledger of so many hours would give."""
+    """The record of `drawn` in place of what a ledger of this many hours would give."""
     monkeypatch.setattr(trial, "read_placements", lambda source, pool, since, until: drawn())
     return ledger_path
 

@@ -115,7 +115,7 @@ def test_rates_that_would_have_made_machines_hot_do_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_person_approves_what_waits_and_is_told_where_it_differs(tmp_path: Path) -> None:
+def test_a_person_approves_what_waits_and_is_shown_where_it_differs(tmp_path: Path) -> None:
     tried(tmp_path, 0.3, SAFE, Then.APPROVE)
     house_of(tmp_path, 0.2, HOURS)
     found = learn(tmp_path, HOURS + 1)

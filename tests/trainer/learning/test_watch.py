@@ -213,7 +213,7 @@ def test_the_one_before_whose_report_was_tampered_with_is_not_gone_back_to(site:
 
 
 @pytest.mark.exhaustive
-def test_the_command_rolls_back_with_a_status_of_its_own_and_leaves_word_for_the_agent(site: Site) -> None:
+def test_the_command_rolls_back_with_its_own_status_and_leaves_word_for_the_agent(site: Site) -> None:
     site.live([(RULE, 0.5), (site.lavish, HOURS)])
     site.promoted(site.lavish, 0.5)
     words = ["learn", "autoscaling", FLEET, "--ledger", str(site.ledger), "--at", str(START + NOW * HOUR_S)]

@@ -95,7 +95,7 @@ def test_the_log_follows_departures_and_names_obstacles() -> None:
     assert next(entry["obstacles"] for entry in logged if entry["host"] is None)
 
 
-def test_a_state_digest_stands_in_every_thousandth_decision() -> None:
+def test_a_state_digest_is_in_every_thousandth_decision() -> None:
     logged = list(decisions(replace(instance_of("L219"), requests=instance_of("L219").requests[:700]), BF))
     assert [k for k, entry in enumerate(logged) if "state" in entry] == [999]
 

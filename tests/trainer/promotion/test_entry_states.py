@@ -44,6 +44,6 @@ def test_the_later_the_entry_the_less_there_is_left_to_save(tmp_path: Path) -> N
     assert saved[0] > saved[-1] > 0.0
 
 
-def test_a_policy_that_begins_with_a_fleet_of_its_own_cannot_take_part(tmp_path: Path) -> None:
+def test_a_policy_that_begins_with_its_own_fleet_cannot_take_part(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="fleet of its own"):
         trials(contender("constant:5,5,5"), contender(idler(tmp_path)), cases(1))

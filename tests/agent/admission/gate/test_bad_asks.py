@@ -41,7 +41,7 @@ def test_a_group_that_asks_for_nonsense_is_refused_without_a_decision(yard: Yard
     )
 
 
-def test_a_group_of_mixed_types_is_refused_for_its_size_cannot_be_told(yard: Yard) -> None:
+def test_a_group_of_mixed_types_is_refused_for_its_size_cannot_be_known(yard: Yard) -> None:
     template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
     overrides = [{"InstanceType": "m5a.large"}, {"InstanceType": "m5a.2xlarge"}]
     mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
@@ -66,7 +66,7 @@ def test_a_group_with_several_weights_is_refused(yard: Yard) -> None:
     assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
 
 
-def test_a_cluster_that_no_setting_describes_is_told_and_its_groups_are_left_alone(yard: Yard) -> None:
+def test_a_cluster_that_no_setting_describes_is_reported_and_its_groups_are_left_alone(yard: Yard) -> None:
     yard.ask("batch-a", 2, cluster="nowhere")
     told = yard.turn(2)
     assert [(event.reason.value, event.detail) for event in told] == [

@@ -45,7 +45,7 @@ def test_throttled_tags_are_written_later_and_the_group_is_asked_for_once(yard: 
     assert yard.reasons("batch-a").count("throttled") == 1
 
 
-def test_without_permission_to_tag_the_refusal_stands_and_is_told_once(yard: Yard) -> None:
+def test_without_permission_to_tag_the_refusal_stands_and_is_reported_once(yard: Yard) -> None:
     yard.world.control.add_fault("access_denied", operations=["CreateOrUpdateTags"], rate=1.0, access_keys=["agent"])
     yard.ask("batch-a", 9)
     yard.turn(4)
@@ -54,7 +54,7 @@ def test_without_permission_to_tag_the_refusal_stands_and_is_told_once(yard: Yar
     assert yard.record("batch-a").open
 
 
-def test_a_group_that_aws_has_no_vm_for_gives_its_cores_back_and_is_told_so(yard: Yard) -> None:
+def test_a_group_that_aws_has_no_vm_for_gives_its_cores_back_and_is_tagged_so(yard: Yard) -> None:
     yard.world.control.add_fault("capacity", instance_type="m5a.xlarge")
     yard.ask("batch-a", 3)
     yard.turn(4)

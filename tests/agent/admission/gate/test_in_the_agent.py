@@ -134,7 +134,9 @@ def turned_part(yard: Yard, report: TickReport) -> TickReport:
     return turned([Fleets(host), part], read_both(yard.clock), yard.epoch)
 
 
-def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_that_fails_is_reported_and_the_fleets_decisions_stand(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*given: Any) -> tuple[Event, ...]:
         raise AttributeError("a mistake of ours")
 
@@ -146,7 +148,7 @@ def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard, mo
     ]
 
 
-def test_a_cluster_whose_capacity_cannot_be_worked_with_is_told_and_the_others_go_on(yard: Yard) -> None:
+def test_a_cluster_whose_capacity_cannot_be_worked_with_is_reported_and_the_others_go_on(yard: Yard) -> None:
     yard.world.control.set_quota(QUOTA, 16.0)
     yard.ask("batch-a", 4)
     # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.

@@ -25,7 +25,7 @@ def written_by_another(yard: Yard) -> Iterator[None]:
         holder.close()
 
 
-def test_a_scale_out_in_vain_that_could_not_be_recorded_is_told_by_the_next_turn(make_yard: MakeYard) -> None:
+def test_a_scale_out_in_vain_that_could_not_be_recorded_is_reported_by_the_next_turn(make_yard: MakeYard) -> None:
     yard = make_yard(busy_timeout_s=0.05)
     yard.ask("batch-a", 2)
     yard.turn(3)

@@ -43,7 +43,7 @@ def test_a_quota_is_read_for_tagged_groups_only() -> None:
     }
 
 
-def test_a_code_that_is_none_is_told_with_an_example() -> None:
+def test_a_code_that_is_none_is_reported_with_an_example() -> None:
     assert remedies(TAGGED_GROUPS="true", QUOTA_CODE="1216C47A", RESERVATION_ID="r-1") == {
         "QUOTA_CODE": "give the code of a service quota such as L-1216C47A",
         "RESERVATION_ID": "give the id of a capacity reservation such as cr-0123456789abcdef0",

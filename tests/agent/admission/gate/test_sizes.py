@@ -19,7 +19,7 @@ def grown(yard: Yard, name: str, vms: int) -> None:
     yard.turn()
 
 
-def test_growing_shrinking_and_ending_are_told_as_they_are_seen(yard: Yard) -> None:
+def test_growing_shrinking_and_ending_are_reported_as_they_are_seen(yard: Yard) -> None:
     yard.ask("batch-a", 2)
     yard.turn(3)
     grown(yard, "batch-a", 5)
@@ -77,7 +77,7 @@ def test_a_vm_that_aws_replaces_is_no_end_and_no_growth(yard: Yard) -> None:
     assert yard.kinds() == before
 
 
-def test_nothing_is_told_twice_by_a_process_that_was_started_again(yard: Yard) -> None:
+def test_nothing_is_reported_twice_by_a_process_that_was_started_again(yard: Yard) -> None:
     yard.group("old", vms=2)
     yard.turn()
     grown(yard, "old", 4)
@@ -87,7 +87,7 @@ def test_nothing_is_told_twice_by_a_process_that_was_started_again(yard: Yard) -
     assert (yard.kinds(), yard.total) == (before, 16)
 
 
-def test_what_changed_while_the_agent_was_away_is_told_when_it_is_back(yard: Yard) -> None:
+def test_what_changed_while_the_agent_was_away_is_reported_when_it_is_back(yard: Yard) -> None:
     yard.group("old", vms=2)
     yard.turn()
     yard.world.desire(4, "old")
@@ -98,7 +98,7 @@ def test_what_changed_while_the_agent_was_away_is_told_when_it_is_back(yard: Yar
 
 
 @pytest.mark.exhaustive
-def test_a_scale_out_for_which_aws_has_no_vm_is_told_as_refused_once(yard: Yard) -> None:
+def test_a_scale_out_for_which_aws_has_no_vm_is_reported_as_refused_once(yard: Yard) -> None:
     yard.ask("batch-a", 2)
     yard.turn(3)
     yard.world.control.add_fault("capacity", instance_type="m5a.xlarge")
@@ -135,7 +135,7 @@ def test_what_a_fleet_asked_for_in_vain_is_refused_to_its_deployment(yard: Yard)
     assert len(yard.kinds()) == 2
 
 
-def test_a_deployment_of_more_than_the_cluster_is_told_and_does_not_stop_the_others(make_yard: MakeYard) -> None:
+def test_a_deployment_of_more_than_the_cluster_is_reported_and_does_not_stop_the_others(make_yard: MakeYard) -> None:
     yard = make_yard(cores=16)
     yard.group("old", vms=5)
     yard.group("other", vms=1)
@@ -183,7 +183,7 @@ def test_a_weighted_group_comes_in_with_the_vms_that_it_asked_for(yard: Yard) ->
     assert yard.kinds()[1:] == [("batch-a.1", "core_ended", 4)]
 
 
-def test_vms_that_aws_has_not_for_a_weighted_group_are_told_as_vms(yard: Yard) -> None:
+def test_vms_that_aws_has_not_for_a_weighted_group_are_reported_as_vms(yard: Yard) -> None:
     weighted(yard, 2, 5)
     yard.turn(3)
     yard.world.control.add_fault("capacity", instance_type="m5a.xlarge")

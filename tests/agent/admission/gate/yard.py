@@ -153,7 +153,7 @@ class Yard:
         return name
 
     def ask(self, name: str, wanted: object, **about: Any) -> str:
-        """Make a group that asks to come in with so many VMs."""
+        """Make a group that asks to come in with this many VMs."""
         tags = {"trimtab:admission": "pending", "trimtab:requested": str(wanted), **about.pop("tags", {})}
         return self.group(name, tags=tags, **about)
 

@@ -145,7 +145,7 @@ def test_an_answer_that_is_no_number_fails_the_policy(tmp_path: Path) -> None:
     assert policy.decide(FLEET, snapshot(obs7=waiting), {})[0].desired == (3, 1, 0)
 
 
-def test_features_outside_the_training_are_told_and_remembered(tmp_path: Path) -> None:
+def test_features_outside_the_training_are_reported_and_remembered(tmp_path: Path) -> None:
     policy = preferring_policy(tmp_path, ADD_S, changes={"feature_high": [1.0, 0.4, 1.0, 1.0, 1.0, 1.0, 1.0]})
     proposal, memory = policy.decide(FLEET, snapshot(), {})
     assert proposal.detail.endswith(": cpu_mean 0.5")
@@ -166,7 +166,7 @@ def test_memory_in_few_decimals_is_the_same_memory(values: np.ndarray) -> None:
     np.testing.assert_array_equal(np.array(compact(values), dtype=np.float32), values)
 
 
-def test_names_of_models_are_told_from_names_of_rules() -> None:
+def test_names_of_models_are_kept_apart_from_names_of_rules() -> None:
     sha = "0a" * 32
     assert [names_model(name) for name in ("learned", f"learned:{sha}", "model:/x.onnx", "hold", "learner")] == [
         True,

@@ -49,7 +49,7 @@ def stopped_in_a_scale_out(world: World) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_late_scale_out_is_put_back_at_once_and_told_as_what_it_is(make_world: Callable[..., World]) -> None:
+def test_a_late_scale_out_is_put_back_at_once_and_reported_as_what_it_is(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(1,), limits=SLOW)
     stopped_in_a_scale_out(world)
     set_by_hand(world, "small", 4)  # what AWS shows when the old leader's bytes arrive

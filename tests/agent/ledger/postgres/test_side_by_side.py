@@ -156,7 +156,7 @@ def test_a_writer_cut_off_in_the_middle_of_a_transaction_does_not_keep_the_other
         assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar() == "10s"
 
 
-def test_a_password_stands_in_no_error(server: Server) -> None:
+def test_a_password_is_in_no_error(server: Server) -> None:
     with pytest.raises(LedgerUnavailable) as raised:
         Ledger.open(f"postgresql://trimtab:open-sesame@127.0.0.1:{server.port}/no_such_database")
     assert "no_such_database" in str(raised.value)

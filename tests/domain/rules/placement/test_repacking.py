@@ -121,7 +121,7 @@ def test_a_drained_host_is_emptied_before_a_lighter_one() -> None:
     assert plan.closed == 1
 
 
-def test_hours_of_a_plan_hold_at_most_so_many_moves() -> None:
+def test_hours_of_a_plan_hold_a_limited_number_of_moves() -> None:
     plan = plan_repacking(after(WF, 1))
     hours = list(plan.per_hour(5))
     assert [len(hour) for hour in hours[:-1]] == [5] * (len(hours) - 1)

@@ -112,7 +112,7 @@ def test_a_wrong_option_is_named_before_anything_is_read(arguments: tuple[str, .
     assert words in answered.output
 
 
-def test_a_missing_or_later_table_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_later_table_is_reported(tmp_path: Path) -> None:
     assert "nowhere.csv': give a file" in invoke("admission", "nowhere.csv").output
     later = tmp_path / "later.csv"
     later.write_text("v,u,d,300,600,1,1,1,x,>24,>64\n", encoding="utf-8")

@@ -82,7 +82,7 @@ def test_of_many_only_the_first_lines_are_kept(tmp_path: Path) -> None:
     assert len(table.cores) == 160_000
 
 
-def test_a_line_far_into_the_table_is_told_by_its_own_number(tmp_path: Path) -> None:
+def test_a_line_far_into_the_table_is_reported_by_its_own_number(tmp_path: Path) -> None:
     # More than one block of the reader, with rows before it that are no rows.
     lines = ["odd"] * 3 + [line()] * 190_000 + ["odd"] + [line(cores=">24")]
     with pytest.raises(TraceError, match="line 190005, vmcorecount"):
@@ -94,7 +94,7 @@ def test_core_counts_in_buckets_are_refused_by_line_and_field(tmp_path: Path) ->
         read_vm_table(table_of(tmp_path, line(), line(cores=">24")))
 
 
-def test_a_heading_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_heading_is_left_out_and_reported(tmp_path: Path) -> None:
     heading = "vmid,subscriptionid,deploymentid,vmcreated,vmdeleted,a,b,c,vmcategory,vmcorecount,vmmemory"
     assert read_vm_table(table_of(tmp_path, heading, line())).rejected == {"not a number": Rejected(1, (1,))}
 
@@ -122,7 +122,7 @@ def test_a_packed_table_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         read_vm_table(path)
 
 
-def test_a_deployment_is_told_by_its_machines(tmp_path: Path) -> None:
+def test_a_deployment_is_known_by_its_machines(tmp_path: Path) -> None:
     histories = histories_of(
         read_vm_table(
             table_of(

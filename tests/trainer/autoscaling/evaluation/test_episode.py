@@ -55,7 +55,7 @@ def test_a_job_that_comes_and_goes_within_a_step_ends_the_stretch() -> None:
     assert run.idle.worst_min == 60.0
 
 
-def test_truncation_is_told() -> None:
+def test_truncation_is_reported() -> None:
     config = preset("train-text", max_steps=3)
     assert run_episode(policy_of("nothing"), case_of(two_jobs(7200.0), config)).truncated
 

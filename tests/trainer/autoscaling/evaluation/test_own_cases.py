@@ -75,7 +75,7 @@ def test_cases_are_drawn_anew_only_where_the_workload_varies(world: str, jobs: s
     assert len({case.key for case in cases}) == 6
 
 
-def test_the_yardstick_is_tuned_and_told_what_the_world_tells(world: str, jobs: str) -> None:
+def test_the_yardstick_is_tuned_and_gets_what_the_world_tells(world: str, jobs: str) -> None:
     chosen = world_of(world)
     rule = tuned_rule(chosen, [jobs])
     text = rule.text("own")
@@ -133,7 +133,7 @@ def test_promote_holds_a_model_to_the_rule_tuned_for_the_jobs(jobs: str, tmp_pat
     assert (suite.exit_code, "its jobs are your own" in suite.stderr) == (2, True)
 
 
-def test_policies_that_are_named_are_told_what_the_world_tells(world: str) -> None:
+def test_policies_that_are_named_get_what_the_world_tells(world: str) -> None:
     named = (
         Contender("rule", {"*": "queue-rule", "own": "queue-rule:job_core_s=5"}),
         Contender("hold", {"*": "nothing"}),

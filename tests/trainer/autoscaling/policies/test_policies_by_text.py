@@ -73,7 +73,7 @@ def test_a_wrong_text_is_refused_with_what_there_is(text: str, words: str) -> No
         policy_of(text)
 
 
-def test_every_policy_of_a_text_has_a_memory_of_its_own() -> None:
+def test_every_policy_of_a_text_has_its_own_memory() -> None:
     one, other = policy_of("threshold"), policy_of("threshold")
     first = run_policy(one, FIXED_BOOT, train_fit())
     assert isinstance(other, ThresholdPolicy)

@@ -105,7 +105,7 @@ def test_an_unknown_workload_lists_what_there_is(simulate: Simulate) -> None:
     assert "FILE.swf or FILE.swf.gz" in done.stderr
 
 
-def test_missing_files_are_told_without_a_trace_of_python(simulate: Simulate, tmp_path: Path) -> None:
+def test_missing_files_are_reported_without_a_trace_of_python(simulate: Simulate, tmp_path: Path) -> None:
     for name in ("gone.csv", "gone.swf.gz"):
         done = simulate("--workload", tmp_path / name)
         assert done.exit_code == 2

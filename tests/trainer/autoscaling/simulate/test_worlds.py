@@ -138,7 +138,7 @@ def test_a_change_of_boot_times_counts_for_every_vm_type(tmp_path: Path) -> None
     assert set(world_of(str(path), changes=["boot_low_s=1", "boot_high_s=2"]).config.boot_points_s) == {(1.0, 2.0)}
 
 
-def test_a_rule_that_is_not_told_job_sizes_expects_the_typical_job(five: Path, tmp_path: Path) -> None:
+def test_a_rule_that_knows_no_job_sizes_expects_the_typical_job(five: Path, tmp_path: Path) -> None:
     world = world_of(str(five))
     cards = {model.path: load_model(model.path).card for model in shipped_models()}
     network = next(path for path, card in cards.items() if getattr(card, "observation", "") == "obs-v2")

@@ -35,6 +35,7 @@ from domain.decisions import Decision, Event, Mode, Outcome, Reason
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
 from domain.snapshot import Snapshot
+from simulator.aws.api_groups import describe_groups
 from simulator.aws.client import CloudControl
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import RunningCloud, start_in_thread
@@ -281,8 +282,12 @@ class World:
 
     def _described(self) -> list[tuple[str, dict[str, Any]]]:
         names = {group.name: group.key for fleet in self.fleets for group in fleet.groups}
-        groups = self.owner.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]
-        return [(names[group["AutoScalingGroupName"]], group) for group in groups]
+        # What DescribeAutoScalingGroups answers, without the way over HTTP: tests look several times a minute.
+        cloud = self.running.cloud
+        now = cloud.settle()
+        with cloud.lock:
+            groups = describe_groups(cloud.region("us-east-1"), {"AutoScalingGroupNames": list(names)}, now)
+        return [(names[group["AutoScalingGroupName"]], group) for group in groups["AutoScalingGroups"]]
 
     def _client(self, service: str) -> Any:
         return boto3.client(

@@ -14,10 +14,8 @@ from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
 from tests.contract.cases import CASES, SETTINGS, START
 from tests.contract.running import TOKENS, RunningAgent, running, toy_installed
-from tests.short_directory import short_directory, tmp_path
+from tests.short_directory import short_directory
 from tests.simulator.aws.world import World
-
-__all__ = ["tmp_path"]
 
 
 @pytest.fixture(scope="module")

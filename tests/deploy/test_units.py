@@ -17,6 +17,7 @@ from agent.settings import load_settings
 from domain.errors import ConfigurationError
 from tests.agent.service.supervisor import Supervisor
 from tests.architecture.product import ROOT
+from tests.deploy.lstm_model import lstm
 from tests.deploy.sandboxed import REFUSED
 
 SANDBOXED = [sys.executable, "-m", "tests.deploy.sandboxed"]
@@ -179,21 +180,7 @@ def test_the_daemon_starts_turns_reloads_and_ends_in_the_sandbox(tmp_path: Path)
 @emulated
 @on_x86_64
 def test_numpy_and_an_onnx_runtime_lstm_work_in_the_sandbox(tmp_path: Path) -> None:
-    hidden, inputs = 8, 3
-    shapes = {"W": [1, 4 * hidden, inputs], "R": [1, 4 * hidden, hidden]}
-    weights = [
-        onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, shape, [0.1] * (shape[1] * shape[2]))
-        for name, shape in shapes.items()
-    ]
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y"], hidden_size=hidden)],
-        "lstm",
-        [onnx.helper.make_tensor_value_info("X", onnx.TensorProto.FLOAT, [1, 1, inputs])],
-        [onnx.helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, [1, 1, 1, hidden])],
-        weights,
-    )
-    opset = onnx.helper.make_opsetid("", 17)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "lstm.onnx")
+    onnx.save(lstm(), tmp_path / "lstm.onnx")
     code = (
         "import sys, numpy, onnxruntime\n"
         "session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"

@@ -9,9 +9,9 @@ from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from tests.agent.admission.clusters import START, rules
-from tests.agent.ledger.conftest import ledger, path, url
+from tests.agent.sqlite_ledger import ledger, path
 
-__all__ = ["ledger", "path", "url"]
+__all__ = ["ledger", "path"]
 
 Make = Callable[..., AdmissionService]
 

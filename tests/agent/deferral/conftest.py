@@ -11,9 +11,9 @@ from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from simulator.aws.process import RunningCloud, start_in_thread
 from tests.agent.deferral.pools import START, Make, Queues, made, turning
-from tests.agent.ledger.conftest import ledger, path, url
+from tests.agent.sqlite_ledger import ledger, path
 
-__all__ = ["ledger", "path", "url"]
+__all__ = ["ledger", "path"]
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 
 from domain.clock import VirtualClock
-from tests.agent.ledger.conftest import ledger, path, url
 from tests.agent.placement.hosts import START
+from tests.agent.sqlite_ledger import ledger, path
 
-__all__ = ["ledger", "path", "url"]
+__all__ = ["ledger", "path"]
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import onnx
 import pytest
 
 from domain.decisions import Reason
+from tests.deploy.lstm_model import lstm
 from tests.real.cache import NotAvailable
 from tests.real.systemd import debian
 from tests.real.systemd.host import AGENT, COLLECT, LEARN, OURS, TIMER, TOKEN, WATCHDOG_DROP_IN, Host, running_host
@@ -171,7 +171,7 @@ class TestTheSandbox:
     ) -> None:
         place = host.machine.path("/opt/probe")
         place.mkdir(exist_ok=True)
-        (place / "lstm.onnx").write_bytes(lstm())
+        (place / "lstm.onnx").write_bytes(lstm().SerializeToString())
         state = "User=probe\nGroup=probe\nStateDirectory=\nStateDirectory=probe\nWorkingDirectory=/var/lib/probe\n"
         found = host.probe(AGENT, PROBES / "probe_agent.py", "/opt/probe/lstm.onnx", wants=state)
         refused, read_only = "Operation not permitted", "Read-only file system"
@@ -202,26 +202,6 @@ class TestTheSandbox:
 
 
 PROBES = Path(__file__).parent
-
-
-def lstm() -> bytes:
-    """Return an ONNX model of one LSTM."""
-    hidden, inputs = 8, 3
-    shapes = {"W": [1, 4 * hidden, inputs], "R": [1, 4 * hidden, hidden]}
-    weights = [
-        onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, shape, [0.1] * (shape[1] * shape[2]))
-        for name, shape in shapes.items()
-    ]
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y"], hidden_size=hidden)],
-        "lstm",
-        [onnx.helper.make_tensor_value_info("X", onnx.TensorProto.FLOAT, [1, 1, inputs])],
-        [onnx.helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, [1, 1, 1, hidden])],
-        weights,
-    )
-    opset = onnx.helper.make_opsetid("", 17)
-    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    return bytes(model.SerializeToString())
 
 
 class TestTheCollector:

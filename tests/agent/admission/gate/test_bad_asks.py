@@ -10,6 +10,7 @@ from domain.controls import Pause, PauseScope
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.admission.gate.yard import MakeYard, Yard
+from tests.golden import check_wording
 
 
 def asking(text: str, largest: int = 10) -> ClusterGroup:
@@ -29,41 +30,31 @@ def test_more_than_the_groups_maximum_is_none_either() -> None:
         vms_wanted(asking("5", largest=4))
 
 
-def test_a_group_that_asks_for_nonsense_is_refused_without_a_decision(yard: Yard) -> None:
-    yard.ask("batch-a", "many")
-    (event,) = yard.turn()
-    assert yard.tags("batch-a") == {"admission": "refused:rejected_input", "requested": "many", "decision": ""}
-    assert (yard.desired("batch-a"), yard.decisions()) == (0, [])
-    assert (event.reason.value, event.detail) == (
-        "rejected_input",
-        "gpu: batch-a is refused: tag trimtab:requested is 'many': "
-        "give the number of VMs that the group is to have, 1 or more",
+def ask_with(yard: Yard, name: str, *overrides: dict[str, str]) -> None:
+    """Make a pending group that may launch these."""
+    template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
+    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
+    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
+    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
+    yard.world.group(name, size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
+
+
+def test_groups_that_ask_for_nonsense_are_refused_without_a_decision(yard: Yard) -> None:
+    yard.ask("no-number", "many")
+    ask_with(yard, "two-types", {"InstanceType": "m5a.large"}, {"InstanceType": "m5a.2xlarge"})
+    ask_with(
+        yard,
+        "two-weights",
+        {"InstanceType": "m5a.large", "WeightedCapacity": "2"},
+        {"InstanceType": "m5a.xlarge", "WeightedCapacity": "4"},
     )
-
-
-def test_a_group_of_mixed_types_is_refused_for_its_size_cannot_be_known(yard: Yard) -> None:
-    template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
-    overrides = [{"InstanceType": "m5a.large"}, {"InstanceType": "m5a.2xlarge"}]
-    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
-    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
-    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
-    yard.world.group("batch-a", size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
-    (event,) = yard.turn()
-    assert "VM type is 'm5a.2xlarge, m5a.large': let a pending group launch one type" in event.detail
-    assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
-
-
-def test_a_group_with_several_weights_is_refused(yard: Yard) -> None:
-    template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
-    weights = {"m5a.large": "2", "m5a.xlarge": "4"}
-    overrides = [{"InstanceType": name, "WeightedCapacity": weight} for name, weight in weights.items()]
-    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
-    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
-    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
-    yard.world.group("batch-a", size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
-    (event,) = yard.turn()
-    assert "the overrides of batch-a have several weights (one m5a.large counts as 2, " in event.detail
-    assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
+    events = yard.turn()
+    assert yard.tags("no-number") == {"admission": "refused:rejected_input", "requested": "many", "decision": ""}
+    names = ("no-number", "two-types", "two-weights")
+    assert [(yard.answer(name), yard.desired(name)) for name in names] == [("refused:rejected_input", 0)] * 3
+    assert (yard.decisions(), [event.reason.value for event in events]) == ([], ["rejected_input"] * 3)
+    texts = {name: event.detail for name in names for event in events if name in event.detail}
+    check_wording("admission-gate", texts)
 
 
 def test_a_cluster_that_no_setting_describes_is_reported_and_its_groups_are_left_alone(yard: Yard) -> None:

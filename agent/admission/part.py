@@ -55,6 +55,7 @@ class AdmissionPart(Part):
 
     name = ADMISSION
     subject_word = "cluster"
+    id_letters = "a"
     order = 20
     kept = KEPT
     kept_beside = (EVENTS_KEPT,)

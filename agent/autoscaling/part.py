@@ -91,6 +91,8 @@ class AutoscalingPart(Part):
 
     name = AUTOSCALING
     subject_word = "fleet"
+    id_letters = ""
+    takes_rest = True
     order = 10
     kept = KEPT
     kept_beside = (minutes.KEPT,)

@@ -48,7 +48,8 @@ class EffectStore(Generic[R]):
     """
 
     def __init__(self, ledger: Ledger, kind: type[R], prefix: str, memory_key: tuple[str, str]) -> None:
-        self._database, self._kind, self._prefix = ledger.database, kind, prefix
+        self._ledger, self._database = ledger, ledger.database
+        self._kind, self._prefix = kind, prefix
         self._owner, self._key = memory_key
 
     def latest(self, thing: str) -> R | None:
@@ -95,8 +96,7 @@ class EffectStore(Generic[R]):
         bodies = [(AGENT, f"{self._prefix}{thing}", codec.encode(record)) for thing, record in records.items()]
         bodies += [(*self._memory_of(subject), codec.encode(memory)) for subject, memory in memories.items()]
         added = [journal.event_row(event) for event in events]
-        with self._database.write() as connection:
-            state.check_epoch(connection, epoch)
+        with self._ledger.fenced(epoch) as connection:
             state.put(connection, bodies)
             journal.add(connection, added)
 

@@ -8,6 +8,7 @@ does nothing, so that a part says only what it has. How to add one stands in doc
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from agent.decisions.rounds import Rounds
-from agent.decisions.store import DecisionStore, Record
+from agent.decisions.store import NOTHING, DecisionStore, Record, add, newest_number
 from agent.decisions.turn import TickReport
-from agent.ledger import Ledger, codec
+from agent.ledger import Ledger, codec, journal
 from agent.ledger.kept import Kept
 from agent.settings.location import models_location
 from agent.settings.plug_ins import own_settings
@@ -216,6 +217,9 @@ class Part:
     post to (it reads all of a decision that has some); lists, those whose body may list many. earlier: patterns of
     paths below /api/v1/ that the release before had, and the paths there that took their place. rehearsal: module and
     name, as `agent.rehearsal.admissions:SECTION`, of its section of `trimtab dry-run`, "" for none.
+
+    id_letters: small letters in the ids of its decisions, before the number, that no other decision has; None for those
+    of its name. takes_rest: whether its sink takes every reading that no other part takes, and passes none on.
     """
 
     name: ClassVar[str]
@@ -233,6 +237,8 @@ class Part:
     lists: ClassVar[tuple[str, ...]] = ()
     earlier: ClassVar[Mapping[str, str]] = {}
     rehearsal: ClassVar[str] = ""
+    id_letters: ClassVar[str | None] = None
+    takes_rest: ClassVar[bool] = False
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -305,6 +311,33 @@ class Part:
     def turn(self, turn: Turn) -> TickReport:
         """Take its turn as the leader and return the report with what it did. Raises LedgerError or Fenced."""
         return turn.report
+
+    def record(
+        self, turn: Turn, subject: str, body: Mapping[str, Any], *, inputs: bytes = NOTHING, changed: bool = False
+    ) -> Event:
+        """Write a decision of this turn, numbered, with its event, and return the event, whose subject is its id.
+
+        body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
+        written. LedgerUnavailable.
+        """
+        with self.host.ledger.fenced(turn.epoch) as connection:
+            number = newest_number(connection, self.name, subject) + 1
+            decision_id = f"{subject}-{self.letters()}{number}"
+            made = Record(
+                *(decision_id, self.name, subject, turn.now, codec.encode_mapping(body)),
+                inputs=inputs,
+                number=number,
+                changed=changed,
+            )
+            event = Event(subject, turn.now, Reason(body["reason"]), str(body["sentence"]), decision_id)
+            add(connection, [made])
+            journal.add(connection, [journal.event_row(event)])
+        return event
+
+    @classmethod
+    def letters(cls) -> str:
+        """Return the letters in the ids of its decisions."""
+        return re.sub("[^a-z]", "", cls.name) if cls.id_letters is None else cls.id_letters
 
     def measure(self, report: TickReport) -> TickReport:
         """Only measure, while another agent leads, and return the report with what was seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -10,7 +11,7 @@ from agent.decisions.part import Capacity, Host, Part, Summary, one_subject
 from agent.decisions.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import Kept
-from agent.settings.plug_ins import DECISIONS, installed, load
+from agent.settings.plug_ins import DECISIONS, installed, load, refused
 from domain.errors import BadInput, UnknownName
 
 
@@ -24,7 +25,20 @@ def kinds() -> tuple[type[Part], ...]:
         load(DECISIONS, name, partial(_is_part, name), f"a class that derives from Part and whose name is {name!r}")
         for name in installed(DECISIONS)
     ]
+    _check_letters(found)
     return tuple(sorted(found, key=lambda kind: (kind.order, kind.name)))
+
+
+def _check_letters(found: Sequence[type[Part]]) -> None:
+    """Raise ConfigurationError for a part whose decisions could have the ids of another's; ours come first."""
+    taken: dict[str, str] = {}
+    for kind in sorted(found, key=lambda kind: (not kind.__module__.startswith("agent."), kind.name)):
+        letters = kind.letters()
+        if letters in taken or not re.fullmatch("[a-z]*", letters):
+            whose = f"those of {taken[letters]}" if letters in taken else "no small letters"
+            remedy = f"the letters of its decisions' ids, {letters!r}, are {whose}: give it another id_letters"
+            raise refused(DECISIONS, installed(DECISIONS)[kind.name], remedy)
+        taken[letters] = kind.name
 
 
 def _is_part(name: str, kind: object) -> bool:

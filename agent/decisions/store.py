@@ -71,6 +71,13 @@ def add(connection: Connection, made: Sequence[Record]) -> None:
         connection.execute(insert(decisions), [record.row() for record in made])
 
 
+def newest_number(connection: Connection, decision: str, subject: str) -> int:
+    """Return the number of a subject's newest decision, or the one that a restore lets it continue from."""
+    query = select(func.max(decisions.c.number)).where(decisions.c.decision == decision, decisions.c.subject == subject)
+    there = identity.read(connection)
+    return max(connection.execute(query).scalar() or 0, there.first_number if there is not None else 0)
+
+
 class DecisionStore:
     """Reads what was decided; each method raises LedgerUnavailable when the ledger cannot be used now."""
 
@@ -143,12 +150,8 @@ class DecisionStore:
 
     def newest_number(self, decision: str, subject: str) -> int:
         """Return the number of a subject's newest decision, or the one that a restore lets it continue from."""
-        query = select(func.max(decisions.c.number)).where(
-            decisions.c.decision == decision, decisions.c.subject == subject
-        )
         with self._database.read() as connection:
-            there = identity.read(connection)
-            return max(connection.execute(query).scalar() or 0, there.first_number if there is not None else 0)
+            return newest_number(connection, decision, subject)
 
     def first_at(self, decision: str, subject: str) -> float | None:
         """Return when the oldest decision that the ledger has of a subject was made, None where it has none."""

@@ -51,6 +51,7 @@ class DeferralPart(Part):
 
     name = DEFERRAL
     subject_word = "deferral"
+    id_letters = "d"
     order = 50
     kept = KEPT
     configured_in = SUBJECTS.name

@@ -86,6 +86,13 @@ class Ledger:
                 state.check_epoch(connection, epoch)
             journal.add(connection, rows)
 
+    @contextlib.contextmanager
+    def fenced(self, epoch: int) -> Iterator[Connection]:
+        """Open a transaction of the leader of an epoch, on disk when the block has ended; Fenced when it is over."""
+        with self.database.write() as connection:
+            state.check_epoch(connection, epoch)
+            yield connection
+
     def open_intents(self, fleet: str | None = None) -> tuple[Intent, ...]:
         """Return the open intents, of one fleet or of all, oldest first."""
         if fleet is None:

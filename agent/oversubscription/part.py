@@ -46,6 +46,7 @@ class OversubscriptionPart(Part):
 
     name = OVERSUBSCRIPTION
     subject_word = "pool"
+    id_letters = "o"
     order = 30
     kept = KEPT
     kept_beside = (HOURS_KEPT,)

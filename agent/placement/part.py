@@ -54,6 +54,7 @@ class PlacementPart(Part):
 
     name = PLACEMENT
     subject_word = "placement"
+    id_letters = "p"
     order = 40
     kept = KEPT
     kept_beside = (CHANGES_KEPT,)

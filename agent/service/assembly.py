@@ -240,9 +240,7 @@ def assembled(
         parts = parts_of(host)
         for part in parts:
             part.start(stack)
-        sink: SampleSink = Discarded()
-        for part in parts:
-            sink = part.sink(sink)
+        sink = sink_of(parts)
         listener = started_listener(settings, sink, clock)
         stack.callback(listener.stop)
         poller = Poller([collector for part in parts for collector in part.collectors()], sink, clock)
@@ -250,6 +248,14 @@ def assembled(
         stack.callback(poller.stop)
         agent = Agent(settings, ledger, leadership, parts, listener, poller, session, clock, acting)
         yield agent
+
+
+def sink_of(parts: Iterable[Part]) -> SampleSink:
+    """Return where readings go: to each part what is its own, and what is no part's to the one that takes the rest."""
+    sink: SampleSink = Discarded()
+    for part in sorted(parts, key=lambda part: not part.takes_rest):
+        sink = part.sink(sink)
+    return sink
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
@@ -13,10 +12,8 @@ from actuators.base import Act, ChangingCall, Held, Permit, change
 from actuators.outcomes import Report, achieved
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, CollectorHost, CollectorKind
 from agent.autoscaling.policies.base import spelled
-from agent.decisions import store
 from agent.decisions.guards import held_by_pause
 from agent.decisions.part import Part, Turn
-from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
 from agent.rails.state import Memory
 from collectors.inventory import Inventory
@@ -151,6 +148,7 @@ class LunchPart(Part):
 
     name = "lunch"
     subject_word = "table"
+    id_letters = "l"
     settings_model = LunchSettings
 
     def subjects(self) -> tuple[str, ...]:
@@ -163,8 +161,5 @@ class LunchPart(Part):
         assert isinstance(own, LunchSettings)
         paused = held_by_pause(self.controls("kitchen"), (Direction.OUT,), turn.now) is not None
         body = {"sentence": "nothing: paused" if paused else own.menu, "reason": "paused" if paused else "accepted"}
-        number = self.decisions.newest_number(self.name, "kitchen") + 1
-        made = Record(f"kitchen-l{number}", self.name, "kitchen", turn.now, json.dumps(body).encode(), number=number)
-        with self.host.ledger.database.write() as connection:
-            store.add(connection, [made])
-        return turn.report
+        event = self.record(turn, "kitchen", body)
+        return replace(turn.report, events=(*turn.report.events, event))

@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from agent.autoscaling.part import AutoscalingPart
 from agent.decisions import parts as installed
 from agent.decisions.part import Capacity, Card, Host, Part, Status, Summary, Turn, one_of, one_service, one_subject
 from agent.decisions.parts import Parts, parts_of
@@ -17,10 +19,11 @@ from agent.decisions.store import Record, add
 from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.kept import Kept
+from agent.service.assembly import sink_of
 from agent.settings import Settings
 from domain.clock import BothTimes, VirtualClock
 from domain.controls import Pause, PauseScope
-from domain.errors import BadInput, ConfigurationError, UnknownName
+from domain.errors import BadInput, ConfigurationError, Fenced, UnknownName
 from tests.agent.rails.scenes import NOON
 
 
@@ -325,3 +328,69 @@ def test_subjects_in_the_settings_count_with_those_of_the_ledger_and_alone_are_m
     assert (offline.subjects(), offline.managed()) == (("desk",), ())
     plain = Plain(replace(host, settings=settings))  # type: ignore[arg-type]
     assert plain.subjects() == plain.managed() == ("desk",)
+
+
+def a_turn(epoch: int) -> Turn:
+    return Turn(NOON, BothTimes(NOON, 0.0), epoch, TickReport(NOON))
+
+
+def test_a_decision_is_recorded_with_its_number_and_event_by_the_leader_alone(ledger: Ledger, plain: Plain) -> None:
+    body = {"reason": "accepted", "sentence": "two tokens"}
+    first, second = ledger.take_epoch("one", NOON), ledger.take_epoch("two", NOON)
+    with pytest.raises(Fenced):
+        plain.record(a_turn(first), "desk", body)
+    assert (plain.decisions.newest(), ledger.journal()) == ((), [])
+    events = [plain.record(a_turn(second), "desk", body) for _ in range(2)]
+    assert [event.subject for event in events] == ["desk-plain1", "desk-plain2"]
+    assert [entry.ref for entry in ledger.journal()] == ["desk-plain1", "desk-plain2"]
+    assert plain.summary(plain.decisions.get("desk-plain2")) == Summary("two tokens", "accepted")
+
+
+@pytest.mark.parametrize("letters", ["d", "", "D", "x1", "a-b"])
+def test_a_part_whose_ids_another_decision_may_have_is_refused_at_the_start(letters: str) -> None:
+    class Deferral(Part):
+        name, id_letters = "deferral", "d"
+
+    class Fleets(Part):
+        name, id_letters = "autoscaling", ""
+
+    Deferral.__module__ = Fleets.__module__ = "agent.deferral.part"
+
+    class Night(Part):
+        name, id_letters = "placement", letters
+
+    installed._check_letters([Deferral, Fleets])
+    with pytest.raises(ConfigurationError, match="id_letters"):
+        installed._check_letters([Night, Deferral, Fleets])
+
+
+@pytest.mark.parametrize("order", [5, 200])
+def test_a_part_of_any_order_gets_its_readings_before_the_one_that_takes_the_rest(ledger: Ledger, order: int) -> None:
+    taken: dict[str, list[bytes]] = {"early": [], "rest": []}
+
+    def sink_to(name: str, below: Any) -> Any:
+        def append(paths: Any, values: Any, times: Any, now: float, peer: str = "") -> Any:
+            ours = [path for path in paths if below is None or b".early." in path]
+            taken[name] += ours
+            rest = [path for path in paths if path not in ours]
+            return below.append(rest, values, times, now, peer) if rest else ()
+
+        return SimpleNamespace(append=append)
+
+    class Early(Part):
+        name = "early"
+
+        def sink(self, below: Any) -> Any:
+            return sink_to("early", below)
+
+    class Rest(Part):
+        name, takes_rest = "rest", True
+
+        def sink(self, below: Any) -> Any:
+            return sink_to("rest", None)
+
+    assert AutoscalingPart.takes_rest
+    early, rest = Early(a_host(ledger)), Rest(a_host(ledger))
+    parts = (early, rest) if order < 10 else (rest, early)
+    sink_of(parts).append([b"trimtab.early.x", b"trimtab.web.y"], [1.0, 2.0], [NOON, NOON], NOON)
+    assert taken == {"early": [b"trimtab.early.x"], "rest": [b"trimtab.web.y"]}

@@ -10,16 +10,13 @@ from types import MappingProxyType
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from agent.decisions import store
 from agent.decisions.checks import CheckResult, ok
 from agent.decisions.guards import held_by_pause
 from agent.decisions.http import Body
 from agent.decisions.metrics import Reading, Section, gauge
 from agent.decisions.part import Part, Severity, Turn
-from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
-from agent.ledger import journal, state
-from domain.decisions import Direction, Event, Reason
+from domain.decisions import Direction, Reason
 from tests.agent.decisions.tokens.settings import SUBJECTS
 
 
@@ -40,6 +37,7 @@ class TokensPart(Part):
 
     name = "tokens"
     subject_word = "desk"
+    id_letters = "t"
     settings_model = TokenSettings
     configured_in = SUBJECTS.name
     asks = ("*/requests",)
@@ -73,15 +71,9 @@ class TokensPart(Part):
         pending = capacity.pending if capacity is not None else 0.0
         paused = held_by_pause(self.controls("desk"), (Direction.OUT,), turn.now) is not None
         tokens = 0 if paused or pending else self.own_settings().tokens
-        number = self.decisions.newest_number(self.name, "desk") + 1
         why = "paused" if paused else f"{pending:g} cores are pending"
         body = {"tokens": tokens, "sentence": f"{tokens} tokens: {why}", "reason": "paused" if paused else "accepted"}
-        made = Record(f"desk-t{number}", self.name, "desk", turn.now, json.dumps(body).encode(), number=number)
-        event = Event("desk", turn.now, Reason.ACCEPTED, made.decision_id, made.decision_id)
-        with self.host.ledger.database.write() as connection:
-            state.check_epoch(connection, turn.epoch)
-            store.add(connection, [made])
-            journal.add(connection, [journal.event_row(event)])
+        event = self.record(turn, "desk", body)
         return replace(turn.report, events=(*turn.report.events, event))
 
     def readings(self) -> Iterator[Reading]:

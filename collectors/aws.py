@@ -23,6 +23,7 @@ from botocore.config import Config
 from botocore.model import OperationModel
 
 from collectors.aws_account import AccountCheck
+from collectors.aws_clock import ClockCheck
 from collectors.aws_failures import check_response, classify, is_read
 from collectors.aws_models import SlimLoader, check_kept
 from collectors.aws_transport import GatedTransport
@@ -130,6 +131,8 @@ class AwsSession:
         self.read_only = read_only
         self.budget = CallBudget(options.calls_per_minute, clock)
         self.account = AccountCheck(clock.monotonic)
+        self.clock = ClockCheck()
+        self._now = clock.now
         self._fence = fence
         self._clients: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
@@ -142,6 +145,7 @@ class AwsSession:
         core.register("provide-client-params", self._refuse_changes)
         core.register("before-call", self._refuse_changes)
         core.register("before-parse", _check_response)
+        core.register("before-parse", self._compare_clocks)
         if fence is not None:
             core.register("before-send", self._note_operation)
         self._boto = boto3.session.Session(
@@ -230,6 +234,8 @@ class AwsSession:
         refusal = None if self._stopped(service, operation) else self.budget.refusal(family)
         if refusal is not None:
             raise CloudError(operation, FailureClass.THROTTLE, "CallBudget", refusal)
+        # Before any attempt: what waits between two of them must not look like a clock ahead.
+        self._sending.at = self._now()
         try:
             client = self.client(service, attempts)
             response: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
@@ -265,6 +271,11 @@ class AwsSession:
         parameters = event.get("params")
         if isinstance(parameters, dict) and isinstance(url := parameters.get("QueueUrl"), str):
             self.account.refuse_queue(model.name, url)
+
+    def _compare_clocks(self, **event: Any) -> None:
+        now = self._now()
+        date = event["response_dict"].get("headers", {}).get("date", "")
+        self.clock.compare(date, getattr(self._sending, "at", now), now)
 
     def _note_operation(self, **event: Any) -> None:
         """Remember what this thread is about to send: the connection knows only bytes."""

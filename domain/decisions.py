@@ -101,6 +101,7 @@ class Reason(StrEnum):
     PROTECTED = "protected"
     REMOVAL_REFUSED = "removal_refused"
     CLOCK_JUMP = "clock_jump"
+    CLOCK_WRONG = "clock_wrong"
     METRICS_LOST = "metrics_lost"
     METRICS_RETURNED = "metrics_returned"
     SENDER_REFUSED = "sender_refused"

@@ -44,6 +44,7 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.CREDENTIALS: Severity.CRITICAL,
         Reason.PERMANENT_FAILURE: Severity.WARNING,
         Reason.CLOCK_JUMP: Severity.WARNING,
+        Reason.CLOCK_WRONG: Severity.CRITICAL,
         Reason.SENDER_REFUSED: Severity.WARNING,
         Reason.CLAIM_REFUSED: Severity.WARNING,
         Reason.REMOVAL_REFUSED: Severity.WARNING,

@@ -26,6 +26,7 @@ from agent.settings.discovery import discover
 from agent.settings.model import LearningSettings
 from agent.settings.names import plain
 from collectors.aws import AwsSession
+from collectors.aws_clock import LARGEST_DIFFERENCE_S, REMEDY
 from collectors.base import SampleSink
 from collectors.intake import IntakeCounters
 from collectors.tagged_groups import TaggedGroups
@@ -33,7 +34,7 @@ from domain.clock import Clock
 from domain.decisions import Mode
 from domain.errors import CloudError, TrimtabError
 
-NOTABLE_SKEW_S, LARGEST_SKEW_S = 2.0, 60.0
+NOTABLE_SKEW_S = 2.0
 """AWS refuses calls from a clock that is five minutes off; measurements become useless long before."""
 
 
@@ -218,10 +219,9 @@ def _clock(answer: Mapping[str, Any], now: float) -> CheckResult:
     except (TypeError, ValueError):
         return unknown("clock", "AWS's response has no date to compare with")
     detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} AWS"
-    remedy = "set it by NTP, such as chrony with AWS's 169.254.169.123"
     # The header has whole seconds, and the response has a delay.
     if abs(skew_s) <= NOTABLE_SKEW_S:
         return ok("clock", "agrees with AWS to within 2 s")
-    if abs(skew_s) <= LARGEST_SKEW_S:
-        return advice("clock", detail, remedy)
-    return missing("clock", detail, remedy)
+    if abs(skew_s) <= LARGEST_DIFFERENCE_S:
+        return advice("clock", detail, REMEDY)
+    return missing("clock", detail, REMEDY)

@@ -20,6 +20,7 @@ from agent.decisions.turn import TickReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
 from agent.service.leader import (
     BoundLeader,
+    Incapacity,
     Leadership,
     LeaseLeader,
     SoleLeader,
@@ -103,10 +104,17 @@ class Agent:
     session: AwsSession
     clock: Clock
     acting: Acting = field(default_factory=Acting)
+    incapacity: Incapacity = field(default_factory=Incapacity)
     refusals: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refusals = Door(lambda: self.listener.counters, self.refused_claims, self.unknown_vms, self.conflicts)
+        self.refusals = Door(
+            lambda: self.listener.counters,
+            self.refused_claims,
+            self.unknown_vms,
+            self.conflicts,
+            self.session.clock,
+        )
 
     def part(self, kind: type[P]) -> P:
         """Return the part of this class."""

@@ -149,6 +149,10 @@ class Loop:
         for event in came_up:
             self.agent.note(event.reason, event.detail, event.fleet, event.subject)
         report = replace(report, events=(*report.events, *agent_events(self.agent), *came_up))
+        difference = self.agent.session.clock.difference
+        if self.agent.incapacity.ends_lead(report, difference, self.agent.clock.monotonic()):
+            log.warning("lead_given_away", detail=f"nothing could be decided: {difference}")
+            self.agent.leadership.stand_back()
         duration_s = time.monotonic() - began
         epoch = self.agent.leadership.epoch()
         self._note_lead(epoch)

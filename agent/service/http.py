@@ -64,6 +64,12 @@ def lead_check(agent: Agent) -> Check:
     return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent stands by")
 
 
+def clock_check(agent: Agent) -> Check:
+    """Return whether the host's clock agrees with AWS's."""
+    difference = agent.session.clock.difference
+    return Check("clock", not difference, difference or "the clock agrees with AWS's")
+
+
 def parts_of(
     agent: Agent, settings: Settings, board: ServiceBoard, alive: Callable[[], bool] = lambda: True
 ) -> AgentParts:
@@ -81,5 +87,5 @@ def parts_of(
         intake=lambda: agent.listener.counters,
         aws_calls=lambda: agent.session.budget.counts,
         alive=alive,
-        checks=(lambda: lead_check(agent),),
+        checks=(lambda: lead_check(agent), lambda: clock_check(agent)),
     )

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger, LedgerOwner
 from agent.ledger.postgresql import Held
 from agent.settings import Settings
@@ -24,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 UNUSED_SHARE: Final = 0.1
 """The last part of a lease is not used: a call that leaves in time should also arrive in time."""
+STAND_BACK_LEASES: Final = 3.0
+UNDECIDED_S: Final = 300.0
+LONGEST_PATIENCE_S: Final = 3600.0
 _RETRY_S: Final = 1.0
 _MOMENT_S: Final = 0.05
 COMPARED_EVERY_S: Final = 300.0
@@ -47,6 +51,13 @@ class Leadership(Protocol):
 
     def fence(self, epoch: int) -> None:
         """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when that cannot be known."""
+        ...
+
+    def stand_back(self) -> None:
+        """Give the lead to another agent, where there can be one, and ask for none until that had the time to take it.
+
+        For a leader that cannot decide.
+        """
         ...
 
     def close(self) -> None:
@@ -86,6 +97,9 @@ class SoleLeader:
             self._lost.set()
             raise
 
+    def stand_back(self) -> None:
+        """Do nothing: there is no other agent."""
+
     def close(self) -> None:
         """Let nothing more be done."""
         self._closed.set()
@@ -121,6 +135,7 @@ class LeaseLeader:
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._first_wait_s = 0.0
         self._rival_until = 0.0
+        self._back_until = 0.0
         self.rival = ""
         """Who had the lease when it was last asked for, "" when that was this process."""
         self.failure = ""
@@ -133,8 +148,9 @@ class LeaseLeader:
 
     def epoch(self) -> int | None:
         """Return the epoch under which this process leads right now, None while it does not."""
-        lead = self._lead
-        return lead.epoch if lead is not None and since_boot() < lead.until and not self._closed.is_set() else None
+        lead, now = self._lead, since_boot()
+        leads = lead is not None and self._back_until <= now < lead.until and not self._closed.is_set()
+        return lead.epoch if lead is not None and leads else None
 
     def led_by(self) -> str:
         """Return who holds the lease, "" when it has run out as far as this process knows."""
@@ -149,6 +165,10 @@ class LeaseLeader:
         self._ledger.check_epoch(epoch)
         # The answer may have taken its time.
         self._refuse_unless_held(epoch)
+
+    def stand_back(self) -> None:
+        """Lead no more from now on, give the lease up with the next beat, and ask for none for some leases."""
+        self._back_until = since_boot() + STAND_BACK_LEASES * self._lease_s
 
     def close(self) -> None:
         """Let nothing more be done; the lease is kept until `stop`."""
@@ -180,6 +200,11 @@ class LeaseLeader:
         """Renew the lease or try to take it; return after how many seconds to come back. Never raises."""
         lead = self._lead
         try:
+            if since_boot() < self._back_until:
+                if lead is not None:
+                    self._lose(lead, "it was given away")
+                    self._ledger.give_up_lease(lead.epoch)
+                return self._renew_s
             if lead is not None:
                 return self._renew(lead)
             return self._take()
@@ -337,6 +362,11 @@ class BoundLeader:
             raise Fenced(self.failure or "it is not known yet whose the ledger is")
         self._leader.fence(epoch)
 
+    def stand_back(self) -> None:
+        """Give the lead to another agent, where there can be one."""
+        if self._leader is not None:
+            self._leader.stand_back()
+
     def close(self) -> None:
         """Let nothing more be done."""
         self._closed.set()
@@ -348,6 +378,40 @@ class BoundLeader:
         self._closed.set()
         if self._leader is not None:
             self._leader.stop()
+
+
+HELD_BY_INPUT: Final = frozenset(
+    {Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.SAFE_FLOOR, Reason.CLOUD_UNREADABLE, Reason.CREDENTIALS}
+)
+"""Reasons of decisions that a wrong clock makes: readings look old or yet to come, and AWS refuses what is signed."""
+
+
+class Incapacity:
+    """How long a leader whose clock is wrong has decided nothing; called by the loop.
+
+    Each lead that it gives away doubles its patience, until its clock is right: two agents with wrong clocks pass the
+    lead to each other ever more rarely.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._patience_s = UNDECIDED_S
+
+    def ends_lead(self, report: TickReport, difference: str, monotonic: float) -> bool:
+        """Return whether the lead is to be given away after this turn.
+
+        difference: how the clock differs from AWS's, "" where it agrees.
+        """
+        if not difference:
+            self._patience_s = UNDECIDED_S
+        if not difference or not report.decisions or any(d.reason not in HELD_BY_INPUT for d in report.decisions):
+            self._since = None
+            return False
+        self._since = monotonic if self._since is None else self._since
+        if monotonic - self._since < self._patience_s:
+            return False
+        self._since, self._patience_s = None, min(2.0 * self._patience_s, LONGEST_PATIENCE_S)
+        return True
 
 
 def account_of(settings: Settings, session: Callable[[], AwsSession]) -> Callable[[], str] | None:

@@ -1,10 +1,11 @@
-"""What the agent's inputs refused since the last turn, as events for the journal and for alarms."""
+"""What the agent's inputs refused or contradicted since the last turn, as events for the journal and for alarms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from collectors.aws_clock import ClockCheck
 from collectors.intake import Conflict, IntakeCounters, RefusedClaim
 from collectors.vm_names import Place, UnknownVms
 from domain.decisions import AGENT, Event, Reason
@@ -25,8 +26,10 @@ class Door:
         claims: Callable[[], Mapping[tuple[str, str, str], RefusedClaim]],
         unknown_vms: Callable[[], Mapping[Place, UnknownVms]],
         conflicts: Callable[[], Mapping[tuple[str, str, str], Conflict]],
+        clock: ClockCheck,
     ) -> None:
         self._intake, self._claims, self._unknown_vms, self._conflicts = intake, claims, unknown_vms, conflicts
+        self._clock = clock
         self._counts: dict[tuple[Reason, str, str], int] = {}
         self._raised_at: dict[tuple[Reason, str, str], float] = {}
 
@@ -37,6 +40,7 @@ class Door:
             *self._grown(now, Reason.SENDER_REFUSED, self._unknown()),
             *self._grown(now, Reason.CLAIM_REFUSED, self._refused_claims()),
             *self._grown(now, Reason.INPUT_CONFLICT, self._contradictions()),
+            *self._grown(now, Reason.CLOCK_WRONG, self._differing()),
         )
 
     def _grown(self, now: float, reason: Reason, counted: Iterator[Counted]) -> Iterator[Event]:
@@ -92,6 +96,10 @@ class Door:
                 + ("none is below 0" if refused.value < 0.0 else f"0 to {refused.limit:g} is believed{setting}")
                 + "; they count as absent",
             )
+
+    def _differing(self) -> Iterator[Counted]:
+        if difference := self._clock.difference:
+            yield AGENT, "clock", self._clock.differing, f"answers of AWS have another time: {difference}"
 
     def _contradictions(self) -> Iterator[Counted]:
         for (fleet, group, metric), found in self._conflicts().items():

@@ -7,6 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
@@ -129,6 +130,8 @@ class Endpoint:
             status, headers, body = self._reset(environ)
         else:
             status, headers, body = self._aws(environ)
+            headers = [(key, value) for key, value in headers if key.lower() != "date"]
+            headers.append(("Date", formatdate(self.cloud.clock.now(), usegmt=True)))
         phrase = _PHRASES.get(status, "Unknown")
         start_response(f"{status} {phrase}", [*headers, ("Content-Length", str(len(body)))])
         return [body]

@@ -131,7 +131,7 @@ class AwsSession:
         self.read_only = read_only
         self.budget = CallBudget(options.calls_per_minute, clock)
         self.account = AccountCheck(clock.monotonic)
-        self.clock = ClockCheck()
+        self.clock_check = ClockCheck()
         self._now = clock.now
         self._fence = fence
         self._clients: dict[tuple[str, int], Any] = {}
@@ -275,7 +275,7 @@ class AwsSession:
     def _compare_clocks(self, **event: Any) -> None:
         now = self._now()
         date = event["response_dict"].get("headers", {}).get("date", "")
-        self.clock.compare(date, getattr(self._sending, "at", now), now)
+        self.clock_check.compare(date, getattr(self._sending, "at", now), now)
 
     def _note_operation(self, **event: Any) -> None:
         """Remember what this thread is about to send: the connection knows only bytes."""

@@ -103,6 +103,9 @@ class AutoscalingPart(Part):
     alarms = MappingProxyType(
         {
             Reason.POLICY_FAILED: Severity.WARNING,
+            Reason.JOBS_NOT_TAKEN: Severity.WARNING,
+            Reason.INPUT_REPEATS: Severity.WARNING,
+            Reason.WORK_STUCK: Severity.WARNING,
             Reason.CAPACITY_LOST: Severity.WARNING,
             Reason.DRAIN_TIMED_OUT: Severity.WARNING,
             Reason.DRIFT_REPORTED: Severity.WARNING,

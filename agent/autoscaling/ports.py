@@ -13,6 +13,7 @@ from agent.autoscaling.minutes import Refusals
 from agent.autoscaling.policies.fallback import Proposer
 from agent.autoscaling.policies.registry import inputs_needed
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
+from agent.autoscaling.stalls import Stalls
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.schedule import Planned, policy_at, windows_at
@@ -70,7 +71,8 @@ class Ports:
     `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
     `hosts` holds the names of the VMs for the map of other senders' paths; None without one. `resized` returns AWS's
     changes of groups' sizes since a moment, raising CloudError: it is asked until it has answered once, and set again
-    when the lead is taken. `listening_since` is when this process began to take readings, epoch seconds.
+    when the lead is taken. `stalls` tells of measurements that
+    do not fit together. `listening_since` is when this process began to take readings, epoch seconds.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -93,3 +95,4 @@ class Ports:
     hosts: Hosts | None = None
     resized: Callable[[Collection[str], float], Sequence[Resize]] | None = None
     listening_since: float = -math.inf
+    stalls: Stalls = field(default_factory=Stalls)

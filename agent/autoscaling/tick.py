@@ -123,6 +123,9 @@ class _Turn:
                 self._events += state_events(
                     name, before[name], decided.state, inputs.snapshot, self._now, ports.listening_since
                 )
+                if inputs.snapshot is not None:
+                    stuck = ports.aggregator.stuck(name)
+                    self._events += ports.stalls.events(inputs.snapshot, stuck, self._now)
                 records.append(record)
         # Asked when every fleet's own policy has answered: no shadow comes before any of these.
         records = [self._beside(self._managed[inputs.fleet.name], inputs, decided) for inputs, decided in records]
@@ -215,6 +218,7 @@ class _Turn:
         seen_s = ports.jumps.observe(times.now, times.monotonic, times.doubt_s)
         if seen_s:
             ports.listening_since += seen_s
+            ports.stalls.clock_stepped(seen_s)
             ports.aggregator.clock_stepped(seen_s)
             ports.actuator.clock_stepped(seen_s)
         # What could not be recorded the last time is still to be carried over.

@@ -113,7 +113,7 @@ class Agent:
             self.refused_claims,
             self.unknown_vms,
             self.conflicts,
-            self.session.clock,
+            self.session.clock_check,
         )
 
     def part(self, kind: type[P]) -> P:

@@ -73,7 +73,7 @@ def check_itself(settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     for part in agent.parts:
         for name, sentence in part.problems().items():
             board.problem(name, sentence)
-    board.problem("clock", agent.session.clock.difference)
+    board.problem("clock", agent.session.clock_check.difference)
     board.problem("learning", _joined(part.rounds.problem for part in agent.parts if part.rounds is not None))
     failing = {name: health.last_error for name, health in agent.poller.health.items() if health.last_error}
     board.problem("collectors", _joined(f"{name}: {error}" for name, error in sorted(failing.items())))

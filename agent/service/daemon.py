@@ -149,7 +149,7 @@ class Loop:
         for event in came_up:
             self.agent.note(event.reason, event.detail, event.fleet, event.subject)
         report = replace(report, events=(*report.events, *agent_events(self.agent), *came_up))
-        difference = self.agent.session.clock.difference
+        difference = self.agent.session.clock_check.difference
         if self.agent.incapacity.ends_lead(report, difference, self.agent.clock.monotonic()):
             log.warning("lead_given_away", detail=f"nothing could be decided: {difference}")
             self.agent.leadership.stand_back()

@@ -66,7 +66,7 @@ def lead_check(agent: Agent) -> Check:
 
 def clock_check(agent: Agent) -> Check:
     """Return whether the host's clock agrees with AWS's."""
-    difference = agent.session.clock.difference
+    difference = agent.session.clock_check.difference
     return Check("clock", not difference, difference or "the clock agrees with AWS's")
 
 

@@ -81,6 +81,11 @@ class QuietHandler(MotoRequestHandler):
     def log(self, *about: Any) -> None:
         """Log nothing: the call log has it."""
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time of the cloud, which its answers carry as their date."""
+        application: Endpoint = self.server.app  # type: ignore[assignment]
+        return super().date_time_string(application.cloud.clock.now() if timestamp is None else timestamp)
+
     def connection_dropped(self, error: BaseException, environ: dict[str, Any] | None = None) -> None:
         """Close the connection, which HTTP/1.1 would otherwise keep for the next request."""
         self.close_connection = True

@@ -7,7 +7,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
@@ -130,8 +129,6 @@ class Endpoint:
             status, headers, body = self._reset(environ)
         else:
             status, headers, body = self._aws(environ)
-            headers = [(key, value) for key, value in headers if key.lower() != "date"]
-            headers.append(("Date", formatdate(self.cloud.clock.now(), usegmt=True)))
         phrase = _PHRASES.get(status, "Unknown")
         start_response(f"{status} {phrase}", [*headers, ("Content-Length", str(len(body)))])
         return [body]
@@ -272,6 +269,8 @@ class Endpoint:
             if close is not None:
                 close()
         headers = [
-            (key, value) for key, value in head[1] if key.lower() not in ("content-length", "connection", "server")
+            (key, value)
+            for key, value in head[1]
+            if key.lower() not in ("content-length", "connection", "server", "date")
         ]
         return int(head[0]), headers, body

@@ -220,6 +220,7 @@ class Aggregator:
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         self._measured: dict[str, Measured] = {}
         self._done: dict[str, int] = {}
+        self._stuck: dict[str, Mapping[str, tuple[str, ...]]] = {}
 
     def snapshot(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
@@ -263,6 +264,7 @@ class Aggregator:
             signals = self._fold_signals(fleet.name, settings.signals, fold)
             gone = tuple(one.signal.input_name for one in signals if one.value is None)
             snapshot = replace(snapshot, signals=signals, absent=(*snapshot.absent, *gone))
+        self._stuck[fleet.name] = {each.snapshot.key: each.stuck for each in folds}
         self._measured[fleet.name] = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
@@ -279,6 +281,10 @@ class Aggregator:
             SignalSnapshot(signal, value if math.isfinite(value) else None)
             for signal, value in zip(signals, values, strict=True)
         )
+
+    def stuck(self, fleet: str) -> Mapping[str, tuple[str, ...]]:
+        """Return by group key the VMs that were busy for long without a change of the work under way on them."""
+        return self._stuck.get(fleet, {})
 
     def measured(self, fleet: str) -> Measured | None:
         """Return what the last snapshot of a fleet measured beside it, for learning; None before the first."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from actuators.activities import IN_A_ROW
 from agent.autoscaling.refusals import refused_by_aws
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
+from agent.autoscaling.stalls import STUCK_S
 from agent.rails.state import Cooldown, LoopState
 from domain.decisions import Direction, Reason, VmRefusal
 from domain.fleet import Group
@@ -56,7 +57,7 @@ class GroupFold:
     first reported since the last fold. lost_core_s: work under way on VMs that are gone without having been drained, as
     they reported it last. busy_over_minute: busy cores, where a VM that came in the minute counts for its part of it;
     None as in the snapshot. failing_at: when the newest of three or more VMs in a row left that never reported, None
-    where fewer did.
+    where fewer did. stuck: VMs that were busy for `STUCK_S` while the work under way on them stayed the same.
     """
 
     snapshot: GroupSnapshot
@@ -72,6 +73,7 @@ class GroupFold:
     boots_s: Floats
     lost_core_s: float
     busy_over_minute: float | None
+    stuck: tuple[str, ...]
     failing_at: float | None = None
 
 
@@ -141,6 +143,10 @@ def fold_group(
     if settings.removes_newest:
         idle_long = _before_one_at_work(idle_long, warm, since, vms.names)
 
+    _, work = store.latest(vms.rows[:, _WORK], fold.end)
+    stuck_since = roster.stuck_since(seats, known & (busy > 0.0) & (busy_now > 0.0), work, fold.start)
+    stuck = warm & (fold.end - stuck_since >= STUCK_S)
+
     unwarmed = (vms.in_service | vms.pending) & ~warm
     late = unwarmed & (now - roster.boot_since(seats, since) > settings.limits.boot_deadline_s)
     if booted.any():
@@ -200,6 +206,7 @@ def fold_group(
         boots_s=np.maximum(warm_since[booted] - since[booted], 0.0),
         lost_core_s=lost_core_s,
         failing_at=roster.ended_at if roster.ended_in_a_row >= IN_A_ROW else None,
+        stuck=tuple(vms.names[position] for position in np.flatnonzero(stuck)),
         busy_over_minute=None if snapshot.busy_cores is None else float((busy * part)[warm & known & ~silent].sum()),
     )
 
@@ -333,6 +340,8 @@ class GroupRoster:
         self._first_seen = np.full(_FIRST_SEATS, np.nan)
         self._warm_since = np.full(_FIRST_SEATS, np.nan)
         self._idle_since = np.full(_FIRST_SEATS, np.nan)
+        self._stuck_since = np.full(_FIRST_SEATS, np.nan)
+        self._work = np.full(_FIRST_SEATS, np.nan)
         self._missing_since: list[float] = []
         self._arrived = 0
         self._not_before = np.full(_FIRST_SEATS, np.nan)
@@ -369,6 +378,8 @@ class GroupRoster:
             self._idle_since = np.concatenate([self._idle_since, more])
             self._boot_since = np.concatenate([self._boot_since, more])
             self._over = np.concatenate([self._over, np.zeros(more.size, dtype=np.bool_)])
+            self._stuck_since = np.concatenate([self._stuck_since, more])
+            self._work = np.concatenate([self._work, more])
             self._not_before = np.concatenate([self._not_before, more])
             self._was_pending = np.concatenate([self._was_pending, np.zeros(more.size, dtype=np.bool_)])
             self._drains = np.concatenate([self._drains, np.zeros(more.size, dtype=np.bool_)])
@@ -378,6 +389,7 @@ class GroupRoster:
         self._not_before[seat] = not_before
         self._was_pending[seat] = self._drains[seat] = self._over[seat] = False
         self._boot_since[seat] = self._ended.pop(0) if self._ended and not math.isnan(not_before) else np.nan
+        self._stuck_since[seat] = self._work[seat] = np.nan
         return seat
 
     def note_ended(
@@ -440,7 +452,14 @@ class GroupRoster:
 
     def clock_stepped(self, step_s: float) -> None:
         """Shift all times by a step of the wall clock."""
-        for times in (self._first_seen, self._warm_since, self._idle_since, self._not_before, self._boot_since):
+        for times in (
+            self._first_seen,
+            self._warm_since,
+            self._idle_since,
+            self._not_before,
+            self._boot_since,
+            self._stuck_since,
+        ):
             times += step_s
         self._ended, self.ended_at = [since + step_s for since in self._ended], self.ended_at + step_s
         self._missing_since = [since + step_s for since in self._missing_since]
@@ -464,6 +483,14 @@ class GroupRoster:
         since = self._idle_since[seats]
         since = np.where(idle & ~busy, np.where(np.isnan(since), start, np.minimum(since, start)), np.nan)
         self._idle_since[seats] = since
+        return since
+
+    def stuck_since(self, seats: Ints, busy: Mask, work: Floats, start: float) -> Floats:
+        """Record the work under way on each VM; return since when each is busy while that stays the same."""
+        since = self._stuck_since[seats]
+        same = busy & (work == self._work[seats])
+        since = np.where(same, np.where(np.isnan(since), start, since), np.nan)
+        self._stuck_since[seats], self._work[seats] = since, work
         return since
 
     def missing_since(self, missing: int, now: float) -> Floats:

@@ -144,6 +144,8 @@ class Daemon:
         self.supervisor = Supervisor(f"@trimtab-test-{os.getpid()}-{self.port}")
         self.log = directory / "log.jsonl"
         self.popen: subprocess.Popen[bytes] | None = None
+        self.ahead_s = 0.0
+        """By how much its clock is ahead of the site's."""
 
     def await_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until it says READY; AssertionError with the end of its log when it does not."""
@@ -181,7 +183,7 @@ class Daemon:
     def start(self) -> None:
         """Start it."""
         clock = self.site.clock
-        numbers = [repr(clock.origin), repr(clock.wall_origin), repr(clock.speed)]
+        numbers = [repr(clock.origin + self.ahead_s), repr(clock.wall_origin), repr(clock.speed)]
         with self.log.open("ab") as log:
             self.popen = subprocess.Popen(
                 [self.python, "-m", "tests.agent.service.scaled_daemon", *numbers],

@@ -15,7 +15,9 @@ from agent.alarms.book import AlarmBook
 from agent.autoscaling.part import AutoscalingPart
 from agent.decisions.turn import TickReport
 from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.chores import check_itself
 from agent.service.daemon import Loop
+from agent.service.http import parts_of
 from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from collectors.vm_names import SPARE
@@ -173,6 +175,27 @@ def test_a_claim_below_zero_is_refused_by_no_setting(start: Callable[..., Site])
     assert site.send("trimtab.web.queue.waiting -5") == 0
     (event,) = of(site.turn(), Reason.CLAIM_REFUSED)
     assert ("none is below 0" in event.detail, "MAX_WAITING" in event.detail) == (True, False)
+
+
+@pytest.mark.parametrize(("step_s", "side"), [(40.0, "ahead of"), (-40.0, "behind")])
+def test_a_clock_that_differs_from_that_of_aws_is_an_event_an_alarm_and_not_ready(
+    start: Callable[..., Site], step_s: float, side: str
+) -> None:
+    site = start()
+    parts = parts_of(site.agent, site.agent.settings, site.loop.board)
+    site.clock.step(-20.0)
+    site.loop.turn()
+    assert of(site.reports[-1], Reason.CLOCK_WRONG) == []
+    assert {check.name: check.ok for check in (one() for one in parts.checks)}["clock"]
+    site.clock.step(15.0 + step_s)
+    site.loop.turn()
+    site.alarms.turn(site.reports[-1])
+    (event,) = of(site.reports[-1], Reason.CLOCK_WRONG)
+    assert (event.subject, side in event.detail, "NTP" in event.detail) == ("clock", True, True)
+    assert [alarm.reason for alarm in site.alarms.active if alarm.reason is Reason.CLOCK_WRONG] == [Reason.CLOCK_WRONG]
+    assert not {check.name: check.ok for check in (one() for one in parts.checks)}["clock"]
+    check_itself(site.agent.settings, site.agent, site.loop.board)
+    assert side in site.loop.board.read().problems["clock"]
 
 
 @pytest.mark.exhaustive

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from agent.decisions.turn import TickReport
 from agent.ledger.postgresql import Held, Taken
 from agent.service import leader as module
 from agent.service.leader import (
     BoundLeader,
+    Incapacity,
     LeaseLeader,
     SoleLeader,
     account_of,
@@ -23,7 +25,7 @@ from agent.service.leader import (
 from agent.settings import Settings
 from collectors.aws_account import AccountCheck
 from domain.clock import VirtualClock
-from domain.decisions import Reason
+from domain.decisions import Decision, Mode, Proposal, Reason
 from domain.errors import CloudError, FailureClass, Fenced, LedgerError, LedgerForeign, LedgerUnavailable
 
 LEASE_S, RENEW_S = 30.0, 10.0
@@ -352,6 +354,46 @@ def test_a_lease_that_cannot_be_given_up_runs_out_by_itself(site: Site) -> None:
 # On a SQLite ledger
 
 
+def test_a_lead_that_is_given_away_ends_at_once_and_another_has_time_to_take_it(
+    site: Site,
+) -> None:
+    leader = a_leader(site, Taken(3))
+    leader.stand_back()
+    assert leader.epoch() is None
+    assert site.beat(None) == RENEW_S
+    assert site.asked == [("give up", 3)]
+    for _ in range(int(module.STAND_BACK_LEASES * LEASE_S / RENEW_S) - 2):
+        assert site.beat() == RENEW_S
+        assert site.asked == []
+    site.beat(Taken(4))
+    assert (site.asked[0][0], leader.epoch()) == ("take", 4)
+
+
+class TestIncapacity:
+    """A leader with a wrong clock that decides nothing gives the lead away, ever more rarely."""
+
+    def told(self, incapacity: Incapacity, minutes: int, difference: str, reason: Reason) -> list[int]:
+        """Return the minutes after which the lead is given away."""
+        proposal = Proposal("web", "hold", (1,), reason)
+        decision = Decision("web-1", "web", 0.0, Mode.ACT, proposal, (), (1,), reason, "")
+        report = TickReport(0.0, decisions=(decision,))
+        return [n for n in range(minutes) if incapacity.ends_lead(report, difference, 60.0 * n)]
+
+    def test_it_is_given_away_after_five_minutes_then_ten_then_twenty(self) -> None:
+        assert self.told(Incapacity(), 40, "61 s ahead", Reason.STALE_INPUT) == [5, 16, 37]
+
+    def test_a_right_clock_or_a_decision_keeps_it(self) -> None:
+        incapacity = Incapacity()
+        assert self.told(incapacity, 40, "", Reason.STALE_INPUT) == []
+        assert self.told(incapacity, 40, "61 s ahead", Reason.QUEUE_COVERED) == []
+
+    def test_a_clock_that_is_right_again_makes_it_as_patient_as_before(self) -> None:
+        incapacity = Incapacity()
+        self.told(incapacity, 6, "61 s ahead", Reason.STALE_INPUT)
+        self.told(incapacity, 1, "", Reason.STALE_INPUT)
+        assert self.told(incapacity, 8, "61 s ahead", Reason.STALE_INPUT) == [5]
+
+
 def test_the_sole_leader_leads_from_the_start_until_a_newer_epoch(site: Site) -> None:
     site.answers = [8]
     leader = SoleLeader(site, "ana", 77.0)  # type: ignore[arg-type]
@@ -421,6 +463,9 @@ class Proper:
 
     def fence(self, epoch: int) -> None:
         self.done.append(epoch)
+
+    def stand_back(self) -> None:
+        self.done.append("stand back")
 
     def close(self) -> None:
         self.done.append("close")

@@ -33,7 +33,7 @@ def site() -> Iterator[Site]:
 def make_agent(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     made: list[Daemon] = []
 
-    def make(name: str, url: str, **settings: str) -> Daemon:
+    def make(name: str, url: str, ahead_s: float = 0.0, **settings: str) -> Daemon:
         agent = Daemon(
             site,
             tmp_path / name,
@@ -46,6 +46,7 @@ def make_agent(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
             **settings,
         )
         made.append(agent)
+        agent.ahead_s = ahead_s
         agent.start()
         agent.await_ready()
         return agent
@@ -129,3 +130,18 @@ def test_a_second_agent_in_one_state_directory_is_refused_with_the_name_of_the_f
     assert intruder.wait() == 1
     assert "is in use by process" in intruder.log.read_text()
     intruder.close()
+
+
+def test_a_leader_whose_clock_is_ahead_gives_the_lead_to_the_one_whose_clock_is_right(
+    site: Site, url: str, make_agent: Callable[..., Daemon]
+) -> None:
+    first = make_agent("first", url, ahead_s=90.0)
+    status_of(first, "web: ")
+    make_agent("second", url)
+    site.waiting = 20.0
+    wait_until(lambda: site.mutations("SetDesiredCapacity", "second"))
+    assert site.mutations("SetDesiredCapacity", "first") == []
+    ledger = Ledger.open(url, read_only=True)
+    reasons = [row.reason for row in ledger.journal(limit=1000) if row.kind == "event"]
+    ledger.close()
+    assert Reason.CLOCK_WRONG in reasons

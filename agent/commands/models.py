@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.commands.options import JsonOption, ModelsOption, app, examples, models_directory, print_json, show
+from agent.commands.options import (
+    DECISIONS,
+    JsonOption,
+    ModelsOption,
+    app,
+    examples,
+    models_directory,
+    print_json,
+    show,
+)
 from domain.errors import BadInput, ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ def models(
         str | None,
         typer.Argument(
             metavar="[DECISION|FILE]",
-            help="autoscaling, admission, oversubscription: its alone; or a file to verify instead.",
+            help=f"{DECISIONS}: its alone; or a file to verify instead.",
             show_default=False,
         ),
     ] = None,

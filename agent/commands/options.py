@@ -42,15 +42,16 @@ EXTRAS: Mapping[str, str] = {
 }
 """Packages that only some verbs need, and the extra that brings each."""
 
+DECISIONS = ", ".join(sorted(entry_points(group="trimtab.decisions").names))
+"""The decisions that are installed; none is loaded for a help text."""
+
 LedgerOption = Annotated[
     str | None,
     typer.Option("--ledger", metavar="URL|PATH", help="Ledger; else that of the settings.", show_default=False),
 ]
 DecisionArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[DECISION]", help="autoscaling, admission, oversubscription; or a subject.", show_default=False
-    ),
+    typer.Argument(metavar="[DECISION]", help=f"{DECISIONS}; or a subject.", show_default=False),
 ]
 SubjectArgument = Annotated[
     str | None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
@@ -104,8 +104,10 @@ def read_settings(environ: Mapping[str, str]) -> Loaded:
     settings, bad = _validated(raw, given, mistakes)
     for conflict in conflicts(settings):
         if not any(_overlap(path, wrong) for path in (conflict.path, *conflict.depends_on) for wrong in bad):
-            value = _shown(conflict.path, given, _value_at(settings, conflict.path))
-            mistakes.append(Mistake(_name(conflict.path, given), value, conflict.remedy))
+            value = _value_at(settings, conflict.path)
+            # Of a whole subject its key is wrong.
+            shown = conflict.path[-1] if isinstance(value, BaseModel) else _shown(conflict.path, given, value)
+            mistakes.append(Mistake(_name(conflict.path, given), shown, conflict.remedy))
     if mistakes:
         raise ConfigurationError(sorted(mistakes, key=lambda mistake: mistake.name.lower()))
     return Loaded(settings, given)

@@ -56,11 +56,6 @@ def checked_grid(horizons_h: Floats) -> Floats:
     return given
 
 
-def banded_kappa(horizons_h: Floats, kappa: float, factor: float) -> Floats:
-    """Return kappa per horizon: kappa up to a month, times `factor` up to a year and its square beyond (§5.1)."""
-    return kappa * np.where(horizons_h <= BANDS_H[2], 1.0, np.where(horizons_h <= BANDS_H[3], factor, factor * factor))
-
-
 def horizon_hours(horizons_h: Floats) -> Floats:
     """Return the hours that each horizon covers: half way to its neighbours, the first one from now on."""
     middle = 0.5 * (horizons_h[1:] + horizons_h[:-1])
@@ -164,7 +159,7 @@ def second_refusal(
 ) -> int:
     """Return the horizon at which mean + kappa standard deviations exceed the capacity, or -1.
 
-    kappa (H,): one for each horizon, all alike or `banded_kappa`. capacity may be any threshold in cores. Horizons at
+    kappa (H,): one for each horizon. capacity may be any threshold in cores. Horizons at
     which the newcomer's mean is below `marginal_eps` do not count; 0 lets all count.
     """
     count = mean.shape[0]

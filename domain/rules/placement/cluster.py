@@ -200,11 +200,6 @@ class Cluster:
         held = self.instances[: len(self.applications), host]
         return {int(app): int(held[app]) for app in np.flatnonzero(held)}
 
-    def hosts_with(self, app: int) -> dict[int, int]:
-        """Return the instances of an application by index of the host."""
-        held = self.instances[app, : len(self.hosts)]
-        return {int(host): int(held[host]) for host in np.flatnonzero(held)}
-
     def violations(self) -> Iterator[tuple[int, int, Obstacle]]:
         """Yield host, application and obstacle where instances run that a changed rule, rack, label or size forbids.
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from domain.errors import BadInput
-from domain.rules.admission.policies import banded_kappa, log_grid
 from simulator.admission import PRESETS, Outcome, draw_run, play, rule_of
 from simulator.admission.rule import kappas_of
 
@@ -83,8 +82,9 @@ def test_fresh_arrivals_may_be_looked_at_more_closely() -> None:
     assert as_before[0] == pytest.approx(closer[0], rel=0.01)
 
 
-def test_the_factor_of_long_horizons_is_the_domains() -> None:
-    assert np.array_equal(kappas_of(rule_of("second:2,a=0.7"), log_grid()), banded_kappa(log_grid(), 2.0, 0.7))
+def test_beyond_a_month_kappa_is_taken_times_the_factor_and_beyond_a_year_times_its_square() -> None:
+    kappa = kappas_of(rule_of("second:2,a=0.7"), np.array([1.0, 730.0, 731.0, 8_760.0, 9_000.0]))
+    assert kappa == pytest.approx([2.0, 2.0, 1.4, 1.4, 0.98])
 
 
 @pytest.mark.exhaustive

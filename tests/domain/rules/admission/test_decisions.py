@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.rules.admission.policies import (
-    banded_kappa,
     budget_refusal,
     cantelli,
     checked_grid,
@@ -47,11 +46,6 @@ def test_most_horizons_of_the_log_grid_lie_beyond_a_day(count: int) -> None:
     assert (grid.size, grid[0], grid[-1]) == (count, pytest.approx(0.04), pytest.approx(26_280.0))
     assert np.all(np.diff(grid) > 0.0)
     assert np.count_nonzero(grid < 24.0) <= max(1, count * 7 // 16)
-
-
-def test_bands_beyond_a_month_take_kappa_times_the_factor() -> None:
-    kappa = banded_kappa(np.array([1.0, 730.0, 731.0, 8_760.0, 9_000.0]), 2.0, 0.5)
-    assert kappa.tolist() == [2.0, 2.0, 1.0, 1.0, 0.5]
 
 
 # A risk of 1 bounds nothing, and its kappa of 0 still asks that the mean fit: the two are alike where means do.

@@ -21,13 +21,14 @@ def owned_from_now(
 ) -> tuple[str, ...]:
     """Return the VMs that this agent protects, or will after this tick: record them before they are protected.
 
-    Those are the busy ones, and those owned before that still are protected, or whose group was not read.
+    Those are the busy ones, those owned before that still are protected, or whose group was not read, and those that
+    their group protected at the launch, where the agent may take that off.
     """
-    read = {
-        i.vm: i.protected for g in fleet.groups if g.name in observed.groups for i in observed.groups[g.name].instances
-    }
+    instances = [i for g in fleet.groups if g.name in observed.groups for i in observed.groups[g.name].instances]
+    read = {i.vm: i.protected for i in instances}
     kept = {vm for vm in owned if read.get(vm, vm in busy_cores)}
-    return tuple(sorted(kept | {vm for vm, cores in busy_cores.items() if cores}))
+    born = {i.vm for i in instances if i.born_protected}
+    return tuple(sorted(kept | born | {vm for vm, cores in busy_cores.items() if cores}))
 
 
 class Protection:
@@ -51,8 +52,10 @@ class Protection:
         protect, unprotect = [], []
         for instance in group.instances:
             busy = busy_cores.get(instance.vm)
-            if not instance.protected:
+            if not instance.protected or instance.born_protected:
                 self._foreign.discard(instance.vm)
+            if instance.born_protected:
+                self.ours.add(instance.vm)
             if instance.lifecycle is not Lifecycle.IN_SERVICE or busy is None or instance.vm in self._foreign:
                 continue
             if busy > 0.0 and instance.protected:

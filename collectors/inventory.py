@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,8 @@ class Inventory:
     """Reads groups for the loop (`observe`) and single groups afresh for the actuator (`fresh`).
 
     details_for_s: how long hooks and refreshes are kept; at most `details_per_tick` groups are read again per tick, the
-    oldest first. hook_name: the lifecycle hook that drains; None takes the first terminating hook of the group.
+    oldest first. unprotects_new: VMs that a group which protects each new one launched since the first reading are
+    `born_protected`. hook_name: the lifecycle hook that drains; None takes the first terminating hook of the group.
     """
 
     def __init__(
@@ -61,10 +63,12 @@ class Inventory:
         details_for_s: float = 300.0,
         details_per_tick: int = 20,
         hook_name: str | None = None,
+        unprotects_new: bool = False,
     ) -> None:
         self._session = session
         self._details_for_s, self._details_per_tick = details_for_s, details_per_tick
         self._hook_name = hook_name
+        self._unprotects_new, self._since = unprotects_new, math.inf
         self._details: dict[str, _Details] = {}
         self._launched: dict[str, float] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -72,6 +76,7 @@ class Inventory:
 
     def observe(self, names: Sequence[str], now: float) -> Observed:
         """Return every named group, 100 names a call; groups that could not be read are in `failures`. Never raises."""
+        self._since = min(self._since, now)
         described: dict[str, dict[str, Any]] = {}
         failures: dict[str, ReadFailure] = {}
         for chunk in _chunks(list(dict.fromkeys(names)), NAMES_PER_CALL):
@@ -202,12 +207,13 @@ class Inventory:
     def _group(self, described: dict[str, Any]) -> GroupObserved:
         name = described["AutoScalingGroupName"]
         details, units = self._details.get(name), capacity_units(described)
+        born = self._unprotects_new and bool(described.get("NewInstancesProtectedFromScaleIn"))
         return GroupObserved(
             name=name,
             desired=units.desired_vms,
             minimum=units.minimum_vms,
             maximum=units.maximum_vms,
-            instances=tuple(self._instance(one) for one in described["Instances"]),
+            instances=tuple(self._instance(one, born) for one in described["Instances"]),
             zones=tuple(described.get("AvailabilityZones", ())),
             suspended=tuple(sorted(one.get("ProcessName", "") for one in described.get("SuspendedProcesses", ()))),
             drain_hook=details.hook if details else None,
@@ -216,13 +222,14 @@ class Inventory:
             units=units,
         )
 
-    def _instance(self, one: dict[str, Any]) -> Instance:
+    def _instance(self, one: dict[str, Any], born: bool) -> Instance:
         vm = one["InstanceId"]
         # Standby, warm-pool and unknown states are no capacity, and not to be changed.
         lifecycle = _LIFECYCLES.get(one["LifecycleState"], Lifecycle.STANDBY)
         healthy = one.get("HealthStatus", "Healthy").lower() == "healthy"
         protected = bool(one.get("ProtectedFromScaleIn", False))
         launched_at, weight = self._launched.get(vm), weight_of(one)
+        born = born and protected and launched_at is not None and launched_at >= self._since
         known = self._instances.get(vm)
         # Most are as they were a minute ago, and comparing is cheaper than making; a VM never changes its zone.
         if (
@@ -232,9 +239,10 @@ class Inventory:
             and known.protected is protected
             and known.launched_at == launched_at
             and known.weight == weight
+            and known.born_protected is born
         ):
             return known
-        return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at, weight)
+        return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at, weight, born)
 
 
 def capacity_units(described: Mapping[str, Any]) -> CapacityUnits:

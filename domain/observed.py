@@ -24,7 +24,8 @@ class Lifecycle(StrEnum):
 class Instance:
     """One VM of a group; `launched_at` is None until known. DRAINING = held in Terminating:Wait by a lifecycle hook.
 
-    weight: its capacity units, which a termination with a decrement takes off the desired capacity.
+    weight: its capacity units, which a termination with a decrement takes off the desired capacity. born_protected: it
+    is protected, its group protects each new VM, and the agent may take that off.
     """
 
     vm: str
@@ -34,6 +35,7 @@ class Instance:
     protected: bool = False
     launched_at: float | None = None
     weight: int = 1
+    born_protected: bool = False
 
     @property
     def serving(self) -> bool:

@@ -636,7 +636,7 @@ def _autoscaling_group(host: ActuatorHost) -> Actuator:
 
     return AutoScalingActuator(
         host.session,
-        Inventory(host.session),
+        Inventory(host.session, unprotects_new=host.settings.unprotect_new),
         host.fleets,
         drain=lambda fleet: drain_settings(host.settings, fleet),
         protect_busy=host.settings.protect_busy,

@@ -545,6 +545,12 @@ class Settings(BaseSettings):
     protect_busy: bool = Field(
         True, description="Set scale-in protection on VMs that run a job, so that AWS does not take them."
     )
+    unprotect_new: bool = Field(
+        False,
+        description="Take the scale-in protection off idle VMs that a group which protects each new VM launched since "
+        "the agent started, though they never ran a job. In such a group what others protect looks the same. It "
+        "needs `TRIMTAB_PROTECT_BUSY`.",
+    )
     actuator: ActuatorName = Field(
         OWN_ACTUATOR,
         description="What carries out decisions about fleets: `autoscaling_group` resizes Auto Scaling groups; other "

@@ -114,3 +114,22 @@ def test_no_busy_vm_begins_to_drain_because_an_idle_one_may_not_go(idle: World) 
     assert set(asked_for(idle)) == {order[0]}
     assert len(idle.in_service("small")) == 6
     assert told(idle, Reason.DRAINING) == []
+
+
+@pytest.mark.parametrize("unprotect_new", [False, True])
+def test_vms_that_their_group_protects_at_the_launch_and_never_work_go_where_the_setting_lets_them(
+    make_world: Callable[..., World], unprotect_new: bool
+) -> None:
+    world = make_world(groups=(SMALL,), sizes=(2,), protect_busy=True, unprotect_new=unprotect_new)
+    first = world.in_service("small")
+    protect(world, first[:1])
+    world.owner.update_auto_scaling_group(AutoScalingGroupName=SMALL.name, NewInstancesProtectedFromScaleIn=True)
+    world.submit(6)
+    world.tick(3)
+    launched = set(world.in_service("small")) - set(first)
+    assert launched
+    world.waiting = 0
+    world.restart()
+    world.tick(8)
+    left = set(world.in_service("small"))
+    assert left == {first[0]} | (set() if unprotect_new else launched)

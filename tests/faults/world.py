@@ -105,6 +105,7 @@ class Plan:
     drift: DriftRule = DriftRule.ADOPT
     hook: bool = True
     protect_busy: bool = False
+    unprotect_new: bool = False
     idle_s: float = 120.0
     deadline_s: float = 5.0
     read_timeout_s: float = 30.0
@@ -357,7 +358,7 @@ class World:
             ledger=self.ledger,
             actuator=AutoScalingActuator(
                 session,
-                Inventory(session),
+                Inventory(session, unprotects_new=self.plan.unprotect_new),
                 self.fleets,
                 protect_busy=self.plan.protect_busy,
                 owned_protection={

@@ -68,7 +68,7 @@ def check_fleet(settings: Settings, session: AwsSession, key: str, arns: dict[st
         yield _tag(settings.mode, subject, key, described)
         yield from _bounds(settings, subject, key, group_key, described)
         yield from _processes(settings.mode, subject, described)
-        yield from _protection(subject, described)
+        yield from _protection(settings, subject, described)
         yield from _hook(settings, subject, session, name)
         yield from _reads(subject, session, name)
         yield from _units(subject, described)
@@ -139,12 +139,17 @@ def _processes(mode: Mode, subject: str, described: Mapping[str, Any]) -> Iterat
         yield ok(subject, "Launch and Terminate run")
 
 
-def _protection(subject: str, described: Mapping[str, Any]) -> Iterator[CheckResult]:
+def _protection(settings: Settings, subject: str, described: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Tell of VMs that no scale-in takes, for another party protects them or the group protects each new one."""
     if described.get("NewInstancesProtectedFromScaleIn"):
+        if settings.unprotect_new and settings.protect_busy:
+            yield ok(
+                subject, "it protects each new VM from scale-in; the agent takes that off idle ones it saw launched"
+            )
+            return
         detail = "it protects each new VM from scale-in: one that was never busy is not removed"
         remedy = "aws autoscaling update-auto-scaling-group --no-new-instances-protected-from-scale-in ..., then "
-        remedy += "set-instance-protection --no-protected-from-scale-in for its VMs; the agent protects those that work"
+        remedy += "set-instance-protection --no-protected-from-scale-in for its VMs; or TRIMTAB_UNPROTECT_NEW=true"
         yield advice(subject, detail, remedy)
     else:
         yield ok(subject, "it does not protect new VMs from scale-in")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from actuators.base import Permit
+from actuators.base import KEEPING, ChangingCall, Permit, Refusal
 from actuators.drain import Drains, DrainSettings
 from actuators.outcomes import Report
 from actuators.protection import Protection
 from actuators.sizes import GroupSizes
 from collectors.aws import AwsSession
+from collectors.described_groups import ExpectedGroup
 from collectors.inventory import Inventory
 from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import FailureClass
 from domain.fleet import Fleet, Group
-from domain.observed import Observed
+from domain.observed import GroupObserved, Observed
 
 
 class AutoScalingActuator:
@@ -46,11 +47,17 @@ class AutoScalingActuator:
         self._ours = self._protection.ours if self._protection else frozenset(owned_protection)
         self._sizes = GroupSizes(session, inventory, self._ours)
         self._drains = Drains(session, drain)
+        self._in_unknown: dict[str, frozenset[tuple[str, str]]] = {}
 
     def observe(self, fleets: Sequence[Fleet], now: float) -> Observed:
         """Read every group of the fleets, 100 names a call."""
         self._fleets = {fleet.name: fleet for fleet in fleets}
-        return self._inventory.observe([group.name for fleet in fleets for group in fleet.groups], now)
+        expected = {
+            group.name: ExpectedGroup(group.vm_type.name, f"TRIMTAB_FLEETS__{fleet.name}__GROUPS__{group.key}__VM_TYPE")
+            for fleet in fleets
+            for group in fleet.groups
+        }
+        return self._inventory.observe(list(expected), now, expected)
 
     def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Check the group as it is right now, then carry out the intent, once."""
@@ -69,17 +76,42 @@ class AutoScalingActuator:
     def tend(
         self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float, permit: Permit
     ) -> tuple[Event, ...]:
-        """Heartbeat or complete drains, then protect busy VMs and unprotect idle ones; nothing in observe mode."""
+        """Heartbeat or complete drains, then protect busy VMs and unprotect idle ones; nothing in observe mode.
+
+        In a group that is not managed only busy VMs are kept: heartbeats and protection alone are sent.
+        """
         if self._session.read_only:
             return ()
         events: list[Event] = []
         for group in fleet.groups:
-            seen = observed.groups.get(group.name)
+            seen, may = observed.groups.get(group.name), permit
+            if seen is None:
+                seen, may = observed.held.get(group.name), _keeping(permit)
             if seen is not None:
-                events += self._drains.tend(fleet.name, seen, busy_cores, now, permit)
+                events += self._unknown_states(fleet.name, seen, now)
+                events += self._drains.tend(fleet.name, seen, busy_cores, now, may)
                 if self._protection is not None:
-                    events += self._protection.tend(fleet.name, seen, busy_cores, now, permit)
+                    events += self._protection.tend(fleet.name, seen, busy_cores, now, may)
         return tuple(events)
+
+    def _unknown_states(self, fleet: str, group: GroupObserved, now: float) -> list[Event]:
+        """Return an event for each VM that has come to be in a state that AWS does not document."""
+        before, self._in_unknown[group.name] = (
+            self._in_unknown.get(group.name, frozenset()),
+            frozenset(group.unknown_states),
+        )
+        return [
+            Event(
+                fleet,
+                now,
+                Reason.LIFECYCLE_UNKNOWN,
+                f"{vm} of {group.name} is {state}, a state that this version does not know: it counts as capacity "
+                "and is left alone; a newer version may know it",
+                vm,
+            )
+            for vm, state in group.unknown_states
+            if (vm, state) not in before
+        ]
 
     def _group(self, intent: Intent) -> Group | None:
         fleet = self._fleets.get(intent.fleet)
@@ -88,3 +120,14 @@ class AutoScalingActuator:
     def _unknown(self, intent: Intent, now: float) -> Outcome:
         detail = f"the settings know no group {intent.group} in fleet {intent.fleet} any more; nothing is done to it"
         return Report(intent, now).ended(Reason.PERMANENT_FAILURE, 0, detail, FailureClass.PERMANENT)
+
+
+def _keeping(permit: Permit) -> Permit:
+    """Return a permit that lets through only what keeps a VM that works."""
+
+    def may(call: ChangingCall) -> Refusal | None:
+        if call.act in KEEPING:
+            return permit(call)
+        return Refusal(Reason.GROUP_UNSUPPORTED, f"the group {call.group} is not managed", over=False)
+
+    return may

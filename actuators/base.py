@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from collectors.aws import AwsSession
 from domain.decisions import Event, Intent, Outcome, Reason
@@ -35,6 +35,10 @@ class Act(StrEnum):
     UNPROTECT = "unprotect"
     MARK = "mark"
     PUBLISH = "publish"
+
+
+KEEPING: Final = frozenset((Act.HEARTBEAT, Act.PROTECT))
+"""Each of these only keeps a VM that works; made late, or in a group that is not managed, it does no harm either."""
 
 
 @dataclass(frozen=True, slots=True)

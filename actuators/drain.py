@@ -4,7 +4,7 @@ Nothing here starts a drain; terminating through the group does, and the worker 
 metadata reads Terminated. Heartbeats keep a busy VM's hook open up to the drain deadline or the hook's own limit,
 whichever is earlier. A VM that reports no busy core is let go, but not before it has had time to see that it drains:
 an earlier report does not cover a job received in between. A VM that does not report is neither kept nor let go: its
-hook runs out by itself.
+hook runs out by itself. Hooks of other parties are never answered: a VM that only they hold gets no further call.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class _Drain:
     completed_at: float | None = None
     ticks_since_completion: int = 0
     failures: int = 0
+    over: bool = False
+    """Our hook does not hold the VM: it was completed or ran out, or only another party's hook does."""
 
 
 class Drains:
@@ -134,6 +136,8 @@ class Drains:
         permit: Permit,
     ) -> list[Event]:
         drain = self._drains[group][vm]
+        if drain.over:
+            return []
         if drain.completed_at is not None:
             drain.ticks_since_completion += 1
             if drain.ticks_since_completion >= 2:
@@ -149,21 +153,27 @@ class Drains:
             return []
         if busy > 0.0 or waited_s < settings.notice_s:
             if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / HEARTBEATS_PER_PERIOD:
-                self._call(Act.HEARTBEAT, "RecordLifecycleActionHeartbeat", fleet, group, hook, vm, permit)
+                operation = "RecordLifecycleActionHeartbeat"
+                drain.over = not self._call(Act.HEARTBEAT, operation, fleet, group, hook, vm, permit)
                 drain.heartbeat_at = now
+                if drain.over and busy > 0.0:
+                    detail = f"{vm} of {group} is no longer held by the hook {hook.name}, with {busy:g} cores busy"
+                    return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
             return []
         self._complete(fleet, group, hook, vm, now, permit)
         return [Event(fleet, now, Reason.DRAINED, f"{vm} of {group} is idle after {waited_s:.0f} s and was let go", vm)]
 
     def _complete(self, fleet: str, group: str, hook: DrainHook, vm: str, now: float, permit: Permit) -> None:
         operation = "CompleteLifecycleAction"
-        self._call(Act.LET_GO, operation, fleet, group, hook, vm, permit, LifecycleActionResult="CONTINUE")
+        answer = {"LifecycleActionResult": "CONTINUE"}
         drain = self._drains[group][vm]
+        drain.over = not self._call(Act.LET_GO, operation, fleet, group, hook, vm, permit, **answer)
         drain.completed_at, drain.ticks_since_completion = now, 0
 
     def _call(
         self, act: Act, operation: str, fleet: str, group: str, hook: DrainHook, vm: str, permit: Permit, **more: str
-    ) -> None:
+    ) -> bool:
+        """Answer the hook for one VM; return False when it does not hold the VM (any more)."""
         try:
             change(
                 self._session,
@@ -177,9 +187,11 @@ class Drains:
                 **more,
             )
         except CloudError as error:
-            # The hook ran out, or the response to an earlier call was lost: the VM leaves, as intended.
             if "No active Lifecycle Action" not in str(error):
                 raise
+            # The hook ran out, or the response to an earlier call was lost, or it is another hook that holds the VM.
+            return False
+        return True
 
 
 def _deadline_s(settings: DrainSettings, hook: DrainHook) -> float:

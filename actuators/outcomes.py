@@ -12,7 +12,7 @@ from domain.observed import GroupObserved
 REMEDY = {
     FailureClass.CREDENTIALS: "check the agent's role and its policy (deploy/), then `trimtab preflight`",
     FailureClass.PERMANENT: "AWS refuses this request; see its message",
-    FailureClass.UNSUPPORTED: "nothing is sent to the group until that is changed; `trimtab preflight` checks it",
+    FailureClass.UNSUPPORTED: "the group is not sized until that is changed; `trimtab preflight` checks it",
 }
 
 _REASONS = {

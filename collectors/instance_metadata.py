@@ -10,6 +10,9 @@ from domain.errors import CollectionFailed
 
 TOKEN_LIFE_S = 21_600
 MAX_RESPONSE_BYTES = 65_536
+_ENDED = frozenset({"Terminated", "Terminating"})
+_WARM_POOL = "Warmed:"
+_REPLACED = frozenset({"ReplacingRootVolume", "RootVolumeReplaced"})
 
 
 class InstanceMetadata:
@@ -48,14 +51,18 @@ class InstanceMetadata:
         return found.strip() if found else None
 
     def leaving(self) -> str | None:
-        """Return why the VM is to be terminated, None while it is not.
+        """Return why the VM ends, stops or leaves service, None while it does not.
 
-        A group announces a termination while its lifecycle hook holds the VM; AWS announces the interruption of a spot
-        VM two minutes ahead.
+        A group announces that while its lifecycle hook holds the VM; a VM that leaves a warm pool again is on its way
+        to InService. AWS announces the interruption of a spot VM two minutes ahead.
         """
-        target = self.get("autoscaling/target-lifecycle-state")
-        if target is not None and target.strip() == "Terminated":
+        target = (self.get("autoscaling/target-lifecycle-state") or "").strip()
+        if target in _ENDED:
             return "the group terminates it"
+        if target.startswith(_WARM_POOL):
+            return "the group puts it into its warm pool"
+        if target in _REPLACED:
+            return "the group replaces its root volume"
         action = self.get("spot/instance-action")
         return None if action is None else f"spot interruption: {_action(action)}"
 

@@ -3,49 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collectors.aws import AwsSession
-from domain.capacity_units import CapacityUnits
+from collectors.described_groups import (
+    DRAIN_HOOK,
+    TERMINATING,
+    ExpectedGroup,
+    being_deleted,
+    capacity_units,
+    hook_of,
+    identity_of,
+    is_known,
+    lacking,
+    lifecycle_of,
+    unclear_units,
+    unlike,
+    weight_of,
+)
+from collectors.tagged_groups import TaggedGroups
 from domain.errors import CloudError, FailureClass
-from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed, ReadFailure
+from domain.observed import DrainHook, GroupIdentity, GroupObserved, Instance, Lifecycle, Observed, ReadFailure
 
 NAMES_PER_CALL = 100
 IDS_PER_CALL = 200
-TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
-
-_LIFECYCLES = {
-    "Pending": Lifecycle.PENDING,
-    "Pending:Wait": Lifecycle.PENDING,
-    "Pending:Proceed": Lifecycle.PENDING,
-    "InService": Lifecycle.IN_SERVICE,
-    "Terminating:Wait": Lifecycle.DRAINING,
-    "Terminating": Lifecycle.TERMINATING,
-    "Terminating:Proceed": Lifecycle.TERMINATING,
-    "Terminated": Lifecycle.TERMINATING,
-    "Detaching": Lifecycle.TERMINATING,
-    "Detached": Lifecycle.TERMINATING,
-}
-# Any other state may count towards the desired capacity, those that AWS adds later included.
-_UNCOUNTED = frozenset(
-    {"Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated", "Detaching", "Detached", "Standby"}
-)
-_WARM_POOL = "Warmed:"
-_GROUP_FIELDS = ("AutoScalingGroupName", "DesiredCapacity", "MinSize", "MaxSize", "Instances")
-_INSTANCE_FIELDS = ("InstanceId", "LifecycleState", "AvailabilityZone")
 # In all of these the group is being replaced or rolled back by AWS itself.
 _REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Details:
-    """Details that change rarely: the drain hook and whether an instance refresh runs, read at `at`."""
+    """Details that change rarely, read at `at`: the drain hook, and whether an instance refresh runs.
+
+    launched: the VM types that the group launches, empty where they are not known. of: the fields of the description
+    from which the details follow.
+    """
 
     at: float
+    of: tuple[Any, ...]
     hook: DrainHook | None
     refreshing: bool
+    launched: tuple[str, ...] = ()
 
 
 class Inventory:
@@ -53,7 +53,8 @@ class Inventory:
 
     details_for_s: how long hooks and refreshes are kept; at most `details_per_tick` groups are read again per tick, the
     oldest first. unprotects_new: VMs that a group which protects each new one launched since the first reading are
-    `born_protected`. hook_name: the lifecycle hook that drains; None takes the first terminating hook of the group.
+    `born_protected`. hook_name: the lifecycle hook that drains a group, by the group's name, where no tag of the group
+    names another; a group's other hooks are those of other parties.
     """
 
     def __init__(
@@ -62,20 +63,30 @@ class Inventory:
         *,
         details_for_s: float = 300.0,
         details_per_tick: int = 20,
-        hook_name: str | None = None,
+        hook_name: Callable[[str], str] = lambda group: DRAIN_HOOK,
         unprotects_new: bool = False,
     ) -> None:
         self._session = session
         self._details_for_s, self._details_per_tick = details_for_s, details_per_tick
         self._hook_name = hook_name
         self._unprotects_new, self._since = unprotects_new, math.inf
+        self._types = TaggedGroups(session)
+        self._expected: Mapping[str, ExpectedGroup] = {}
+        self._identities: dict[str, GroupIdentity | None] = {}
+        self._served: set[str] = set()
         self._details: dict[str, _Details] = {}
         self._launched: dict[str, float] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._instances: dict[str, Instance] = {}
 
-    def observe(self, names: Sequence[str], now: float) -> Observed:
-        """Return every named group, 100 names a call; groups that could not be read are in `failures`. Never raises."""
+    def observe(
+        self, names: Sequence[str], now: float, expected: Mapping[str, ExpectedGroup] | None = None
+    ) -> Observed:
+        """Return every named group, 100 names a call; groups that could not be read are in `failures`. Never raises.
+
+        expected: by name, what a group launches by the settings; one that launches another type is not managed.
+        """
+        self._expected = expected or {}
         self._since = min(self._since, now)
         described: dict[str, dict[str, Any]] = {}
         failures: dict[str, ReadFailure] = {}
@@ -83,13 +94,13 @@ class Inventory:
             nameless = None
             try:
                 for group in self._describe(chunk):
-                    lacking, name = _lacking(group), group.get("AutoScalingGroupName")
-                    if lacking is None:
+                    absent, name = lacking(group), group.get("AutoScalingGroupName")
+                    if absent is None:
                         described[group["AutoScalingGroupName"]] = group
                     elif name is None:
-                        nameless = _incomplete("a group", lacking)
+                        nameless = _incomplete("a group", absent)
                     else:
-                        failures[name] = _incomplete(f"group {name}", lacking)
+                        failures[name] = _incomplete(f"group {name}", absent)
             except CloudError as error:
                 failed = ReadFailure(error.failure, str(error))
                 failures.update({name: failed for name in chunk if name not in described})
@@ -100,34 +111,43 @@ class Inventory:
         self._details = {name: details for name, details in self._details.items() if name in wanted}
         self._refresh_details(described, now)
         self._learn_from_ec2(described, complete=len(described) == len(wanted))
-        groups = {}
+        self._note_service(described)
+        groups, held = {}, {}
         for name in names:
             if name in described:
-                why = unclear_units(described[name])
+                group, why = described[name], self._not_managed(described[name])
                 if why is None:
-                    groups[name] = self._group(described[name])
-                else:
-                    failures[name] = ReadFailure(FailureClass.UNSUPPORTED, why)
-        self._instances = {instance.vm: instance for group in groups.values() for instance in group.instances}
-        return Observed(now, groups, failures, dict(self._names))
+                    groups[name] = self._group(group)
+                    continue
+                failures[name] = ReadFailure(FailureClass.UNSUPPORTED, why)
+                if being_deleted(group) is None:
+                    held[name] = self._group(group)
+        self._instances = {
+            instance.vm: instance for seen in (groups, held) for group in seen.values() for instance in group.instances
+        }
+        return Observed(now, groups, failures, dict(self._names), held)
 
     def fresh(self, name: str, now: float) -> GroupObserved:
         """Read one group, its instance refreshes included, right now; for the check before a side effect.
 
-        Raises CloudError; a group that does not exist is PERMANENT, one whose units tell no number of VMs UNSUPPORTED.
-        That refreshes may not be read is tolerated.
+        Raises CloudError; a group that does not exist is PERMANENT, one that is not managed, or not the one that was
+        observed, UNSUPPORTED. That refreshes may not be read is tolerated.
         """
         for group in self._describe([name]):
-            lacking = _lacking(group)
-            if lacking is not None:
-                failed = _incomplete(f"group {name}", lacking)
+            absent = lacking(group)
+            if absent is not None:
+                failed = _incomplete(f"group {name}", absent)
                 raise CloudError("DescribeAutoScalingGroups", failed.failure, "IncompleteAnswer", failed.detail)
-            why = unclear_units(group)
-            if why is not None:
-                raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "UnclearUnits", why)
             known = self._details.get(name)
-            hook = known.hook if known else self._hook(name)
-            self._details[name] = _Details(known.at if known else now, hook, self._refreshing(name))
+            if known is None or known.of != self._behind(group):
+                self._details[name] = self._read_details(group, now)
+            else:
+                self._details[name] = replace(known, refreshing=self._refreshing(name))
+            why = self._not_managed(group)
+            if why is None and self._identities.get(name, identity_of(group)) != identity_of(group):
+                why = f"{name} was made anew after it was observed"
+            if why is not None:
+                raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "UnsupportedGroup", why)
             return self._group(group)
         missing = self._missing(name)
         raise CloudError("DescribeAutoScalingGroups", missing.failure, "NoSuchGroup", missing.detail)
@@ -148,30 +168,72 @@ class Inventory:
         )
 
     def _refresh_details(self, described: dict[str, dict[str, Any]], now: float) -> None:
-        stale = [name for name in described if not 0.0 <= now - self._read_at(name) < self._details_for_s]
+        stale = [
+            name
+            for name, group in described.items()
+            if not 0.0 <= now - self._read_at(name) < self._details_for_s
+            or self._details[name].of != self._behind(group)
+        ]
         # A VM held by a hook that is not known yet comes first: its heartbeat is running.
         stale.sort(key=lambda name: (not _holds_vms(described[name]) or name in self._details, self._read_at(name)))
         for name in stale[: self._details_per_tick]:
-            self._details[name] = _Details(now, self._hook(name), self._refreshing(name))
+            self._details[name] = self._read_details(described[name], now)
+
+    def _read_details(self, described: Mapping[str, Any], now: float) -> _Details:
+        name = described["AutoScalingGroupName"]
+        hook = self._hook(name, hook_of(described, self._hook_name(name)))
+        return _Details(now, self._behind(described), hook, self._refreshing(name), self._launched_types(described))
+
+    def _behind(self, described: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return what the details of a group follow from: with another value they are read again at once."""
+        name = described["AutoScalingGroupName"]
+        sources = (described.get(key) for key in ("LaunchTemplate", "MixedInstancesPolicy", "LaunchConfigurationName"))
+        return identity_of(described), hook_of(described, self._hook_name(name)), name in self._expected, *sources
+
+    def _launched_types(self, described: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the VM types that a group launches; what was known before, or nothing, when it cannot be read now."""
+        name = described["AutoScalingGroupName"]
+        if name not in self._expected:
+            return ()
+        try:
+            return tuple(self._types.vm_types(described))
+        except CloudError:
+            known = self._details.get(name)
+            return known.launched if known is not None and known.of == self._behind(described) else ()
+
+    def _not_managed(self, described: Mapping[str, Any]) -> str | None:
+        """Return why a group may not be sized, with the remedy; None when it may."""
+        name = described["AutoScalingGroupName"]
+        why = being_deleted(described) or unclear_units(described)
+        expected, details = self._expected.get(name), self._details.get(name)
+        if why is None and expected is not None:
+            why = unlike(described, details.launched if details else (), expected)
+        return why
+
+    def _note_service(self, described: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note which VMs were in service; of a group that is first read now each VM may have been."""
+        vms = [(name, one) for name, group in described.items() for one in group["Instances"]]
+        self._served &= {one["InstanceId"] for _, one in vms}
+        self._served |= {
+            one["InstanceId"]
+            for name, one in vms
+            if name not in self._identities or one["LifecycleState"] == "InService"
+        }
+        self._identities |= {name: identity_of(group) for name, group in described.items()}
 
     def _read_at(self, name: str) -> float:
         return self._details[name].at if name in self._details else float("-inf")
 
-    def _hook(self, name: str) -> DrainHook | None:
-        """Return the group's drain hook; what was known before when it cannot be read now."""
+    def _hook(self, name: str, ours: str) -> DrainHook | None:
+        """Return the group's hook of this name; what was known before when it cannot be read now."""
         try:
             hooks = self._session.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=name)
         except CloudError:
             return self._details[name].hook if name in self._details else None
         for hook in hooks.get("LifecycleHooks", ()):
-            hook_name = hook.get("LifecycleHookName")
-            if (
-                hook_name is not None
-                and hook.get("LifecycleTransition") == TERMINATING
-                and self._hook_name in (None, hook_name)
-            ):
+            if hook.get("LifecycleHookName") == ours and hook.get("LifecycleTransition") == TERMINATING:
                 return DrainHook(
-                    hook_name, float(hook.get("HeartbeatTimeout", 3600)), float(hook.get("GlobalTimeout", 172_800))
+                    ours, float(hook.get("HeartbeatTimeout", 3600)), float(hook.get("GlobalTimeout", 172_800))
                 )
         return None
 
@@ -206,29 +268,36 @@ class Inventory:
 
     def _group(self, described: dict[str, Any]) -> GroupObserved:
         name = described["AutoScalingGroupName"]
-        details, units = self._details.get(name), capacity_units(described)
+        details, units = self._details.get(name), None if unclear_units(described) else capacity_units(described)
         born = self._unprotects_new and bool(described.get("NewInstancesProtectedFromScaleIn"))
         return GroupObserved(
             name=name,
-            desired=units.desired_vms,
-            minimum=units.minimum_vms,
-            maximum=units.maximum_vms,
-            instances=tuple(self._instance(one, born) for one in described["Instances"]),
+            desired=units.desired_vms if units else 0,
+            minimum=units.minimum_vms if units else 0,
+            maximum=units.maximum_vms if units else 0,
+            instances=tuple(
+                self._instance(one, weight_of(one) if units else 1, born) for one in described["Instances"]
+            ),
             zones=tuple(described.get("AvailabilityZones", ())),
             suspended=tuple(sorted(one.get("ProcessName", "") for one in described.get("SuspendedProcesses", ()))),
             drain_hook=details.hook if details else None,
             refreshing=details.refreshing if details else False,
-            counted=units.vms,
+            counted=units.vms if units else 0,
             units=units,
+            identity=identity_of(described),
+            unknown_states=tuple(
+                (one["InstanceId"], one["LifecycleState"])
+                for one in described["Instances"]
+                if not is_known(one["LifecycleState"])
+            ),
         )
 
-    def _instance(self, one: dict[str, Any], born: bool) -> Instance:
+    def _instance(self, one: dict[str, Any], weight: int, born: bool) -> Instance:
         vm = one["InstanceId"]
-        # Standby, warm-pool and unknown states are no capacity, and not to be changed.
-        lifecycle = _LIFECYCLES.get(one["LifecycleState"], Lifecycle.STANDBY)
+        lifecycle = lifecycle_of(one["LifecycleState"], served=vm in self._served)
         healthy = one.get("HealthStatus", "Healthy").lower() == "healthy"
         protected = bool(one.get("ProtectedFromScaleIn", False))
-        launched_at, weight = self._launched.get(vm), weight_of(one)
+        launched_at = self._launched.get(vm)
         born = born and protected and launched_at is not None and launched_at >= self._since
         known = self._instances.get(vm)
         # Most are as they were a minute ago, and comparing is cheaper than making; a VM never changes its zone.
@@ -245,89 +314,13 @@ class Inventory:
         return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at, weight, born)
 
 
-def capacity_units(described: Mapping[str, Any]) -> CapacityUnits:
-    """Return the sizes of a group as AWS describes it, where `unclear_units` finds nothing that speaks against it."""
-    weights, launched = [weight_of(one) for one in described["Instances"] if _counts(one)], launched_weight(described)
-    return CapacityUnits(
-        desired=int(described["DesiredCapacity"]),
-        minimum=int(described["MinSize"]),
-        maximum=int(described["MaxSize"]),
-        counted=sum(weights),
-        vms=len(weights),
-        weight=launched,
-        heaviest=max([launched, *weights]),
-    )
-
-
-def launched_weight(described: Mapping[str, Any]) -> int:
-    """Return the capacity units of a VM that the group launches from now on."""
-    return next((weight_of(one) for one in _overrides(described)), 1)
-
-
-def unclear_units(described: Mapping[str, Any]) -> str | None:
-    """Return why a group's capacity units do not tell its number of VMs, with the remedy; None when they do.
-
-    They do not when its desired capacity counts vCPUs or memory, when its overrides have several weights, so that the
-    units of the next VM depend on the type that AWS chooses, or when a weight is no whole number of at least 1.
-    """
-    name, unit = described["AutoScalingGroupName"], described.get("DesiredCapacityType") or "units"
-    if unit != "units":
-        return (
-            f"the desired capacity of {name} counts {unit}, and Trimtab sizes groups in VMs: set the group's "
-            "DesiredCapacityType to units, or take it out of its fleet"
-        )
-    overrides = _overrides(described)
-    for one in (*overrides, *described.get("Instances", ())):
-        text = one.get("WeightedCapacity")
-        if text and not (text.isascii() and text.isdigit() and int(text) >= 1):
-            return f"the weight of a {_type(one)} in {name} is {text!r}: give it a whole number of at least 1"
-    if len({weight_of(one) for one in overrides}) < 2:
-        return None
-    weights = ", ".join(f"one {_type(one)} counts as {weight_of(one)}" for one in sorted(overrides, key=_type))
-    return (
-        f"the overrides of {name} have several weights ({weights}), so the VMs that a size gives depend on the types "
-        "that AWS chooses: give all of them one WeightedCapacity, or take the group out of its fleet"
-    )
-
-
-def _overrides(described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    template = (described.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
-    return template.get("Overrides") or ()
-
-
-def _type(one: Mapping[str, Any]) -> str:
-    return str(one.get("InstanceType") or "any type")
-
-
-def weight_of(one: Mapping[str, Any]) -> int:
-    """Return the capacity units of a VM, or of an override's type, as AWS describes it."""
-    return int(one.get("WeightedCapacity") or 1)
-
-
-def _counts(one: Mapping[str, Any]) -> bool:
-    state = one["LifecycleState"]
-    return state not in _UNCOUNTED and not state.startswith(_WARM_POOL)
-
-
-def _lacking(described: dict[str, Any]) -> str | None:
-    """Return the first missing field that acting on a group requires, None when all are present."""
-    lacking = next((name for name in _GROUP_FIELDS if described.get(name) is None), None)
-    if lacking is not None:
-        return lacking
-    for one in described["Instances"]:
-        for name in _INSTANCE_FIELDS:
-            if name not in one:
-                return name
-    return None
-
-
 def _incomplete(what: str, field: str) -> ReadFailure:
     detail = f"the response about {what} lacks {field}: nothing is done about it until a response is complete"
     return ReadFailure(FailureClass.UNAVAILABLE, detail)
 
 
 def _holds_vms(described: dict[str, Any]) -> bool:
-    return any(one["LifecycleState"] == "Terminating:Wait" for one in described["Instances"])
+    return any(lifecycle_of(one["LifecycleState"], served=True) is Lifecycle.DRAINING for one in described["Instances"])
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:

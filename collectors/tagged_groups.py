@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from collectors.aws import AwsSession
-from collectors.inventory import capacity_units, launched_weight, unclear_units
+from collectors.described_groups import capacity_units, launched_weight, unclear_units
 from domain.capacity_units import bounds_in_vms
 from domain.errors import CloudError, FailureClass
 

@@ -118,6 +118,8 @@ class Reason(StrEnum):
     FLEET_FOUND = "fleet_found"
     FLEET_GONE = "fleet_gone"
     GROUP_SUPPORTED = "group_supported"
+    GROUP_RECREATED = "group_recreated"
+    LIFECYCLE_UNKNOWN = "lifecycle_unknown"
     STARTED = "started"
     STOPPED = "stopped"
     SETTINGS_RECORDED = "settings_recorded"

@@ -53,12 +53,21 @@ class DrainHook:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    """What distinguishes a group from another one of the same name: its ARN and when it was created, epoch seconds."""
+
+    arn: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class GroupObserved:
     """One Auto Scaling group as described by AWS; `suspended` holds process names such as Launch and Terminate.
 
     desired, minimum, maximum: in VMs. counted: VMs that AWS counts against the desired capacity; setting that below
     their units ends VMs. They may exceed `serving`: VMs in states that Trimtab does not touch may count too. units: the
-    sizes as AWS holds them; None where each VM is one unit.
+    sizes as AWS holds them; None where each VM is one unit. identity: None where it is not known. unknown_states: VMs
+    in a state that AWS does not document, each with the state; they may count, and are left alone.
     """
 
     name: str
@@ -72,6 +81,8 @@ class GroupObserved:
     refreshing: bool = False
     counted: int = 0
     units: CapacityUnits | None = None
+    identity: GroupIdentity | None = None
+    unknown_states: tuple[tuple[str, str], ...] = ()
 
     @property
     def capacity(self) -> CapacityUnits:
@@ -106,10 +117,12 @@ class ReadFailure:
 class Observed:
     """Every group that could be read, by AWS name, and why the others could not.
 
-    names: what the network calls each VM, by instance id, where that is known.
+    names: what the network calls each VM, by instance id, where that is known. held: groups that are not managed and
+    are in `failures` too; only VMs that work are cared for in them, and their sizes mean nothing.
     """
 
     at: float
     groups: Mapping[str, GroupObserved] = field(default_factory=dict)
     failures: Mapping[str, ReadFailure] = field(default_factory=dict)
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    held: Mapping[str, GroupObserved] = field(default_factory=dict)

@@ -398,7 +398,9 @@ class AutoscalingPart(Part):
         managed = set(self.managed())
         snapshots = {**self.snapshots, **{one.fleet: one for one in report.snapshots}}
         last = {**self._last, **{one.fleet: one for one in report.decisions}}
-        self.snapshots = {name: one for name, one in snapshots.items() if name in managed}
+        # Cores and cost of a group that launches something else are not those of the settings.
+        unlike = {one.fleet for one in report.decisions if one.reason is Reason.GROUP_UNSUPPORTED}
+        self.snapshots = {name: one for name, one in snapshots.items() if name in managed - unlike}
         self._last = {name: one for name, one in last.items() if name in managed}
 
     # For people and programs
@@ -636,12 +638,25 @@ def _autoscaling_group(host: ActuatorHost) -> Actuator:
 
     return AutoScalingActuator(
         host.session,
-        Inventory(host.session, unprotects_new=host.settings.unprotect_new),
+        Inventory(
+            host.session,
+            hook_name=drain_hooks(host.settings, host.fleets),
+            unprotects_new=host.settings.unprotect_new,
+        ),
         host.fleets,
         drain=lambda fleet: drain_settings(host.settings, fleet),
         protect_busy=host.settings.protect_busy,
         owned_protection=host.protected,
     )
+
+
+def drain_hooks(settings: Settings, fleets: Iterable[Fleet]) -> Callable[[str], str]:
+    """Return which hook drains a group, by the group's name in AWS."""
+    from collectors.described_groups import DRAIN_HOOK
+
+    described = settings.fleets
+    named = {g.name: described[f.name].drain_hook for f in fleets if f.name in described for g in f.groups}
+    return lambda group: named.get(group, DRAIN_HOOK)
 
 
 def drain_settings(settings: Settings, fleet: str) -> DrainSettings:

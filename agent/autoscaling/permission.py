@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from actuators.base import Act, ChangingCall, Refusal
+from actuators.base import KEEPING, Act, ChangingCall, Refusal
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.intents import state_without, with_open_targets
 from agent.autoscaling.ports import ManagedFleet, Ports
@@ -29,8 +29,6 @@ from domain.controls import Controls
 from domain.decisions import Direction, Intent, Proposal, Reason, Verdict
 from domain.observed import Observed
 
-_ALWAYS: Final = frozenset((Act.HEARTBEAT, Act.PROTECT))
-"""Each of these only keeps a VM that works; made late it does no harm either."""
 _LAST_RAILS: Final = (pause_and_pin, budget, circuit_breaker)
 _UNMEASURED: Final = frozenset(
     (Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.CLOUD_UNREADABLE, Reason.NOT_FINITE, Reason.SCHEMA_MISMATCH)
@@ -69,7 +67,7 @@ class Permission:
 
     def __call__(self, call: ChangingCall) -> Refusal | None:
         """Return why the call may not be made now, None when it may. Raises LedgerUnavailable."""
-        if call.act in _ALWAYS:
+        if call.act in KEEPING:
             return None
         wall, monotonic = self._ports.wall(), self._ports.monotonic()
         passed_s = late_s(self._began, wall, monotonic)

@@ -32,8 +32,9 @@ from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import AUTOSCALING, FleetStore
 from agent.decisions.turn import TickReport
 from agent.models.card import SCORER_MEMORY
+from agent.rails.base import utc
 from agent.rails.schedule import with_pauses
-from agent.rails.state import LoopState, not_ahead, on_this_clock, shifted
+from agent.rails.state import LoopState, not_ahead, on_this_clock, shifted, without_group
 from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import BothTimes
 from domain.controls import Controls
@@ -94,6 +95,7 @@ class _Turn:
         self._observed = Observed(now)
         self._events: list[Event] = []
         self._measured: dict[str, Measured] = {}
+        self._recreated: set[tuple[str, str]] = set()
 
     def run(self, times: BothTimes) -> TickReport:
         """Take the turn and return its report."""
@@ -104,6 +106,7 @@ class _Turn:
         if ports.hosts is not None:
             ports.hosts.update(vm_names(self._fleets, self._observed))
         self._permission.read(self._observed)
+        self._recognise_groups()
         self._take_up_cooldowns()
         settled = self._settle()
         if any(may_have_changed(intent, outcome) for intent, outcome in settled):
@@ -237,6 +240,28 @@ class _Turn:
         ports.clock_step_s = 0.0
         return events
 
+    def _recognise_groups(self) -> None:
+        """Forget what was known of a group that was made anew under its name, with an event.
+
+        It is accepted: tools replace groups by others of the same name, and one that launches another type is held.
+        """
+        for fleet in self._fleets:
+            state = self._states[fleet.name]
+            for group in fleet.groups:
+                seen = self._observed.groups.get(group.name) or self._observed.held.get(group.name)
+                known = state.identities.get(group.key)
+                if seen is None or seen.identity is None or seen.identity == known:
+                    continue
+                if known is not None:
+                    self._recreated.add((fleet.name, group.key))
+                    state = without_group(state, group.key)
+                    detail = (
+                        f"{group.name} was made anew at {utc(seen.identity.created_at)}: its size is taken as it is"
+                    )
+                    self._events.append(Event(fleet.name, self._now, Reason.GROUP_RECREATED, detail, group.key))
+                state = replace(state, identities={**state.identities, group.key: seen.identity})
+            self._states[fleet.name] = state
+
     def _take_up_cooldowns(self) -> None:
         """Let changes of size that AWS made before this process count towards the cool-downs, once."""
         ports, fleets = self._ports, self._managed.values()
@@ -279,6 +304,8 @@ class _Turn:
             found: list[Outcome] = []
             if managed is None:
                 found.append(_closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now))
+            elif (intent.fleet, intent.group) in self._recreated:
+                found.append(_closed(intent, Reason.SUPERSEDED, "its group was made anew under the same name", now))
             elif ports.mode is Mode.OBSERVE:
                 found.append(_closed(intent, Reason.OBSERVE_MODE, "this process only observes", now))
             else:
@@ -386,7 +413,7 @@ class _Turn:
             now=now,
             fleet=fleet,
             snapshot=snapshot,
-            state=replace(state, protected=()),
+            state=replace(state, protected=(), identities={}),
             controls=with_pauses(controls, windows, now),
             limits=managed.limits,
             mode=ports.mode,
@@ -399,6 +426,7 @@ class _Turn:
             windows=windows,
         )
         decided = decide_alone(inputs, ports.proposer)
+        decided = replace(decided, state=replace(decided.state, identities=state.identities))
         if ports.protect_busy and ports.mode is Mode.ACT:
             # Written before the actuator protects them, so that a restart knows whose protection it is.
             mine = owned_from_now(fleet, observed, before.protected, ports.aggregator.busy_cores(fleet, now))
@@ -565,7 +593,7 @@ def state_events(
     if before.stale_bins > (1 if is_first else 0) and after.stale_bins == 0:
         events.append(Event(fleet, now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min"))
     if after.unsupported and after.unsupported != before.unsupported:
-        detail = f"the fleet is held, nothing is sent to its groups: {after.unsupported}"
+        detail = f"the fleet is held, none of its groups is sized: {after.unsupported}"
         events.append(Event(fleet, now, Reason.GROUP_UNSUPPORTED, detail))
     if before.unsupported and not after.unsupported:
         events.append(Event(fleet, now, Reason.GROUP_SUPPORTED, "every group of the fleet can be managed again"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from domain.clock import BothTimes
 from domain.decisions import Direction, Intent, Reason
+from domain.observed import GroupIdentity
 
 Memory = Mapping[str, tuple[float, ...]]
 
@@ -132,7 +133,7 @@ class LoopState:
     clock was set since. former_calls: what a former leader may still change. put_back: per group key, the size before
     its late call. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
     rebuilt from what the VMs report. unsupported: why a group of the fleet cannot be managed, "" while all can.
-    refusals: VMs that may not go.
+    refusals: VMs that may not go. identities: per group key, the group that was last observed.
     """
 
     decisions: int = 0
@@ -159,6 +160,22 @@ class LoopState:
     policy: str = ""
     unsupported: str = ""
     refusals: tuple[RefusalMark, ...] = ()
+    identities: Mapping[str, GroupIdentity] = field(default_factory=dict)
+
+
+def without_group(state: LoopState, key: str) -> LoopState:
+    """Return the state without what was remembered of one group, which is no longer there.
+
+    Cool-downs, changes and what it costs stay: they bound how fast a fleet may change, whichever groups it has.
+    """
+    return replace(
+        state,
+        in_streak={name: n for name, n in state.in_streak.items() if name != key},
+        breakers=tuple(one for one in state.breakers if one.group != key),
+        known_desired={name: n for name, n in state.known_desired.items() if name != key},
+        former_calls=tuple(one for one in state.former_calls if one.group != key),
+        put_back={name: n for name, n in state.put_back.items() if name != key},
+    )
 
 
 def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()) -> LoopState:

@@ -19,6 +19,7 @@ import boto3
 from botocore.config import Config
 
 from agent.autoscaling.policies.ppo_lstm import LEARNED
+from collectors.described_groups import DRAIN_HOOK
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from domain.units import HOUR_S
@@ -174,7 +175,6 @@ def beside_learned(overrides: Mapping[str, str]) -> dict[str, str]:
     return {f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}"}
 
 
-DRAIN_HOOK = "trimtab-drain"
 HEARTBEAT_S = 180
 VISIBILITY_S = 900
 """How long a job whose VM vanished stays invisible: longer than any job of the trace."""

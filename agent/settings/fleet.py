@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from agent.rails.base import RailLimits
 from agent.rails.schedule import Planned, cron_fault
-from agent.settings.kinds import Expected, GroupName, Key, Section, Url, VmTypeName
+from agent.settings.kinds import Expected, GroupName, HookName, Key, Section, Url, VmTypeName
 from agent.settings.plug_ins import POLICIES, installed
 from collectors.intake import Claims
 from domain.announcements import WEEKDAYS, Recurring
@@ -425,6 +425,11 @@ class FleetSettings(Section, title="A fleet"):
         le=172_800,
         description="A VM that is still busy so long after its drain began is let go, in seconds: longer than the "
         "longest job. The lifecycle hook's own limit, 48 hours or 100 times its heartbeat timeout, holds as well.",
+    )
+    drain_hook: HookName = Field(
+        "drain",
+        description="Name of the lifecycle hook that drains the VMs of the fleet's groups. A group's tag "
+        "`trimtab:drain-hook` goes before it. Other hooks belong to other parties: none is completed or extended.",
     )
     drain_notice_s: float = Field(
         30.0,

@@ -102,6 +102,9 @@ Account = Annotated[str, Field(pattern=r"^[0-9]{12}$"), Expected("an AWS account
 Accounts = Annotated[
     str, Field(pattern=r"^([0-9]{12}(,[0-9]{12})*)?$"), Expected("AWS accounts of 12 digits, separated by commas")
 ]
+HookName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9\-_/]{1,255}$"), Expected("the name of a lifecycle hook, such as drain")
+]
 Host = Annotated[str, AfterValidator(host_name), Expected("a host name or address such as 127.0.0.1")]
 VmId = Annotated[
     str,

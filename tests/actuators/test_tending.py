@@ -207,8 +207,18 @@ def test_a_refusal_holds_one_vm_and_a_lost_lead_all() -> None:
 def test_a_hook_that_ran_out_is_no_failure() -> None:
     gone = CloudError(HEARTBEAT, FailureClass.PERMANENT, "ValidationError", "No active Lifecycle Action found")
     watch = Watch(Cloud(fails={A: gone}))
-    assert watch.step(0.0, {A: 2.0}) == [(Reason.DRAINING, A)]
-    assert watch.step(60.0, {A: 0.0}) == [(Reason.DRAINED, A)]
+    assert watch.step(0.0, {A: 0.0}) == [(Reason.DRAINING, A)]
+    assert watch.step(60.0, {A: 0.0}) == []
+    assert watch.sent() == [(HEARTBEAT, A)]
+
+
+def test_a_vm_that_our_hook_does_not_hold_gets_one_call_and_a_busy_one_an_event() -> None:
+    gone = CloudError(HEARTBEAT, FailureClass.PERMANENT, "ValidationError", "No active Lifecycle Action found")
+    watch = Watch(Cloud(fails={A: gone}))
+    assert watch.step(0.0, {A: 2.0}) == [(Reason.DRAINING, A), (Reason.DRAIN_TIMED_OUT, A)]
+    for at in range(1, 40):
+        assert watch.step(60.0 * at, {A: 2.0 if at < 20 else 0.0}) == []
+    assert watch.sent() == [(HEARTBEAT, A)]
 
 
 def test_a_step_of_the_clock_moves_every_drain_along() -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from collectors.aws import AwsOptions, AwsSession
-from collectors.inventory import Inventory, unclear_units
+from collectors.described_groups import HOOK_TAG, unclear_units
+from collectors.inventory import Inventory
 from domain.capacity_units import CapacityUnits
 from domain.errors import CloudError, FailureClass
 from domain.observed import DrainHook, Lifecycle
@@ -113,17 +114,21 @@ def test_states_are_folded_to_what_decisions_depend_on(shift: Shift) -> None:
     assert {one.vm: one.lifecycle for one in group.instances}[leaving] is Lifecycle.TERMINATING
 
 
-def test_the_drain_hook_is_the_terminating_one_or_the_one_named(shift: Shift) -> None:
+def test_the_drain_hook_is_the_terminating_one_of_its_name_and_others_are_not_ours(shift: Shift) -> None:
     put_hook(shift, "boot", "autoscaling:EC2_INSTANCE_LAUNCHING")
-    put_hook(shift, "drain-a")
+    put_hook(shift, "a-upload-logs")
     put_hook(shift, "drain-b")
-    first = Inventory(shift.session).observe(NAMES, shift.now)
-    named = Inventory(shift.session, hook_name="drain-b").observe(NAMES, shift.now)
-    absent = Inventory(shift.session, hook_name="other").observe(NAMES, shift.now)
-    assert first.groups["web-s"].drain_hook == DrainHook("drain-a", 120.0, 12_000.0)
+    inventory = Inventory(shift.session)
+    named = Inventory(shift.session, hook_name=lambda group: "drain-b").observe(NAMES, shift.now)
+    assert inventory.observe(NAMES, shift.now).groups["web-s"].drain_hook is None
     assert named.groups["web-s"].drain_hook == DrainHook("drain-b", 120.0, 12_000.0)
-    assert absent.groups["web-s"].drain_hook is None
-    assert first.groups["web-m"].drain_hook is None
+    assert named.groups["web-m"].drain_hook is None
+    launching = Inventory(shift.session, hook_name=lambda group: "boot").observe(NAMES, shift.now)
+    assert launching.groups["web-s"].drain_hook is None
+    # A tag of the group goes before the settings, and is followed at once.
+    tag = {"ResourceId": "web-s", "ResourceType": "auto-scaling-group", "Key": HOOK_TAG, "PropagateAtLaunch": False}
+    shift.world.groups.create_or_update_tags(Tags=[{**tag, "Value": "drain-b"}])
+    assert inventory.observe(NAMES, shift.now).groups["web-s"].drain_hook == DrainHook("drain-b", 120.0, 12_000.0)
 
 
 def test_a_hook_that_cannot_be_read_again_stays_as_known(shift: Shift) -> None:

@@ -50,6 +50,7 @@ QUEUE_RULE = "queue-rule:horizon_s=120,job_core_s=120"
 S = VmType("m5a.large", 2, 8.0, 0.086)
 M = VmType("m5a.xlarge", 4, 16.0, 0.172)
 L = VmType("m5a.2xlarge", 8, 32.0, 0.344)
+REPORTING = ("InService", "Terminating:Wait", "Warmed:Pending:Wait")
 SMALL = Group("small", "workers-s", S, 1, 10)
 MEDIUM = Group("medium", "workers-m", M, 0, 10)
 LARGE = Group("large", "workers-l", L, 0, 10)
@@ -172,7 +173,7 @@ class World:
         now = self.agent_clock.now()
         start = (now - GRACE_S) // 60.0 * 60.0 if self.reports or self._passed else now
         self._passed = True
-        vms = [(key, vm) for key, vm, state in self.vms() if state in ("InService", "Terminating:Wait")]
+        vms = [(key, vm) for key, vm, state in self.vms() if state in REPORTING]
         self.clock.advance(start + 60.0 + GRACE_S - now)
         true_start = start - self.agent_clock.error_s
         for second in range(10, 61, 10):

@@ -11,7 +11,16 @@ from agent.settings import Settings
 from agent.settings.discovery import FLEET
 from agent.settings.fleet import FleetSettings, GroupSettings
 from collectors.aws import AwsSession
-from collectors.inventory import TERMINATING, capacity_units, launched_weight, unclear_units, weight_of
+from collectors.described_groups import (
+    HOOK_TAG,
+    TERMINATING,
+    being_deleted,
+    capacity_units,
+    hook_of,
+    launched_weight,
+    unclear_units,
+    weight_of,
+)
 from collectors.tagged_groups import TaggedGroups
 from domain.capacity_units import bounds_in_vms, size_text
 from domain.decisions import Mode
@@ -64,12 +73,15 @@ def check_fleet(settings: Settings, session: AwsSession, key: str, arns: dict[st
             )
             continue
         arns[name] = str(described["AutoScalingGroupARN"])
+        if (deleted := being_deleted(described)) is not None:
+            yield missing(subject, deleted, "nothing is sent to it until then")
+            continue
         yield ok(subject, f"{name} exists, {len(described['Instances'])} VMs, {_desired(described)} desired")
         yield _tag(settings.mode, subject, key, described)
         yield from _bounds(settings, subject, key, group_key, described)
         yield from _processes(settings.mode, subject, described)
         yield from _protection(settings, subject, described)
-        yield from _hook(settings, subject, session, name)
+        yield from _hook(settings, subject, session, key, described)
         yield from _reads(subject, session, name)
         yield from _units(subject, described)
         yield from _vm_types(subject, key, group_key, group, session, described)
@@ -155,7 +167,10 @@ def _protection(settings: Settings, subject: str, described: Mapping[str, Any]) 
         yield ok(subject, "it does not protect new VMs from scale-in")
 
 
-def _hook(settings: Settings, subject: str, session: AwsSession, name: str) -> Iterator[CheckResult]:
+def _hook(
+    settings: Settings, subject: str, session: AwsSession, key: str, described: Mapping[str, Any]
+) -> Iterator[CheckResult]:
+    name, ours = described["AutoScalingGroupName"], hook_of(described, settings.fleets[key].drain_hook)
     try:
         hooks = session.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=name)["LifecycleHooks"]
     except CloudError as error:
@@ -169,7 +184,19 @@ def _hook(settings: Settings, subject: str, session: AwsSession, name: str) -> I
             "add one as docs/operate/instrument.md shows",
         )
         return
-    hook, needed_s = draining[0], HEARTBEATS_PER_PERIOD * settings.tick_interval_s
+    others = ", ".join(sorted(hook["LifecycleHookName"] for hook in draining if hook["LifecycleHookName"] != ours))
+    hook = next((hook for hook in draining if hook["LifecycleHookName"] == ours), None)
+    if hook is None:
+        detail = f"it has no hook {ours}, and {others} is another party's: no VM finishes its jobs before it is removed"
+        remedy = f"name the hook that drains in TRIMTAB_FLEETS__{key}__DRAIN_HOOK or in the tag {HOOK_TAG}, or add one"
+        yield needed_to_act(settings.mode, subject, detail, remedy)
+        return
+    if others:
+        detail = f"hook {ours} drains, and {others} of another party holds its VMs too: only {ours} is answered here"
+        yield advice(
+            subject, detail, f"let that party complete its own hook, or name the one that drains instead of {ours}"
+        )
+    needed_s = HEARTBEATS_PER_PERIOD * settings.tick_interval_s
     heartbeat_s = float(hook.get("HeartbeatTimeout", 3600))
     detail = f"hook {hook['LifecycleHookName']} drains, heartbeat timeout {heartbeat_s:.0f} s"
     if heartbeat_s < needed_s:

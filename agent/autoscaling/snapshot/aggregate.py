@@ -16,7 +16,7 @@ from agent.rails.capacity_memory import with_failing
 from agent.rails.state import LoopState
 from collectors.intake import Claims
 from domain.errors import BadInput
-from domain.fleet import Fleet
+from domain.fleet import Fleet, Group
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
 from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
@@ -344,10 +344,9 @@ class Aggregator:
             vms = roster.vms
             rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)
             at, busy = self._store.latest(rows, now)
-            fresh = now - at <= FRESH_BUSY_S
             found.update(
-                (vm, cores if recent else None)
-                for vm, cores, recent in zip(vms, busy.tolist(), fresh.tolist(), strict=True)
+                (vm, self._believed(fleet.name, group, vm, then, cores, now))
+                for vm, then, cores in zip(vms, at.tolist(), busy.tolist(), strict=True)
             )
         self._busy[fleet.name] = (now, found)
         return found
@@ -358,7 +357,15 @@ class Aggregator:
         if rows is None:
             return None
         at, busy = self._store.latest(np.array([rows[_BUSY]], dtype=np.int64), now)
-        return float(busy[0]) if now - at[0] <= FRESH_BUSY_S else None
+        described = fleet.groups[fleet.index(group)]
+        return self._believed(fleet.name, described, vm, float(at[0]), float(busy[0]), now)
+
+    def _believed(self, fleet: str, group: Group, vm: str, at: float, cores: float, now: float) -> float | None:
+        """Return the busy cores of a reading, or all of a newer one that was refused as too high: that VM works."""
+        refused_at = self._store.too_high_at(fleet, group.key, vm)
+        if refused_at > at and refused_at <= now and now - refused_at <= FRESH_BUSY_S:
+            return float(group.vm_type.cores)
+        return cores if now - at <= FRESH_BUSY_S else None
 
     def _queue(
         self,

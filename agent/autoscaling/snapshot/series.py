@@ -71,6 +71,7 @@ class SeriesStore:
         self._reclaim_after_s = reclaim_after_s
         self._watched: dict[tuple[str, str], float] | None = None
         self._claims: dict[str, Claims] = {}
+        self._too_high: dict[tuple[str, str], dict[str, float]] = {}
         self._refused: dict[ClaimKey, RefusedClaim] = {}
         self._conflicts: dict[ClaimKey, Conflict] = {}
         self._names: VmNames[str] = VmNames(self._drop_vm, capacity // len(VM_COLUMNS), unknown_per_peer)
@@ -213,6 +214,8 @@ class SeriesStore:
         reason, limit, bound = self._judged(series, value, at, row)
         if reason is not None:
             self._note_refused(series, value, peer, limit, bound)
+            if isinstance(series, VmSeries) and series.metric is VmMetric.BUSY_CORES and limit < value < math.inf:
+                self._note_too_high(series, at, now)
             return reason
         if at > now + self._limits.max_ahead_s:
             return RejectReason.FUTURE
@@ -276,6 +279,20 @@ class SeriesStore:
         key = series.fleet, group, str(series.metric)
         before = self._refused.get(key)
         self._refused[key] = RefusedClaim(1 if before is None else before.count + 1, value, peer, limit, bound)
+
+    def _note_too_high(self, series: VmSeries, at: float, now: float) -> None:
+        """Remember of a VM that reports otherwise that its busy cores were above what is believed: it is busy."""
+        vms = self.vm_rows(series.fleet, series.group)
+        if series.vm in vms and now - self._limits.max_age_s < at <= now + self._limits.max_ahead_s:
+            before = {
+                vm: then for vm, then in self._too_high.get((series.fleet, series.group), {}).items() if vm in vms
+            }
+            self._too_high[series.fleet, series.group] = {**before, series.vm: at}
+
+    def too_high_at(self, fleet: str, group: str, vm: str) -> float:
+        """Return when a VM last reported more busy cores than are believed, -inf where it never did."""
+        with self._lock:
+            return self._too_high.get((fleet, group), {}).get(vm, NEVER)
 
     def _full_value(self, series: Series) -> float:
         """Return the value up to which a reading needs no further check."""

@@ -84,6 +84,25 @@ def test_a_vm_leaves_when_its_group_terminates_it_or_aws_takes_it_back(service: 
     assert metadata.leaving() == "the group terminates it"
 
 
+@pytest.mark.parametrize(
+    ("target", "leaves"),
+    [
+        ("InService", False),
+        ("Standby", False),
+        ("Detached", False),
+        ("Terminated", True),
+        ("Warmed:Stopped", True),
+        ("Warmed:Hibernated", True),
+        ("Warmed:Running", True),
+        ("Warmed:Terminated", True),
+        ("RootVolumeReplaced", True),
+    ],
+)
+def test_a_vm_leaves_towards_each_state_in_which_it_does_no_work(service: Metadata, target: str, leaves: bool) -> None:
+    service.items[TARGET] = f"{target}\n"
+    assert (InstanceMetadata(service.url).leaving() is not None) is leaves
+
+
 def test_a_silent_service_is_given_up_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         metadata = InstanceMetadata(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)

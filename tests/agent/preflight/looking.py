@@ -53,7 +53,9 @@ def tag(world: World, fleet: str = "web") -> None:
 def look(world: World, mode: Mode, wait_s: float = 0.0, **more: str) -> list[CheckResult]:
     """Return what preflight finds, listening for no measurements by default."""
     keys = AwsKeys(AGENT_KEY, "simulated")
-    return list(check_everything(settings_of(world, mode, **more), WallClock(), wait_s=wait_s, keys=keys))
+    # The cloud's answers are dated by its own clock; listening takes time of the host.
+    clock = WallClock() if wait_s else world.agent_clock
+    return list(check_everything(settings_of(world, mode, **more), clock, wait_s=wait_s, keys=keys))
 
 
 def wrong(results: list[CheckResult]) -> list[tuple[str, State]]:

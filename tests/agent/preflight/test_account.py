@@ -126,6 +126,17 @@ def protect_new_vms(world: World) -> None:
     world.owner.update_auto_scaling_group(AutoScalingGroupName="workers-s", NewInstancesProtectedFromScaleIn=True)
 
 
+def put_another_hook(world: World) -> None:
+    """Let another party hold terminating VMs too."""
+    about = {"LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING", "AutoScalingGroupName": "workers-s"}
+    world.owner.put_lifecycle_hook(LifecycleHookName="a-upload-logs", **about)
+
+
+def put_only_another_hook(world: World) -> None:
+    put_another_hook(world)
+    world.owner.delete_lifecycle_hook(LifecycleHookName="drain", AutoScalingGroupName="workers-s")
+
+
 def suspend_terminate(world: World) -> None:
     world.owner.suspend_processes(AutoScalingGroupName="workers-s", ScalingProcesses=["Terminate"])
 
@@ -164,6 +175,8 @@ BY_CHANGE = {
     ),
     "a group that protects new VMs": Case([(OF_SMALL, State.ADVICE)], change=protect_new_vms),
     "groups without a drain hook": Case([(one, State.ADVICE) for one in EVERY_GROUP], plan={"hook": False}),
+    "a hook of another party": Case([(OF_SMALL, State.ADVICE)], change=put_another_hook),
+    "hooks of another party alone": Case([(OF_SMALL, State.MISSING)], change=put_only_another_hook),
     "several weights": Case(
         [(OF_SMALL, State.MISSING), (OF_SMALL, State.MISSING)],
         change=mix(("m5a.large", "1"), ("m5a.xlarge", "2")),

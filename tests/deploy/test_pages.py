@@ -62,7 +62,7 @@ def test_reasons_and_log_events_in_the_troubleshooting_page_exist() -> None:
 def test_settings_of_a_fleet_in_the_troubleshooting_page_exist() -> None:
     text = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text("utf-8")
     names = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", text))
-    others = {"PRICE_PER_HOUR", "HTTPS_PROXY"}
+    others = {"PRICE_PER_HOUR", "HTTPS_PROXY", "VM_TYPE", "MEMORY_GB"}
     known = {*RailLimits.__dataclass_fields__, *FleetSettings.model_fields}
     assert {name.lower() for name in names - others if not name.startswith("TRIMTAB_")} <= known
 

@@ -28,6 +28,7 @@ BOOT_S = 40.0
 JOB_CORE_S = 120.0
 SWING = 0.12
 PERIODS_S = (1500.0, 2100.0, 2700.0, 3600.0)
+ACCOUNT = "123456789012"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 TYPES = (
     VmType("m5a.large", 2, 8.0, 0.086),
@@ -76,16 +77,17 @@ class LoadedCloud(AwsSession):
         self.calls = 0
         self._launched = 0
         self._groups: dict[str, Described] = {}
+        self._types = {group.name: group.vm_type.name for fleet in fleets for group in fleet.groups}
         self._homes: dict[str, str] = {}
         self._times: dict[str, float] = {}
-        self._workers: list[_Workers] = []
+        self._workers: list[Any] = []
         for number, (fleet, level) in enumerate(zip(fleets, levels, strict=True)):
             for group, size in zip(fleet.groups, sizes(vms_per_fleet), strict=True):
                 self._groups[group.name] = _described(group, size)
                 for _ in range(size):
                     self._launch(self._groups[group.name], START - 7200.0)
             swing = (level, PERIODS_S[number % len(PERIODS_S)], 2.0 * math.pi * number / len(fleets))
-            self._workers.append(_Workers(fleet, swing, self.random))
+            self._workers.append(self._employ(fleet, swing))
         self._settle()
 
     @property
@@ -112,6 +114,9 @@ class LoadedCloud(AwsSession):
                 workers.report(store, now)
         self.clock.advance(GRACE_S)
 
+    def _employ(self, fleet: Fleet, swing: tuple[float, float, float]) -> Any:
+        return _Workers(fleet, swing, self.random)
+
     def _settle(self) -> None:
         """Bring what booted into service, and tell every fleet which VMs it has."""
         now = self.clock.now()
@@ -136,7 +141,7 @@ class LoadedCloud(AwsSession):
                 "LifecycleState": state,
                 "HealthStatus": "Healthy",
                 "ProtectedFromScaleIn": False,
-                "InstanceType": "m5a.xlarge",
+                "InstanceType": self._types[group["AutoScalingGroupName"]],
                 "LaunchTemplate": TEMPLATE,
             }
         )
@@ -185,9 +190,18 @@ class LoadedCloud(AwsSession):
         return next(one for one in group["Instances"] if one["InstanceId"] == vm)
 
 
+def arn_of(name: str, account: str, number: int) -> str:
+    """Return the ARN of a group that was made for the `number`th time under its name."""
+    place = f"arn:aws:autoscaling:us-east-1:{account}:autoScalingGroup"
+    return f"{place}:{number:08d}-0000-4000-8000-000000000000:autoScalingGroupName/{name}"
+
+
 def _described(group: Group, size: int) -> Described:
     return {
         "AutoScalingGroupName": group.name,
+        "AutoScalingGroupARN": arn_of(group.name, ACCOUNT, 1),
+        "CreatedTime": datetime.fromtimestamp(START - 86400.0, UTC),
+        "LaunchTemplate": TEMPLATE,
         "DesiredCapacity": size,
         "MinSize": group.minimum,
         "MaxSize": group.maximum,

@@ -33,6 +33,15 @@ class Audit:
         self._open: dict[str, tuple[Intent, float]] = {}
         self._seq = ledger.newest_seq()
 
+    def restarted(self, ledger: Ledger) -> None:
+        """Go on with a new process of the agent: what it reports must still be what the ledger holds."""
+        self._ledger = ledger
+
+    def look_away(self, report: TickReport, changes: Sequence[SizeChange]) -> None:
+        """Check a tick without room on the disk: it decides nothing, and nothing changes."""
+        if not report.failure or changes:
+            self._flag("executed_without_a_ledger", f"{report.failure}: {changes}")
+
     def look(self, at: float, report: TickReport, changes: Sequence[SizeChange], owner: Collection[str]) -> None:
         """Check one tick; `at` never steps. changes: by the agent. owner: groups that another party resized."""
         if report.failure:
@@ -61,6 +70,10 @@ class Audit:
             if at - since > intent.deadline_at - intent.created_at + CLOSED_WITHIN_S:
                 self._flag("intent_never_closed", intent.intent_id)
                 del self._open[intent.intent_id]
+
+    def calls_without_intent(self) -> int:
+        """Return how many changes of size no intent explains."""
+        return self.unexplained["cloud_changed_without_an_intent"]
 
     def total(self) -> int:
         """Return how many things have no explanation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,7 @@ import pytest
 
 from agent.autoscaling.store import FleetStore
 from agent.decisions.turn import TickReport
-from agent.ledger import Ledger
-from benchmarks.soak import Soak
+from benchmarks.soak import Disk, Soak
 from benchmarks.troubled_cloud import SizeChange
 from domain.decisions import Decision
 
@@ -20,8 +20,7 @@ GROUP = "fleet-00-workers-0"
 
 @pytest.fixture
 def soak(tmp_path: Path) -> Iterator[Soak]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        made = Soak(fleets=1, vms=20, seed=1, keep_s=3600.0, ledger=ledger)
+    with closing(Disk(tmp_path)) as disk, closing(Soak(1, 20, seed=1, keep_s=3600.0, disk=disk)) as made:
         made.minute()
         assert made.audit.total() == 0
         yield made

@@ -139,10 +139,12 @@ test-real: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
 test-exhaustive: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
 	@time TRIMTAB_EXAMPLES=thorough $(PYTEST) -o timeout=1800 -m "exhaustive or hypothesis" $(ARGS)
 
-# What CI runs of them: another slice for each commit.
+# What CI runs of them: another slice, and another day of faults in virtual time, for each commit.
 SEED ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo none)
 test-slice: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
-	@time TRIMTAB_EXAMPLES=thorough TESTS_SLICE=$(SEED) $(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
+	@time { TRIMTAB_EXAMPLES=thorough TESTS_SLICE=$(SEED) $(PYTEST) -m "exhaustive or hypothesis" $(ARGS); tested=$$?; \
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.soak --hours 24 --seed $$(echo $(SEED) | cksum | cut -d' ' -f1) || tested=1;) \
+	(exit $$tested); }
 
 # Goes on where it was interrupted. `make test` only looks whether each mutant still applies.
 mutants: $(TEST_READY)

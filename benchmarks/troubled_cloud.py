@@ -169,6 +169,15 @@ class TroubledCloud(LoadedCloud):
         self._larger: set[str] = set()
         self._is_open = True
 
+    @property
+    def job_workers(self) -> list[JobWorkers]:
+        """The VMs of each fleet at work."""
+        return self._workers
+
+    def in_service(self, group: str) -> list[str]:
+        """Return the ids of a group's VMs in service."""
+        return [one["InstanceId"] for one in self._groups[group]["Instances"] if one["LifecycleState"] == "InService"]
+
     # The session
 
     def client(self, service: str, attempts: int = 1) -> Any:
@@ -437,11 +446,12 @@ class TroubledCloud(LoadedCloud):
                     lines = self.random.choice(len(POISON), size=20)
                     reader.feed(b"".join(POISON[k] for k in lines))
                 else:
-                    self._begin(kind, fleet, now)
+                    self.begin(kind, fleet, now)
         feed.silent = set(self._silent_until)
         return operators
 
-    def _begin(self, kind: str, fleet: Fleet, now: float) -> None:
+    def begin(self, kind: str, fleet: Fleet, now: float) -> None:
+        """Begin a fault of this kind in a group of the fleet."""
         group = self._groups[fleet.groups[int(self.random.integers(len(fleet.groups)))].name]
         lasts_s = float(self.random.uniform(60.0, 600.0))
         running = [o["InstanceId"] for o in group["Instances"] if o["LifecycleState"] == "InService"]

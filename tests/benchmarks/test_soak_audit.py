@@ -73,3 +73,25 @@ def test_a_decision_that_the_ledger_does_not_hold(soak: Soak) -> None:
 def test_a_tick_that_failed_or_left_a_fleet_out(soak: Soak) -> None:
     soak.audit.look(soak.cloud.clock.now(), TickReport(0.0, failure="the disk is full"), (), ())
     assert set(soak.audit.unexplained) == {"failed_tick", "missing_decision"}
+
+
+def test_a_call_into_another_account(soak: Soak) -> None:
+    soak.cloud.begin("other_account", soak.fleets[0], soak.cloud.clock.now())
+    soak.cloud.mutate("autoscaling", "SetDesiredCapacity", AutoScalingGroupName=GROUP, DesiredCapacity=1)
+    assert soak.cloud.forbidden == {"set_desired_capacity in another account": 1}
+
+
+@pytest.mark.parametrize(("cut_off_s", "cause"), [(0.0, "agent"), (3600.0, "agent cut off")])
+def test_jobs_of_a_busy_vm_whose_hook_runs_out(soak: Soak, cut_off_s: float, cause: str) -> None:
+    cloud = soak.cloud
+    (workers,) = cloud.job_workers
+    vm = max(cloud.in_service(GROUP), key=workers.busy_cores)
+    workers.hung.add(vm)
+    cloud.mutate(
+        "autoscaling", "TerminateInstanceInAutoScalingGroup", InstanceId=vm, ShouldDecrementDesiredCapacity=True
+    )
+    if cut_off_s:
+        cloud.cut_off(cut_off_s)
+    for _ in range(6):
+        cloud.pass_minute(soak.feed)
+    assert set(cloud.lost) == {cause}

@@ -157,7 +157,7 @@ class Audit:
 
 def _explains(intent: Intent, change: SizeChange) -> bool:
     if change.vm is not None:
-        return change.vm in intent.victims
+        return change.vm in intent.candidates
     is_asked = change.after == intent.target
     is_given_back = change.before == intent.target and intent.before <= change.after < change.before
     return intent.direction is Direction.OUT and (is_asked or is_given_back)

@@ -132,6 +132,7 @@ class TroubledCloud(LoadedCloud):
         self._cores: dict[str, int] = {}
         self._cores_by_type = {**{one.name: one.cores for one in TYPES}, LARGER: LARGER_CORES}
         super().__init__(fleets, vms_per_fleet, levels, seed)
+        self.account.expected = ACCOUNT
         self.fleets = tuple(fleets)
         self.host_clock = HostClock(self.clock)
         self.faults: Counter[str] = Counter()

@@ -107,7 +107,7 @@ def test_an_agent_that_dies_over_a_lost_answer_finds_out_after_the_restart(
     assert len(intents(world)) == 1
 
 
-# Row 4: three of five terminated
+# Row 4: two of the victims may not go
 
 
 def shrinking(make_world: Callable[..., World], **plan: Any) -> tuple[World, list[str]]:
@@ -118,7 +118,7 @@ def shrinking(make_world: Callable[..., World], **plan: Any) -> tuple[World, lis
     return world, stuck
 
 
-def test_three_of_five_terminated_stand_so_in_the_ledger_and_two_stay_in_service(
+def test_the_spare_goes_in_place_of_one_that_was_refused_and_the_ledger_counts_four_of_five(
     make_world: Callable[..., World],
 ) -> None:
     world, stuck = shrinking(make_world)
@@ -129,12 +129,12 @@ def test_three_of_five_terminated_stand_so_in_the_ledger_and_two_stay_in_service
     assert set(stuck) < set(intent.victims)
     last = FleetStore(world.ledger).last_outcome(intent.intent_id)
     assert last is not None
-    assert (last.status, last.asked, last.achieved) == (Status.IN_PROGRESS, 5, 3)
-    assert world.desired() == {"small": 3}
+    assert (last.status, last.asked, last.achieved) == (Status.IN_PROGRESS, 5, 4)
+    assert world.desired() == {"small": 2}
     world.tick(3)
     record = FleetStore(world.ledger).decision(intent.decision_id).intents[0]
     ended = record.outcomes[-1]
-    assert (ended.status, ended.reason, ended.asked, ended.achieved) == (Status.PARTIAL, Reason.OVERDUE, 5, 3)
+    assert (ended.status, ended.reason, ended.asked, ended.achieved) == (Status.PARTIAL, Reason.OVERDUE, 5, 4)
     assert set(stuck) <= set(world.in_service("small"))
     assert not record.is_open
 
@@ -146,7 +146,9 @@ def test_the_two_that_were_refused_are_retried_and_only_they(make_world: Callabl
     gone = [call["InstanceId"] for call in carried_out(world, TERMINATE)]
     assert len(gone) == len(set(gone)) == 5
     refused = [call["params"]["InstanceId"] for call in world.control.mutations(operation=TERMINATE)]
-    assert {vm for vm in refused if refused.count(vm) > 1} == set(stuck)
+    retried = {vm for vm in refused if refused.count(vm) > 1}
+    assert retried
+    assert retried <= set(stuck)
     assert world.desired() == {"small": 1}
     assert final_reasons(world) == [Reason.DONE]
     assert len(intents(world)) == 1
@@ -156,11 +158,11 @@ def test_the_minimum_is_never_broken_by_what_is_retried(make_world: Callable[...
     world, stuck = shrinking(make_world)
     world.fault("fail_terminate", instance_ids=stuck, duration_s=90.0)
     world.tick()
-    world.owner.update_auto_scaling_group(AutoScalingGroupName="workers-s", MinSize=3)
+    world.owner.update_auto_scaling_group(AutoScalingGroupName="workers-s", MinSize=2)
     world.tick(6)
-    assert world.desired() == {"small": 3}
-    assert len(world.in_service("small")) == 3
-    assert len(carried_out(world, TERMINATE)) == 3
+    assert world.desired() == {"small": 2}
+    assert len(world.in_service("small")) == 2
+    assert len(carried_out(world, TERMINATE)) == 4
 
 
 def test_survivors_of_a_partial_scale_in_go_later_by_a_new_decision(make_world: Callable[..., World]) -> None:

@@ -13,6 +13,7 @@ from benchmarks.troubled_cloud import SizeChange
 from domain.decisions import Decision, Direction, Intent, Mode, Reason, Verdict
 from domain.fleet import Fleet
 
+UNREAD = (Reason.CLOUD_UNREADABLE, Reason.GROUP_UNSUPPORTED)
 CLOSED_WITHIN_S = 1800.0
 EXAMPLES = 5
 
@@ -89,7 +90,7 @@ class Audit:
         if not decision.sentence:
             self._flag("decision_without_a_sentence", decision.decision_id)
         if requested is None:
-            if decision.desired or decision.intents or decision.reason is not Reason.CLOUD_UNREADABLE:
+            if decision.desired or decision.intents or decision.reason not in UNREAD:
                 self._flag("decided_without_a_reading", decision.sentence)
             return
         if decision.effects[0].before != decision.proposal.desired or decision.effects[-1].after != decision.desired:

@@ -100,6 +100,8 @@ class JobWorkers:
 
     def busy_cores(self, vm: str) -> int:
         """Return how many cores of a VM work."""
+        if vm not in self._vms:
+            return 0
         row = self._left[self._vms.index(vm)]
         return int(((row > 0.0) & np.isfinite(row)).sum())
 

@@ -500,9 +500,10 @@ class TroubledCloud(LoadedCloud):
     ) -> None:
         name, workers = group["AutoScalingGroupName"], self._workers[self.fleets.index(fleet)]
         if kind == "protected_by_another":
-            self._guarded_until.update(dict.fromkeys(chosen, now + 6.0 * lasts_s))
-            for vm in chosen:
-                self._instance(group, vm)["ProtectedFromScaleIn"] = True
+            for one in [one for one in group["Instances"] if one["LifecycleState"] == "InService"]:
+                if not one["ProtectedFromScaleIn"] and not workers.busy_cores(one["InstanceId"]):
+                    one["ProtectedFromScaleIn"] = True
+                    self._guarded_until[one["InstanceId"]] = now + 6.0 * lasts_s
         elif kind == "terminate_refused":
             self._stuck_until.update(dict.fromkeys(chosen, now + 6.0 * lasts_s))
         elif kind == "launches_die":
@@ -557,8 +558,12 @@ class TroubledCloud(LoadedCloud):
                 one = self._instance(self._groups[self._homes[vm]], vm)
                 if one["LifecycleState"] in ODD_STATES:
                     one["LifecycleState"] = "InService"
-        for vm in [vm for vm, until in self._guarded_until.items() if now >= until]:
+        # A protected VM at work counts as one that the agent protects: it cannot tell the two apart.
+        at_work = {vm for workers in self._workers for vm in self._guarded_until if workers.busy_cores(vm)}
+        for vm in [vm for vm, until in self._guarded_until.items() if now >= until or vm in at_work]:
             del self._guarded_until[vm]
+            if vm in at_work:
+                continue
             if vm in self._homes:
                 self._instance(self._groups[self._homes[vm]], vm)["ProtectedFromScaleIn"] = False
         for vm in [vm for vm, until in self._stuck_until.items() if now >= until]:

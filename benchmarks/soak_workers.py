@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import chain
 
 import numpy as np
@@ -37,7 +37,7 @@ class JobWorkers:
     ) -> None:
         self.fleet, self._dice, self._cores_of, self._ended = fleet, dice, cores_of, ended
         self._level, self._period_s, self._phase = swing
-        self.leaving: Collection[str] = ()
+        self.leaving: set[str] = set()
         self.broken: set[str] = set()
         self.hung: set[str] = set()
         self.doubled: set[str] = set()
@@ -71,6 +71,7 @@ class JobWorkers:
                 at_work = np.flatnonzero(self._left[row, :cores] > 0.0)
                 self._queue.extendleft((self._size[row, core], 0.0) for core in at_work)
                 self._ended(vm, len(at_work))
+                self.leaving.discard(vm)
         self._ranks = {vm: self._ranks.get(vm) or self._dice.uniform() for vm in vms}
         self._vms, self._left, self._size = vms, left, size
         self._keys = [group.key for group, some in zip(self.fleet.groups, names, strict=True) for _ in some]
@@ -88,7 +89,7 @@ class JobWorkers:
         busy = (self._left > 0.0) & np.isfinite(self._left)
         self._left = np.where(busy & works[:, None], np.maximum(self._left - SAMPLE_S, 0.0), self._left)
         self._finished += int((busy & (self._left == 0.0)).sum())
-        refused = {*self.leaving, *self.broken}
+        refused = self.leaving | self.broken
         takers = [row for row, vm in enumerate(self._vms) if vm not in refused]
         takers.sort(key=lambda row: self._ranks[self._vms[row]])
         for row in takers:

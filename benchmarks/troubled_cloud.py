@@ -289,6 +289,8 @@ class TroubledCloud(LoadedCloud):
         # A warm pool that takes VMs back shows another state for the same wait.
         one["LifecycleState"] = HELD_STATES[self._returns_to_pool(vm)]
         self._held_until[vm] = self.clock.now() + HEARTBEAT_S
+        for workers in self._workers:
+            workers.leaving.add(vm)
         self._note(name, f"Terminating EC2 instance: {vm}", "InProgress")
 
     def _returns_to_pool(self, vm: str) -> bool:
@@ -333,8 +335,6 @@ class TroubledCloud(LoadedCloud):
                 self._make_anew(group, now)
                 self._die_early(group, now)
                 self._fill(group, now)
-            for workers in self._workers:
-                workers.leaving = self._held_until
 
     def _fill(self, group: Described, now: float) -> None:
         name = group["AutoScalingGroupName"]

@@ -110,7 +110,7 @@ def test_an_activity_without_its_time_or_status_is_no_answer(name: str) -> None:
     [
         ("Successful", False, False),
         ("Failed", True, False),
-        ("Cancelled", False, False),
+        ("Cancelled", True, False),
         ("InProgress", False, True),
         ("PreInService", False, True),
     ],

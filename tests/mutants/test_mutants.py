@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutants.run import GRACE_S, LIMIT_S, ROOT, Mutant, Trials, mutants, trials
 
-FEWEST = 203
+FEWEST = 282
 """A mutant is replaced when the code that it is about goes; the list does not become shorter."""
 
 
@@ -28,7 +28,7 @@ def test_each_mutant_applies_and_names_tests_that_exist() -> None:
         changed = mutant.applied(source)
         if changed is None:
             wrong.append(f"{mutant.name}: {mutant.file} holds the old text {source.count(mutant.old)} times, not once")
-        else:
+        elif mutant.file.endswith(".py"):
             compile(changed, mutant.file, "exec")
         for test in mutant.tests:
             file, _, name = test.partition("::")

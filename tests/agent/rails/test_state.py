@@ -69,6 +69,7 @@ TIMELESS = {
     "memory",
     "shadow_memories",
     "unsupported",
+    "identities",
     "put_back",
     "policy",
 }

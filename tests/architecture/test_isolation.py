@@ -18,15 +18,17 @@ from tests.system_programs import cgroup2_mount
 
 NOTES = Path(os.environ["NOTES"])
 DAEMON = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
-CLEANS = "import sys, time; sys.stdin.read(); time.sleep(1); open(sys.argv[1], 'w').close()"
+CLEANS = "import sys, time; print(1, flush=True); sys.stdin.read(); time.sleep(.3); open(sys.argv[1], 'w').close()"
 
-@pytest.mark.timeout(2)
+@pytest.mark.timeout(5)
 def test_a_hangs(tmp_path):
     port = socket.create_server(("127.0.0.1", int(NOTES.joinpath("port").read_text())))
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     daemon = subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True)
     NOTES.joinpath("pids").write_text(f"{child.pid} {daemon.stdout.readline()}")
-    cleans = subprocess.Popen([sys.executable, "-c", CLEANS, str(NOTES / "cleaned")], stdin=subprocess.PIPE)
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    cleans = subprocess.Popen([sys.executable, "-c", CLEANS, str(NOTES / "cleaned")], **piped)
+    cleans.stdout.readline()
     folders = [str(tmp_path), tempfile.mkdtemp()]
     if cgroup2_mount():
         folders.append(f"{cgroup2_mount()}/trimtab-test-{os.getpid()}")
@@ -46,7 +48,7 @@ def test_c_runs_too():
 """
 
 LEAVES = """
-import subprocess, sys
+import os, subprocess, sys
 import pytest
 
 @pytest.fixture(scope="session")
@@ -56,7 +58,7 @@ def server():
         process.kill()
 
 def test_leaves_a_process(server):
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(602)"])
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(602)", os.environ["NOTES"]])
 """
 
 ENDS = """
@@ -69,13 +71,15 @@ def test_leaves_a_folder_and_a_process_when_its_worker_ends():
 """
 
 AFTER = """
+import os
 from pathlib import Path
 from test_leaves import server
 
 def test_the_server_of_the_session_still_runs_and_the_other_process_does_not(server):
     assert server.poll() is None
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"time.sleep(602)" in command for command in commands)
+    notes = os.environ["NOTES"].encode()
+    assert not any(b"time.sleep(602)" in command and notes in command for command in commands)
 """
 
 
@@ -117,8 +121,9 @@ def test_what_a_worker_leaves_at_its_end_is_killed_listed_and_removed(
 
 
 def test_a_process_that_outlives_its_module_is_killed_and_listed(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("NOTES", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     pytester.makepyfile(test_leaves=LEAVES, test_then=AFTER)
     result = run(pytester, "-n0", "-W", "ignore")

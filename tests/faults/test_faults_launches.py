@@ -1,4 +1,4 @@
-"""Launches that end before service: given back, the type left alone after three in a row, and told of."""
+"""Launches that end before service: given back, an alarm and a pause of the type after three in a row."""
 
 from __future__ import annotations
 

@@ -372,7 +372,7 @@ def test_a_lead_that_is_given_away_ends_at_once_and_another_has_time_to_take_it(
 class TestIncapacity:
     """A leader with a wrong clock that decides nothing gives the lead away, ever more rarely."""
 
-    def told(self, incapacity: Incapacity, minutes: int, difference: str, reason: Reason) -> list[int]:
+    def minutes_given_back(self, incapacity: Incapacity, minutes: int, difference: str, reason: Reason) -> list[int]:
         """Return the minutes after which the lead is given away."""
         proposal = Proposal("web", "hold", (1,), reason)
         decision = Decision("web-1", "web", 0.0, Mode.ACT, proposal, (), (1,), reason, "")
@@ -380,18 +380,18 @@ class TestIncapacity:
         return [n for n in range(minutes) if incapacity.ends_lead(report, difference, 60.0 * n)]
 
     def test_it_is_given_away_after_five_minutes_then_ten_then_twenty(self) -> None:
-        assert self.told(Incapacity(), 40, "61 s ahead", Reason.STALE_INPUT) == [5, 16, 37]
+        assert self.minutes_given_back(Incapacity(), 40, "61 s ahead", Reason.STALE_INPUT) == [5, 16, 37]
 
     def test_a_right_clock_or_a_decision_keeps_it(self) -> None:
         incapacity = Incapacity()
-        assert self.told(incapacity, 40, "", Reason.STALE_INPUT) == []
-        assert self.told(incapacity, 40, "61 s ahead", Reason.QUEUE_COVERED) == []
+        assert self.minutes_given_back(incapacity, 40, "", Reason.STALE_INPUT) == []
+        assert self.minutes_given_back(incapacity, 40, "61 s ahead", Reason.QUEUE_COVERED) == []
 
     def test_a_clock_that_is_right_again_makes_it_as_patient_as_before(self) -> None:
         incapacity = Incapacity()
-        self.told(incapacity, 6, "61 s ahead", Reason.STALE_INPUT)
-        self.told(incapacity, 1, "", Reason.STALE_INPUT)
-        assert self.told(incapacity, 8, "61 s ahead", Reason.STALE_INPUT) == [5]
+        self.minutes_given_back(incapacity, 6, "61 s ahead", Reason.STALE_INPUT)
+        self.minutes_given_back(incapacity, 1, "", Reason.STALE_INPUT)
+        assert self.minutes_given_back(incapacity, 8, "61 s ahead", Reason.STALE_INPUT) == [5]
 
 
 def test_the_sole_leader_leads_from_the_start_until_a_newer_epoch(site: Site) -> None:

@@ -251,12 +251,20 @@ class GroupSizes:
         return self._not_launched(intent, group, activities, done, now, note)
 
     def _give_back_pending(self, intent: Intent, group: Group, fresh: GroupObserved, permit: Permit) -> int:
-        """Terminate VMs that are not in service yet, down to the size before the intent; return how many."""
+        """Terminate VMs that are not in service yet, down to the size before the intent; return how many.
+
+        None where another party asks for more than the intent did, for they may be its VMs; and none that works.
+        """
+        if fresh.desired > intent.target:
+            return 0
         most, gone = fresh.desired - max(intent.before, fresh.minimum, fresh.in_service), 0
         for instance in fresh.pending[: max(0, most)]:
             call = ChangingCall(Act.GIVE_BACK, intent.fleet, intent.group, intent, instance.vm)
             try:
                 self._terminate_one(call, permit, shrink=True)
+            except Held as held:
+                if held.refusal.reason is not Reason.BUSY:
+                    raise
             except CloudError as error:
                 if error.failure is not FailureClass.PERMANENT and not is_contended(error):
                     raise

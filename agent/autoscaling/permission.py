@@ -81,11 +81,21 @@ class Permission:
             return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
         controls = self._controls(call.subject, now)
         refusal = refused_by_pause(call.act, controls, now)
-        if refusal is not None or intent is None or call.act is Act.GIVE_BACK:
+        if refusal is not None or intent is None:
             return refusal
+        if call.act is Act.GIVE_BACK:
+            return self._works_early(call, now)
         if call.act is Act.REPLACE:
             return refused_by_breaker(call.group, self._states[call.subject].breakers, now)
         return self._resized(call, intent, controls, now)
+
+    def _works_early(self, call: ChangingCall, now: float) -> Refusal | None:
+        """Return the refusal of a VM that is not in service yet and works all the same."""
+        managed = self._managed.get(call.subject)
+        if not call.vm or managed is None:
+            return None
+        cores = self._ports.aggregator.busy_cores_of(managed.fleet, call.group, call.vm, now)
+        return Refusal(Reason.BUSY, f"{call.vm} has {cores:g} busy cores now") if cores else None
 
     def _controls(self, subject: str, now: float) -> Controls:
         """Return the operators' controls as the ledger has them now, with the pause of an open window."""

@@ -11,7 +11,7 @@ import pytest
 from agent.autoscaling.store import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import intents, told
-from tests.faults.world import MEDIUM, QUICK, SMALL, M, World
+from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, M, World
 
 PATIENT = replace(QUICK, capacity_memory_s=600.0, boot_deadline_s=600.0)
 TWO_TYPES: dict[str, Any] = {"groups": (SMALL, MEDIUM), "sizes": (1, 0), "limits": PATIENT}
@@ -92,3 +92,41 @@ def test_vms_that_end_in_service_before_they_report_mark_their_type_and_are_over
     asked = len([one for one in intents(world, Direction.OUT) if one["group"] == "medium"])
     world.tick(4)
     assert len([one for one in intents(world, Direction.OUT) if one["group"] == "medium"]) == asked
+
+
+def first_launch_abandoned(world: World) -> None:
+    """The agent's VM ends before service, once, and AWS starts another in its place, which waits long."""
+    hook_that_abandons(world, 7000)
+    world.submit(6)
+    world.tick(3)
+    ((_, vm, _),) = world.vms("medium")
+    world.owner.complete_lifecycle_action(
+        LifecycleHookName="warm-up", AutoScalingGroupName=MEDIUM.name, InstanceId=vm, LifecycleActionResult="ABANDON"
+    )
+    world.tick(2)
+
+
+def terminated(world: World) -> set[str]:
+    calls = world.control.mutations(access_key=AGENT_KEY, operation="TerminateInstanceInAutoScalingGroup")
+    return {str(call["params"]["InstanceId"]) for call in calls}
+
+
+def test_vms_that_another_party_asked_for_meanwhile_are_not_given_back(make_world: Callable[..., World]) -> None:
+    world = make_world(**TWO_TYPES)
+    first_launch_abandoned(world)
+    world.owner.set_desired_capacity(AutoScalingGroupName=MEDIUM.name, DesiredCapacity=6)
+    world.tick(10)
+    assert world.desired()["medium"] == 6
+    assert terminated(world) == set()
+
+
+def test_a_vm_that_works_before_it_is_in_service_is_not_given_back(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.faults.world.REPORTING", ("InService", "Pending:Wait"))
+    world = make_world(**TWO_TYPES)
+    first_launch_abandoned(world)
+    (early,) = [vm for _, vm, state in world.vms("medium") if state == "Pending:Wait"]
+    world.busy[early] = 4.0
+    world.tick(12)
+    assert early not in terminated(world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from collectors.described_groups import (
     unlike,
     weight_of,
 )
-from collectors.tagged_groups import TaggedGroups
+from collectors.tagged_groups import MALFORMED, TaggedGroups
 from domain.errors import CloudError, FailureClass
 from domain.observed import DrainHook, GroupIdentity, GroupObserved, Instance, Lifecycle, Observed, ReadFailure
 
@@ -73,7 +73,7 @@ class Inventory:
         self._types = TaggedGroups(session)
         self._expected: Mapping[str, ExpectedGroup] = {}
         self._identities: dict[str, GroupIdentity | None] = {}
-        self._served: set[str] = set()
+        self._served: dict[str, frozenset[str]] = {}
         self._details: dict[str, _Details] = {}
         self._launched: dict[str, float] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -197,7 +197,7 @@ class Inventory:
             return ()
         try:
             return tuple(self._types.vm_types(described))
-        except CloudError:
+        except (CloudError, *MALFORMED):
             known = self._details.get(name)
             return known.launched if known is not None and known.of == self._behind(described) else ()
 
@@ -212,13 +212,13 @@ class Inventory:
 
     def _note_service(self, described: Mapping[str, Mapping[str, Any]]) -> None:
         """Note which VMs were in service; of a group that is first read now each VM may have been."""
-        vms = [(name, one) for name, group in described.items() for one in group["Instances"]]
-        self._served &= {one["InstanceId"] for _, one in vms}
-        self._served |= {
-            one["InstanceId"]
-            for name, one in vms
-            if name not in self._identities or one["LifecycleState"] == "InService"
-        }
+        for name, group in described.items():
+            before, is_first = self._served.get(name, frozenset()), name not in self._identities
+            self._served[name] = frozenset(
+                one["InstanceId"]
+                for one in group["Instances"]
+                if is_first or one["LifecycleState"] == "InService" or one["InstanceId"] in before
+            )
         self._identities |= {name: identity_of(group) for name, group in described.items()}
 
     def _read_at(self, name: str) -> float:
@@ -270,13 +270,14 @@ class Inventory:
         name = described["AutoScalingGroupName"]
         details, units = self._details.get(name), None if unclear_units(described) else capacity_units(described)
         born = self._unprotects_new and bool(described.get("NewInstancesProtectedFromScaleIn"))
+        served = self._served.get(name, frozenset())
         return GroupObserved(
             name=name,
             desired=units.desired_vms if units else 0,
             minimum=units.minimum_vms if units else 0,
             maximum=units.maximum_vms if units else 0,
             instances=tuple(
-                self._instance(one, weight_of(one) if units else 1, born) for one in described["Instances"]
+                self._instance(one, weight_of(one) if units else 1, born, served) for one in described["Instances"]
             ),
             zones=tuple(described.get("AvailabilityZones", ())),
             suspended=tuple(sorted(one.get("ProcessName", "") for one in described.get("SuspendedProcesses", ()))),
@@ -292,9 +293,9 @@ class Inventory:
             ),
         )
 
-    def _instance(self, one: dict[str, Any], weight: int, born: bool) -> Instance:
+    def _instance(self, one: dict[str, Any], weight: int, born: bool, served: Collection[str]) -> Instance:
         vm = one["InstanceId"]
-        lifecycle = lifecycle_of(one["LifecycleState"], served=vm in self._served)
+        lifecycle = lifecycle_of(one["LifecycleState"], served=vm in served)
         healthy = one.get("HealthStatus", "Healthy").lower() == "healthy"
         protected = bool(one.get("ProtectedFromScaleIn", False))
         launched_at = self._launched.get(vm)

@@ -209,3 +209,30 @@ def test_an_unknown_state_counts_is_left_alone_and_is_an_event(make_world: Make)
     assert strange in [vm for _, vm, _ in world.vms("small")]
     ended = [c["params"] for c in world.calls if c["operation"] == "TerminateInstanceInAutoScalingGroup"]
     assert strange not in [params["InstanceId"] for params in ended]
+
+
+def test_a_reading_that_fails_does_not_end_the_care_for_a_vm_that_returns_into_a_warm_pool(make_world: Make) -> None:
+    world = made(make_world, vms=3)
+    returning = world.in_service("small")[0]
+    world.owner.terminate_instance_in_auto_scaling_group(InstanceId=returning, ShouldDecrementDesiredCapacity=True)
+    members(world)[returning].state = "Warmed:Pending:Wait"
+    world.tick(2)
+    world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=1)
+    world.tick()
+    before = world.count(DRAINING)
+    world.tick(6)
+    assert world.count(DRAINING) >= before + 3
+
+
+def test_a_template_that_is_described_without_its_fields_names_no_type(
+    make_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = made(make_world)
+    read = world.session.read
+
+    def lacking(service: str, operation: str, **parameters: Any) -> Any:
+        return {} if operation == "DescribeLaunchTemplateVersions" else read(service, operation, **parameters)
+
+    monkeypatch.setattr(world.session, "read", lacking)
+    world.tick(6)
+    assert world.last.reason is Reason.QUEUE_COVERED

@@ -35,8 +35,10 @@ def drained_now(
     """Return the interrupted VMs of a group that are drained in this minute, those first whose notice ends first.
 
     As many as the limits allow, and all whose notice leaves no time for a later minute. waiting: those in service, of a
-    group of `size`. notices: by VM, when AWS gave notice.
+    group of `size`. notices: by VM, when AWS gave notice. None at `max_replacements` 0.
     """
+    if limits.max_replacements == 0:
+        return ()
     most = largest_step(size, limits.max_replacements, limits.max_replacements_percent)
     ordered = sorted(waiting, key=lambda vm: notices.get(vm, now))
     if not limits.max_replacements_percent:

@@ -93,7 +93,8 @@ def _waiting_beside_idle(snapshot: Snapshot) -> str:
 def _repeated(snapshot: Snapshot) -> tuple[str, object]:
     queue = snapshot.queue
     busy = sum(group.busy_cores or 0.0 for group in snapshot.groups)
-    if queue is None or queue.waiting == 0 or busy > 0.0:
+    # Without a VM jobs wait because none is there: a pause, a budget or a want of capacity says why.
+    if queue is None or queue.waiting == 0 or busy > 0.0 or not any(snapshot.warm):
         return "", None
     said = queue.waiting, queue.running, queue.oldest_wait_s, queue.submitted, queue.job_core_s
     return (

@@ -344,7 +344,7 @@ class _Turn:
         with self._contained("notices_failed", AGENT, "spot notices could not be read this minute"):
             notices = source.receive(now)
         homes = {
-            instance.vm: fleet.name
+            instance.vm: (fleet.name, instance)
             for fleet in self._fleets
             for group in fleet.groups
             if group.name in observed.groups
@@ -352,12 +352,13 @@ class _Turn:
         }
         forgotten = []
         for notice in notices:
-            name = homes.get(notice.vm)
-            if name is None and observed.failures:
+            home = homes.get(notice.vm)
+            if home is None and observed.failures:
                 continue
             forgotten.append(notice)
-            if name is None:
+            if home is None:
                 continue
+            name, instance = home
             state = self._states[name]
             if notice.vm in state.interrupted or notice.vm in state.seen_interruptions:
                 continue
@@ -367,8 +368,14 @@ class _Turn:
             elif notice.kind is InterruptionKind.SPOT:
                 # No later than now, whatever the host's clock says, and no older than a notice whose VM is there.
                 at = max(now - INTERRUPTION_S, min(now, notice.at))
-                self._states[name] = replace(state, interrupted={**state.interrupted, notice.vm: at})
-                detail = f"AWS takes {notice.vm} back within two minutes: to be drained and replaced"
+                detail = f"AWS takes {notice.vm} back within two minutes: "
+                if instance.lifecycle in (Lifecycle.DRAINING, Lifecycle.TERMINATING):
+                    seen = {**state.seen_interruptions, notice.vm: at}
+                    self._states[name] = replace(state, seen_interruptions=seen)
+                    detail += "it leaves already"
+                else:
+                    self._states[name] = replace(state, interrupted={**state.interrupted, notice.vm: at})
+                    detail += "to be drained and replaced"
                 self._events.append(Event(name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
         return forgotten
 
@@ -405,7 +412,14 @@ class _Turn:
             coming = with_open_targets(fleet, observed, ours)
             snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
             snapshot = replace(snapshot, announced=announcements.seen(announced, managed.schedule, now))
-            refused = [one for group in snapshot.groups for one in group.refused if one.reason is Reason.PROTECTED]
+            # A group at its minimum keeps its VMs, whoever protects them.
+            refused = [
+                one
+                for group, seen in zip(fleet.groups, snapshot.groups, strict=True)
+                if seen.requested > max(group.minimum, seen.minimum)
+                for one in seen.refused
+                if one.reason is Reason.PROTECTED
+            ]
             earlier, state = state, replace(state, refusals=with_refusals(state.refusals, refused, now))
             self._events += refusal_events(fleet.name, earlier, state, now)
         inputs = DecisionInputs(

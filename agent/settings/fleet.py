@@ -222,7 +222,7 @@ class RailsSettings(Section, title="Rails of a fleet"):
         3,
         ge=0,
         le=1000,
-        description="Interrupted spot VMs drained and replaced per group and minute.",
+        description="Interrupted spot VMs drained and replaced per group and minute. 0: none.",
     )
     max_replacements_percent: float = Field(
         50.0,

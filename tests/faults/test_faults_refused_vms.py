@@ -11,9 +11,10 @@ import pytest
 
 from agent.autoscaling.refusals import FIRST_S, LONGEST_S
 from agent.autoscaling.store import FleetStore
+from domain.controls import Pause, PauseScope
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import TERMINATE, carried_out, intents, told
-from tests.faults.world import AGENT_KEY, QUICK, SMALL, World
+from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, World
 
 STEP_OF_TWO = replace(QUICK, max_step_in=2)
 
@@ -133,3 +134,24 @@ def test_vms_that_their_group_protects_at_the_launch_and_never_work_go_where_the
     world.tick(8)
     left = set(world.in_service("small"))
     assert left == {first[0]} | (set() if unprotect_new else launched)
+
+
+def test_a_protected_vm_of_a_group_at_its_minimum_is_no_refusal(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,))
+    world.owner.set_instance_protection(
+        AutoScalingGroupName=SMALL.name, InstanceIds=world.in_service("small"), ProtectedFromScaleIn=True
+    )
+    world.tick(20)
+    assert told(world, Reason.REMOVAL_REFUSED) == []
+
+
+def test_jobs_that_wait_for_a_paused_fleet_without_vms_are_no_input_that_repeats(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(groups=(MEDIUM,), sizes=(0,))
+    world.tick()
+    pause = Pause(PauseScope.ALL, "me", "maintenance", world.agent_clock.now(), None)
+    world.ledger.pause("autoscaling", "web", pause)
+    world.submit(5)
+    world.tick(18)
+    assert told(world, Reason.INPUT_REPEATS) == []

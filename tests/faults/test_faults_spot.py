@@ -303,3 +303,23 @@ def test_notices_are_recorded_by_group_in_the_minute_that_read_them(make_world: 
     pass_busy(world, 2)
     recorded = list(read_minutes(world.ledger.database, world.fleet.name))[before:]
     assert [dict(minute.interrupted) for minute in recorded] == [{0: 1, 1: 1}, {}]
+
+
+def test_a_notice_of_a_vm_that_leaves_already_is_no_drain_that_came_too_late(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold")
+    pass_busy(world)
+    vm = world.in_service("small")[0]
+    world.owner.terminate_instance_in_auto_scaling_group(InstanceId=vm, ShouldDecrementDesiredCapacity=True)
+    pass_busy(world)
+    give_notice(world, [vm])
+    pass_busy(world, 4)
+    assert told_of(world, Reason.SPOT_INTERRUPTION) == {vm: 1}
+    assert told_of(world, Reason.NOT_DRAINED) == {}
+
+
+def test_without_replacements_none_is_drained_whatever_the_share(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(6, 0, 0), policy="hold", limits=replace(QUICK, max_replacements=0))
+    pass_busy(world)
+    give_notice(world, world.in_service("small")[:3])
+    pass_busy(world, 3)
+    assert terminated(world) == {}

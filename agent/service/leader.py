@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -429,16 +429,26 @@ def account_of(settings: Settings, session: Callable[[], AwsSession]) -> Callabl
         if named is None:
             return str(aws.read("sts", "GetCallerIdentity")["Account"])
         aws.account.expected = named
-        try:
-            # First what the agent needs anyway: the host may not reach STS.
-            if not aws.read("autoscaling", "DescribeAutoScalingGroups", MaxRecords=1)["AutoScalingGroups"]:
+        shown = False
+        # First what the agent needs anyway: the host may not reach STS, and the role may not read groups.
+        with _unless_foreign():
+            shown = bool(aws.read("autoscaling", "DescribeAutoScalingGroups", MaxRecords=1)["AutoScalingGroups"])
+        if not shown:
+            with _unless_foreign():
                 aws.read("sts", "GetCallerIdentity")
-        except CloudError as error:
-            if error.code == FOREIGN:
-                raise
         return named
 
     return ask
+
+
+@contextlib.contextmanager
+def _unless_foreign() -> Iterator[None]:
+    """Let a call fail, unless what failed is that another account answers."""
+    try:
+        yield
+    except CloudError as error:
+        if error.code == FOREIGN:
+            raise
 
 
 def region_of(settings: Settings, session: AwsSession) -> str | None:

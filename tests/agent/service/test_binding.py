@@ -213,3 +213,10 @@ def test_a_queue_of_another_account_is_refused_unless_the_settings_name_it(start
         with pytest.raises(CloudError) as refused:
             agent.session.read("sqs", "GetQueueAttributes", QueueUrl=url)
         assert refused.value.code != "ForeignAccount"
+
+
+def test_an_account_in_the_settings_is_compared_by_sts_where_groups_may_not_be_read(start: Start, cloud: World) -> None:
+    cloud.control.set_account(OTHER)
+    cloud.control.add_fault("access_denied", operations=["DescribeAutoScalingGroups"])
+    with start(account=ACCOUNT) as agent:
+        assert agent.turn().failure_reason is Reason.ACCOUNT_FOREIGN

@@ -108,7 +108,8 @@ def _small_blocks(path: Path) -> os.statvfs_result | None:
         disk = os.statvfs(os.path.dirname(os.path.realpath(path)))
     except OSError:
         return None
-    return disk if disk.f_frsize < _INDEX_PAGE else None
+    # A file system that tells nothing of its size, as some in user space, tells nothing of its room either.
+    return disk if disk.f_blocks and disk.f_frsize < _INDEX_PAGE else None
 
 
 def _full() -> sqlite3.OperationalError:

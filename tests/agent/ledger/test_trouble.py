@@ -269,3 +269,10 @@ def test_a_password_in_the_address_is_never_shown() -> None:
     with pytest.raises(LedgerUnavailable) as refused:
         Ledger.open("postgresql://trimtab:hunter2@127.0.0.1:1/trimtab")
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_disk_that_tells_nothing_of_its_size_is_not_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = os.statvfs_result((512, 512, 0, 0, 0, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: told)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        ledger.pause("autoscaling", "web", Pause(PauseScope.ALL, "me", "a test", START, None))

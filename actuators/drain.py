@@ -4,7 +4,8 @@ Nothing here starts a drain; terminating through the group does, and the worker 
 metadata reads Terminated. Heartbeats keep a busy VM's hook open up to the drain deadline or the hook's own limit,
 whichever is earlier. A VM that reports no busy core is let go, but not before it has had time to see that it drains:
 an earlier report does not cover a job received in between. A VM that does not report is neither kept nor let go: its
-hook runs out by itself. Hooks of other parties are never answered: a VM that only they hold gets no further call.
+hook runs out by itself. Hooks of other parties are never answered: a VM that only they hold gets no further call, and
+a busy one is told of.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Drains:
         """settings: those of a fleet, by its name."""
         self._session, self._settings_of = session, settings
         self._drains: dict[str, dict[str, _Drain]] = {}
+        self._unanswered: dict[str, dict[str, bool]] = {}
+        """By group: VMs that hooks hold while none of ours is known, and whether that was told."""
 
     def clock_stepped(self, step_s: float) -> None:
         """Carry the drains' times over a step of the wall clock: no deadline comes early, no heartbeat late."""
@@ -72,7 +75,10 @@ class Drains:
         known = self._drains.setdefault(group.name, {})
         for vm in set(known) - set(held):
             del known[vm]
-        if hook is None or not held:
+        if hook is None:
+            return self._undrained(fleet, group.name, held, busy_cores, now)
+        self._unanswered.pop(group.name, None)
+        if not held:
             return []
         new = self._begun(group, held, now, settings.deadline_s)
         events = [self._begin(fleet, group, _deadline_s(settings, hook), vm, busy_cores.get(vm), now) for vm in new]
@@ -93,6 +99,24 @@ class Drains:
                 known[vm].failures += 1
                 if error.failure is not FailureClass.PERMANENT and not is_contended(error):
                     break  # the next VM would meet the same; the next tick tries again
+        return events
+
+    def _undrained(
+        self, fleet: str, group: str, held: list[str], busy_cores: Mapping[str, float | None], now: float
+    ) -> list[Event]:
+        """Return an event for each busy VM that other parties' hooks alone hold, once, from its second turn there on.
+
+        In its first turn it may be that our hook could not be read yet.
+        """
+        before, events = self._unanswered.get(group, {}), []
+        after = self._unanswered[group] = {vm: before.get(vm, False) for vm in held}
+        for vm in held:
+            busy = busy_cores.get(vm) or 0.0
+            if vm in before and not before[vm] and busy > 0.0:
+                after[vm] = True
+                detail = f"{vm} of {group} is held by another party's hook and gets no heartbeats, with {busy:g} cores "
+                detail += "busy: name the hook that drains in the fleet's DRAIN_HOOK, or add one; see trimtab preflight"
+                events.append(Event(fleet, now, Reason.NOT_DRAINED, detail, vm))
         return events
 
     def _begun(self, group: GroupObserved, held: list[str], now: float, deadline_s: float) -> list[str]:

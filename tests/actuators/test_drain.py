@@ -14,11 +14,11 @@ HEARTBEAT, COMPLETE = "RecordLifecycleActionHeartbeat", "CompleteLifecycleAction
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 
 
-def begin_drain(shift: Shift, *, heartbeat_s: int = 300, **about: Any) -> str:
+def begin_drain(shift: Shift, *, heartbeat_s: int = 300, hook: str = "drain", **about: Any) -> str:
     """Put a drain hook on the group, terminate a VM by the actuator, and return its id."""
     shift.world.groups.put_lifecycle_hook(
         AutoScalingGroupName="web-s",
-        LifecycleHookName="drain",
+        LifecycleHookName=hook,
         LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING",
         HeartbeatTimeout=heartbeat_s,
     )
@@ -89,6 +89,19 @@ def test_a_denied_heartbeat_is_reported_and_the_rest_of_the_fleet_goes_on(shift:
     vm, other = begin_drain(shift), shift.serving("m")[0]
     shift.control.add_fault("access_denied", operations=[HEARTBEAT])
     assert shift.tend({vm: 2.0, other: 3.0}) == [("draining", vm), ("credentials", vm), ("protected", "web-m")]
+
+
+def test_a_busy_vm_that_only_a_hook_of_another_name_holds_is_told_of_once(shift: Shift) -> None:
+    vm = begin_drain(shift, hook="finish-jobs")
+    happened = [shift.tend({vm: 2.0}) for _ in range(4)]
+    assert happened == [[], [("not_drained", vm)], [], []]
+    assert after_termination(shift) == []
+
+
+def test_an_idle_vm_that_only_a_hook_of_another_name_holds_is_not_told_of(shift: Shift) -> None:
+    vm = begin_drain(shift, hook="a-upload-logs")
+    assert [shift.tend({vm: busy}) for busy in (0.0, 0.0, 0.0)] == [[], [], []]
+    assert after_termination(shift) == []
 
 
 def test_the_deadline_of_a_drain_is_the_fleets_own() -> None:

@@ -10,10 +10,12 @@ from tests.actuators.shift import AGENT, Shift
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
 def test_thirty_percent_of_throttling_never_doubles_an_action(shift: Shift, seed: int) -> None:
-    out, into = shift.intent(Direction.OUT, target=4), shift.intent(Direction.IN, "m", victims=shift.serving("m")[:1])
+    # Time to be sent at all, and for the new VMs to be in service then.
+    out = shift.intent(Direction.OUT, target=4, deadline_s=1800.0)
+    into = shift.intent(Direction.IN, "m", victims=shift.serving("m")[:1], deadline_s=1800.0)
     shift.control.add_fault("throttle", rate=0.3 + 0.03 * seed)
     outcomes = {out: shift.apply(out), into: shift.apply(into)}
-    for _ in range(20):
+    for _ in range(60):
         outcomes = {i: o if o.status.final else shift.tick(i, 30.0) for i, o in outcomes.items()}
     shift.control.clear_faults()
     assert {outcome.status for outcome in outcomes.values()} == {Status.DONE}

@@ -270,6 +270,7 @@ class CrashWorld(World):
 
     def _settings(self) -> dict[str, Any]:
         limits = dataclasses.asdict(self.plan.limits)
+        del limits["spares"]  # no setting
         del limits["safe_floor"]
         return {
             "mode": Mode.ACT,

@@ -184,6 +184,16 @@ def test_hooks_of_another_party_are_never_answered(make_world: Make) -> None:
     assert (held[busy], held[idle]) == ("Terminating:Wait", "Terminating:Wait")
 
 
+def test_a_busy_vm_that_only_another_partys_hook_holds_is_one_event_with_the_setting(make_world: Make) -> None:
+    world = made(make_world, vms=3, hook=False)
+    put_foreign_hook(world)
+    busy, _, _ = world.in_service("small")
+    world.owner.terminate_instance_in_auto_scaling_group(InstanceId=busy, ShouldDecrementDesiredCapacity=True)
+    world.tick(5)
+    (event,) = [event for event in world.events if event.reason is Reason.NOT_DRAINED]
+    assert (event.subject, "DRAIN_HOOK" in event.detail) == (busy, True)
+
+
 def test_a_busy_vm_that_returns_into_a_warm_pool_is_kept_and_a_new_one_there_is_not_a_drain(make_world: Make) -> None:
     world = made(make_world, vms=3)
     returning, new, _ = world.in_service("small")

@@ -55,6 +55,13 @@ def _command(pid: int) -> str:
     return ""
 
 
+def _is_over(pid: int) -> bool:
+    """Return whether a process has ended with all its threads: until then its children have not become ours."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE and len(os.listdir(f"/proc/{pid}/task")) <= 1
+    return True
+
+
 def kill_children(spared: Iterable[int]) -> list[str]:
     """Kill all children but the spared ones, with their descendants; return the commands of those that were running."""
     spared = set(spared)
@@ -162,7 +169,7 @@ class ControllerIsolation:
             return
         # Its connection ends before its children become ours.
         deadline = time.monotonic() + _KILL_WITHIN_S
-        while worker is not None and _command(worker) and time.monotonic() < deadline:
+        while worker is not None and not _is_over(worker) and time.monotonic() < deadline:
             time.sleep(0.01)
         spared = self.before | set(self.workers.values())
         # Some end with their parent by themselves, and remove what they made: a control group, say.

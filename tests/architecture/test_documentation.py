@@ -34,10 +34,24 @@ def test_the_index_lists_every_record() -> None:
     assert [record.name for record in RECORDS if f"adr/{record.name}" not in index] == []
 
 
-def test_the_readme_names_both_commands_and_every_package() -> None:
+def test_the_readme_is_one_screen_with_both_commands_and_figures_of_benchmarks_that_exist() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    wanted = ["make dry-run", "make test", *(f"`{package}/`" for package in PACKAGES)]
-    assert [phrase for phrase in wanted if phrase not in readme] == []
+    assert len(readme.splitlines()) <= 90
+    assert [command for command in ("make dry-run", "make test") if command not in readme] == []
+    figures = re.findall(r"\(\[(\w+)\]\(([^)#]+)", readme)
+    assert len(figures) == 5
+    missing = [
+        name
+        for name, page in figures
+        if f"benchmarks.{name}" not in (ROOT / page).read_text("utf-8")
+        or not (ROOT / "benchmarks" / f"{name}.py").exists()
+    ]
+    assert missing == [], "a figure links to a page that does not name its benchmark"
+
+
+def test_the_architecture_page_names_every_package() -> None:
+    architecture = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert [package for package in PACKAGES if not re.search(rf"\b{package}/", architecture)] == []
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:

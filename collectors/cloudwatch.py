@@ -181,7 +181,9 @@ _RUNNING = "ApproximateNumberOfMessagesNotVisible"
 class QueueDepthCollector:
     """The depth of one fleet's queue: visible messages wait, messages in flight run.
 
-    SQS counts approximately and knows no total of messages ever sent, so `submitted` is left to the job source.
+    SQS counts approximately: a first reading, and one of more than twice the waiting messages of the reading before, is
+    followed by another, and the lower one counts. A fall counts at once. SQS knows no total of messages ever sent, so
+    `submitted` is left to the job source.
     client: boto3's of SQS; a failed call raises its error, which the poller counts, and polls again at the next turn.
     """
 
@@ -191,15 +193,23 @@ class QueueDepthCollector:
         self._fleet = fleet.name
         self._queue_url = fleet.queue_url
         self._client = client
+        self._waited = 0.0
         self.name = f"queue:{self._fleet}"
         self.interval_s = interval_s
         self.timeout_s = timeout_s
 
     def collect(self, now: float) -> tuple[Sample, ...]:
         """Return one sample of waiting and one of running."""
+        depth = self._read()
+        if depth[QueueMetric.WAITING] > 2.0 * self._waited + 1.0:
+            depth = min(depth, self._read(), key=lambda one: one[QueueMetric.WAITING])
+        self._waited = depth[QueueMetric.WAITING]
+        return tuple(Sample(QueueSeries(self._fleet, metric), value, now) for metric, value in depth.items())
+
+    def _read(self) -> dict[QueueMetric, float]:
         response = self._client.get_queue_attributes(QueueUrl=self._queue_url, AttributeNames=[_WAITING, _RUNNING])
         attributes = response.get("Attributes", {})
-        return tuple(
-            Sample(QueueSeries(self._fleet, metric), float(attributes[name]), now)
-            for metric, name in ((QueueMetric.WAITING, _WAITING), (QueueMetric.RUNNING, _RUNNING))
-        )
+        return {
+            QueueMetric.WAITING: float(attributes[_WAITING]),
+            QueueMetric.RUNNING: float(attributes[_RUNNING]),
+        }

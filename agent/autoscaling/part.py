@@ -577,7 +577,6 @@ def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None)
             idle_s=fleet.idle_s,
             needed=inputs_needed(fleet.policy, fleet.own_signals),
             submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
-            approximate=fleet.queue_url is not None,
             job_core_s=fleet.queue_rule.job_core_s,
             terms=fleet.terms,
             signals=fleet.own_signals,

@@ -231,6 +231,40 @@ def test_visible_messages_wait_and_messages_in_flight_run(cloud: Cloud) -> None:
     )
 
 
+class Counts:
+    """SQS whose readings of waiting messages are these."""
+
+    def __init__(self, *waiting: int) -> None:
+        self.left = list(waiting)
+
+    def get_queue_attributes(self, **_: Any) -> dict[str, Any]:
+        waiting = str(self.left.pop(0))
+        attributes = {"ApproximateNumberOfMessages": waiting, "ApproximateNumberOfMessagesNotVisible": "0"}
+        return {"Attributes": attributes}
+
+
+@pytest.mark.parametrize(
+    ("readings", "counted"),
+    [
+        ([0, 1], [0, 1]),
+        ([2, 20, 20], [2, 20]),
+        ([2, 20, 2, 5], [2, 2, 5]),
+        ([2, 20, 18, 22], [2, 18, 22]),
+        ([10, 21], [10, 21]),
+        ([10, 22, 23], [10, 22]),
+        ([9, 0], [9, 0]),
+    ],
+)
+def test_a_jump_of_the_count_is_read_twice_and_the_lower_reading_counts(
+    readings: list[int], counted: list[int]
+) -> None:
+    first = [readings[0]] if readings[0] > 1 else []
+    sqs = Counts(*first, *readings)
+    collector = QueueDepthCollector(replace(FLEET, queue_url="https://sqs.test/1/jobs"), sqs)
+    assert [collector.collect(T0)[0].value for _ in counted] == counted
+    assert sqs.left == []
+
+
 def test_a_queue_that_is_gone_fails_alone(cloud: Cloud) -> None:
     sqs = cloud.client("sqs")
     url = sqs.create_queue(QueueName="other")["QueueUrl"]

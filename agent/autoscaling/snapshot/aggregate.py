@@ -101,30 +101,12 @@ def submitted_from_depth(depth_before: float | None, depth: float, state: LoopSt
     return Submitted(state.submitted_seen, max(in_episode + recent, depth), recent, late=True)
 
 
-def confirmed(readings: Sequence[float]) -> float:
-    """Return the newest of the readings of an approximate count, oldest first; a jump counts once a second shows it.
-
-    A jump is to more than twice the reading before. Until the next reading it counts as one job more: enough for one
-    VM. A fall counts at once.
-    """
-    if len(readings) < 2 or readings[-1] <= 2.0 * readings[-2] + 1.0:
-        return readings[-1]
-    return readings[-2] + 1.0
-
-
 def queue_snapshot(
-    store: SeriesStore,
-    fleet: str,
-    start: float,
-    end: float,
-    state: LoopState,
-    in_episode: float,
-    approximate: bool = False,
+    store: SeriesStore, fleet: str, start: float, end: float, state: LoopState, in_episode: float
 ) -> tuple[QueueSnapshot | None, Submitted]:
     """Return the queue at `end` and the jobs submitted; no queue without a reading of both waiting and running.
 
-    in_episode: jobs of the current episode before this minute. approximate: counts as SQS gives them, of which one
-    alone may be far off: `confirmed` judges those of waiting jobs.
+    in_episode: jobs of the current episode before this minute.
     """
 
     def series(metric: QueueMetric) -> list[tuple[float, float]]:
@@ -135,8 +117,6 @@ def queue_snapshot(
         return inside[-1] if inside else None
 
     waiting = last(QueueMetric.WAITING, start, end)
-    if approximate and waiting is not None:
-        waiting = confirmed([value for at, value in series(QueueMetric.WAITING) if start - (end - start) < at <= end])
     running = last(QueueMetric.RUNNING, start, end)
     if waiting is None or running is None:
         return None, Submitted(state.submitted_seen, in_episode, 0.0, late=True)
@@ -179,8 +159,7 @@ class AggregationSettings:
     fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
     long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
     rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
-    of submitted jobs comes from CloudWatch, minutes after the jobs. approximate: the count of waiting jobs comes from
-    SQS, whose single readings may be far off. removes_newest: the cloud takes a group's newest VM
+    of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
     whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
     core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
     minimum fleet, or a gap, so long ends a live episode. terms: passed on to the policies as they are. signals:
@@ -194,7 +173,6 @@ class AggregationSettings:
     warm_up_s: float = 300.0
     needed: tuple[str, ...] = ("cpu", "queue")
     submitted_late: bool = False
-    approximate: bool = False
     removes_newest: bool = False
     job_core_s: float = EXPECTED_JOB_CORE_S
     episode_gap_s: float = EPISODE_GAP_S
@@ -256,7 +234,7 @@ class Aggregator:
             if each.failing_at is not None:
                 marks = with_failing(state.capacity, group.vm_type.name, each.failing_at, now, settings.limits)
                 state = replace(state, capacity=marks)
-        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s, settings.approximate)
+        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s)
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
@@ -368,23 +346,14 @@ class Aggregator:
         return cores if now - at <= FRESH_BUSY_S else None
 
     def _queue(
-        self,
-        fleet: Fleet,
-        folds: tuple[GroupFold, ...],
-        state: LoopState,
-        start: float,
-        end: float,
-        gap_s: float,
-        approximate: bool,
+        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float, gap_s: float
     ) -> tuple[QueueSnapshot | None, LoopState]:
         """Return the queue over the minute and the state with the episode's counters brought up to it."""
         groups = [fold.snapshot for fold in folds]
         at_minimum = all(
             seen.requested <= max(group.minimum, seen.minimum) for seen, group in zip(groups, fleet.groups, strict=True)
         )
-        queue, submitted = queue_snapshot(
-            self._store, fleet.name, start, end, state, state.submitted_in_episode, approximate
-        )
+        queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, state.submitted_in_episode)
         busy = queue is not None and queue.waiting + queue.running > 0
         if queue is None:
             busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)

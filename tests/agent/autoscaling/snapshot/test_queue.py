@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.snapshot.aggregate import confirmed, growth
+from agent.autoscaling.snapshot.aggregate import growth
 from collectors.intake import Claims
 from domain.observations.autoscaling import obs_v2_names
 from domain.snapshot import Snapshot
@@ -209,39 +209,3 @@ def test_without_the_age_of_the_oldest_job_there_is_no_extended_observation_whil
     scene.place("s", running("i-1"))
     assert scene.minute({"i-1": 50.0}, {"waiting": 1, "running": 2, "submitted_total": 3}).obs_v2 is None
     assert scene.minute({"i-1": 50.0}, {"waiting": 0, "running": 2, "submitted_total": 3}).obs_v2 is not None
-
-
-@pytest.mark.parametrize(
-    ("readings", "counted"),
-    [
-        ([2.0], 2.0),
-        ([2.0, 20.0], 3.0),
-        ([2.0, 20.0, 20.0], 20.0),
-        ([2.0, 20.0, 2.0], 2.0),
-        ([0.0, 1.0], 1.0),
-        ([0.0, 100.0], 1.0),
-        ([10.0, 21.0], 21.0),
-        ([10.0, 22.0], 11.0),
-        ([20.0, 0.0], 0.0),
-    ],
-)
-def test_a_jump_of_an_approximate_count_counts_as_one_job_more_until_a_second_reading_shows_it(
-    readings: list[float], counted: float
-) -> None:
-    assert confirmed(readings) == counted
-
-
-@pytest.mark.parametrize(("approximate", "waiting"), [(False, 20), (True, 3)])
-def test_one_reading_that_is_ten_times_too_high_orders_no_fleet_where_the_count_is_approximate(
-    approximate: bool, waiting: int
-) -> None:
-    scene = Scene()
-    scene.settings = replace(scene.settings, approximate=approximate)
-    quiet = {"waiting": 2, "running": 0, "submitted_total": 2}
-    scene.minute(queue=quiet)
-    snapshot = scene.minute(queue={**quiet, "waiting": 20})
-    assert snapshot.queue is not None
-    assert snapshot.queue.waiting == waiting
-    snapshot = scene.minute(queue={**quiet, "waiting": 20})
-    assert snapshot.queue is not None
-    assert snapshot.queue.waiting == 20

@@ -40,6 +40,12 @@ def achieved(intent: Intent, group: GroupObserved) -> int:
     return min(asked(intent), sum(vm not in serving for vm in intent.candidates))
 
 
+def is_booting(intent: Intent, outcome: Outcome) -> bool:
+    """Return whether AWS has launched every VM of an open scale-out, and none has ended before service."""
+    launched = outcome.status is Status.IN_PROGRESS and outcome.reason is Reason.ACCEPTED
+    return launched and intent.direction is Direction.OUT and outcome.achieved >= asked(intent)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Writes the outcomes of one intent at one moment."""

@@ -17,6 +17,9 @@ protected. A group that another party has resized since is left as it is. The sa
 
 Launches that end before service, by a hook that abandons them or a bad image: AWS starts another for each, without end.
 After three in a row, or at the deadline, those that are not in service yet are terminated with a decrement.
+
+A scale-out is over when its VMs are in service. Until then a decision may change the size of the group again once AWS
+has launched all of them and none has ended (`outcomes.is_booting`): the new intent supersedes this one.
 """
 
 from __future__ import annotations
@@ -176,6 +179,8 @@ class GroupSizes:
             quiet = ended_before_service(activities) >= IN_A_ROW
         if quiet or now >= intent.deadline_at:
             return self._give_up(intent, group, activities, now, permit)
+        if failed:
+            done = max(0, seen.in_service - intent.before)
         return report.waiting(
             Reason.ACCEPTED, done, f"AWS is at it: {seen.in_service} of {intent.target} VMs in service in {group.name}"
         )
@@ -251,13 +256,13 @@ class GroupSizes:
         return self._not_launched(intent, group, activities, done, now, note)
 
     def _give_back_pending(self, intent: Intent, group: Group, fresh: GroupObserved, permit: Permit) -> int:
-        """Terminate VMs that are not in service yet, down to the size before the intent; return how many.
+        """Terminate VMs that are not in service yet, also those of the intents before; return how many.
 
         None where another party asks for more than the intent did, for they may be its VMs; and none that works.
         """
         if fresh.desired > intent.target:
             return 0
-        most, gone = fresh.desired - max(intent.before, fresh.minimum, fresh.in_service), 0
+        most, gone = fresh.desired - max(fresh.minimum, fresh.in_service), 0
         for instance in fresh.pending[: max(0, most)]:
             call = ChangingCall(Act.GIVE_BACK, intent.fleet, intent.group, intent, instance.vm)
             try:

@@ -249,12 +249,13 @@ def _known_desired(known: Mapping[str, int], intent: Intent, outcome: Outcome) -
     """Return the sizes that are ours, by which the next reading shows what was changed from outside.
 
     An overdue intent leaves its group's size open: what was achieved could not be read, or AWS may or may not have
-    been asked, or what it did not launch was not given back. The next reading is taken as it is then.
+    been asked, or what it did not launch was not given back. So does one whose launches end before service: VMs of
+    intents before it are given back with its own. The next reading is taken as it is then.
     """
     after = dict(known)
     if intent.direction is Direction.REPLACE or outcome.status is Status.DONE:
         return after
-    if outcome.reason is Reason.OVERDUE:
+    if outcome.reason in (Reason.OVERDUE, Reason.LAUNCHES_FAILING):
         after.pop(intent.group, None)
     else:
         achieved = outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved

@@ -118,10 +118,12 @@ class FleetStore:
         states: Mapping[str, LoopState] = _NO_STATES,
         epoch: int | None = None,
         measured: Mapping[str, Measured] = _NOTHING_MEASURED,
+        superseded: Sequence[tuple[Intent, Outcome]] = (),
     ) -> None:
         """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
 
-        measured: by fleet, what its row for learning holds beside the inputs. A state in `states` takes the place of
+        superseded: open intents that end with these decisions. measured: by fleet, what its row for learning holds
+        beside the inputs. A state in `states` takes the place of
         the one that its fleet's decision gave. IntentConflict when a group has an open intent, Fenced when the epoch of
         a decision, or `epoch`, is over, LedgerError when a decision has the id of another.
         """
@@ -130,6 +132,7 @@ class FleetStore:
         with _intent_conflicts(batch.opened), self._database.write() as connection:
             if epoch is not None:
                 state.check_epoch(connection, epoch)
+            journal.add_outcomes(connection, superseded)
             batch.write(connection)
             batch.minutes.write(connection, self._database)
             _put_states(connection, after)

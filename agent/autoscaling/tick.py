@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 
 from actuators.drift import drift
+from actuators.outcomes import is_booting
 from actuators.protection import owned_from_now
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
@@ -96,6 +97,7 @@ class _Turn:
         self._events: list[Event] = []
         self._measured: dict[str, Measured] = {}
         self._recreated: set[tuple[str, str]] = set()
+        self._booting: dict[tuple[str, str], tuple[Intent, Outcome]] = {}
 
     def run(self, times: BothTimes) -> TickReport:
         """Take the turn and return its report."""
@@ -132,6 +134,7 @@ class _Turn:
                 records.append(record)
         # Asked when every fleet's own policy has answered: no shadow comes before any of these.
         records = [self._beside(self._managed[inputs.fleet.name], inputs, decided) for inputs, decided in records]
+        records = [(inputs, self._without_superseded(decided)) for inputs, decided in records]
         self._measured = {inputs.fleet.name: self._measure(inputs.fleet, bool(jumps)) for inputs, _ in records}
         if ports.fence is not None:
             ports.fence()
@@ -191,7 +194,12 @@ class _Turn:
         undecided = {name: state for name, state in self._states.items() if name not in decided_for}
         try:
             self._store.record(
-                records, events=self._events, states=undecided, epoch=self._ports.epoch, measured=self._measured
+                records,
+                events=self._events,
+                states=undecided,
+                epoch=self._ports.epoch,
+                measured=self._measured,
+                superseded=self._superseded_by([decided for _, decided in records]),
             )
         except (LedgerUnavailable, Fenced):
             raise
@@ -203,7 +211,8 @@ class _Turn:
         for inputs, decided in records:
             name = inputs.fleet.name
             try:
-                self._store.record([(inputs, decided)], measured=self._measured)
+                superseded = self._superseded_by([decided])
+                self._store.record([(inputs, decided)], measured=self._measured, superseded=superseded)
             except (LedgerUnavailable, Fenced):
                 raise
             except TrimtabError as error:
@@ -327,7 +336,25 @@ class _Turn:
             self._store.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
             ports.refusals.note(intent, outcome)
             settled.append((intent, outcome))
+            if is_booting(intent, outcome):
+                self._booting[intent.fleet, intent.group] = intent, outcome
         return settled
+
+    def _superseded_by(self, made: Sequence[Decided]) -> list[tuple[Intent, Outcome]]:
+        """Return the scale-outs that end with these decisions, whose intents take their places."""
+        ended = []
+        for intent in (one for decided in made for one in decided.decision.intents):
+            if (intent.fleet, intent.group) in self._booting:
+                before, outcome = self._booting[intent.fleet, intent.group]
+                detail = f"{outcome.detail}; superseded by {intent.intent_id}"
+                closed = replace(outcome, status=Status.PARTIAL, reason=Reason.SUPERSEDED, at=self._now, detail=detail)
+                ended.append((before, closed))
+        return ended
+
+    def _without_superseded(self, decided: Decided) -> Decided:
+        ended = {before.intent_id for before, _ in self._superseded_by([decided])}
+        times = {name: one for name, one in decided.state.intent_times.items() if name not in ended}
+        return replace(decided, state=replace(decided.state, intent_times=times)) if ended else decided
 
     def _read_interruptions(self) -> Sequence[Interruption]:
         """Put new notices into the states of the fleets whose VMs they name; each VM counts once.
@@ -434,7 +461,7 @@ class _Turn:
             leader=True,
             epoch=ports.epoch,
             policy=ports.proposer.resolve(managed.policy, fleet),
-            in_flight=in_flight,
+            in_flight=tuple(key for key in in_flight if not self._may_supersede(fleet.name, key)),
             interrupted=interrupted_vms(fleet, state, observed),
             cloud_failure=failure,
             windows=windows,
@@ -448,6 +475,11 @@ class _Turn:
         failures = decided.decision.policy_failures
         self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)
         return inputs, decided
+
+    def _may_supersede(self, fleet: str, group: str) -> bool:
+        """Return whether a decision may end the group's open intent: a scale-out that boots, and is no probe."""
+        is_probe = any(breaker.group == group for breaker in self._states[fleet].breakers)
+        return (fleet, group) in self._booting and not is_probe
 
     def _beside(
         self, managed: ManagedFleet, inputs: DecisionInputs, decided: Decided

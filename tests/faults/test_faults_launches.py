@@ -73,6 +73,27 @@ def test_an_intent_is_done_when_its_vms_are_in_service_and_not_when_they_are_pen
     assert world.in_service("medium") == [vm]
 
 
+def test_a_group_grows_further_while_its_vms_boot_and_all_are_given_back_when_launches_fail(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(**TWO_TYPES)
+    hook_that_abandons(world, 240)
+    world.submit(6)
+    world.tick(3)
+    (first,) = world.ledger.open_intents()
+    world.submit(12)
+    world.tick(2)
+    (second,) = [one for one in world.ledger.open_intents() if one.group == first.group]
+    assert (second.direction, second.before) == (Direction.OUT, first.target)
+    ended = FleetStore(world.ledger).decision(first.decision_id).intents[0].outcomes[-1]
+    assert (ended.status, ended.reason, ended.achieved) == (Status.PARTIAL, Reason.SUPERSEDED, ended.asked)
+    assert world.desired()["medium"] == second.target
+    world.tick(14)
+    assert len(told(world, Reason.LAUNCHES_FAILING)) == 1
+    assert world.vms("medium") == []
+    assert told(world, Reason.DRIFT_ADOPTED) == []
+
+
 def test_vms_that_end_in_service_before_they_report_mark_their_type_and_are_overdue(
     make_world: Callable[..., World],
 ) -> None:

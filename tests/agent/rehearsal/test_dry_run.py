@@ -251,12 +251,6 @@ def busy_machine() -> Iterator[None]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a scale-out holds its group until the VMs are in service, in the simulated fleet until they are launched: "
-    "lived costs 12 % more",
-)
 @pytest.mark.parametrize("machine", [contextlib.nullcontext, busy_machine])
 def test_lived_it_costs_what_it_does_simulated_on_a_busy_machine_too(tmp_path: Path, machine: Any):
     fresh_directory(tmp_path)

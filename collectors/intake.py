@@ -42,6 +42,10 @@ COUNTERS = frozenset({QueueMetric.SUBMITTED_TOTAL, QueueMetric.FINISHED_TOTAL})
 """Metrics that only ever grow, except when their counter restarts: what is bounded is by how much."""
 
 
+SMALL_COUNT = 100.0
+"""Jobs; a counter that falls to no more is taken for one that restarted, whatever it had counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claims:
     """Bounds on the claims of a fleet's sources; a reading beyond them is refused, and so counts as absent.
@@ -79,6 +83,13 @@ class Claims:
     def growth(self, seconds: float) -> float:
         """Return by how much a counter of jobs may grow in so many seconds; never less than in a minute."""
         return self.max_submitted_per_minute * max(1.0, seconds / MINUTE_S)
+
+    def restarted(self, before: float, value: float, seconds: float) -> bool:
+        """Return whether a counter that fell from `before` to `value` within `seconds` can have restarted at zero.
+
+        Else what it sums has lost a part: it kept more than half of a large count, or more than can have come since.
+        """
+        return value <= max(before / 2.0, SMALL_COUNT) and value <= self.growth(seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,8 @@ def growth(
 ) -> float:
     """Return the growth of a counter over its readings (time, value), from `before` (None: from its first reading).
 
-    A reading below the one before means that the counter restarted at zero (autoscaler specification §14). Where it is
-    more than the claim limits believe of the time in between, it did not: what it sums has lost a part, and counting
-    goes on from there.
+    A reading below the one before means that the counter restarted at zero (autoscaler specification §14), where
+    `Claims.restarted` says that it can have done so; else counting goes on from that reading.
     """
     claims, grown = claims or Claims(), 0.0
     for at, reading in readings:
@@ -59,7 +58,7 @@ def growth(
             was_at, was = before
             if reading >= was:
                 grown += reading - was
-            elif reading <= claims.growth(at - was_at):
+            elif claims.restarted(was, reading, at - was_at):
                 grown += reading
         before = at, reading
     return grown

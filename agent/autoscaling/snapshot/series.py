@@ -250,11 +250,11 @@ class SeriesStore:
         return self._values[self._times.index(self._newest[row], first, first + DEPTH)]
 
     def _note_fall(self, series: Series, value: float, at: float, row: int) -> None:
-        """Note a counter that falls to more than it can have counted since a restart."""
+        """Note a counter that falls without having restarted."""
         before = self._last_of(row)
         if before is None or not value < before or not at > self._newest[row]:
             return
-        if value > self.claims(series.fleet).growth(at - self._newest[row]):
+        if not self.claims(series.fleet).restarted(before, value, at - self._newest[row]):
             detail = (
                 f"it fell from {before:g} to {value:g}, which is no restart: what it sums has lost a part, so nothing "
                 "was counted in between; let the job source report a counter that only grows"

@@ -44,8 +44,10 @@ def test_growth_counts_increments_and_a_restarted_counter_from_zero() -> None:
 
 
 def test_a_counter_that_falls_to_more_than_it_can_have_counted_did_not_restart() -> None:
+    assert growth(timed(80_000, 80_010), before=(T0, 100_000)) == 10
+    assert growth(timed(90, 95), before=(T0, 100)) == 90 + 5
     claims = Claims(max_submitted_per_minute=100.0)
-    assert growth(timed(80_000, 80_010), before=(T0, 100_000), claims=claims) == 10
+    assert growth(timed(40_000, 40_010), before=(T0, 100_000), claims=claims) == 10
     assert growth(timed(100, 110), before=(T0, 100_000), claims=claims) == 100 + 10
     assert growth([(T0 + 600.0, 1000.0)], before=(T0, 100_000), claims=claims) == 1000
 

@@ -103,6 +103,7 @@ check: $(TEST_READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.architecture.words
 
 docs: $(TEST_READY)
 	$(BIN)/mkdocs build --strict

@@ -17,6 +17,16 @@ class Refusal(NamedTuple):
     reason: RejectReason
 
 
+def sender_at(address: str, port: int) -> str:
+    """Return the name of a sender: `10.0.0.7:40112`, `[::1]:40112`."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def address_of(sender: str) -> str:
+    """Return the address of a sender, which all its connections share."""
+    return sender.rpartition(":")[0] or sender
+
+
 class SampleSink(Protocol):
     """Takes readings from any thread; what it refuses it names, and it never raises for a bad reading."""
 
@@ -25,7 +35,7 @@ class SampleSink(Protocol):
     ) -> Sequence[Refusal]:
         """Take readings by Graphite path, value and time (epoch seconds), sequences of one length.
 
-        peer: the sender's address, "" for what this agent measures or fetches itself.
+        peer: the sender's address and port (see `sender_at`), "" for what this agent measures or fetches itself.
         """
         ...
 

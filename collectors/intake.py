@@ -177,7 +177,7 @@ class LineReader:
 
     It holds at most one unfinished line of `MAX_LINE_BYTES`; a longer one is counted TOO_LONG when it passes that
     length and skipped up to its newline. Every newline-terminated line counts exactly once, accepted or refused.
-    peer: the address that the stream comes from.
+    peer: the sender, see `collectors.base.sender_at`.
     """
 
     __slots__ = ("_counters", "_now", "_sink", "_skipping", "_tail", "peer")

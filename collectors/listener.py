@@ -13,7 +13,7 @@ from threading import Thread
 
 import structlog
 
-from collectors.base import SampleSink
+from collectors.base import SampleSink, sender_at
 from collectors.intake import IntakeCounters, LineReader
 from collectors.pickled import PickleReader
 
@@ -350,7 +350,8 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         counters.connections_total += 1
         peer = transport.get_extra_info("peername")
-        self.peer = self._reader.peer = peer[0] if peer else ""
+        self.peer = peer[0] if peer else ""
+        self._reader.peer = sender_at(*peer[:2]) if peer else ""
         if not listener._admittance.allows(self.peer):
             counters.connections_foreign += 1
             counters.last_foreign = self.peer
@@ -407,5 +408,5 @@ class _Datagrams(asyncio.DatagramProtocol):
             self._counters.datagrams_foreign += 1
             self._counters.last_foreign = addr[0]
             return
-        self._reader.peer = addr[0]
+        self._reader.peer = sender_at(*addr[:2])
         self._reader.whole(data)

@@ -40,7 +40,7 @@ class PickleReader:
     """Takes one stream of messages and hands the readings to the sink, a message at a time.
 
     It holds at most one unfinished message of `MAX_MESSAGE_BYTES`. After a message that cannot be read nobody knows
-    where the next begins: `broken` says so, and the connection is to be closed. peer: the address it comes from.
+    where the next begins: `broken` says so, and the connection is to be closed. peer: the sender.
     """
 
     __slots__ = ("_counters", "_held", "_now", "_sink", "broken", "peer")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from collectors.base import address_of
 from domain.errors import RejectReason
 
 N = TypeVar("N", bound=Hashable)
@@ -79,7 +80,7 @@ class VmNames(Generic[N]):
 
     def admit(self, place: Place, name: N, peer: str) -> RejectReason | None:
         """Return None when readings of this name may be held, else why not; peer "" is the agent itself."""
-        here = self._places[place]
+        here, peer = self._places[place], address_of(peer)
         if name in here.shown or name in here.waiting or name in here.missing:
             return None
         if name in here.refused:

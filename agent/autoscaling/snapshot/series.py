@@ -19,7 +19,8 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.base import Refusal
+from agent.autoscaling.snapshot.senders import Senders
+from collectors.base import Refusal, address_of
 from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, Conflict, IntakeLimits, RefusedClaim, value_range
 from collectors.vm_names import SPARE, Place, UnknownVms, VmNames
 from domain.errors import RejectReason, SampleRejected
@@ -83,6 +84,7 @@ class SeriesStore:
         self._full: list[float] = []
         self._next_slot: list[int] = []
         self._peers: list[str] = []
+        self._senders: dict[int, Senders] = {}
         self._free: list[int] = []
         self._left: list[int] = []
         self._vms: dict[tuple[str, str], dict[str, list[int]]] = {}
@@ -161,12 +163,12 @@ class SeriesStore:
         """Store readings; return those refused.
 
         Of several for one time one counts, the highest: where two senders report one VM it is busy when either says
-        so. Of a signal, whose direction is not known, the last one counts.
+        so, also by turns. Of a signal, whose direction is not known, the last one counts.
         """
         refused: list[Refusal] = []
         with self._lock:
             row_of = self._rows_by_path.get
-            full, next_slot, peers = self._full, self._next_slot, self._peers
+            full, next_slot, peers, senders = self._full, self._next_slot, self._peers, self._senders
             after = max(now - self._limits.max_age_s, self._closed_before(now))
             until = now + self._limits.max_ahead_s
             kept_times, kept_values, newest = self._times, self._values, self._newest
@@ -188,16 +190,19 @@ class SeriesStore:
                         continue
                     if series.metric in PERCENT_METRICS:
                         value = full[row]
+                counted = value
+                if peer != peers[row] or row in senders:
+                    counted = self._busiest(row, value, at, peer)
                 if at > newest[row]:
                     slot = next_slot[row]
-                    kept_values[slot] = value
+                    kept_values[slot] = counted
                     kept_times[slot] = at
                     newest[row] = at
                     peers[row] = peer
                     slot += 1
                     next_slot[row] = slot if slot & (DEPTH - 1) else slot - DEPTH
                 else:
-                    self._place_out_of_order(row, value, at, peer)
+                    self._place_out_of_order(row, value, counted, at, peer)
         return refused
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> list[Refusal]:
@@ -278,7 +283,8 @@ class SeriesStore:
         group = series.group if isinstance(series, VmSeries) else QUEUE_SEGMENT
         key = series.fleet, group, str(series.metric)
         before = self._refused.get(key)
-        self._refused[key] = RefusedClaim(1 if before is None else before.count + 1, value, peer, limit, bound)
+        count = 1 if before is None else before.count + 1
+        self._refused[key] = RefusedClaim(count, value, address_of(peer), limit, bound)
 
     def _note_too_high(self, series: VmSeries, at: float, now: float) -> None:
         """Remember of a VM that reports otherwise that its busy cores were above what is believed: it is busy."""
@@ -308,7 +314,24 @@ class SeriesStore:
         """Return until when bins are closed; those closed ahead of the clock precede its setting back."""
         return self._closed_until if self._closed_until <= now else NEVER
 
-    def _place_out_of_order(self, row: int, value: float, at: float, peer: str) -> None:
+    def _busiest(self, row: int, value: float, at: float, peer: str) -> float:
+        """Return what counts of a reading of another sender than the one before, or of one beside another."""
+        series = self._series[row]
+        if series is None or series.metric is not VmMetric.BUSY_CORES:
+            return value
+        senders, before = self._senders.get(row), self._last_of(row)
+        if senders is None and before is None:
+            return value
+        if senders is None:
+            senders = self._senders[row] = Senders(self._peers[row], before or 0.0, self._newest[row])
+        counted = senders.busiest(peer, value, at)
+        if senders.single:
+            del self._senders[row]
+        elif (said := senders.disagreement) is not None:
+            self._note_conflict(series, _disagreement(series, *said))
+        return counted
+
+    def _place_out_of_order(self, row: int, value: float, counted: float, at: float, peer: str) -> None:
         first = row * DEPTH
         for slot in range(first, first + DEPTH):
             if self._times[slot] == at:
@@ -316,12 +339,12 @@ class SeriesStore:
                 assert series is not None, "a reading goes to a row that is in use"
                 if value != held and peer != self._peers[row]:
                     self._note_conflict(series, _disagreement(series, (held, self._peers[row]), (value, peer)))
-                if value > held or isinstance(series, SignalSeries):
-                    self._values[slot] = value
+                if counted > held or isinstance(series, SignalSeries):
+                    self._values[slot] = counted
                 return
         slot = self._next_slot[row]
         self._times[slot] = NEVER
-        self._values[slot] = value
+        self._values[slot] = counted
         self._times[slot] = at
         slot += 1
         self._next_slot[row] = slot if slot % DEPTH else slot - DEPTH
@@ -542,6 +565,7 @@ class SeriesStore:
             del self._rows_by_path[path]
         self._spellings -= len(self._paths[row])
         self._paths[row] = []
+        self._senders.pop(row, None)
         self._series[row] = None
         first = row * DEPTH
         self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
@@ -549,12 +573,12 @@ class SeriesStore:
 
 
 def _disagreement(series: Series, *said: tuple[float, str]) -> str:
-    """Return in words what two senders say of one series for one moment: (value, peer) each."""
+    """Return in words what two senders say of one series: (value, peer) each."""
     whom = f" of {series.vm}" if isinstance(series, VmSeries) else ""
     values = ", ".join(f"{value:g} from {peer or 'a collector'}" for value, peer in said)
     counts = "the last counts" if isinstance(series, SignalSeries) else "the higher counts"
     return (
-        f"two senders report{whom} for one moment: {values}; {counts}. Let one of them report: look for an image that "
+        f"two senders report{whom}, and differ: {values}; {counts}. Let one of them report: look for an image that "
         "was copied with its host name, and for two collectors on one VM"
     )
 

@@ -157,15 +157,18 @@ def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(
     assert decision.intents == ()
 
 
-def test_two_senders_that_disagree_about_a_vm_are_an_event_and_an_alarm_with_both(start: Callable[..., Site]) -> None:
+@pytest.mark.parametrize("other", ["127.0.0.2", "127.0.0.3"])
+def test_two_senders_that_disagree_about_a_vm_are_an_event_and_an_alarm_with_both(
+    start: Callable[..., Site], other: str
+) -> None:
     site = start()
     (vm,) = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]
     site.turn()
-    for value, source in ((2, "127.0.0.2"), (0, "127.0.0.3")):
+    for value, source in ((2, "127.0.0.2"), (0, other)):
         assert site.send(f"trimtab.web.workers.{vm}.busy_cores {value}", source=source) == 1
     (event,) = of(site.turn(), Reason.INPUT_CONFLICT)
     assert (event.fleet, event.subject) == ("web", "workers.busy_cores")
-    assert [text for text in (vm, "2 from 127.0.0.2", "0 from 127.0.0.3") if text not in event.detail] == []
+    assert [text for text in (vm, "2 from 127.0.0.2:", f"0 from {other}:") if text not in event.detail] == []
     assert [a.subject for a in site.alarms.active if a.reason is Reason.INPUT_CONFLICT] == ["workers.busy_cores"]
     assert of(site.turn(), Reason.INPUT_CONFLICT) == []
 

@@ -252,6 +252,88 @@ def test_of_two_senders_of_one_vm_the_busy_one_counts_and_both_are_named() -> No
     assert [text for text in ("i-1", "2 from 10.0.0.1", "0 from 10.0.0.2") if text not in found[1].detail] == []
 
 
+BUSY = b"trimtab.web.s.i-1.busy_cores"
+ONE, OTHER = "10.0.0.1:40001", "10.0.0.1:40002"
+
+Report = tuple[float, float, str]
+"""A reading of busy cores: seconds into the minute, value, sender."""
+
+
+def by_turns(offset_s: float, busy: str = ONE, idle: str = OTHER) -> list[Report]:
+    """Two minutes of two senders every ten seconds; the idle one reports so long after the other."""
+    return sorted(
+        [(10.0 * n, 2.0, busy) for n in range(-5, 7)] + [(10.0 * n + offset_s, 0.0, idle) for n in range(-6, 6)]
+    )
+
+
+def heard(reports: list[Report], now_s: float = 65.0) -> Scene:
+    """A fleet with one VM that these reports are about, after a minute."""
+    world = scene()
+    world.place("s", running("i-1"))
+    for seconds, value, peer in reports:
+        assert world.store.append([BUSY], [value], [T0 + seconds], T0 + now_s, peer) == []
+    world.report_queue(T0 + 60.0, waiting=4, running=2)
+    world.now = T0 + now_s
+    world.fold()
+    return world
+
+
+@pytest.mark.parametrize("offset_s", [0.5, 5.0, 9.5])
+@pytest.mark.parametrize("senders", [(ONE, OTHER), (OTHER, ONE), ("10.0.0.1:40001", "10.0.0.2:40001")])
+def test_a_vm_is_busy_where_one_of_two_senders_says_so_by_turns(offset_s: float, senders: tuple[str, str]) -> None:
+    world = heard(by_turns(offset_s, *senders))
+    assert group(world.fold(), "s").busy_cores == 2.0
+    assert world.aggregator.busy_cores(FLEET, T0 + 65.0)["i-1"] == 2.0
+    (found,) = world.store.conflicts().items()
+    assert found[0] == ("web", "s", "busy_cores")
+    assert [text for text in (f"2 from {senders[0]}", f"0 from {senders[1]}") if text not in found[1].detail] == []
+
+
+def test_two_senders_by_turns_are_known_when_each_batch_is_a_connection() -> None:
+    of_one = [(10.0 * n, 2.0, f"10.0.0.1:{40_000 + n}") for n in range(-5, 7)]
+    of_other = [(10.0 * n + 5.0, 0.0, f"10.0.0.2:{50_000 + n}") for n in range(-6, 6)]
+    world = heard(sorted(of_one + of_other))
+    assert world.aggregator.busy_cores(FLEET, T0 + 65.0)["i-1"] == 2.0
+    assert len(world.store.conflicts()) == 1
+
+
+def test_the_later_of_two_senders_may_be_behind_in_time() -> None:
+    pair = ((0.0, 2.0, ONE), (0.5, 0.0, OTHER))
+    world = heard([(10.0 * n - late, value, who) for n in range(-5, 7) for late, value, who in pair])
+    assert world.aggregator.busy_cores(FLEET, T0 + 65.0)["i-1"] == 2.0
+    assert len(world.store.conflicts()) == 1
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_sender_that_reconnects_is_one_sender(every: int) -> None:
+    values = [2.0, 0.0] * 6
+    reports = [(5.0 * n, value, f"10.0.0.1:{40_000 + n // every}") for n, value in enumerate(values, 1)]
+    # What the first connection still held arrives after the first reading of the next one.
+    reports[every - 1], reports[every] = reports[every], reports[every - 1]
+    world = heard(reports)
+    assert world.store.readings(world.store.vm_rows("web", "s")["i-1"][2], T0 + 65.0) == [
+        (T0 + 5.0 * n, value) for n, value in enumerate(values, 1)
+    ]
+    assert world.store.conflicts() == {}
+
+
+def test_two_senders_that_agree_at_other_moments_are_no_conflict() -> None:
+    def cores(seconds: float) -> float:
+        return 2.0 if seconds % 30.0 < 20.0 else 0.0
+
+    turns = [(2.5 * n, cores(2.5 * n), (ONE, OTHER)[n % 2]) for n in range(1, 24)]
+    assert heard(turns).store.conflicts() == {}
+
+
+def test_the_word_of_a_sender_that_left_is_over_when_its_next_is_overdue() -> None:
+    world = heard([*by_turns(5.0), (65.0, 0.0, OTHER), (75.0, 0.0, OTHER), (85.0, 0.0, OTHER)], now_s=86.0)
+    assert world.store.readings(world.store.vm_rows("web", "s")["i-1"][2], T0 + 86.0)[-3:] == [
+        (T0 + 65.0, 2.0),
+        (T0 + 75.0, 2.0),
+        (T0 + 85.0, 0.0),
+    ]
+
+
 def test_one_sender_that_repeats_itself_or_two_that_agree_are_no_conflict() -> None:
     world = scene()
     for value, peer in ((2.0, "10.0.0.1"), (0.0, "10.0.0.1"), (2.0, "10.0.0.2")):

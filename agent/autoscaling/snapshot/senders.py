@@ -1,0 +1,86 @@
+"""The senders of a VM's busy cores: two that report by turns, and what counts where they disagree.
+
+A sender is an address, or a connection where several share an address. One that reconnects never comes back to an
+earlier connection; one that speaks again after another has spoken is there beside it. Their readings need not have the
+same times: the last reading of each lasts until its next one is due, and the VM is as busy as the busiest says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from collectors.base import address_of
+
+MOST_SENDERS: Final = 4
+LASTS_PERIODS: Final = 1.5
+LONGEST_S: Final = 60.0
+"""A reading lasts for so many periods of its sender, and no longer than this."""
+DISAGREEMENTS: Final = 12
+"""So many readings in a row find the same sender idle and the other busy. Two that agree differ once, at a change."""
+
+
+@dataclass(slots=True)
+class _Report:
+    first_at: float
+    at: float
+    value: float
+    period_s: float = 0.0
+    returned: bool = False
+    """Whether it spoke again after another sender had spoken."""
+    idle_beside_busy: int = 0
+
+
+class Senders:
+    """The last reading of each sender of one series, those of the last minute, by order of arrival."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, sender: str, value: float, at: float) -> None:
+        """Begin with the sender known so far and its newest reading."""
+        self._last = {sender: _Report(at, at, value)}
+
+    @property
+    def single(self) -> bool:
+        """Whether only one sender reported in the last minute."""
+        return len(self._last) == 1
+
+    @property
+    def disagreement(self) -> tuple[tuple[float, str], tuple[float, str]] | None:
+        """The two last readings (value, sender) of two that have disagreed for long whether the VM works."""
+        *_, (other, said), (sender, last) = self._last.items()
+        if max(said.idle_beside_busy, last.idle_beside_busy) < DISAGREEMENTS:
+            return None
+        return (said.value, other), (last.value, sender)
+
+    def busiest(self, sender: str, value: float, at: float) -> float:
+        """Take a reading; return the highest of it and of what other senders that report by turns with it last said."""
+        before = next(reversed(self._last))
+        mine = self._last.pop(self._known_as(sender, before), None)
+        self._last = {name: one for name, one in self._last.items() if abs(at - one.at) <= LONGEST_S}
+        if mine is None:
+            mine = _Report(at, at, value)
+        elif before in self._last and at > self._last[before].first_at:
+            # Not what an earlier connection still held: that is older than the first reading of the one after it.
+            mine.returned = True
+        mine.period_s = at - mine.at if at > mine.at else mine.period_s
+        mine.at, mine.value = at, value
+        beside = [
+            one
+            for one in self._last.values()
+            if one.returned and abs(at - one.at) <= min(LASTS_PERIODS * one.period_s, LONGEST_S)
+        ]
+        if mine.returned and beside:
+            for one, other in ((mine, beside[-1]), (beside[-1], mine)):
+                one.idle_beside_busy = one.idle_beside_busy + 1 if one.value == 0.0 < other.value else 0
+        self._last[sender] = mine
+        if len(self._last) > MOST_SENDERS:
+            del self._last[next(iter(self._last))]
+        return max(value, *(one.value for one in beside)) if beside else value
+
+    def _known_as(self, sender: str, before: str) -> str:
+        """Return the earlier connection of a sender that came back from its address, after one of another address."""
+        address = address_of(sender)
+        if sender in self._last or address == address_of(before):
+            return sender
+        return next((name for name in reversed(self._last) if address_of(name) == address), sender)

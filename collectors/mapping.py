@@ -676,6 +676,10 @@ class _Target:
     counts: bool
 
 
+TAKEN: Final = "taken as it is"
+"""What becomes of a path that needs no rule."""
+
+
 class MappedSink:
     """Hands readings of mapped paths on under our names, and all others as they are; one thread at a time.
 
@@ -749,7 +753,7 @@ class MappedSink:
     def explain(self, path: str) -> str:
         """Return in words what becomes of this path."""
         if path.startswith(OWN.decode()):
-            return "taken as it is"
+            return TAKEN
         if len(path.encode()) > MOST_PATH_BYTES:
             return f"refused: it is longer than {MOST_PATH_BYTES} bytes"
         found = self._rules.match(path)

@@ -59,6 +59,11 @@ class GroupIdentity:
     arn: str
     created_at: float
 
+    @property
+    def group(self) -> str:
+        """The group's name, which ends its ARN; "" where that is not known."""
+        return self.arn.partition(":autoScalingGroupName/")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class GroupObserved:

@@ -96,7 +96,7 @@ class _Turn:
         self._observed = Observed(now)
         self._events: list[Event] = []
         self._measured: dict[str, Measured] = {}
-        self._recreated: set[tuple[str, str]] = set()
+        self._recreated: dict[tuple[str, str], str] = {}
         self._booting: dict[tuple[str, str], tuple[Intent, Outcome]] = {}
 
     def run(self, times: BothTimes) -> TickReport:
@@ -250,9 +250,10 @@ class _Turn:
         return events
 
     def _recognise_groups(self) -> None:
-        """Forget what was known of a group that was made anew under its name, with an event.
+        """Forget what was known of a group in whose place there is another one, with an event.
 
-        It is accepted: tools replace groups by others of the same name, and one that launches another type is held.
+        It was made anew under its name, or the settings name another one. It is accepted: tools replace groups by
+        others of the same name, and one that launches another type is held.
         """
         for fleet in self._fleets:
             state = self._states[fleet.name]
@@ -262,11 +263,13 @@ class _Turn:
                 if seen is None or seen.identity is None or seen.identity == known:
                     continue
                 if known is not None:
-                    self._recreated.add((fleet.name, group.key))
+                    is_other = known.group not in ("", seen.identity.group)
+                    why = "the settings name another group now" if is_other else "its group was made anew"
+                    self._recreated[fleet.name, group.key] = why
                     state = without_group(state, group.key)
-                    detail = (
-                        f"{group.name} was made anew at {utc(seen.identity.created_at)}: its size is taken as it is"
-                    )
+                    made = f"was made anew at {utc(seen.identity.created_at)}"
+                    what = f"takes the place of {known.group} in the settings" if is_other else made
+                    detail = f"{group.name} {what}: its size is taken as it is"
                     self._events.append(Event(fleet.name, self._now, Reason.GROUP_RECREATED, detail, group.key))
                 state = replace(state, identities={**state.identities, group.key: seen.identity})
             self._states[fleet.name] = state
@@ -313,8 +316,8 @@ class _Turn:
             found: list[Outcome] = []
             if managed is None:
                 found.append(_closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now))
-            elif (intent.fleet, intent.group) in self._recreated:
-                found.append(_closed(intent, Reason.SUPERSEDED, "its group was made anew under the same name", now))
+            elif (why := self._recreated.get((intent.fleet, intent.group))) is not None:
+                found.append(_closed(intent, Reason.SUPERSEDED, why, now))
             elif ports.mode is Mode.OBSERVE:
                 found.append(_closed(intent, Reason.OBSERVE_MODE, "this process only observes", now))
             else:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from collectors.base import Refusal, SampleSink
     from collectors.mapping import VmPlace
+    from domain.errors import RejectReason
     from domain.samples import Sample
 
 SHOWN = 200
@@ -95,18 +96,22 @@ def attempt(
     inputs = _inputs(settings, [_named(one) for one in host or ()])
     fleets = [settings.fleet(key) for key in settings.fleets]
     text = _read(file)
-    lines = [line.split() for line in text.splitlines() if len(line.split()) == 3]
     # Without fleets of its own a host is no judge of names.
     below, counters = _Taken(series_of(settings, fleets) if fleets else SeriesStore()), IntakeCounters()
     mapped = MappedSink(below, *inputs)
     here = time.time()
     now = 0.0 if replay else here
     reader = LineReader(mapped, counters, lambda: now)
+    outcomes: dict[str, Counter[RejectReason | None]] = {}
     for line in text.splitlines():
         if replay:
             now = max(now, _time_of(line, here))
+        before = dict(counters.rejected)
         reader.whole(line.encode())
-    first = {path: mapped.explain(path) for path, _, _ in lines}
+        if len(fields := line.split()) == 3:
+            why = next((reason for reason, count in counters.rejected.items() if count > before[reason]), None)
+            outcomes.setdefault(fields[0], Counter())[why] += 1
+    first = {path: _becomes(mapped.explain(path), found) for path, found in outcomes.items()}
     refused = {reason.value: count for reason, count in counters.rejected.items() if count}
     if as_json:
         readings = [{"path": path, "value": value, "at": at} for path, value, at in below.readings]
@@ -127,6 +132,18 @@ def attempt(
             typer.echo("  lines of the past are tried with --replay")
     if refused or not below.readings:
         raise typer.Exit(1)
+
+
+def _becomes(explained: str, outcomes: Counter[RejectReason | None]) -> str:
+    """Return what becomes of a path under the map, with how many of its lines were refused and why."""
+    from collectors.mapping import TAKEN
+    from domain.errors import RejectReason
+
+    refused = [f"{count} of {outcomes.total()} {why}" for why, count in outcomes.items() if why is not None]
+    if not refused or (explained != TAKEN and outcomes.keys() <= {RejectReason.FOREIGN_PATH, RejectReason.UNKNOWN_VM}):
+        return explained
+    said = f"refused: {', '.join(refused)}"
+    return said if explained == TAKEN and None not in outcomes else f"{explained}; {said}"
 
 
 def _inputs(settings: Settings, named: Sequence[tuple[str, VmPlace]]) -> Inputs:

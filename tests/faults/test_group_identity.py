@@ -31,13 +31,18 @@ def make_anew(world: World, vm_type: str, vms: int) -> None:
     """Delete the group and make another of its name that launches this type."""
     world.owner.delete_auto_scaling_group(AutoScalingGroupName=SMALL.name, ForceDelete=True)
     world.control.advance(60.0)
+    make_group(world, SMALL.name, vm_type, vms)
+
+
+def make_group(world: World, name: str, vm_type: str, vms: int) -> None:
+    """Make a group that launches this type."""
     client = world._client("ec2")
     client.create_launch_template(
         LaunchTemplateName=f"anew-{vm_type}", LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": vm_type}
     )
     client.close()
     world.owner.create_auto_scaling_group(
-        AutoScalingGroupName=SMALL.name,
+        AutoScalingGroupName=name,
         LaunchTemplate={"LaunchTemplateName": f"anew-{vm_type}", "Version": "$Latest"},
         MinSize=1,
         MaxSize=10,
@@ -89,6 +94,18 @@ def test_a_group_made_anew_as_it_was_is_accepted_with_an_event(make_world: Make,
     assert world.snapshot.requested == (4,)
     assert told(world, Reason.GROUP_RECREATED) == ["small"]
     assert told(world, Reason.DRIFT_ADOPTED) == []
+
+
+def test_a_key_of_the_settings_that_names_another_group_is_accepted_and_the_event_names_both(make_world: Make) -> None:
+    world = made(make_world)
+    make_group(world, "web-next", SMALL.vm_type.name, 4)
+    world.fleet = replace(world.fleet, groups=(replace(SMALL, name="web-next"),))
+    world.fleets = (world.fleet,)
+    world.restart()
+    world.tick(2)
+    (event,) = [event for event in world.events if event.reason is Reason.GROUP_RECREATED]
+    assert (event.subject, world.snapshot.requested) == ("small", (4,))
+    assert [text for text in (SMALL.name, "web-next", "settings") if text not in event.detail] == []
 
 
 def test_an_intent_does_not_go_on_at_a_group_made_anew(make_world: Make) -> None:

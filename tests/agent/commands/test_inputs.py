@@ -112,6 +112,12 @@ def test_it_refuses_exactly_what_the_listener_refuses(
         "trimtab.web.queue.waiting",
         "trimtab.web.workers.i-0abc.cpu_percent",
     ]
+    assert found["becomes"]["trimtab.web.queue.waiting"] == (
+        "taken as it is; refused: 1 of 8 future, 1 of 8 bad_value, 2 of 8 not_finite, 1 of 8 out_of_range, "
+        "1 of 8 implausible, 1 of 8 too_old"
+    )
+    assert found["becomes"]["trimtab.batch.queue.waiting"] == "refused: 1 of 1 foreign_path"
+    assert found["becomes"]["collectd.web-1.busy;dc=eu"].startswith("no rule takes it")
     assert tried.exit_code == 1
     Path(lines).write_text(f"trimtab.web.queue.waiting 12 {now}\n")
     assert trimtab("inputs", "try", lines).exit_code == 0

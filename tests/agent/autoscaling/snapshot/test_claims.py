@@ -272,9 +272,9 @@ def heard(reports: list[Report], now_s: float = 65.0) -> Scene:
     world.place("s", running("i-1"))
     for seconds, value, peer in reports:
         assert world.store.append([BUSY], [value], [T0 + seconds], T0 + now_s, peer) == []
-    world.report_queue(T0 + 60.0, waiting=4, running=2)
     world.now = T0 + now_s
-    world.fold()
+    world.report("s", "i-1", (T0 + 10.0 * n for n in range(-5, 7)), cpu_percent=50.0, ram_percent=10.0)
+    world.report_queue(T0 + 60.0, waiting=4, running=2)
     return world
 
 
@@ -293,6 +293,7 @@ def test_two_senders_by_turns_are_known_when_each_batch_is_a_connection() -> Non
     of_one = [(10.0 * n, 2.0, f"10.0.0.1:{40_000 + n}") for n in range(-5, 7)]
     of_other = [(10.0 * n + 5.0, 0.0, f"10.0.0.2:{50_000 + n}") for n in range(-6, 6)]
     world = heard(sorted(of_one + of_other))
+    world.fold()
     assert world.aggregator.busy_cores(FLEET, T0 + 65.0)["i-1"] == 2.0
     assert len(world.store.conflicts()) == 1
 
@@ -300,6 +301,7 @@ def test_two_senders_by_turns_are_known_when_each_batch_is_a_connection() -> Non
 def test_the_later_of_two_senders_may_be_behind_in_time() -> None:
     pair = ((0.0, 2.0, ONE), (0.5, 0.0, OTHER))
     world = heard([(10.0 * n - late, value, who) for n in range(-5, 7) for late, value, who in pair])
+    world.fold()
     assert world.aggregator.busy_cores(FLEET, T0 + 65.0)["i-1"] == 2.0
     assert len(world.store.conflicts()) == 1
 

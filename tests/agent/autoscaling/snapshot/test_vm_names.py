@@ -131,7 +131,7 @@ def test_the_sender_of_invented_names_gives_way_to_others() -> None:
 
 def test_one_address_reports_of_a_bounded_number_of_unknown_vms_over_all_groups() -> None:
     held = store(unknown_per_peer=10)
-    found = [put(held, f"ghost-{n}", ATTACKER, key="sl"[n % 2]) for n in range(12)]
+    found = [put(held, f"ghost-{n}", f"{ATTACKER}:{40_000 + n}", key="sl"[n % 2]) for n in range(12)]
     assert found == [None] * 10 + [RejectReason.TOO_MANY_UNKNOWN] * 2
     assert put(held, "i-1", OTHER) is None
     assert put(held, "i-2") is None, "what the agent fetches itself has no such bound"

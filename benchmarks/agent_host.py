@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.autoscaling.snapshot.series import SeriesStore
-from collectors.base import Refusal
+from collectors.base import Refusal, SampleSink
 from domain.clock import VirtualClock
 from domain.samples import Sample
 
@@ -33,7 +32,7 @@ class HostClock:
 class Feed:
     """The way of readings to the store: what is silent does not arrive, and arrival is stamped by the host's clock."""
 
-    def __init__(self, store: SeriesStore, clock: HostClock) -> None:
+    def __init__(self, store: SampleSink, clock: HostClock) -> None:
         self._store, self._clock = store, clock
         self.silent: set[bytes] = set()
         self.accepted = self.refused = self.withheld = 0
@@ -46,7 +45,7 @@ class Feed:
             kept = [k for k, path in enumerate(paths) if self.silent.isdisjoint(path.split(b"."))]
             self.withheld += len(paths) - len(kept)
             paths, values, times = [paths[k] for k in kept], [values[k] for k in kept], [times[k] for k in kept]
-        refused = len(self._store.append(paths, values, times, self._clock.now()))
+        refused = len(self._store.append(paths, values, times, self._clock.now(), peer))
         self.refused += refused
         self.accepted += len(paths) - refused
         return ()

@@ -51,6 +51,7 @@ from benchmarks.agent_host import Feed
 from benchmarks.loaded_cloud import GRACE_S, make_fleets
 from benchmarks.report import Target, arguments, progress, report
 from benchmarks.soak_audit import Audit
+from benchmarks.tagged_lines import TaggedLines
 from benchmarks.tick import POLICIES, log_to
 from benchmarks.troubled_cloud import TroubledCloud
 from collectors.intake import IntakeCounters, LineReader
@@ -133,7 +134,8 @@ class Soak:
         self.ledger = ledger = self.disk.open()
         cloud, self._policies = self.cloud, chosen
         clock, store, intake = cloud.host_clock, SeriesStore(watched=self.fleets), IntakeCounters()
-        self.feed, self.reader = Feed(store, clock), LineReader(store, intake, clock.now)
+        tagged = TaggedLines(store)
+        self.feed, self.reader = Feed(tagged, clock), LineReader(tagged.sink, intake, clock.now)
         self.board = ServiceBoard(clock.now())
         self.ports = Ports(
             fleets=tuple(
@@ -232,9 +234,14 @@ class Soak:
                 self.cloud.cut_off(lasts_s / 4.0)
         elif self.full_until:
             return
-        elif kind == "pause":
+        elif kind in ("pause", "namesake_paused"):
             pause = Pause(PauseScope.ALL, "operator", "a look at it", now, now + lasts_s)
-            self.ledger.pause("autoscaling", fleet.name, pause)
+            if kind == "pause":
+                self.audit.pauses[fleet.name] = pause
+                self.ledger.pause("autoscaling", fleet.name, pause)
+            else:
+                self.ledger.pause("deferral", fleet.name, pause)
+                self.ledger.resume("admission", fleet.name, PauseScope.ALL, at=now, owner="operator")
         else:
             sizes = {group.key: (group.minimum + group.maximum) // 2 for group in fleet.groups}
             self.ledger.pin("autoscaling", fleet.name, Pin(sizes, "operator", "a test of load", now, now + lasts_s))

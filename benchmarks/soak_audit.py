@@ -10,6 +10,7 @@ from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from benchmarks.troubled_cloud import SizeChange
+from domain.controls import Pause
 from domain.decisions import Decision, Direction, Intent, Mode, Reason, Verdict
 from domain.fleet import Fleet
 
@@ -32,6 +33,8 @@ class Audit:
         self._fleets, self._ledger = fleets, ledger
         self._key_of = {group.name: (fleet.name, group.key) for fleet in fleets for group in fleet.groups}
         self._open: dict[str, tuple[Intent, float]] = {}
+        self.pauses: dict[str, Pause] = {}
+        """By fleet the newest pause that an operator meant for it, and for no other subject of its name."""
         self._seq = ledger.newest_seq()
 
     def restarted(self, ledger: Ledger) -> None:
@@ -89,6 +92,12 @@ class Audit:
     def _decision(self, decision: Decision, requested: tuple[int, ...] | None) -> None:
         if not decision.sentence:
             self._flag("decision_without_a_sentence", decision.decision_id)
+        pause = self.pauses.get(decision.fleet)
+        is_paused = pause is not None and pause.active(decision.at)
+        if decision.reason is Reason.PAUSED and not is_paused:
+            self._flag("paused_by_another_subject", decision.sentence)
+        if is_paused and any(intent.direction is not Direction.REPLACE for intent in decision.intents):
+            self._flag("resized_in_a_pause", decision.sentence)
         if requested is None:
             if decision.desired or decision.intents or decision.reason not in UNREAD:
                 self._flag("decided_without_a_reading", decision.sentence)

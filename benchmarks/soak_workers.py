@@ -17,6 +17,7 @@ from domain.samples import PREFIX, QueueMetric, VmMetric
 SHORT_S, LONG_S, LONG_SHARE = (40.0, 100.0), (200.0, 500.0), 0.2
 """Most jobs end before a hook's first period does, the others need heartbeats; the mean is JOB_CORE_S or so."""
 JUMP = 10.0
+SENDER, SECOND_SENDER = "10.0.0.1:40001", "10.0.0.1:40002"
 
 
 class JobWorkers:
@@ -24,7 +25,8 @@ class JobWorkers:
 
     swing: mean load as a share of the cores at the start, period in seconds, phase. cores_of: a VM's own cores. ended:
     called with each VM that is gone and the number of jobs that it had. The sets name VMs with a fault: `leaving` take
-    no jobs, `broken` neither, `hung` do no work, `doubled` have a second sender, which reports no busy core.
+    no jobs, `broken` neither, `hung` do no work, `doubled` have a second sender behind the same address, which reports
+    no busy core, at the same time or half a second later.
     """
 
     def __init__(
@@ -122,11 +124,11 @@ class JobWorkers:
             for key, vm in zip(self._keys, self._vms, strict=True)
             for metric in VmMetric
         ]
-        store.append(paths, values.ravel().tolist(), [at for at in times for _ in VmMetric], now)
+        store.append(paths, values.ravel().tolist(), [at for at in times for _ in VmMetric], now, SENDER)
         for row, vm in enumerate(self._vms):
             if vm in self.doubled:
                 path = f"{PREFIX}.{self.fleet.name}.{self._keys[row]}.{vm}.{VmMetric.BUSY_CORES}".encode()
-                store.append([path], [0.0], [times[row]], now)
+                store.append([path], [0.0], [times[row] + round(self._ranks[vm]) * 0.5], now, SECOND_SENDER)
         if not self.frozen or not self._counts:
             self._counts = self._measured(now, float(busy.sum()))
         counts = dict(self._counts)

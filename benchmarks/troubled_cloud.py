@@ -62,8 +62,11 @@ POISON = (
     b"trimtab.fleet-00.g0.host.example.org.busy_cores 0 1795209000\n",
     b"trimtab.fleet-00.g0.i-1.cpu_percent 400 1795209000\n",
     b"trimtab.fleet-00.queue.waiting 50 1795209000000\n",
+    b"busy_cores;fleet=fleet-00;group=g0 4 1795209000\n",
+    b"busy_cores;host=i-1;group=g0;fleet=fleet-00 4 1795209000\n",
+    b"busy_cores;fleet=strangers;group=g0;host=i-1;rack=7 4 1795209000\n",
 )
-OF_THE_HOST = ("pause", "pin", "disk_full", "killed", "power_cut")
+OF_THE_HOST = ("pause", "namesake_paused", "pin", "disk_full", "killed", "power_cut")
 """Operators' actions, and what happens to the agent's own process and disk: the caller carries them out."""
 HOURLY = {
     "throttling": 0.5,
@@ -76,6 +79,7 @@ HOURLY = {
     "spot_notice": 2.0,
     "owner_resizes": 0.15,
     "pause": 0.25,
+    "namesake_paused": 0.25,
     "pin": 0.2,
     "poison": 20.0,
     "protected_by_another": 0.1,
@@ -133,6 +137,8 @@ class TroubledCloud(LoadedCloud):
         self._cores_by_type = {**{one.name: one.cores for one in TYPES}, LARGER: LARGER_CORES}
         super().__init__(fleets, vms_per_fleet, levels, seed)
         self.account.expected = ACCOUNT
+        for name, group in self._groups.items():
+            group["LaunchTemplate"] = {"LaunchTemplateId": f"lt-{name}", "LaunchTemplateName": name, "Version": "1"}
         self.fleets = tuple(fleets)
         self.host_clock = HostClock(self.clock)
         self.faults: Counter[str] = Counter()
@@ -222,6 +228,9 @@ class TroubledCloud(LoadedCloud):
             cores = self._cores_by_type
             types = given["InstanceTypes"]
             return {"InstanceTypes": [{"InstanceType": t, "VCpuInfo": {"DefaultVCpus": cores[t]}} for t in types]}
+        if method == "describe_launch_template_versions":
+            launched = self._types[given["LaunchTemplateId"].removeprefix("lt-")]
+            return {"LaunchTemplateVersions": [{"LaunchTemplateData": {"InstanceType": launched}}]}
         if method.startswith("describe"):
             return super().read("", operation, **given)
         if method == "receive_message":
@@ -252,8 +261,7 @@ class TroubledCloud(LoadedCloud):
             return {"AutoScalingGroups": [self._foreign[name] for name in given["AutoScalingGroupNames"]]}
         if not method.startswith(("describe", "receive")):
             self._forbid(True, f"{method} in another account")
-        empty = ("Activities", "LifecycleHooks", "Reservations", "InstanceRefreshes", "Messages", "InstanceTypes")
-        return {name: [] for name in empty}
+        return {name: [] for name in _EMPTY}
 
     def _forbid(self, is_forbidden: bool, what: str) -> None:
         if is_forbidden:
@@ -595,6 +603,15 @@ def _fail(operation: str, code: str, message: str, status: int) -> NoReturn:
     raise ClientError(answer, operation)
 
 
+_EMPTY = (
+    "Activities",
+    "LifecycleHooks",
+    "Reservations",
+    "InstanceRefreshes",
+    "Messages",
+    "InstanceTypes",
+    "LaunchTemplateVersions",
+)
 _OPERATIONS = {
     botocore.xform_name(name): name
     for name in (
@@ -604,6 +621,7 @@ _OPERATIONS = {
         "DescribeLifecycleHooks",
         "DescribeInstanceRefreshes",
         "DescribeInstanceTypes",
+        "DescribeLaunchTemplateVersions",
         "SetDesiredCapacity",
         "TerminateInstanceInAutoScalingGroup",
         "SetInstanceProtection",

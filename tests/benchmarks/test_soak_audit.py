@@ -12,8 +12,9 @@ import pytest
 from agent.autoscaling.store import FleetStore
 from agent.decisions.turn import TickReport
 from benchmarks.soak import Disk, Soak
+from benchmarks.tagged_lines import EVERY
 from benchmarks.troubled_cloud import SizeChange
-from domain.decisions import Decision
+from domain.decisions import Decision, Reason
 
 GROUP = "fleet-00-workers-0"
 
@@ -46,6 +47,22 @@ def test_a_size_that_changes_without_an_intent(soak: Soak) -> None:
 
 def test_a_decision_without_a_sentence(soak: Soak) -> None:
     assert flagged(soak, replace(last(soak), sentence="")) == {"decision_without_a_sentence"}
+
+
+def test_a_fleet_that_is_held_by_the_pause_of_another_subject(soak: Soak) -> None:
+    assert "paused_by_another_subject" in flagged(soak, replace(last(soak), reason=Reason.PAUSED))
+
+
+def test_vms_that_report_by_lines_with_tags_are_read_like_the_others(soak: Soak) -> None:
+    soak.minute()
+    soak.minute()
+    (fleet,) = soak.fleets
+    busy = soak.ports.aggregator.busy_cores(fleet, soak.cloud.host_clock.now())
+    serving = [vm for group in fleet.groups for vm in soak.cloud.in_service(group.name)]
+    tagged = [vm for vm in serving if int(vm[2:], 16) % EVERY == 0]
+    assert tagged
+    assert [vm for vm in serving if busy[vm] is None] == []
+    assert soak.feed.refused == 0
 
 
 def test_a_size_that_no_rail_changed(soak: Soak) -> None:

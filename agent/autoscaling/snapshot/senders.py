@@ -22,7 +22,6 @@ DISAGREEMENTS: Final = 12
 
 @dataclass(slots=True)
 class _Report:
-    first_at: float
     at: float
     value: float
     period_s: float = 0.0
@@ -38,7 +37,7 @@ class Senders:
 
     def __init__(self, sender: str, value: float, at: float) -> None:
         """Begin with the sender known so far and its newest reading."""
-        self._last = {sender: _Report(at, at, value)}
+        self._last = {sender: _Report(at, value)}
 
     @property
     def single(self) -> bool:
@@ -59,10 +58,9 @@ class Senders:
         mine = self._last.pop(self._known_as(sender, before), None)
         self._last = {name: one for name, one in self._last.items() if abs(at - one.at) <= LONGEST_S}
         if mine is None:
-            mine = _Report(at, at, value)
-        elif before in self._last and at > self._last[before].first_at:
-            # Not what an earlier connection still held: that is older than the first reading of the one after it.
-            mine.returned = True
+            mine = _Report(at, value)
+        else:
+            mine.returned = mine.returned or sender != before
         mine.period_s = at - mine.at if at > mine.at else mine.period_s
         mine.at, mine.value = at, value
         beside = [

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.fleet_finder import FleetFinder
+from agent.autoscaling.inputs import series_of
 from agent.settings import Settings
 from agent.settings.discovery import Discovered, described, discover, price_per_hour
 from agent.settings.fleet import PolicyName
@@ -16,6 +17,7 @@ from agent.view.board import ServiceBoard
 from collectors.aws import AwsOptions, AwsSession
 from collectors.tagged_groups import TaggedGroup, TaggedGroups, VmSize
 from domain.clock import VirtualClock
+from domain.errors import RejectReason
 from domain.fleet import Fleet, Group, VmType
 from tests.golden import check_wording
 from tests.simulator.aws.world import START, World
@@ -67,6 +69,17 @@ def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_tabl
         queue,
     )
     assert found.settings.fleets["web"].policy is PolicyName.QUEUE_RULE
+
+
+def test_busy_cores_of_a_discovered_fleet_are_limited_by_those_that_aws_describes(cloud: World) -> None:
+    cloud.template("large", "m5a.2xlarge")
+    cloud.group("large", size=(0, 0, 3), LaunchTemplate={"LaunchTemplateName": "large"}, Tags=tags(fleet="web"))
+    settings = find(cloud).settings
+    store = series_of(settings, [settings.fleet("web")])
+    path = b"trimtab.web.large.i-1.busy_cores"
+    found = [store.append([path], [cores], [START], START) for cores in (8.0, 8.5)]
+    assert [[refusal.reason for refusal in refused] for refused in found] == [[], [RejectReason.IMPLAUSIBLE]]
+    assert store.too_high_at("web", "large", "i-1") == START
 
 
 @pytest.mark.parametrize(

@@ -677,7 +677,7 @@ class _Target:
 
 
 TAKEN: Final = "taken as it is"
-"""What becomes of a path that needs no rule."""
+"""Explains a path under our names, which needs no rule."""
 
 
 class MappedSink:

@@ -135,7 +135,7 @@ def attempt(
 
 
 def _becomes(explained: str, outcomes: Counter[RejectReason | None]) -> str:
-    """Return what becomes of a path under the map, with how many of its lines were refused and why."""
+    """Return the explanation of a path, with the number of its lines that were refused, by reason."""
     from collectors.mapping import TAKEN
     from domain.errors import RejectReason
 

@@ -1,8 +1,8 @@
-"""The senders of a VM's busy cores: two that report by turns, and what counts where they disagree.
+"""The senders of a VM's busy cores: two that report by turns, and the reading that counts where they disagree.
 
-A sender is an address, or a connection where several share an address. One that reconnects never comes back to an
-earlier connection; one that speaks again after another has spoken is there beside it. Their readings need not have the
-same times: the last reading of each lasts until its next one is due, and the VM is as busy as the busiest says.
+A sender is an address, or a connection where several share an address. One that reconnects never returns to an earlier
+connection; one that reports again after another did is a second sender. Their readings need not have the same times:
+the last reading of each lasts until its next one is due, and the highest of them counts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collectors.base import address_of
 MOST_SENDERS: Final = 4
 LASTS_PERIODS: Final = 1.5
 LONGEST_S: Final = 60.0
-"""A reading lasts for so many periods of its sender, and no longer than this."""
+"""A reading lasts for 1.5 periods of its sender, and no longer than this."""
 DISAGREEMENTS: Final = 12
-"""So many readings in a row find the same sender idle and the other busy. Two that agree differ once, at a change."""
+"""Readings in a row at which the same sender is idle and the other busy. Two that agree differ once, at a change."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class _Report:
     value: float
     period_s: float = 0.0
     returned: bool = False
-    """Whether it spoke again after another sender had spoken."""
+    """Whether it reported again after another sender did."""
     idle_beside_busy: int = 0
 
 
@@ -53,7 +53,7 @@ class Senders:
         return (said.value, other), (last.value, sender)
 
     def busiest(self, sender: str, value: float, at: float) -> float:
-        """Take a reading; return the highest of it and of what other senders that report by turns with it last said."""
+        """Take a reading; return the highest of it and of the last ones of senders that report by turns with it."""
         before = next(reversed(self._last))
         mine = self._last.pop(self._known_as(sender, before), None)
         self._last = {name: one for name, one in self._last.items() if abs(at - one.at) <= LONGEST_S}

@@ -162,8 +162,8 @@ class SeriesStore:
     ) -> list[Refusal]:
         """Store readings; return those refused.
 
-        Of several for one time one counts, the highest: where two senders report one VM it is busy when either says
-        so, also by turns. Of a signal, whose direction is not known, the last one counts.
+        Of several for one time one counts, the highest: a VM with two senders is busy when it is busy for either,
+        also where they report by turns. Of a signal, whose direction is not known, the last one counts.
         """
         refused: list[Refusal] = []
         with self._lock:
@@ -315,7 +315,7 @@ class SeriesStore:
         return self._closed_until if self._closed_until <= now else NEVER
 
     def _busiest(self, row: int, value: float, at: float, peer: str) -> float:
-        """Return what counts of a reading of another sender than the one before, or of one beside another."""
+        """Return the value that counts, for a reading of a row that another sender reports too, or did before."""
         series = self._series[row]
         if series is None or series.metric is not VmMetric.BUSY_CORES:
             return value
@@ -573,7 +573,7 @@ class SeriesStore:
 
 
 def _disagreement(series: Series, *said: tuple[float, str]) -> str:
-    """Return in words what two senders say of one series: (value, peer) each."""
+    """Return in words two readings of one series, of two senders: (value, peer) each."""
     whom = f" of {series.vm}" if isinstance(series, VmSeries) else ""
     values = ", ".join(f"{value:g} from {peer or 'a collector'}" for value, peer in said)
     counts = "the last counts" if isinstance(series, SignalSeries) else "the higher counts"

@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from array import array
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -125,7 +126,7 @@ class Soak:
         chosen = [POLICIES[n % len(POLICIES)] for n in range(fleets)]
         self.cloud = TroubledCloud(self.fleets, vms // fleets, [level for _, level in chosen], seed)
         self.full_until = 0.0
-        self.tick_ms: list[float] = []
+        self.tick_ms = array("f")
         self._minutes = 0
         self._start(chosen)
         self.audit = Audit(self.fleets, self.ledger)
@@ -156,6 +157,7 @@ class Soak:
             mode=Mode.ACT,
             epoch=ledger.take_epoch("soak", clock.now()),
             interruptions=InterruptionQueue(cloud, "https://sqs.invalid/interruptions", clock),
+            hosts=tagged.hosts,
         )
         self.view = AgentView(
             AgentParts(
@@ -263,27 +265,32 @@ def soaked(
 ) -> tuple[dict[str, float], dict[str, object]]:
     """Return the figures of one run, and notes on what happened in it."""
     with closing(Disk(directory)) as disk, closing(Soak(fleets, vms, seed, 3600.0 * keep_hours, disk)) as soak:
-        resident_mb: list[float] = []
+        # What a run keeps of itself is bounded, so that it is not measured as the agent's.
+        last: deque[float] = deque(maxlen=HOUR)
+        tenth: Sequence[float] = last
+        peak_mb = 0.0
         ledger_mb: dict[int, float] = {}
         began = time.perf_counter()
         for minute in range(1, minutes + 1):
             soak.minute()
-            resident_mb.append(_resident_mb())
+            last.append(_resident_mb())
+            peak_mb = max(peak_mb, last[-1])
+            if minute in (HOUR, HOUR * TENTH):
+                tenth = list(last)
             if minute == HOUR // 2:
                 freeze_live_objects()
             if minute % HOUR == 0 or minute == minutes:
                 ledger_mb[minute] = soak.ledger.size_bytes() / MB
             if minute % (6 * HOUR) == 0:
-                line = f"hour {minute // HOUR}: {resident_mb[-1]:.0f} MB, ledger {ledger_mb[minute]:.0f} MB"
+                line = f"hour {minute // HOUR}: {last[-1]:.0f} MB, ledger {ledger_mb[minute]:.0f} MB"
                 progress(f"{line}, {soak.cloud.size} VMs, {soak.audit.total()} unexplained")
         took_s = time.perf_counter() - began
-        tenth = resident_mb[HOUR * (TENTH - 1) : HOUR * TENTH] or resident_mb[:HOUR]
         first_span = min((m for m in ledger_mb if m >= HOUR * min(keep_hours, 24.0)), default=max(ledger_mb))
         figures = {
             "rss_tenth_hour_mb": statistics.median(tenth),
-            "rss_last_hour_mb": statistics.median(resident_mb[-HOUR:]),
-            "rss_last_vs_tenth": statistics.median(resident_mb[-HOUR:]) / statistics.median(tenth),
-            "peak_rss_mb": max(resident_mb),
+            "rss_last_hour_mb": statistics.median(last),
+            "rss_last_vs_tenth": statistics.median(last) / statistics.median(tenth),
+            "peak_rss_mb": peak_mb,
             "unexplained_decisions": soak.audit.total() - soak.audit.calls_without_intent(),
             "lost_jobs": soak.cloud.lost["agent"],
             "calls_without_intent": soak.audit.calls_without_intent() + soak.cloud.forbidden.total(),

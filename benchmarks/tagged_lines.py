@@ -26,21 +26,22 @@ MAP: Final = map_of(
 )
 """What the agent is set to: the share of the CPU by its states, the other metrics by their names."""
 
-EVERY: Final = 4
+EVERY, MOST_WRITTEN = 4, 2048
 
 
 class TaggedLines:
     """Passes readings on, of every fourth VM or so as lines with tags, through the map."""
 
     def __init__(self, below: SampleSink) -> None:
-        self.sink = MappedSink(below, MAP, Hosts(MAP.hosts))
+        self.hosts = Hosts(MAP.hosts)
+        self.sink = MappedSink(below, MAP, self.hosts)
         self._written: dict[bytes, tuple[bytes, ...]] = {}
 
     def append(
         self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> Sequence[Refusal]:
         """Take readings, see `SampleSink`; the positions of what is refused are those of the lines."""
-        if len(self._written) > 4096:
+        if len(self._written) > MOST_WRITTEN:
             self._written.clear()
         names: list[bytes] = []
         shares: list[float] = []

@@ -43,6 +43,8 @@ MOST_KNOWN: Final = 200_000
 MOST_MEMBERS: Final = 2048
 """Lines that one reading may be folded from: a machine of 512 cores with four states each."""
 MOST_FOLDS: Final = 50_000
+FOLD_KEPT_S: Final = 3600.0
+"""Folds silent for longer are forgotten when VMs come or go."""
 WINDOW_S: Final = 60.0
 RISES_OF_COUNTERS: Final = 2
 LEAST_RISE_PER_S: Final = 0.5
@@ -609,6 +611,7 @@ class _Folded:
     complete: bool = False
     before: tuple[Mapping[bytes, float], float] | None = None
     rises: int = 0
+    newest_at: float = -math.inf
 
     @property
     def counts_up(self) -> bool:
@@ -626,6 +629,7 @@ class _Folded:
         if path not in self.members and len(self.members) >= MOST_MEMBERS:
             return reading
         self.members[path] = value, at, counts
+        self.newest_at = max(self.newest_at, at)
         self.come.add(path)
         if self.complete and len(self.come) == len(self.members):
             reading = self._reading()
@@ -702,8 +706,8 @@ class MappedSink:
         if self._version != self._hosts.version:
             self._version = self._hosts.version
             self._known.clear()
-            if len(self._folds) > MOST_FOLDS // 2:
-                self._folds.clear()
+            silent_at = now - FOLD_KEPT_S
+            self._folds = {key: one for key, one in self._folds.items() if one.newest_at > silent_at}
         refused: list[Refusal] = []
         positions: list[int] = []
         new_paths: list[bytes] = []

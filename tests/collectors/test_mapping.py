@@ -296,6 +296,22 @@ def test_any_number_of_paths_is_remembered_in_bounds(monkeypatch: pytest.MonkeyP
     assert len(sink._folds) <= 10
 
 
+def test_folds_of_vms_that_are_gone_are_forgotten_and_a_round_goes_on_over_a_change_of_vms() -> None:
+    hosts = Hosts()
+    sink, kept = mapped(COLLECTD, hosts)
+
+    def turn(vm: str, beside: str, at: float) -> None:
+        hosts.update([(("web", "workers", one), ()) for one in (vm, beside)])
+        for state, value in (("user", 30.0), ("idle", 70.0)):
+            lines = [(f"collectd.{one}.cpu-0.cpu-{state}", value, at) for one in (vm, beside)]
+            assert send(sink, *lines, now=at) == []
+
+    for n in range(10):
+        turn("i-stays", f"i-{n}", T0 + 1000.0 * n)
+    assert len(sink._folds) <= 6
+    assert len([path for path, _, _ in kept.readings if "i-stays" in path]) == 10
+
+
 @pytest.mark.parametrize(
     ("sender", "paths"),
     [

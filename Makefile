@@ -24,6 +24,7 @@ DRY_RUN_READY := $(VENV)/.ready-for-dry-run
 LEARNING_READY := $(VENV)/.ready-for-learning
 TEST_READY := $(VENV)/.ready-for-test
 KERNELS_READY := $(VENV)/.ready-kernels
+MODULES_READY := $(VENV)/.ready-modules
 EXTRAS := $(shell sed -n '/^\[project.optional-dependencies\]/,/^\[project.scripts\]/s/^\([a-z-]*\) = .*/\1/p' pyproject.toml | paste -sd, -)
 # Not compiled: most of what is installed is never imported, and what is compiles itself once.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
@@ -78,6 +79,14 @@ $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 	@$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $(DRY_RUN_READY) $(LEARNING_READY) $@
 
+# Once here, and not by each process that runs tests: in a new clone that is a minute and a half of a core each. mypy
+# takes as long for the libraries as for our own modules.
+$(MODULES_READY): $(TEST_READY) tests/library_types.py
+	@echo "compiling modules and tests, and reading the types of the libraries (only when the libraries have changed)"
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
+	@$(BIN)/python -m tests.library_types
+	@touch $@
+
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.
 COMPILED := simulator domain/rules domain/observations trainer/admission/fitting trainer/autoscaling
 $(KERNELS_READY): $(TEST_READY) tests/kernels.py $(shell find $(COMPILED) -name '*.py')
@@ -85,7 +94,7 @@ $(KERNELS_READY): $(TEST_READY) tests/kernels.py $(shell find $(COMPILED) -name 
 	@$(BIN)/python -m tests.kernels
 	@touch $@
 
-setup: $(TEST_READY) $(KERNELS_READY)
+setup: $(TEST_READY) $(KERNELS_READY) $(MODULES_READY)
 	@echo "$(VENV) is ready: $$($(BIN)/python --version), trimtab with its extras, and the compiled kernels"
 	@echo 'what to do next:'
 	@echo '  make dry-run             scale a fleet on a local AWS look-alike'
@@ -98,7 +107,7 @@ dry-run: $(DRY_RUN_READY)
 dry-run-learning: $(LEARNING_READY)
 	@$(BIN)/trimtab rehearse-learning $(ARGS)
 
-check: $(TEST_READY)
+check: $(MODULES_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -126,7 +135,7 @@ test test-slice: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR))
 test test-real test-slice test-exhaustive: export TIMEFORMAT = $@: %R s of wall-clock time, %U s + %S s of CPU time
 
 # Types and import rules are checked beside the tests, which leave a core idle now and then; lint comes first.
-test: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
+test: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY) $(MODULES_READY))
 	@time { $(BIN)/ruff check . && $(BIN)/ruff format --check . || exit; \
 	{ $(BIN)/mypy && $(BIN)/lint-imports; } >$(VENV)/checked.log 2>&1 & checks=$$!; \
 	$(PYTEST) -m "not real and not exhaustive" $(ARGS); tested=$$?; \

@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.isolation",
     "tests.skip_policy",
     "tests.shared_descriptions",
+    "tests.shared_adapters",
     "tests.shared_schema",
     "tests.examples",
     "tests.sample",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from simulator.aws.client import CloudControl
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import start_in_thread
 from tests.simulator.aws.world import START, World
+from tests.waiting import until
 
 AGENT = "AKIATRIMTABAGENT0002"
 ONLOOKER = "AKIATRIMTABLOOKS0003"
@@ -98,11 +98,9 @@ class Shift:
     def control(self) -> CloudControl:
         return self.world.control
 
-    def mutations_soon(self, count: int, within_s: float = 60.0) -> list[tuple[str, str]]:
+    def mutations_soon(self, count: int) -> list[tuple[str, str]]:
         """Wait for the log to hold that many: AWS logs a held call when it lets go of it."""
-        until = time.monotonic() + within_s
-        while len(self.mutations) < count and time.monotonic() < until:
-            time.sleep(0.05)
+        until(lambda: len(self.mutations) >= count)
         return self.mutations
 
     @property

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from tests.actuators.shift import AGENT, Killed, Shift, running_shift
+from tests.stages import exhaustive
 
 SET, TERMINATE = "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"
 MOMENTS = (pytest.param("before-call", marks=pytest.mark.exhaustive), "before-send", "after-call")
@@ -53,7 +54,7 @@ def fleet(shift: Shift) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("scene", "nth"), [("out", 1), ("in", 1), ("in", 2), ("replace", 2), ("shortage", 1), ("shortage", 2)]
+    ("scene", "nth"), [("out", 1), ("in", 2), ("replace", 2), ("shortage", 2), *exhaustive(("in", 1), ("shortage", 1))]
 )
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_kill_around_any_change_leaves_the_same_fleet(shift: Shift, scene: str, moment: str, nth: int) -> None:

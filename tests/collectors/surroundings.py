@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,15 +16,6 @@ WITHIN_S = 60.0
 
 Serve = Callable[..., GraphiteListener]
 """The fixture `serve`."""
-
-
-def until(condition: Callable[[], object]) -> bool:
-    """Wait until the condition holds; AssertionError where it does not within a minute."""
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WITHIN_S:g} s"
-        time.sleep(0.005)
-    return True
 
 
 def closed_port() -> int:

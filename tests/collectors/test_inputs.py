@@ -20,7 +20,8 @@ from collectors.base import Collector
 from domain.clock import VirtualClock, WallClock
 from domain.errors import ConfigurationError
 from domain.samples import VmMetric
-from tests.collectors.surroundings import body_of, closed_port, http_server, respond, until
+from tests.collectors.surroundings import body_of, closed_port, http_server, respond
+from tests.waiting import until
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/web-jobs"
 NO_URL = "the queries: TRIMTAB_PROMETHEUS__URL is not set"
@@ -173,5 +174,5 @@ def test_a_graphite_that_never_answers_delays_neither_a_turn_nor_the_signals_of_
             assert (health.successes, health.failures) == (0, 0), "the question is still open"
             stopping = time.monotonic()
     # The first turn makes the AWS client; none of them waits a minute for Graphite.
-    assert max(took_s) < 10.0
-    assert time.monotonic() - stopping < 10.0
+    assert max(took_s) < 30.0
+    assert time.monotonic() - stopping < 30.0

@@ -21,7 +21,8 @@ from collectors.listener import GraphiteListener
 from collectors.mapping import Hosts, InputMap, MappedSink, _of_glob, map_of, read_map
 from domain.errors import BadInput, ConfigurationError, RejectReason
 from domain.samples import Sample
-from tests.collectors.surroundings import T0, map_in_the_docs, until
+from tests.collectors.surroundings import T0, map_in_the_docs
+from tests.waiting import until
 
 WEB = ("web", "workers", "i-0abc")
 COLLECTD = """

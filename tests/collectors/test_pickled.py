@@ -15,7 +15,8 @@ from collectors.intake import IntakeCounters
 from collectors.listener import GraphiteListener
 from collectors.pickled import MAX_MESSAGE_BYTES, NotReadings, PickleReader, readings_of
 from domain.errors import RejectReason
-from tests.collectors.surroundings import T0, Serve, until
+from tests.collectors.surroundings import T0, Serve
+from tests.waiting import until
 
 PATH = "trimtab.web.s.i-1.cpu_percent"
 VALUES = st.floats(allow_nan=False) | st.integers(-(10**12), 10**12)

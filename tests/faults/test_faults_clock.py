@@ -18,6 +18,7 @@ from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.faults.evidence import SET, TERMINATE, told
 from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, START, M, Plan, World, final_reasons
+from tests.stages import exhaustive
 
 HOUR = 3600.0
 STEPS = [-HOUR, HOUR, 25.0 * HOUR]
@@ -107,7 +108,7 @@ def test_a_vm_ordered_before_is_not_overdue_after(make_world: Callable[..., Worl
     assert world.snapshot.groups[0].overdue == 0
 
 
-@pytest.mark.parametrize("step", [-HOUR, HOUR])
+@pytest.mark.parametrize("step", [HOUR, *exhaustive(-HOUR)])
 def test_idleness_counts_the_minutes_that_passed(make_world: Callable[..., World], step: float) -> None:
     def play(world: World, step: float) -> None:
         world.tick(2)

@@ -12,6 +12,7 @@ from agent.autoscaling.store import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import intents, told
 from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, M, World
+from tests.stages import exhaustive
 
 PATIENT = replace(QUICK, capacity_memory_s=600.0, boot_deadline_s=600.0)
 TWO_TYPES: dict[str, Any] = {"groups": (SMALL, MEDIUM), "sizes": (1, 0), "limits": PATIENT}
@@ -33,7 +34,7 @@ def launches(world: World) -> int:
     return sum(one["Description"].startswith("Launching") for one in activities)
 
 
-@pytest.mark.parametrize("heartbeat_s", [30, 90])
+@pytest.mark.parametrize("heartbeat_s", [30, *exhaustive(90)])
 def test_launches_that_a_hook_abandons_are_given_back_and_their_type_is_left_alone(
     make_world: Callable[..., World], heartbeat_s: int
 ) -> None:

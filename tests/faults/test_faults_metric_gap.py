@@ -17,6 +17,7 @@ from domain.decisions import Direction, Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, TERMINATE, intents, told
 from tests.faults.world import MEDIUM, QUICK, SMALL, M, Plan, World
+from tests.stages import exhaustive
 
 HELD = {Reason.STALE_INPUT, Reason.LOW_COVERAGE}
 FLOORED = replace(QUICK, safe_floor=(3, 1, 0), hold_bins=3)
@@ -28,7 +29,7 @@ def gap(seconds: int) -> frozenset[int]:
     return frozenset(second for second in range(10, 61, 10) if second <= 5 + seconds)
 
 
-@pytest.mark.parametrize("seconds", [10, 30])
+@pytest.mark.parametrize("seconds", [30, *exhaustive(10)])
 def test_a_gap_of_seconds_changes_no_decision(make_world: Callable[..., World], seconds: int) -> None:
     decided = []
     for silent in (frozenset[int](), gap(seconds)):
@@ -59,7 +60,7 @@ def test_a_minute_with_too_few_samples_is_held_and_the_next_goes_on(
     assert len(told(world, Reason.METRICS_LOST)) == len(told(world, Reason.METRICS_RETURNED)) == 1
 
 
-@pytest.mark.parametrize("minutes", [2, 15, pytest.param(125, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("minutes", [2, *exhaustive(15, 125)])
 def test_a_fleet_about_to_shrink_is_held_then_floored_and_shrinks_only_on_fresh_data(
     make_world: Callable[..., World], minutes: int
 ) -> None:
@@ -82,7 +83,7 @@ def test_a_fleet_about_to_shrink_is_held_then_floored_and_shrinks_only_on_fresh_
     assert told(world, Reason.METRICS_RETURNED) == [f"input back after {minutes} min"]
 
 
-@pytest.mark.parametrize("policy", [BUSY_RULE, "target-tracking:in_periods=1", "queue-rule"])
+@pytest.mark.parametrize("policy", ["queue-rule", *exhaustive(BUSY_RULE, "target-tracking:in_periods=1")])
 def test_when_the_queue_alone_falls_silent_nothing_shrinks(make_world: Callable[..., World], policy: str) -> None:
     world = make_world(sizes=(3, 1, 0), policy=policy, limits=FLOORED)
     world.cpu = 0.05
@@ -93,7 +94,7 @@ def test_when_the_queue_alone_falls_silent_nothing_shrinks(make_world: Callable[
     assert world.desired() == {"small": 3, "medium": 1, "large": 0}
 
 
-@pytest.mark.parametrize("policy", [BUSY_RULE, "target-tracking:in_periods=1", "constant:1,0,0"])
+@pytest.mark.parametrize("policy", [BUSY_RULE, *exhaustive("target-tracking:in_periods=1", "constant:1,0,0")])
 def test_when_more_than_half_of_the_hosts_fall_silent_nothing_shrinks(
     make_world: Callable[..., World], policy: str
 ) -> None:
@@ -107,7 +108,7 @@ def test_when_more_than_half_of_the_hosts_fall_silent_nothing_shrinks(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("policy", [BUSY_RULE, "target-tracking:in_periods=1", "constant:1,0,0"])
+@pytest.mark.parametrize("policy", [BUSY_RULE, *exhaustive("target-tracking:in_periods=1", "constant:1,0,0")])
 def test_a_silent_vm_is_never_chosen_to_go(make_world: Callable[..., World], policy: str) -> None:
     world = make_world(sizes=(4, 2, 0), policy=policy)
     world.cpu = 0.05

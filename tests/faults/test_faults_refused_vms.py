@@ -15,6 +15,7 @@ from domain.controls import Pause, PauseScope
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import TERMINATE, carried_out, intents, told
 from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, World
+from tests.stages import exhaustive
 
 STEP_OF_TWO = replace(QUICK, max_step_in=2)
 
@@ -43,7 +44,7 @@ def protect(world: World, vms: list[str], protected: bool = True) -> None:
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [2, *exhaustive(1, 4)])
 def test_vms_that_another_party_protects_stay_and_all_others_go(idle: World, count: int) -> None:
     theirs = first_to_go(idle, count)
     protect(idle, theirs)
@@ -81,7 +82,7 @@ def test_a_refusal_is_remembered_for_longer_each_time_and_reported_from_the_thir
     assert (mark.vm, mark.length_s) == (stubborn, min(LONGEST_S, FIRST_S * 2 ** (mark.times - 1)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *exhaustive(1, 2)])
 def test_with_any_set_of_vms_that_may_not_go_all_others_that_should_go_do(idle: World, seed: int) -> None:
     order = idle.in_service("small")
     draw = random.Random(seed)

@@ -138,7 +138,7 @@ def test_a_storm_in_one_group_is_worked_off_group_cap_by_group_cap(make_world: C
     assert told_of(world, Reason.NOT_DRAINED) == {"small": 1}, "what the cap left to AWS is told of"
 
 
-@pytest.mark.parametrize("seconds_before_the_turn", [5, 55])
+@pytest.mark.parametrize("seconds_before_the_turn", [pytest.param(5, marks=pytest.mark.exhaustive), 55])
 def test_eighty_notices_for_a_hundred_vms_are_all_drained_while_they_last(
     make_world: Callable[..., World], seconds_before_the_turn: int
 ) -> None:

@@ -14,6 +14,7 @@ from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, carried_out, intents
 from tests.faults.hands import between_look_and_leap, set_by_hand
 from tests.faults.world import QUICK, SMALL, World, final_reasons
+from tests.stages import exhaustive
 
 COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
 
@@ -150,7 +151,7 @@ def interrupted(world: World) -> str:
     return str(vm)
 
 
-@pytest.mark.parametrize("scope", list(PauseScope))
+@pytest.mark.parametrize("scope", [PauseScope.ALL, *exhaustive(PauseScope.IN, PauseScope.OUT)])
 def test_a_pause_holds_replacements_and_one_waits_for_its_end(
     make_world: Callable[..., World], scope: PauseScope
 ) -> None:

@@ -16,7 +16,8 @@ from agent.models.shipped import shipped_models
 from benchmarks.lstm_model import write_model
 from domain.decisions import Reason
 from tests.agent.models.making import endless, promote
-from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, Site, running_site
+from tests.waiting import until
 
 pytestmark = pytest.mark.exhaustive
 
@@ -74,13 +75,13 @@ def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daem
     hang_up(daemon)
     # It was trained for three VM types, and the fleet has one: the scorer that comes along decides.
     release = next(model.sha256 for model in shipped_models() if model.name == "release")
-    wait_until(lambda: any(release in text for text in events(daemon, Reason.MODEL_READY)))
+    until(lambda: any(release in text for text in events(daemon, Reason.MODEL_READY)))
     path.with_name("spoilt.onnx").write_bytes(b"spoilt")
     promote(models, "spoilt.onnx")
     hang_up(daemon)
-    wait_until(lambda: "spoilt.onnx" in "".join(events(daemon, Reason.MODEL_REFUSED)))
+    until(lambda: "spoilt.onnx" in "".join(events(daemon, Reason.MODEL_REFUSED)))
     before = decisions(daemon)
-    wait_until(lambda: decisions(daemon) > before)
+    until(lambda: decisions(daemon) > before)
     daemon.terminate()
     assert daemon.wait() == 0
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
@@ -92,9 +93,9 @@ def test_a_named_pipe_as_the_champion_is_reported_and_no_turn_is_lost(daemon: Da
     (models / "champion.json").unlink()
     os.mkfifo(models / "champion.json")
     hang_up(daemon)
-    wait_until(lambda: "it is a named pipe, a regular file is needed" in "".join(events(daemon, Reason.MODEL_REFUSED)))
+    until(lambda: "it is a named pipe, a regular file is needed" in "".join(events(daemon, Reason.MODEL_REFUSED)))
     before = decisions(daemon)
-    wait_until(lambda: decisions(daemon) >= before + 3)
+    until(lambda: decisions(daemon) >= before + 3)
     daemon.terminate()
     assert daemon.wait() == 0
 
@@ -105,13 +106,13 @@ def test_a_model_without_an_end_costs_no_turn_and_sigterm_amid_its_trial_ends_th
     before = decisions(daemon)
     promote(models, endless(models, write_model(models, hidden=4)))
     hang_up(daemon)
-    wait_until(lambda: "it fails on its golden inputs (no answer within 5 s)" in daemon.log.read_text())
+    until(lambda: "it fails on its golden inputs (no answer within 5 s)" in daemon.log.read_text())
     # Five seconds are two and a half minutes at this clock's speed.
     assert decisions(daemon) > before
     promote(models, endless(models, write_model(models, seed=1, hidden=4)))
     pending = daemon.log.read_text().count("models_pending")
     hang_up(daemon)
-    wait_until(lambda: daemon.log.read_text().count("models_pending") > pending)
+    until(lambda: daemon.log.read_text().count("models_pending") > pending)
     daemon.terminate()
     assert daemon.wait() == 0
     assert '"event": "stopped"' in daemon.log.read_text()

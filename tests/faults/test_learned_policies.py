@@ -29,6 +29,7 @@ from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, po
 from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told
 from tests.faults.world import QUICK, World
+from tests.stages import exhaustive
 
 MakeWorld = Callable[..., World]
 
@@ -152,7 +153,9 @@ def test_its_memory_is_zeroed_when_a_live_episode_begins(learned: Callable[..., 
     assert world.snapshot.queue.submitted == 0
 
 
-@pytest.mark.parametrize("trouble", ["missing", "corrupt", "truncated", "no champion", "other fleet", "nan", "slow"])
+@pytest.mark.parametrize(
+    "trouble", ["corrupt", "nan", *exhaustive("missing", "truncated", "no champion", "other fleet", "slow")]
+)
 def test_the_queue_rule_stands_in_for_a_model_in_trouble_and_steps_back_when_it_is_good_again(
     learned: Callable[..., World], models: Path, trouble: str
 ) -> None:

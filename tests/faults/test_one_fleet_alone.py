@@ -12,6 +12,7 @@ from domain.decisions import Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, told
 from tests.faults.world import SMALL, M, World
+from tests.stages import exhaustive
 
 BATCH = Group("medium", "batch-m", M, 1, 10)
 
@@ -110,13 +111,9 @@ def without(field: str, *, of_instance: bool) -> Callable[[dict[str, Any]], None
     ("field", "of_instance"),
     [
         ("DesiredCapacity", False),
-        ("MinSize", False),
-        ("MaxSize", False),
-        ("Instances", False),
-        ("AutoScalingGroupName", False),
         ("InstanceId", True),
-        ("LifecycleState", True),
-        ("AvailabilityZone", True),
+        *exhaustive(*((name, False) for name in ("MinSize", "MaxSize", "Instances", "AutoScalingGroupName"))),
+        *exhaustive(("LifecycleState", True), ("AvailabilityZone", True)),
     ],
 )
 def test_a_group_described_without_a_field_holds_its_fleet_alone(two: World, field: str, *, of_instance: bool) -> None:

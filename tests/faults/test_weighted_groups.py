@@ -22,6 +22,7 @@ from domain.decisions import Direction, Mode, Reason, Status
 from domain.snapshot import Snapshot
 from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, World, final_reasons
 from tests.golden import check_wording
+from tests.stages import exhaustive
 
 Make = Callable[..., World]
 
@@ -88,7 +89,7 @@ def ended_by_aws(world: World) -> list[str]:
     return [a["Cause"] for a in activities if "was selected for termination" in a["Cause"]]
 
 
-@pytest.mark.parametrize("weight", [2, 3, 7])
+@pytest.mark.parametrize("weight", [3, *exhaustive(2, 7)])
 def test_a_weighted_group_grows_to_the_vms_that_were_decided(make_world: Make, weight: int) -> None:
     world = weighted(make_world, weight, 1)
     world.submit(5)

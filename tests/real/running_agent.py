@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.agent.service.site import wait_until
 from tests.contract.running import over_socket
+from tests.waiting import until
 
 
 class Agent:
@@ -34,7 +34,7 @@ class Agent:
     def start(self) -> None:
         program = Path(sys.executable).with_name("trimtab")
         process = self._process = subprocess.Popen([program, "run"], env=self._environ, stderr=subprocess.DEVNULL)
-        wait_until(lambda: process.poll() is not None or self._answers())
+        until(lambda: process.poll() is not None or self._answers())
         assert process.poll() is None, "the agent ended"
 
     def _answers(self) -> bool:

@@ -23,7 +23,8 @@ from agent.ledger import Ledger
 from agent.settings import load_settings
 from agent.settings.names import page, plain, values
 from domain.errors import ConfigurationError, LedgerError
-from tests.agent.service.site import FLEET, ROOT, Daemon, Site, free_port, running_site, wait_until
+from tests.agent.service.site import FLEET, ROOT, Daemon, Site, free_port, running_site
+from tests.waiting import until
 
 PASSWORD = "cnryLedgerPassword0001"
 HOOK_KEY = "cnryWebhookPath0002"
@@ -226,12 +227,13 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
     made.start()
     made.await_ready()
     # Some turns long: the graphite-web does not answer, and alarms find nobody.
-    wait_until(lambda: made.log.read_bytes().count(b'"event": "decision"') >= 5, 60.0)
+    until(lambda: made.log.read_bytes().count(b'"event": "decision"') >= 5, 60.0)
     yield made
     made.close()
     held.close()
 
 
+@pytest.mark.exhaustive
 class TestARunningAgent:
     """One process, with every secret in its environment or its credentials."""
 
@@ -252,7 +254,6 @@ class TestARunningAgent:
                     assert leaks(answer.content) == [], answer.url
         assert {200, 401, 404, 413, 422} <= statuses
 
-    @pytest.mark.exhaustive
     def test_no_command_that_looks_at_it_shows_one(self, daemon: Daemon) -> None:
         environ = {name: value for name, value in daemon.environ().items() if name.startswith(("AWS_", "TRIMTAB_"))}
         environ["CREDENTIALS_DIRECTORY"] = daemon.environ()["CREDENTIALS_DIRECTORY"]
@@ -261,7 +262,6 @@ class TestARunningAgent:
             assert said
             assert leaks(said) == [], words
 
-    @pytest.mark.exhaustive
     def test_the_support_bundle_holds_none(self, daemon: Daemon, tmp_path: Path) -> None:
         environ = {name: value for name, value in daemon.environ().items() if name.startswith(("AWS_", "TRIMTAB_"))}
         environ["CREDENTIALS_DIRECTORY"] = daemon.environ()["CREDENTIALS_DIRECTORY"]
@@ -283,7 +283,6 @@ class TestARunningAgent:
         assert {"ledger.db", "log.jsonl"} <= {path.name for path in files}
         assert {path.name: leaks(path.read_bytes()) for path in files} == {path.name: [] for path in files}
 
-    @pytest.mark.exhaustive
     def test_its_arguments_hold_none(self, daemon: Daemon) -> None:
         assert daemon.popen is not None
         assert leaks(Path(f"/proc/{daemon.popen.pid}/cmdline").read_bytes()) == []

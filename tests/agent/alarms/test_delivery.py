@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -23,6 +23,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Event, Reason
 from domain.errors import CloudError
 from simulator.aws.process import start_in_thread
+from tests.waiting import until
 
 ALARM = Alarm("web", Reason.CAPACITY_LOST, "m5a.large", Severity.WARNING, "AWS has none", 0.0)
 SECRET = "s3cr3t-path"
@@ -68,13 +69,6 @@ def at_once(stopping: threading.Event, seconds: float) -> None:
     """Wait for nothing."""
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60.0
-    while not true():
-        assert time.monotonic() < end, "it did not happen within a minute"
-        time.sleep(0.005)
-
-
 def capacity_lost(*subjects: str) -> TickReport:
     events = tuple(Event("web", 0.0, Reason.CAPACITY_LOST, "AWS has none", subject) for subject in subjects)
     return TickReport(0.0, events=events)
@@ -84,7 +78,7 @@ def test_an_alarm_arrives_with_a_sentence_and_its_fields(hook: Hook) -> None:
     alarms = Alarms(AlarmBook(), [Webhook(hook.url)], at_once)
     alarms.start()
     alarms.on_turn(ServiceState(0.0), capacity_lost("m5a.large"))
-    wait_until(lambda: len(hook.got) == 1)
+    until(lambda: len(hook.got) == 1)
     alarms.stop()
     assert "capacity_lost: AWS has none" in hook.got[0]["text"]
     assert hook.got[0]["alarm"]["severity"] == "warning"
@@ -95,7 +89,7 @@ def test_a_refused_alarm_is_tried_again(hook: Hook) -> None:
     alarms = Alarms(AlarmBook(), [Webhook(hook.url)], at_once)
     alarms.start()
     alarms.on_turn(ServiceState(0.0), capacity_lost("m5a.large"))
-    wait_until(lambda: sum(alarms.delivered.values()) == 1)
+    until(lambda: sum(alarms.delivered.values()) == 1)
     alarms.stop()
     assert len(hook.got) == 3
 
@@ -106,7 +100,7 @@ def test_what_cannot_be_delivered_is_counted_and_logged_without_the_secret_addre
     with capture_logs() as logs:
         alarms.start()
         alarms.on_turn(ServiceState(0.0), capacity_lost("m5a.large"))
-        wait_until(lambda: alarms.failed[webhook.name] == 1)
+        until(lambda: alarms.failed[webhook.name] == 1)
         alarms.stop()
     assert [entry["error"] for entry in logs if entry["event"] == "alarm_not_delivered"] == ["ConnectError"]
     assert SECRET not in str(logs)
@@ -116,7 +110,7 @@ def test_one_channel_that_fails_does_not_silence_the_other(hook: Hook) -> None:
     alarms = Alarms(AlarmBook(), [Webhook("http://127.0.0.1:9/nobody"), Webhook(hook.url)], at_once)
     alarms.start()
     alarms.on_turn(ServiceState(0.0), capacity_lost("m5a.large"))
-    wait_until(lambda: len(hook.got) == 1)
+    until(lambda: len(hook.got) == 1)
     alarms.stop()
 
 
@@ -185,7 +179,7 @@ def test_no_error_of_one_channel_ends_the_delivery_of_the_others(hook: Hook) -> 
         alarms.start()
         for subject in ("first", "second"):
             alarms.on_turn(ServiceState(0.0), capacity_lost(subject))
-        wait_until(lambda: len(hook.got) == 2)
+        until(lambda: len(hook.got) == 2)
         alarms.stop()
     errors = {entry["error"] for entry in logs if entry["event"] == "alarm_not_delivered"}
     assert errors == {"LookupError", "InvalidURL"}
@@ -212,7 +206,7 @@ def test_an_error_beside_the_delivery_does_not_end_the_thread_either(hook: Hook)
         alarms.start()
         alarms.on_turn(ServiceState(0.0), capacity_lost("first"))
         alarms.on_turn(ServiceState(0.0), capacity_lost("second"))
-        wait_until(lambda: len(hook.got) == 2)
+        until(lambda: len(hook.got) == 2)
         alarms.stop()
     assert {entry["error"] for entry in logs if entry["event"] == "alarm_not_delivered"} == {"KeyError"}
 
@@ -223,7 +217,7 @@ def test_a_channel_that_cannot_work_is_reported_at_the_start_until_it_delivers(h
     alarms = Alarms(AlarmBook(), [unusable, Webhook(hook.url)], at_once, problems.append)
     with capture_logs() as logs:
         alarms.start()
-        wait_until(lambda: bool(problems))
+        until(lambda: bool(problems))
         alarms.stop()
     (problem,) = problems
     assert ["InvalidURL" in problem, "TRIMTAB_ALARMS__WEBHOOK_URL" in problem, SECRET in problem] == [True, True, False]
@@ -237,9 +231,9 @@ def test_a_webhook_that_comes_back_is_no_problem_any_more(hook: Hook) -> None:
     hook.answers += [500] * 4
     alarms.start()
     alarms.on_turn(ServiceState(0.0), capacity_lost("first"))
-    wait_until(lambda: len(problems) == 1)
+    until(lambda: len(problems) == 1)
     alarms.on_turn(ServiceState(0.0), capacity_lost("second"))
-    wait_until(lambda: len(problems) == 2)
+    until(lambda: len(problems) == 2)
     alarms.stop()
     assert [problems[0].endswith("status 500"), problems[1]] == [True, ""]
 

@@ -11,7 +11,8 @@ from agent.api.unix_socket import reachable
 from agent.commands.switches import ordered
 from agent.telemetry.catalogue import all_metrics
 from domain.controls import PauseScope
-from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, Site, running_site
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_running_daemon_is_seen_and_switched_through_its_socket(
         httpx.Client(transport=httpx.HTTPTransport(uds=name), base_url="http://localhost") as client,
     ):
         assert client.get("/readyz").json()["role"] in ("leader", "standby")
-        wait_until(lambda: client.get("/readyz").status_code == 200)
+        until(lambda: client.get("/readyz").status_code == 200)
         assert client.get("/healthz").json()["ok"] is True
         assert client.get("/").status_code == 200
         monkeypatch.setenv("TRIMTAB_HTTP__SOCKET", str(path))

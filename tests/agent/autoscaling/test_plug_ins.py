@@ -23,9 +23,9 @@ from domain.clock import VirtualClock
 from domain.decisions import Direction, Intent, Mode, Reason, Status
 from domain.errors import ConfigurationError, FailureClass
 from tests.agent.service.conftest import cloud
-from tests.agent.service.site import wait_until
 from tests.plug_ins import example_installed, on_path, package
 from tests.simulator.aws.world import START, World
+from tests.waiting import until
 
 __all__ = ["cloud"]
 
@@ -62,7 +62,7 @@ def agent_on(cloud: World, directory: Path, mode: Mode = Mode.ACT, **more: str) 
     settings = load_settings(environ_of(cloud, directory, mode, **more))
     clock = VirtualClock(START + 650.0)  # the first VM is no longer young: AWS started it at START
     with assembled(settings, clock, AwsKeys("agent", "simulated")) as agent:
-        wait_until(lambda: agent.poller.health["backlog:web"].successes)
+        until(lambda: agent.poller.health["backlog:web"].successes)
         clock.advance(15.0)  # the minute is over, and its time for late samples too
         yield agent
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from agent.autoscaling.snapshot.series import VM_COLUMNS, SeriesStore
 from collectors.listener import GraphiteListener
 from tests.agent.commands.conftest import Trimtab
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 CODE = "from agent.commands.main import app; app()"
@@ -38,13 +39,6 @@ def started(**settings: str) -> subprocess.Popen[str]:
     }
     command = [sys.executable, "-c", CODE, "collect"]
     return subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:

@@ -12,7 +12,8 @@ from agent.settings import load_settings
 from collectors.listener import GraphiteListener
 from domain.clock import WallClock
 from tests.agent.commands.conftest import Trimtab
-from tests.agent.service.site import FLEET, wait_until
+from tests.agent.service.site import FLEET
+from tests.waiting import until
 
 RULES = '[[series]]\nfrom = "collectd.{host}.busy"\nto = "cpu_percent"\n'
 LINES = "collectd.web-1.busy 71 1000\ncollectd.web-2.busy 10 1000\nother.thing 1 1000\ncollectd.web-1.busy x 1000\n"
@@ -93,7 +94,7 @@ def test_it_refuses_exactly_what_the_listener_refuses(
     counters = listener.counters
     with socket.create_connection(("127.0.0.1", listener.port), 5.0) as sender:
         sender.sendall(text.encode())
-        wait_until(lambda: counters.accepted + counters.rejected_total == text.count("\n"))
+        until(lambda: counters.accepted + counters.rejected_total == text.count("\n"))
     listener.stop()
     tried = trimtab("inputs", "try", lines, "--json")
     found = json.loads(tried.stdout)

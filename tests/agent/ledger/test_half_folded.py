@@ -24,6 +24,7 @@ from agent.ledger.witness import Witness
 from domain.errors import LedgerReplaced, LedgerUnavailable
 from tests.agent.ledger.records import START, made
 from tests.agent.ledger.test_identity import copy_of, overwritten
+from tests.stages import exhaustive
 
 DECISIONS = 12
 SECTOR = 512
@@ -83,7 +84,7 @@ def fold_of(directory: Path, folded: int) -> Fold:
         return Fold(path.read_bytes(), log, ledger.database.remembered(), pages_of(log))
 
 
-@pytest.fixture(scope="module", params=[0, 3], ids=["never folded before", "folded before"])
+@pytest.fixture(scope="module", params=[3, *exhaustive(0)])
 def fold(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fold:
     return fold_of(tmp_path_factory.mktemp("fold") / "source", request.param)
 

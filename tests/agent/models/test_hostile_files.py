@@ -227,14 +227,14 @@ def test_a_caller_waits_once_for_a_model_and_not_with_each_call(
     over, loads = slow
     loads.append(models)
     path = preferring(models, ADD_S)
-    shelf = ModelShelf(None, patience_s=0.2)
+    shelf = ModelShelf(None, patience_s=1.0)
     with pytest.raises(ModelPending, match="still being read"):
         shelf.resolve(f"model:{path}", fleet())
     began = time.monotonic()
     for _ in range(50):
         with pytest.raises(ModelPending):
             shelf.resolve(f"model:{path}", fleet())
-    # Fifty times the patience would be ten seconds.
-    assert time.monotonic() - began < 5.0
+    # Fifty times the patience would be fifty seconds.
+    assert time.monotonic() - began < 30.0
     assert len(loads) == 2
     over.set()

@@ -35,6 +35,7 @@ from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from tests.agent.models.making import NOTHING, preferring
 from tests.agent.oversubscription.pools import House, pool_of, profiles_as, rules, vm
+from tests.stages import exhaustive
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.model_file import export
@@ -214,7 +215,7 @@ def a_device(path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("harm", [a_pipe, a_link, a_device], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("harm", [a_pipe, *exhaustive(a_link, a_device)], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("what", ["model", "champion.json"])
 def test_what_is_no_regular_file_is_not_opened_and_everything_is_reserved(
     house: House, tmp_path: Path, harm: Callable[[Path], None], what: str

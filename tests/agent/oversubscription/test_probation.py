@@ -75,6 +75,7 @@ def test_what_it_would_have_had_is_recorded_and_changes_nothing(tmp_path: Path) 
     assert made[0] == made[1]
 
 
+@pytest.mark.exhaustive
 def test_a_subscriber_that_is_drifting_is_reserved_in_full_by_a_shadow_too(tmp_path: Path) -> None:
     on_probation(tmp_path, {"web": 0.2, "batch": 1.0})
     house = house_of(tmp_path, tried=True)

@@ -28,6 +28,7 @@ from domain.rules.placement.policies import WF, Policy, policy_document
 from domain.units import DAY_S
 from tests.agent.ledger.postgres.conftest import open_ledger, server, url  # noqa: F401
 from tests.agent.placement.hosts import START, app, ask, host, inventory, kind, made
+from tests.stages import exhaustive
 
 APPS = (app("shop", limit=2, excludes=["batch"]), app("mail", 2), app("batch", 8), app("lone", limit=1))
 TIERS = (0.6, 0.2, -0.7, -1.0, *(0.0,) * 12, 1.0)
@@ -125,7 +126,7 @@ def test_the_pool_as_of_any_write_comes_out_of_the_ledger(book: Ledger, clock: V
     assert pool.store.history("main").begin.head.revision == 0
 
 
-@pytest.mark.parametrize("policy", ["bf", "wf", "reserve:2,8,3", "learned"])
+@pytest.mark.parametrize("policy", ["reserve:2,8,3", *exhaustive("bf", "wf", "learned")])
 def test_recorded_requests_come_out_the_same(ledger: Ledger, clock: VirtualClock, policy: str) -> None:
     document = inventory(*APPS, hosts=[kind(count=6), kind("small", 8, count=4)])
     lived(made(ledger, clock, document, policy=policy, confirm_within_s=90.0), clock, document)

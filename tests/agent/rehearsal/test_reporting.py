@@ -1,21 +1,18 @@
 """Samples travel over a real TCP connection to the agent's listener; an ordered gap loses them."""
 
-import time
-
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.rehearsal.site import Reporter
 from collectors.listener import GraphiteListener
 from domain.clock import VirtualClock
 from domain.samples import QueueMetric, QueueSeries, Sample
 from tests.agent.rehearsal.bench import START
+from tests.waiting import until
 
 SERIES = QueueSeries("web", QueueMetric.WAITING)
 
 
 def received(listener: GraphiteListener, count: int) -> int:
-    deadline = time.monotonic() + 60.0
-    while listener.counters.accepted < count and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: listener.counters.accepted >= count)
     return int(listener.counters.accepted)
 
 

@@ -242,11 +242,3 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no port is free")
-
-
-def wait_until(condition: Any, timeout_s: float = 120.0, every_s: float = 0.05) -> None:
-    """Wait for a condition; AssertionError when it does not come."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "the awaited condition did not come"
-        time.sleep(every_s)

@@ -23,13 +23,13 @@ class Supervisor:
     ) -> None:
         self._socket.close()
 
-    def next(self, timeout_s: float = 5.0) -> dict[str, str]:
+    def next(self, timeout_s: float = 60.0) -> dict[str, str]:
         """The next notification's assignments; TimeoutError when none comes."""
         self._socket.settimeout(timeout_s)
         text = self._socket.recv(65_536).decode()
         return dict(line.split("=", 1) for line in text.splitlines())
 
-    def until(self, name: str, timeout_s: float) -> dict[str, str]:
+    def until(self, name: str, timeout_s: float = 60.0) -> dict[str, str]:
         """The next notification that has this assignment, others being dropped."""
         while True:
             said = self.next(timeout_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Event, Mode, Reason
 from domain.samples import VmMetric
 from tests.simulator.aws.world import START, World
+from tests.waiting import until
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
 MINUTE_S = 60.0
@@ -63,14 +63,6 @@ class Site:
         """Return subject and detail of every event of this reason in the journal."""
         rows = [*self.agent.ledger.journal(limit=1000)]
         return [(row.ref, str(row.body["detail"])) for row in rows if row.reason == reason]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so; AssertionError when it is not for a minute."""
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.002)
 
 
 def of(report: TickReport, reason: Reason) -> list[Event]:

@@ -11,8 +11,9 @@ import pytest
 
 from agent.ledger import Ledger
 from domain.decisions import Reason
-from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, Site, running_site
 from tests.contract.running import over_socket
+from tests.waiting import until
 
 SPEED = 180.0
 HOUR_S = 3600.0
@@ -33,6 +34,7 @@ def site() -> Iterator[Site]:
         yield made
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(180)
 def test_a_healthy_hour_has_no_problem_no_alarm_and_no_event_but_those_of_decisions(site: Site, tmp_path: Path) -> None:
     socket = tmp_path / "http.sock"
@@ -40,11 +42,11 @@ def test_a_healthy_hour_has_no_problem_no_alarm_and_no_event_but_those_of_decisi
         begun = site.clock.now()
         daemon.start()
         daemon.await_ready()
-        wait_until(lambda: site.clock.now() > begun + 0.3 * HOUR_S)
+        until(lambda: site.clock.now() > begun + 0.3 * HOUR_S)
         site.waiting = 6.0
-        wait_until(lambda: site.desired() > 1)
+        until(lambda: site.desired() > 1)
         site.waiting = 0.0
-        wait_until(lambda: site.clock.now() > begun + HOUR_S)
+        until(lambda: site.clock.now() > begun + HOUR_S)
         with over_socket(socket) as client:
             assert client.get("/api/v1/status").json()["problems"] == {}
             assert client.get("/readyz").status_code == 200

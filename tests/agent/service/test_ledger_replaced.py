@@ -16,7 +16,8 @@ import pytest
 
 from agent.api.unix_socket import read
 from domain.errors import CollectionFailed
-from tests.agent.service.site import FLEET, ROOT, Daemon, Site, running_site, wait_until
+from tests.agent.service.site import FLEET, ROOT, Daemon, Site, running_site
+from tests.waiting import until
 
 SPEED = 30.0
 
@@ -59,16 +60,16 @@ def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restor
 ) -> None:
     daemon = make_daemon(**FLEET)
     ledger = daemon.directory / "ledger.db"
-    wait_until(lambda: ready(daemon).get("ready"))
+    until(lambda: ready(daemon).get("ready"))
     older = copied(ledger, tmp_path / "older.db")
     # As a SQLite that folds its log after a thousand pages: the file itself goes beyond the copy.
     with closing(sqlite3.connect(ledger)) as direct:
-        wait_until(lambda: direct.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() and _number(ledger) > 3)
+        until(lambda: direct.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() and _number(ledger) > 3)
         direct.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     ledger.write_bytes(older.read_bytes())
     site.waiting = 200.0
-    wait_until(lambda: "not the one that this agent wrote last" in daemon.log.read_text())
-    wait_until(lambda: check(daemon, "ledger").get("ok") is False)
+    until(lambda: "not the one that this agent wrote last" in daemon.log.read_text())
+    until(lambda: check(daemon, "ledger").get("ok") is False)
     assert "older copy" in check(daemon, "ledger")["detail"]
     assert site.mutations("SetDesiredCapacity") == []
     assert daemon.popen is not None
@@ -82,7 +83,7 @@ def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restor
     assert done.returncode == 0, done.stderr
     assert "number 1000001" in done.stdout
     third = make_daemon(**FLEET)
-    wait_until(lambda: len(site.mutations("SetDesiredCapacity")) > 0)
+    until(lambda: len(site.mutations("SetDesiredCapacity")) > 0)
     third.terminate()
     assert third.wait() == 0
     site.waiting = 0.0
@@ -101,7 +102,7 @@ def test_two_agents_with_two_state_directories_do_not_share_one_file(
 ) -> None:
     """They would depose one another, and after the second stops nobody would act."""
     first = make_daemon("first", **FLEET)
-    wait_until(lambda: ready(first).get("ready"))
+    until(lambda: ready(first).get("ready"))
     link = tmp_path / "link.db"
     link.symlink_to(first.directory / "ledger.db")
     for place in (first.directory / "ledger.db", link):
@@ -112,7 +113,7 @@ def test_two_agents_with_two_state_directories_do_not_share_one_file(
     first.popen.kill()
     first.popen.wait()
     third = make_daemon("second", **FLEET, TRIMTAB_LEDGER__URL=f"sqlite:///{first.directory / 'ledger.db'}")
-    wait_until(lambda: ready(third).get("ready"))
+    until(lambda: ready(third).get("ready"))
     third.terminate()
     assert third.wait() == 0
     assert os.path.exists(first.directory / "ledger.db")

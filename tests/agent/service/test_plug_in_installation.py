@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.service.site import FLEET, Daemon, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, running_site
 from tests.plug_ins import EXAMPLE
+from tests.waiting import until
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
 SETTINGS = {
@@ -81,7 +82,7 @@ def test_without_the_package_there_is_no_such_policy() -> None:
 
 
 def test_the_policy_decides_and_the_actuator_acts(daemon: Daemon) -> None:
-    wait_until(lambda: daemon.site.desired() == 3, 60.0)
+    until(lambda: daemon.site.desired() == 3, 60.0)
     calls = daemon.site.mutations()
     assert {call["operation"] for call in calls} == {"SetDesiredCapacity"}
     rows = json.loads(verb(daemon, "decisions", "autoscaling", "web", "--json"))
@@ -90,15 +91,15 @@ def test_the_policy_decides_and_the_actuator_acts(daemon: Daemon) -> None:
 
 
 def test_the_samples_of_the_collector_arrive(daemon: Daemon) -> None:
-    wait_until(lambda: "12" in verb(daemon, "status", "autoscaling", "web"), 60.0)
+    until(lambda: "12" in verb(daemon, "status", "autoscaling", "web"), 60.0)
 
 
 def test_the_decision_is_shown_and_follows_its_own_settings(daemon: Daemon) -> None:
-    wait_until(lambda: "kitchen-l" in verb(daemon, "status", "lunch", "kitchen"), 60.0)
+    until(lambda: "kitchen-l" in verb(daemon, "status", "lunch", "kitchen"), 60.0)
     assert "noodles" in verb(daemon, "status", "lunch", "kitchen")
     assert "nothing: paused" not in verb(daemon, "decisions", "lunch")
 
 
 def test_recorded_minutes_are_replayed_by_the_installed_policy_and_by_another_of_its_sizes(daemon: Daemon) -> None:
-    wait_until(lambda: "all the same" in verb(daemon, "replay", "autoscaling", "web"), 60.0)
+    until(lambda: "all the same" in verb(daemon, "replay", "autoscaling", "web"), 60.0)
     assert "steady:size=5 on" in verb(daemon, "replay", "autoscaling", "web", "--policy", "steady:size=5")

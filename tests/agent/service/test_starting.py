@@ -12,7 +12,8 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
 from domain.decisions import Reason
-from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, Site, running_site
+from tests.waiting import until
 
 SPEED = 30.0
 
@@ -61,7 +62,7 @@ def test_a_ledger_that_cannot_be_opened_is_named_with_what_to_do(make_daemon: Ca
 @pytest.mark.exhaustive
 def test_a_database_that_is_down_is_waited_for_and_a_stop_ends_the_waiting(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="postgresql+psycopg://trimtab@127.0.0.1:1/trimtab")
-    wait_until(lambda: "ledger_not_there_yet" in daemon.log.read_text())
+    until(lambda: "ledger_not_there_yet" in daemon.log.read_text())
     daemon.terminate()
     assert daemon.wait(10.0) == 1
     assert "postgresql+psycopg://trimtab@127.0.0.1:1/trimtab" in daemon.log.read_text()
@@ -73,7 +74,7 @@ def test_without_a_fleet_it_observes_and_says_that_there_is_nothing_to_decide(
 ) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe")
     daemon.await_ready()
-    assert daemon.supervisor.until("STATUS", 20.0)["STATUS"].startswith("observe; no fleet")
+    assert daemon.supervisor.until("STATUS")["STATUS"].startswith("observe; no fleet")
     stop(daemon)
 
 
@@ -88,7 +89,7 @@ def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_
             **FLEET,
         )
         daemon.await_ready()
-        wait_until(lambda: "web" in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
+        until(lambda: "web" in daemon.supervisor.until("STATUS")["STATUS"])
         stop(daemon)
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
         reasons = {row.decision.reason for row in FleetStore(ledger).decisions("web")}
@@ -100,7 +101,7 @@ def test_tagged_fleets_are_found_managed_and_reported(site: Site, make_daemon: C
     daemon = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true")
     daemon.await_ready()
     site.waiting = 20.0
-    wait_until(lambda: site.desired() > 1)
+    until(lambda: site.desired() > 1)
     site.waiting = 0.0
     stop(daemon)
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
@@ -119,7 +120,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
     first.await_ready()
     before = site.desired()
     site.waiting = 200.0
-    wait_until(site.fault_met)
+    until(site.fault_met)
     first.terminate()
     assert first.wait() == 0
     site.waiting = 0.0
@@ -129,7 +130,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
     site.control.add_fault("access_denied", operations=["DescribeAutoScalingGroups"], access_keys=["agent"])
     again = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true")
     again.await_ready()
-    wait_until(lambda: "not known yet" in again.supervisor.until("STATUS", 20.0)["STATUS"])
+    until(lambda: "not known yet" in again.supervisor.until("STATUS")["STATUS"])
     site.control.clear_faults()
     with Ledger.open(first.ledger_url, read_only=True) as ledger:
         assert ledger.open_intents() == (intent,)
@@ -141,7 +142,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
 def test_no_secret_of_the_environment_is_in_the_log(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LOG_LEVEL="debug", **FLEET)
     daemon.await_ready()
-    daemon.supervisor.until("STATUS", 20.0)
+    daemon.supervisor.until("STATUS")
     stop(daemon)
     text = daemon.log.read_text()
     assert "simulated-secret-key" not in text

@@ -27,7 +27,7 @@ from collectors.inventory import Inventory
 from collectors.listener import GraphiteListener
 from domain.decisions import Mode
 from domain.samples import PREFIX, VmMetric
-from tests.agent.service.site import wait_until
+from tests.waiting import until
 
 FLEETS, VMS = 7, 1000
 INTERVAL_S, TURNS = 1.0, 5
@@ -95,7 +95,7 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
             time.sleep(TURNS * INTERVAL_S)
             assert schedule.stop(10.0)
         # Whoever sent has hung up by now; the rest is read before the listener ends, or a line would be cut.
-        wait_until(lambda: listener.counters.connections_open == 0)
+        until(lambda: listener.counters.connections_open == 0)
         listener.stop()
     # One less than there was time for: a machine may be busy, but a turn that is missed is missed for a whole interval.
     assert tick.turns >= TURNS - 1

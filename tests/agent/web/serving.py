@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from types import TracebackType
 
 import uvicorn
@@ -14,6 +13,7 @@ from agent.api.limits import Bounds, Envelope, RequestLimits
 from agent.view.view import AgentParts, AgentView
 from agent.web.feed import FeedLimits
 from agent.web.router import create_page_router
+from tests.waiting import until
 
 QUICK = FeedLimits(look_every_s=0.05, beat_every_s=0.2, send_within_s=0.5, retry_ms=100)
 """A stream that looks often, so that tests need not wait."""
@@ -46,10 +46,7 @@ class Served:
 
     def __enter__(self) -> Served:
         self._thread.start()
-        deadline = time.monotonic() + 60.0
-        while not self._server.started:
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.01)
+        until(lambda: self._server.started)
         return self
 
     def __exit__(
@@ -61,6 +58,6 @@ class Served:
         """End the server, cutting every connection."""
         self._server.should_exit = True
         self._server.force_exit = True
-        self._thread.join(10.0)
+        self._thread.join(60.0)
         assert not self._thread.is_alive()
         self._socket.close()

@@ -21,7 +21,8 @@ from collectors.sender import GraphiteSender, SenderOptions
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import QueueMetric, QueueSeries, Sample, SignalSeries, VmMetric, VmSeries
 from tests.collectors.graphite.real_graphite import Graphite, free_ports, running_carbon, running_relay
-from tests.collectors.surroundings import map_in_the_docs, until
+from tests.collectors.surroundings import map_in_the_docs
+from tests.waiting import until
 
 # The first test may have to install Graphite, whose web application needs libcairo.
 pytestmark = [pytest.mark.needs_libcairo, pytest.mark.timeout(700)]

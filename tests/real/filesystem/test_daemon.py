@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from agent.autoscaling.store import FleetStore
 from agent.commands.main import app
 from agent.ledger import Ledger
-from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+from tests.agent.service.site import FLEET, Daemon, Site, running_site
 from tests.contract.running import over_socket
 from tests.real.filesystem.conftest import EXT4, TMPFS
 from tests.real.filesystem.disks import Disk
 from tests.real.filesystem.test_world import LITTLE
+from tests.waiting import until
 
 MINUTE_S = 60.0
 
@@ -45,12 +46,12 @@ def test_the_agent_decides_again_within_a_minute_of_there_being_room(
     ) as daemon:
         daemon.start()
         daemon.await_ready()
-        wait_until(lambda: len(decided(url)) > 1)
+        until(lambda: len(decided(url)) > 1)
         disk.fill(LITTLE)
         site.waiting = 40.0
-        wait_until(lambda: '"ledger_unavailable"' in daemon.log.read_text("utf-8"))
+        until(lambda: '"ledger_unavailable"' in daemon.log.read_text("utf-8"))
         before, full_at = site.mutations(), site.clock.now()
-        wait_until(lambda: site.clock.now() > full_at + 3 * MINUTE_S)
+        until(lambda: site.clock.now() > full_at + 3 * MINUTE_S)
         with over_socket(socket) as client:
             assert client.get("/readyz").status_code == 503
         assert site.mutations() == before
@@ -59,7 +60,7 @@ def test_the_agent_decides_again_within_a_minute_of_there_being_room(
             daemon.popen.kill()
             daemon.wait()
             daemon.start()
-            wait_until(lambda: site.clock.now() > full_at + 6 * MINUTE_S)
+            until(lambda: site.clock.now() > full_at + 6 * MINUTE_S)
         checked = CliRunner().invoke(app, ["ledger", "check", "--ledger", url])
         assert checked.exit_code == 0 or "is full" in checked.output, checked.output
         disk.free()
@@ -67,7 +68,7 @@ def test_the_agent_decides_again_within_a_minute_of_there_being_room(
         if daemon.popen is None or daemon.popen.poll() is not None:
             # As systemd does.
             daemon.start()
-        wait_until(lambda: site.desired() > 1)
+        until(lambda: site.desired() > 1)
         assert site.clock.now() - room_at < (6 if is_killed else 3) * MINUTE_S
         lines = [json.loads(line) for line in daemon.log.read_text("utf-8").splitlines() if line.startswith("{")]
         assert not [line for line in lines if "ledger_replaced" in json.dumps(line)]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.agent.placement.hosts import app, inventory, kind
-from tests.agent.service.site import wait_until
 from tests.real.kubernetes.building import ask_extender
 from tests.real.running_agent import Agent
+from tests.waiting import until
 
 pytestmark = [pytest.mark.needs_dpkg_source, pytest.mark.timeout(700)]
 
@@ -97,7 +97,7 @@ def answers() -> Iterator[dict[str, dict[str, Any]]]:
     agent = Agent(directory, settings)
     agent.start()
     try:
-        wait_until(lambda: bool(agent.asked("/placement/main/hosts")))
+        until(lambda: bool(agent.asked("/placement/main/hosts")))
         asked = json.dumps([{"verb": verb, "args": args} for verb, args in QUESTIONS.values()])
         command = [program, f"http://127.0.0.1:{port}/api/v1/placement/main/extender", ASKER]
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60, check=False)

@@ -9,6 +9,7 @@ from domain.errors import BadInput
 from simulator.autoscaling.reference import preset
 from simulator.workloads.recorded import DATA, WINDOWS, window, windows
 from tests.simulator.autoscaling.baseline_runs import queue_policy, run_policy
+from tests.stages import exhaustive
 
 DIGESTS = {
     "nasa-1993-10-08": "652e18102708",
@@ -43,7 +44,10 @@ def test_a_window_is_fixed_and_fits_a_fleet_of_140_cores(name: str) -> None:
     assert float((trace.arrival_s + trace.service_s).max()) < 24 * 3600
 
 
-@pytest.mark.parametrize("name", WINDOWS)
+SOME = tuple(WINDOWS)[::4]
+
+
+@pytest.mark.parametrize("name", [*SOME, *exhaustive(*(name for name in WINDOWS if name not in SOME))])
 def test_a_window_is_worked_off_within_a_day(name: str) -> None:
     run = run_policy(preset("live-like", max_steps=24 * 60), window(name), queue_policy(300.0, 2, multi=True))
     assert run.jobs_finished == window(name).jobs

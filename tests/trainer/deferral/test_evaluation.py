@@ -58,6 +58,7 @@ def test_texts_of_one_label_are_seeds_of_one_method(done: Evaluation) -> None:
     assert own.spread == pytest.approx(abs(fifo.total - sjf.total) / np.sqrt(2))
 
 
+@pytest.mark.exhaustive
 def test_workers_change_nothing(done: Evaluation) -> None:
     """A10."""
     again = evaluate(SHORT, contenders_of(PAIR), range(3), workers=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from trainer.oversubscription.drawings import learning
 
 HEAD = "update,steps,best_cost,hot_hours,s_cores,held_out/reserved,held_out/c_hot_r\n"
@@ -17,6 +19,7 @@ def run_in(folder: Path, reserved: float) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_the_same_curves_give_the_same_picture_and_other_ones_another(tmp_path: Path) -> None:
     first, second = run_in(tmp_path / "first", 0.6), run_in(tmp_path / "second", 0.8)
     drawn = learning({"mine": [first]})

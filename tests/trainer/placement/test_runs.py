@@ -79,6 +79,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "1" / "policy.json").read_bytes() == (tmp_path / "3" / "policy.json").read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_the_best_seed_gives_the_policy(tmp_path: Path) -> None:
     """By the value on the orders of the last choice, which no seed was searched on."""
     summary = trained(tmp_path, seeds=(0, 1))

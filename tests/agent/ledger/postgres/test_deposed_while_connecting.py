@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from agent.ledger import Ledger
 from agent.service.leader import LeaseLeader
 from domain.clock import WallClock
+from tests.waiting import until
 
 pytestmark = [pytest.mark.needs_postgresql]
 
@@ -43,13 +43,6 @@ def connections(port: int, state: str) -> set[str]:
     """Local ends of this host's connections to a port in a state."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {row[1] for row in rows if row[2] == f"0100007F:{port:04X}" and row[3] == state}
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the awaited condition did not come"
-        time.sleep(0.01)
 
 
 @pytest.mark.exhaustive
@@ -83,9 +76,9 @@ def test_a_leader_stopped_while_it_connects_sends_nothing_when_it_is_resumed_aft
         assert second.epoch() is None
         caller.stdin.write("call\n")
         caller.stdin.flush()
-        wait_for(lambda: connections(port, SYN_SENT) - before)
+        until(lambda: connections(port, SYN_SENT) - before)
         os.kill(caller.pid, signal.SIGSTOP)
-        wait_for(lambda: second.epoch() == 2)
+        until(lambda: second.epoch() == 2)
 
         # The kernel goes on knocking for the stopped process, and is let in.
         full_door.settimeout(30.0)
@@ -93,7 +86,7 @@ def test_a_leader_stopped_while_it_connects_sends_nothing_when_it_is_resumed_aft
         accepted = []
         while not connections(port, ESTABLISHED) - before:
             accepted.append(full_door.accept()[0])
-        wait_for(lambda: connections(port, ESTABLISHED) - before)
+        until(lambda: connections(port, ESTABLISHED) - before)
         os.kill(caller.pid, signal.SIGCONT)
         _, ended = caller.communicate(timeout=30.0)
         full_door.setblocking(False)

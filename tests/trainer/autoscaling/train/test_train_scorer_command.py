@@ -41,6 +41,7 @@ def test_every_seed_leaves_weights_of_its_own(runs: Path) -> None:
     assert first.figures["selection/fleets"] > 0.0
 
 
+@pytest.mark.exhaustive
 def test_a_finished_run_is_not_written_over_and_resuming_it_prints_its_figures(runs: Path) -> None:
     refused = invoke("--out", str(runs))
     assert refused.exit_code == 2

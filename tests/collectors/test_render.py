@@ -301,7 +301,7 @@ def test_a_graphite_that_accepts_and_never_responds_delays_no_other(graphite: Gr
     clock = VirtualClock(T0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         stuck = RenderCollector(
-            Fleet("lost", FLEET.groups), RenderOptions(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=1.5)
+            Fleet("lost", FLEET.groups), RenderOptions(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=5.0)
         )
         healthy = reading()
         store = SeriesStore()

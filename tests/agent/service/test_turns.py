@@ -127,9 +127,9 @@ def test_once_stopping_a_turn_records_nothing_new(turning: Turning) -> None:
 
 def test_calls_begin_only_within_the_turn_s_time(turning: Turning) -> None:
     session = turning.agent.session
-    with session.within(0.05):
+    with session.within(1.0):
         session.read("autoscaling", "DescribeAutoScalingGroups")
-        time.sleep(0.06)
+        time.sleep(1.05)
         with pytest.raises(CloudError) as refused:
             session.read("autoscaling", "DescribeAutoScalingGroups")
     assert (refused.value.failure, refused.value.code) == (FailureClass.UNAVAILABLE, "TurnDeadline")

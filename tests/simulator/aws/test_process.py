@@ -18,6 +18,7 @@ from simulator.aws.client import CloudControl, ControlError
 from simulator.aws.process import start_in_thread, start_process
 from simulator.paced_clock import paced_clock
 from tests.simulator.aws.world import START
+from tests.waiting import until
 
 
 @pytest.mark.exhaustive
@@ -80,10 +81,7 @@ def test_the_process_dies_with_its_parent() -> None:
     parent.wait()
     parent.stdin.close()
     parent.stdout.close()
-    deadline = time.monotonic() + 10.0
-    while _alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _alive(child)
+    until(lambda: not _alive(child))
 
 
 def test_one_process_runs_one_cloud_at_a_time() -> None:

@@ -131,17 +131,6 @@ def test_without_a_crash_each_group_gets_its_answer() -> None:
     assert (usual.open, usual.total) == (0, 12)
 
 
-def evenly(most: int) -> list[int]:
-    count = len(baseline().steps)
-    return sorted({1 + round(k * (count - 1) / (most - 1)) for k in range(most)})
-
-
-@pytest.mark.exhaustive
-def test_a_crash_at_some_steps_leaves_the_same_cluster() -> None:
-    steps = baseline().steps
-    assert {f"{n}: {steps[n - 1]}": found for n in evenly(8) if (found := wrongs(n))} == {}
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(6))
 def test_a_crash_at_any_step_leaves_the_same_cluster(part: int) -> None:

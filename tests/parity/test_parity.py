@@ -8,7 +8,6 @@ from tests.parity.projection import PROJECTIONS, committed, text_of
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PROJECTIONS)
 def test_what_happens_is_what_happened(name: str) -> None:
     now, then = text_of(name).splitlines(), committed(name).read_text("utf-8").splitlines()

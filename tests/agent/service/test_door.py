@@ -116,7 +116,6 @@ def test_a_sender_from_outside_the_networks_is_an_event_and_an_alarm_once(start:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
 def test_refusals_that_go_on_come_again_before_their_alarm_would_be_over(start: Callable[..., Site]) -> None:
     site = start(listener={"port": 0, "networks": "127.0.0.2/32"})
     counters = site.agent.listener.counters

@@ -17,7 +17,7 @@ from tests.agent.service.site import FLEET, Daemon, running_site
 from tests.plug_ins import EXAMPLE
 from tests.waiting import until
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.exhaustive
 SETTINGS = {
     **FLEET,
     "TRIMTAB_FLEETS__web__POLICY": "steady",

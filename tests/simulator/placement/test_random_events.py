@@ -23,6 +23,7 @@ from simulator.placement.engine import (
 )
 from simulator.placement.reference import Reference, Twin, twin_of
 from tests.simulator.placement.vectors import FIRST
+from tests.stages import exhaustive
 
 KINDS = (HostType("big", (32, 128, 900), 7), HostType("small", (16, 96, 400), 5, label="ssd"))
 
@@ -135,7 +136,7 @@ class History:
 
 @pytest.mark.parametrize(
     ("events", "compared"),
-    [(1_500, 1_500), pytest.param(350_000, 20_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])],
+    [(1_500, 1_500), *exhaustive((100_000, 10_000))],
 )
 @pytest.mark.parametrize("policy", [BF, WF, FIRST], ids=lambda policy: policy.name)
 def test_random_events_break_no_rule(policy: Policy, events: int, compared: int) -> None:

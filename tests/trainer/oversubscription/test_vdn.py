@@ -283,7 +283,6 @@ def test_settings_as_text_are_read_as_what_they_are() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
 def test_the_staggered_pair_is_learnt_jointly_and_safely() -> None:
     scenario = staggered_pair()
     alone = Assessor(scenario, scenario.week("s0"))

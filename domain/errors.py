@@ -29,6 +29,11 @@ from types import MappingProxyType
 from typing import Final
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, in a checkout: the package is on no index."""
+    return f"pip install '.[{extra}]'"
+
+
 class TrimtabError(Exception):
     """Base of the errors raised on purpose."""
 

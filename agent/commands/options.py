@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from domain.errors import BadInput, ConfigurationError, TrimtabError
+from domain.errors import BadInput, ConfigurationError, TrimtabError, install_command
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 
 ENTRY_POINTS = "trimtab.commands"
@@ -33,11 +33,16 @@ EXTRAS: Mapping[str, str] = {
     "numba": "train",
     "gymnasium": "train",
     "onnx": "train",
+    "onnxscript": "train",
     "scipy": "train",
-    "highspy": "train",
+    "highspy": "deferral",
+    "pyarrow": "train",
     "matplotlib": "train",
     "tensorboard": "train",
     "ray": "distributed",
+    "ortools": "placement",
+    "cmaes": "placement",
+    "psycopg": "postgres",
     "moto": "dry-run",
 }
 """Packages that only some verbs need, and the extra that brings each."""
@@ -120,7 +125,7 @@ class Program(TyperGroup):
             extra = EXTRAS.get((error.name or "").partition(".")[0])
             if extra is None:
                 raise
-            typer.echo(f"error: this needs {error.name}: install it with pip install 'trimtab[{extra}]'", err=True)
+            typer.echo(f"error: this needs {error.name}: install it with {install_command(extra)}", err=True)
             raise typer.Exit(FAILED) from None
         except (TrimtabError, OSError) as error:
             if isinstance(error, BrokenPipeError):

@@ -1,6 +1,6 @@
 """The rolling plan: the program of the known jobs, solved by HiGHS within a time budget (specification §10.2).
 
-`pip install 'trimtab[deferral]'` brings HiGHS. Without an answer in time the next policy of the ladder decides.
+The extra `deferral` brings HiGHS. Without an answer in time the next policy of the ladder decides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
+from domain.errors import BadInput, install_command
 from domain.rules.deferral.choosing import View
 from domain.rules.deferral.forecast import Forecast
 from domain.rules.deferral.jobs import Ints
@@ -51,7 +51,8 @@ class Plan:
 def check_available() -> None:
     """Raise BadInput, with the remedy, where HiGHS is missing."""
     if find_spec("highspy") is None:
-        raise BadInput("policy", "rolling", "highspy is missing: pip install 'trimtab[deferral]', or use knapsack")
+        remedy = f"highspy is missing: {install_command('deferral')}, or use knapsack"
+        raise BadInput("policy", "rolling", remedy)
 
 
 def solve(made: Program, *, budget_s: float = math.inf, gap: float = GAP) -> tuple[Floats, float] | None:

@@ -21,7 +21,7 @@ from agent.ledger.identity import Identity, Remembered
 from agent.ledger.kept import Kept
 from agent.ledger.schema import REVISIONS
 from agent.ledger.witness import Witness
-from domain.errors import BadInput, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable
+from domain.errors import BadInput, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, install_command
 
 _WRITES: Final = "trimtab_writes"
 _LOOKS: Final = 3
@@ -346,7 +346,7 @@ class Database:
             except (SQLAlchemyError, ImportError) as error:
                 raise LedgerUnavailable(
                     f"ledger {self.place}: {error}; give sqlite:////path/to/file, "
-                    "or postgresql://host/name with trimtab[postgres] installed"
+                    f"or postgresql://host/name after {install_command('postgres')}"
                 ) from error
         engine = create_engine("sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool)
         event.listen(engine, "begin", _begin)

@@ -6,6 +6,8 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from agent.commands.options import EXTRAS
+from domain.errors import install_command
 from tests.architecture.product import MODULES, PACKAGES, ROOT, imported_anywhere
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -50,6 +52,16 @@ def test_what_must_agree_is_pinned() -> None:
     assert "torch==2.13.0" in pinned
     assert any(name.startswith("numba==0.68.") for name in pinned)
     assert not [name for name in pinned if name.startswith("nvidia")]
+
+
+def test_every_hint_installs_an_extra_that_brings_the_package_from_the_checkout() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert [name for name, extra in EXTRAS.items() if name not in names_of(extras[extra])] == []
+    assert install_command("train") == "pip install '.[train]'"
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    named = {path.name: path.read_text("utf-8") for path in [*pages, *(ROOT / module for module in MODULES)]}
+    assert [name for name, text in named.items() if "install 'trimtab[" in text] == [], "the package is on no index"
+    assert [name for name, text in named.items() if name.endswith(".py") and "install '.[" in text] == ["errors.py"]
 
 
 def test_the_package_list_is_the_house() -> None:

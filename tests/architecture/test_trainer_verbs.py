@@ -67,7 +67,7 @@ def test_a_missing_extra_is_answered_with_the_line_that_installs_it_and_no_other
     package(tmp_path, "extra-verbs", {"trimtab.commands": {"extra": "extra_verbs:add"}})
     answered = python(PRELUDE + EACH, path=tmp_path).stderr
     *missing, other = [line for line in answered.splitlines() if "pip install" in line or "No module named" in line]
-    extras = ["'trimtab[train]'", "'trimtab[train]'", "'trimtab[distributed]'"]
+    extras = ["'.[train]'", "'.[train]'", "'.[distributed]'"]
     assert [line.partition("pip install ")[2] for line in missing] == extras
     assert answered.count("SystemExit(1)") == 3
     assert other == """ModuleNotFoundError("No module named 'nowhere'")"""

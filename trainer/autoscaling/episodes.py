@@ -12,6 +12,9 @@ from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 from trainer.autoscaling.policies.registry import is_model, policy_of
 from trainer.kit.jobs import Pool
 
+RULES = ("threshold", "target-tracking", "queue-rule")
+"""Policies that are expected to change the fleet; a constant fleet, or a script, is not."""
+
 OnStep = Callable[[AnySimulation, StepResult], None]
 """Called after each step of an episode."""
 
@@ -68,6 +71,19 @@ def paired(traces: Sequence[Trace], seeds: Sequence[int]) -> list[tuple[Trace, i
         raise BadInput("traces", len(traces), f"give one trace, or one for each of the {len(seeds)} seeds")
     repeated = traces if len(traces) == len(seeds) else list(traces) * len(seeds)
     return list(zip(repeated, seeds, strict=True))
+
+
+def stuck(policy: str, runs: Sequence[Measures], cut_off: int) -> str:
+    """Return why runs are nothing to compare with: cut off before their jobs had finished, or nothing changed; or "".
+
+    policy: its text. cut_off: how many of the runs were.
+    """
+    if cut_off:
+        return "cut off" if len(runs) == 1 else f"cut off in {cut_off} of {len(runs)} cases"
+    idle = policy.startswith(RULES) and not any(
+        map(any, (counts for run in runs for counts in (run.added, run.removed)))
+    )
+    return "changed nothing" if idle else ""
 
 
 Task = tuple[str, SimulationConfig, Trace, int]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.autoscaling.configuration import PPOConfig
-from trainer.autoscaling.episodes import run_many
+from trainer.autoscaling.episodes import run_many, stuck
 from trainer.autoscaling.evaluation.contenders import baselines
 from trainer.autoscaling.evaluation.suite import World
 from trainer.autoscaling.export import Learned, answer_of, export, layers_of
@@ -116,12 +116,22 @@ def reported(task: str, count: int = EPISODES) -> Episodes:
     return Episodes(known.world, traces, seeds)
 
 
-def baseline_costs(task: str, episodes: Episodes) -> dict[str, float]:
-    """Return the mean cost, dollars an episode, of the task's baselines."""
+def baseline_costs(
+    task: str, episodes: Episodes, on_stuck: Callable[[str, str], None] = lambda name, why: None
+) -> dict[str, float]:
+    """Return the mean cost, dollars an episode, of the task's baselines.
+
+    One that is stuck is no goal: it is left out, and on_stuck is called with its name and why.
+    """
     costs = {}
     for name, text in baselines_of(task).items():
         runs = run_many(text, episodes.world, episodes.traces, episodes.seeds)
-        costs[name] = sum(run.cost for run in runs) / len(runs)
+        pairs = zip(runs, itertools.cycle(episodes.traces), strict=False)
+        why = stuck(text, runs, sum(run.jobs_finished < trace.jobs for run, trace in pairs))
+        if why:
+            on_stuck(name, why)
+        else:
+            costs[name] = sum(run.cost for run in runs) / len(runs)
     return costs
 
 

@@ -17,6 +17,7 @@ from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
 from simulator.autoscaling.reference import Measures, Simulation, SimulationConfig, StepResult
+from trainer.autoscaling.episodes import stuck
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 from trainer.kit import drawing
 from trainer.kit.drawing import BUSY, FLEET, INK, QUEUE, SOFT, check_plot_file
@@ -52,6 +53,11 @@ class Run:
     measures: Measures
     steps: tuple[StepResult, ...]
 
+    @property
+    def stuck(self) -> str:
+        """Why its cost is compared with none; see `episodes.stuck`."""
+        return stuck(self.policy, [self.measures], int(self.truncated))
+
     def as_data(self) -> dict[str, Any]:
         """Return policy, workload, engine and all measures as JSON data; a figure that does not exist is None."""
         figures = {name: _plain(value) for name, value in asdict(self.measures).items()}
@@ -63,6 +69,7 @@ class Run:
             "seed": self.seed,
             "engine": self.engine,
             "truncated": self.truncated,
+            "stuck": self.stuck,
         }
         return about | figures
 

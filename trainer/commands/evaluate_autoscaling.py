@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainer.autoscaling.evaluation.importance import Importance
     from trainer.autoscaling.evaluation.suite import Case
     from trainer.autoscaling.evaluation.summary import Summary
+    from trainer.autoscaling.evaluation.table import Absence
 
 EPILOG = epilog(
     """
@@ -82,8 +83,8 @@ def autoscaling(
 ) -> None:
     """Run policies on the same traces and seeds, and compare them case by case.
 
-    With --workload the jobs are yours, in any world; without --policies they are then run by the queue rule tuned for
-    them, by rules that are not tuned, and by the models that fit the fleet.
+    With --workload the jobs are yours, in any world. Without --policies they are then run by the queue rule and AWS
+    target tracking tuned for them, the best constant fleet, rules without tuning, and the models that fit the fleet.
 
     Every measure of every run is kept in --results, and what is there already is not run again. The same code, policies
     and traces give the same figures.
@@ -92,6 +93,7 @@ def autoscaling(
     from trainer.autoscaling.evaluation.own import (
         FEW_SEEDS,
         SEEDS,
+        constant_fleet,
         own_cases,
         own_contenders,
         own_world,
@@ -124,7 +126,11 @@ def autoscaling(
     with bars(as_json) as shown:
         if own is not None and not policies and not importance:
             rule = tuned_rule(own, workload or (), workers, counter(shown, "tuning the queue rule"))
-            contenders = own_contenders(own, rule)
+            tracking = tuned_rule(
+                *(own, workload or (), workers, counter(shown, "tuning target tracking")), name="target-tracking"
+            )
+            fleet = constant_fleet(own, workload or (), counter(shown, "trying constant fleets"))
+            contenders = own_contenders(own, rule, (tracking, *fleet))
         summary = None
         if contenders:
             tasks = {
@@ -219,7 +225,7 @@ def _show(summary: Summary | None, found: Sequence[Importance], out: Path | None
         for family in summary.families:
             rows: list[tuple[object, ...]] = [("policy", "cost", "against the reference", *_COLUMNS, "idle shutdown")]
             for s in (s for s in summary.results if s.family == family):
-                against = "reference" if s.policy == summary.reference else "-"
+                against = s.stuck or ("reference" if s.policy == summary.reference else "-")
                 if s.against is not None:
                     r = s.against.relative
                     against = f"{100 * r.mean:+.1f} % ({100 * r.low:+.1f} to {100 * r.high:+.1f})"
@@ -231,9 +237,7 @@ def _show(summary: Summary | None, found: Sequence[Importance], out: Path | None
                 *columns(rows),
                 "",
             ]
-        lines += [f"not run: {a.label} on {a.case}: {a.reason}" for a in summary.absences[:5]]
-        if len(summary.absences) > 5:
-            lines.append(f"  and {len(summary.absences) - 5} more (--json has all)")
+        lines += _absent(summary)
     for importance in found:
         how = "shuffling adds" if importance.gain is None else "without it"
         table = [("input", how, "95 %"), *importance.lines()]
@@ -241,6 +245,21 @@ def _show(summary: Summary | None, found: Sequence[Importance], out: Path | None
     if out is not None:
         lines.append(f"report: {out}")
     show(lines)
+
+
+def _absent(summary: Summary) -> list[str]:
+    """Return a line for all that ran nowhere, and one for each that ran on some of the cases alone."""
+    by_label: dict[str, list[Absence]] = {}
+    for absence in summary.absences:
+        by_label.setdefault(absence.label, []).append(absence)
+    nowhere = [label for label in by_label if label not in summary.policies]
+    # The reason begins with the model's digest.
+    why = by_label[nowhere[0]][0].reason.rpartition(": ")[2] if nowhere else ""
+    lines = [f"not run: {', '.join(nowhere)}: {why} (--json has each reason)"] if nowhere else []
+    partly = {label: found for label, found in by_label.items() if label in summary.policies}
+    return lines + [
+        f"not run: {label} on {counted(len(found), 'case')}: {found[0].reason}" for label, found in partly.items()
+    ]
 
 
 _COLUMNS = {

@@ -196,9 +196,11 @@ def _show(runs: Sequence[Run], world: str) -> None:
     ]
     lines += [
         f"  {run.policy} was cut off after {run.measures.steps:,} minutes with "
-        f"{run.measures.jobs_finished:,} of {run.trace.jobs:,} jobs finished"
-        for run in runs
+        f"{run.measures.jobs_finished:,} of {run.trace.jobs:,} jobs finished: it is left out of the ratios"
         if run.truncated
+        else f"  {run.policy} changed no VM: it is left out of the ratios"
+        for run in runs
+        if run.stuck
     ]
     show(lines)
 
@@ -217,7 +219,7 @@ def _figures(run: Run, first: Run) -> tuple[str, ...]:
     return (
         run.policy,
         f"{figures.cost:,.2f} $",
-        f"{figures.cost / base:.3f}" if base > 0 else "-",
+        f"{figures.cost / base:.3f}" if base > 0 and not (run.stuck or first.stuck) else "-",
         f"{figures.rent:,.2f} $",
         f"{figures.penalty:,.2f} $",
         duration_text(figures.run_time_s),

@@ -257,7 +257,11 @@ def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
     from trainer.autoscaling.runs import baseline_costs, reported
 
     tasks = dict.fromkeys(variant.config.task for variant in campaign.variants)
-    return {task: baseline_costs(task, reported(task, episodes)) for task in tasks}
+
+    def on_stuck(name: str, why: str) -> None:
+        typer.echo(f"{name}: {why} on the reported episodes, so it is no goal", err=True)
+
+    return {task: baseline_costs(task, reported(task, episodes), on_stuck) for task in tasks}
 
 
 @contextmanager

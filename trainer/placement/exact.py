@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput, TrimtabError
+from domain.errors import BadInput, TrimtabError, install_command
 from domain.rules.placement.checker import Packing, violations
 from domain.rules.placement.instance import DIMENSIONS, Application, Instance
 from trainer.kit.jobs import Job, in_processes
@@ -173,7 +173,8 @@ def sorted_packing(problem: _Problem) -> list[Pattern]:
 def _cp_sat(problem: _Problem, bound: int, limit_s: float, workers: int) -> tuple[list[Pattern], int]:
     """Return hosts for as few as CP-SAT finds below sorted best fit, and the bound that it proved."""
     if find_spec("ortools") is None:
-        raise BadInput("method", CP_SAT, "ortools is missing: pip install 'trimtab[placement]', or use another method")
+        remedy = f"ortools is missing: {install_command('placement')}, or use another method"
+        raise BadInput("method", CP_SAT, remedy)
     best = sorted_packing(problem)
     wanted = Containers(
         problem.counts.tolist(),

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
+from domain.errors import BadInput, install_command
 from domain.rules.placement.policies import KNOTS, box, parts_of
 
 Floats = NDArray[np.float64]
@@ -366,7 +366,8 @@ class Evolution(_Keeping):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         if find_spec("cmaes") is None:
-            raise BadInput("method", CMAES, "cmaes is missing: pip install 'trimtab[placement]', or use another method")
+            remedy = f"cmaes is missing: {install_command('placement')}, or use another method"
+            raise BadInput("method", CMAES, remedy)
         self._cma: Any = None
 
     def ask(self, iteration: int) -> Floats:

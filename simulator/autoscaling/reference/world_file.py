@@ -132,7 +132,11 @@ class VmTypeTable(Table):
     memory_gb: float = Field(gt=0.0, le=1e6, description="gigabytes above 0 and up to a million")
     price_per_hour: float = Field(ge=0.0, le=1e6, description="dollars per hour, 0 or more")
     limit: int = Field(ge=0, le=MOST_LIMIT, description=f"the most VMs of the type, a whole number in 0..{MOST_LIMIT}")
-    minimum: int = Field(default=0, ge=0, description="the fewest VMs of the type, a whole number of 0 or more")
+    minimum: int | None = Field(
+        default=None,
+        ge=0,
+        description="the fewest VMs of the type, a whole number of 0 or more; where no type has one, 1 of the first",
+    )
     initial: int | None = Field(
         default=None, ge=0, description="the VMs at the start, a whole number of 0 or more; else the minimum"
     )
@@ -265,13 +269,27 @@ def world_from(text: str, name: str = "world") -> World:
     return _world(table_of(text, name, WorldTable, _conflicts), name)
 
 
+def _minimum(types: Sequence[VmTypeTable]) -> tuple[int, ...]:
+    """Return the fewest VMs per type: without any in the file one VM, of the first type that may have one.
+
+    A fleet of no VM has no CPU to measure: a rule that scales by CPU would never start.
+    """
+    if all(kind.minimum is None for kind in types):
+        first = next(k for k, kind in enumerate(types) if kind.limit > 0)
+        return tuple(int(k == first) for k in range(len(types)))
+    return tuple(kind.minimum or 0 for kind in types)
+
+
 def _world(table: WorldTable, name: str) -> World:
     types = table.vm_types
+    minimum = _minimum(types)
     config = SimulationConfig(
         types=tuple(VmType(kind.name, kind.cores, kind.memory_gb, kind.price_per_hour) for kind in types),
         limits=tuple(kind.limit for kind in types),
-        minimum=tuple(kind.minimum for kind in types),
-        initial=tuple(kind.minimum if kind.initial is None else kind.initial for kind in types),
+        minimum=minimum,
+        initial=tuple(
+            least if kind.initial is None else kind.initial for kind, least in zip(types, minimum, strict=True)
+        ),
         speed=_unless_all(1.0, [kind.speed for kind in types]),
         step_s=table.step_s,
         waiting_price_per_hour=table.waiting_price_per_hour,

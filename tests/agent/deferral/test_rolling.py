@@ -95,7 +95,7 @@ def test_where_highs_is_missing_the_remedy_is_named(monkeypatch: pytest.MonkeyPa
     found = importlib.util.find_spec
     monkeypatch.delitem(sys.modules, "highspy", raising=False)
     monkeypatch.setattr("agent.deferral.rolling.find_spec", lambda name: None if name == "highspy" else found(name))
-    with pytest.raises(BadInput, match=r"pip install 'trimtab\[deferral\]'"):
+    with pytest.raises(BadInput, match=r"pip install '\.\[deferral\]'"):
         check_available()
 
 

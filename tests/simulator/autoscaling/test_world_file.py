@@ -120,9 +120,27 @@ def test_a_file_is_named_after_itself(tmp_path: Path) -> None:
     assert world_named(str(path)).config == preset("live-like")
 
 
+@pytest.mark.parametrize(
+    ("limits", "minima", "found"),
+    [
+        ((5, 5), ("", ""), (1, 0)),
+        ((0, 5), ("", ""), (0, 1)),
+        ((5, 5), ("minimum = 0", ""), (0, 0)),
+        ((5, 5), ("", "minimum = 2"), (0, 2)),
+    ],
+)
+def test_a_fleet_has_one_vm_at_least_unless_its_file_gives_a_minimum(
+    limits: tuple[int, int], minima: tuple[str, str], found: tuple[int, int]
+) -> None:
+    kind = '[[vm_types]]\nname = "{}"\ncores = 2\nmemory_gb = 4\nprice_per_hour = 0.1\nlimit = {}\n{}\n'
+    text = "version = 1\n" + "".join(map(kind.format, "ab", limits, minima))
+    assert world_from(text).config.minimum == found
+    assert world_from(text).config.initial == found
+
+
 def test_what_is_left_out_is_as_usual() -> None:
     world = world_from(SMALL)
-    assert (world.config.minimum, world.config.initial) == ((0,), (0,))
+    assert (world.config.minimum, world.config.initial) == ((1,), (1,))
     assert world.config.boot_ranges_s == ((45.0, 97.0),)
     assert (world.job_sizes, world.expected_job_core_s) == (JobSizes.KNOWN, 0.0)
 

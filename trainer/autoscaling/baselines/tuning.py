@@ -277,7 +277,7 @@ def best_constant(
         if best is None or least_rent(config, sizes, traces) < best[0]:
             runs = [run_policy(ConstantPolicy(sizes), config, trace) for trace in traces]
             tried += 1
-            cost = fmean(run.cost for run in runs)
+            cost = fmean(Objective().of(run, trace.jobs) for run, trace in zip(runs, traces, strict=True))
             if best is None or cost < best[0]:
                 best = (cost, sizes)
         if on_fleet is not None:

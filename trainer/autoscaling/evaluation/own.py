@@ -9,13 +9,18 @@ from pathlib import Path
 from agent.models.shipped import shipped_models
 from domain.errors import BadInput
 from simulator.autoscaling.reference.world_file import World
-from trainer.autoscaling.baselines.tuning import TUNING_SEED, cases_of, tune
+from trainer.autoscaling.baselines.tuning import MOST_FLEETS, TUNING_SEED, best_constant, cases_of, count_fleets, tune
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, QUEUE_RULE, Contender, beside
 from trainer.autoscaling.evaluation.suite import OWN, Case
 from trainer.autoscaling.worlds import told, traces_by_seed, world_of
 
 SUITE_WORLDS = {"live-like": "live-like", "training": "exact"}
 """Worlds of the suite, and their names among all worlds."""
+TARGET_TRACKING, BEST_CONSTANT = "target tracking, tuned", "best constant fleet"
+TUNED = {"queue-rule": QUEUE_RULE, "target-tracking": TARGET_TRACKING}
+"""Rules that are tuned for one's own jobs, and their labels."""
+OnRun = Callable[[int, int], None] | None
+"""Called with what is done and what there is."""
 SEEDS, FEW_SEEDS, TUNED_ON = 10, 3, 3
 """Boot seeds for each workload, in the short form too, and those that the queue rule is tuned on."""
 
@@ -51,12 +56,15 @@ def _short(text: str) -> str:
 
 
 def tuned_rule(
-    world: World, workloads: Sequence[str], workers: int = 1, on_run: Callable[[int, int], None] | None = None
+    world: World, workloads: Sequence[str], workers: int = 1, on_run: OnRun = None, name: str = "queue-rule"
 ) -> Contender:
-    """Return the queue rule that costs least on these workloads in this world, tuned on seeds of its own."""
+    """Return the queue rule that costs least on these workloads in this world, tuned on seeds of its own.
+
+    name: another rule of TUNED instead.
+    """
     config, traces = world.config, traces_by_seed(workloads, world.config)
     found = tune(
-        "queue-rule",
+        name,
         cases_of(config, traces, TUNING_SEED, TUNED_ON),
         cases_of(config, traces, 0, 1),
         workers=workers,
@@ -64,21 +72,30 @@ def tuned_rule(
         adapt=lambda text: told(text, world),
         widen=True,
     )
-    return Contender(QUEUE_RULE, {ANYWHERE: found.policy})
+    return Contender(TUNED[name], {ANYWHERE: found.policy})
 
 
-def own_contenders(world: World, rule: Contender) -> tuple[Contender, ...]:
-    """Return the tuned rule, the rules as they are without tuning, and the shipped models that this world lets decide.
+def constant_fleet(world: World, workloads: Sequence[str], on_fleet: OnRun = None) -> tuple[Contender, ...]:
+    """Return the constant fleet that costs least on these workloads; none where there are more than MOST_FLEETS."""
+    config, traces = world.config, traces_by_seed(workloads, world.config)
+    if count_fleets(config) > MOST_FLEETS:
+        return ()
+    found = best_constant(config, [trace_of(TUNING_SEED) for trace_of in traces], on_fleet)
+    return (Contender(BEST_CONSTANT, {ANYWHERE: f"constant:{','.join(map(str, found.sizes))}"}),)
 
-    A model for another fleet is reported as absent. A scorer stands beside the tuned rule.
+
+def own_contenders(world: World, rule: Contender, others: Sequence[Contender] = ()) -> tuple[Contender, ...]:
+    """Return the tuned rule, `others`, rules as they are without tuning, and the shipped models that may decide here.
+
+    A model for another fleet is reported as absent. A scorer is shown with the tuned rule's setting.
     """
     texts = {"queue rule, not tuned": "queue-rule", "threshold 75 %": "threshold:high=0.75,low=0.75,periods=1"}
-    others = [Contender(label, {ANYWHERE: told(text, world)}) for label, text in texts.items()]
+    found = [*others, *(Contender(label, {ANYWHERE: told(text, world)}) for label, text in texts.items())]
     for model in shipped_models():
         # A network that is told what this world keeps back has nothing to show here.
         with suppress(BadInput):
-            others.append(Contender(model.name, {ANYWHERE: told(beside(model.path, rule).texts[ANYWHERE], world)}))
-    return (rule, *others)
+            found.append(Contender(model.name, {ANYWHERE: told(beside(model.path, rule).texts[ANYWHERE], world)}))
+    return (rule, *found)
 
 
 def told_contenders(contenders: Sequence[Contender], world: World) -> tuple[Contender, ...]:

@@ -128,6 +128,8 @@ def _enough(comparison: Comparison) -> bool:
 
 
 def _worst(verdict: Verdict, summary: Summary) -> str:
+    if verdict.cut_off:
+        return chip(False, "cut off")
     if verdict.never_worse is None or verdict.worst_relative is None:
         return chip(None, "—")
     compared = [s.against for s in summary.results if s.policy == verdict.policy and s.against is not None]
@@ -163,6 +165,8 @@ def _overview(summary: Summary, colour: Mapping[str, str], extras: Extras) -> st
 
 
 def _cost_cell(result: FamilyResult) -> str:
+    if result.stuck:
+        return f'{result.cost.mean:.2f}<br><small class="bad">{escape(result.stuck)}</small>'
     if result.against is None:
         return f"{result.cost.mean:.2f}"
     return f"{result.cost.mean:.2f}<br><small>{_relative(result.against, interval=False)}</small>"
@@ -198,11 +202,11 @@ def _group(summary: Summary, group: str, colour: Mapping[str, str], extras: Extr
 
 
 def _result_cells(s: FamilyResult, colour: Mapping[str, str]) -> list[str]:
-    truncated = f' <small class="bad">{s.truncated} cut off</small>' if s.truncated else ""
+    stuck = f' <small class="bad">{escape(s.stuck)}</small>' if s.stuck else ""
     span = f"<br><small>{s.cost.low:.2f} – {s.cost.high:.2f}</small>" if s.cases > 1 else ""
     return [
         _policy(s.policy, colour),
-        f"<b>{s.cost.mean:.2f}</b>{truncated}{span}",
+        f"<b>{s.cost.mean:.2f}</b>{stuck}{span}",
         *(form.format(**s.means) for form in _COLUMNS.values()),
         "—" if s.first_core_s is None else f"{s.first_core_s:.0f}",
         escape(s.idle_text),
@@ -289,6 +293,8 @@ _METHOD = """<dl>
 <dt>intervals</dt><dd>95 %, BCa bootstrap over cases; comparisons are paired: both policies meet the same jobs and
 the same boot times, and both figures of a case are drawn together</dd>
 <dt>sure it is cheaper</dt><dd>share of the resamples in which the policy costs less than the reference</dd>
+<dt>cut off, changed nothing</dt><dd>a policy that left jobs unfinished at the world's last step, or a rule that
+changed no VM: its cost is shown and compared with none</dd>
 <dt>run time</dt><dd>minutes until the last job has ended</dd>
 <dt>allocated</dt><dd>cores of ready VMs over the cores at the limits, mean over minutes</dd>
 <dt>busy</dt><dd>busy over ready core-seconds</dd>

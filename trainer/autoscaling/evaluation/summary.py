@@ -10,6 +10,7 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.units import MINUTE_S
+from trainer.autoscaling.episodes import stuck
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
 from trainer.autoscaling.evaluation.table import Absence, Evaluated, Row
 from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
@@ -40,7 +41,8 @@ class FamilyResult:
 
     cost: interval of the mean episode cost in dollars. means: of MEANS, by name; the run time is in minutes there
     (`run_time_min`). idle_worst_min: the longest idle shutdown of all cases, None without an idle stretch. against:
-    None for the reference itself, and where the reference has no figure of the same cases.
+    None for the reference itself, where the reference has no figure of the same cases, and where either is stuck.
+    stuck: why its cost is compared with none: some of its cases were cut off, or a rule changed nothing; else empty.
     """
 
     policy: str
@@ -53,6 +55,7 @@ class FamilyResult:
     idle_worst_min: float | None
     idle_released: bool
     against: Comparison | None
+    stuck: str = ""
 
     @property
     def group(self) -> str:
@@ -89,8 +92,8 @@ class Verdict:
 
     families: on how many of them it took part; partial: not on all.
     overall: its cost against the reference over all cases of both, families counting alike. worst_family: where its
-    cost stands highest against the reference, and worst_relative how high. shutdown_min: the longest idle shutdown on
-    T6.
+    cost stands highest against the reference, and worst_relative how high. cut_off: some of its runs were.
+    shutdown_min: the longest idle shutdown on T6.
     """
 
     policy: str
@@ -99,12 +102,15 @@ class Verdict:
     overall: Comparison | None
     worst_family: str | None
     worst_relative: float | None
+    cut_off: bool
     shutdown_min: float | None
     shutdown_released: bool
 
     @property
     def never_worse(self) -> bool | None:
         """Whether it stays within the limit on every family; None without a comparison."""
+        if self.cut_off:
+            return False
         return None if self.worst_relative is None else self.worst_relative <= WORSE_LIMIT
 
     @property
@@ -161,28 +167,48 @@ def summarise(evaluated: Evaluated, reference: str) -> Summary:
     by: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         by.setdefault((row.policy, row.family), {})[row.case_key] = row
+    stops = {key: _stuck(list(found.values())) for key, found in by.items()}
+
+    def comparable(policy: str, family: str) -> bool:
+        return policy != reference and not stops.get((policy, family)) and not stops.get((reference, family))
+
     results = tuple(
-        _result(policy, family, by[policy, family], {} if policy == reference else by.get((reference, family), {}))
+        _result(
+            *(policy, family, by[policy, family], stops[policy, family]),
+            by.get((reference, family), {}) if comparable(policy, family) else {},
+        )
         for family in families
         for policy in policies
         if (policy, family) in by
     )
+    compared = [row for row in rows if not stops[row.policy, row.family]]
     return Summary(
         reference=reference,
         policies=policies,
         families=families,
         results=results,
         verdicts=tuple(
-            _verdict(policy, [s for s in results if s.policy == policy], families, _overall(policy, reference, rows))
+            _verdict(
+                policy, [s for s in results if s.policy == policy], families, _overall(policy, reference, compared)
+            )
             for policy in policies
         ),
-        trades=_trades(policies, {policy: by.get((policy, "T4"), {}) for policy in policies}),
+        trades=_trades(
+            policies,
+            {policy: {} if stops.get((policy, "T4")) else by.get((policy, "T4"), {}) for policy in policies},
+        ),
         absences=evaluated.absences,
         code=rows[0].code,
     )
 
 
-def _result(policy: str, family: str, ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> FamilyResult:
+def _stuck(rows: Sequence[Row]) -> str:
+    return stuck(rows[0].policy_key, rows, sum(row.truncated for row in rows))
+
+
+def _result(
+    policy: str, family: str, ours: Mapping[str, Row], why_stuck: str, theirs: Mapping[str, Row]
+) -> FamilyResult:
     rows = list(ours.values())
     means = {name: float(np.mean([_figure(row, name) for row in rows])) for name in MEANS}
     means["run_time_min"] = means.pop("run_time_s") / MINUTE_S
@@ -199,6 +225,7 @@ def _result(policy: str, family: str, ours: Mapping[str, Row], theirs: Mapping[s
         idle_worst_min=max((row.idle_worst_min for row in rows if row.idle_worst_min is not None), default=None),
         idle_released=all(row.idle_released for row in rows),
         against=_compared(ours, theirs, "cost"),
+        stuck=why_stuck,
     )
 
 
@@ -237,6 +264,7 @@ def _verdict(
         overall=overall,
         worst_family=worst[1] if worst else None,
         worst_relative=worst[0] if worst else None,
+        cut_off=any(s.truncated for s in results),
         shutdown_min=max((s.idle_worst_min for s in idle if s.idle_worst_min is not None), default=None),
         shutdown_released=all(s.idle_released for s in idle),
     )

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,12 @@ def test_the_best_constant_fleet_is_the_published_one() -> None:
     # 2 to 140 cores in steps of 2
     assert best.fleets == 70
     assert best.tried < best.fleets
+
+
+def test_a_constant_fleet_that_leaves_jobs_undone_is_not_the_best() -> None:
+    config = replace(FIXED_BOOT, max_steps=240, waiting_price_per_hour=0.0)
+    sizes = best_constant(config, [train_fit()]).sizes
+    assert run_policy(policy_of(f"constant:{','.join(map(str, sizes))}"), config, train_fit()).jobs_finished == 1551
 
 
 def test_no_fleet_is_passed_over_that_is_better() -> None:

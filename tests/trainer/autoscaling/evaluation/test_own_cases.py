@@ -57,6 +57,7 @@ def jobs(tmp_path: Path) -> str:
 def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["queue-rule:horizon_s=120,idle_s=60", "queue-rule:horizon_s=600,idle_s=0"]
     monkeypatch.setitem(GRIDS, "queue-rule", lambda config: texts)  # type: ignore[arg-type]
+    monkeypatch.setitem(GRIDS, "target-tracking", lambda config: ["target-tracking:target=0.6"])
 
 
 def call(*arguments: str) -> Result:
@@ -105,6 +106,12 @@ def test_evaluate_takes_any_world_and_workloads(world: str, jobs: str, tmp_path:
     data = json.loads(answer.stdout)
     assert (data["cases"], data["world"]) == (2, "two")
     assert set(data["families"]) == {"own my_jobs.csv", "own train-fit"}
+    shown = [result["policy"] for result in data["standings"] if result["family"] == "own train-fit"]
+    labels = ["queue rule, multi", "target tracking, tuned", "best constant fleet", "queue rule, not tuned"]
+    assert shown == [*labels, "threshold 75 %", "release"]
+    assert all(result["against"] for result in data["standings"] if result["policy"] != labels[0])
+    lines = call(*given).stdout.splitlines()
+    assert len([line for line in lines if line.startswith("not run: ")]) == 1, "models of other fleets are one line"
     assert "own — loads of one's own" in out.read_text("utf-8").replace("&#x27;", "'")
     refused = call(*given, "--traces", "T1")
     assert (refused.exit_code, "in world two" in refused.stderr) == (2, True)

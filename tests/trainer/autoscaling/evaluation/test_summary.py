@@ -15,7 +15,7 @@ from trainer.autoscaling.evaluation.table import Absence, Evaluated, Row
 from trainer.autoscaling.policies.registry import policy_of
 
 CASE = Case("T1 boot 0", "T1", "training", preset("train-text"), make_trace("jobs", [0.0] * 20, [300.0] * 20), 0)
-ROW = Row.of("rule", "queue-rule", CASE, run_episode(policy_of("nothing"), CASE))
+ROW = replace(Row.of("rule", "queue-rule", CASE, run_episode(policy_of("nothing"), CASE)), added=(1, 0, 0))
 THRESHOLD = "threshold:high=0.75,low=0.75,periods=1,..."
 
 
@@ -80,6 +80,31 @@ def test_on_the_closed_loop_rent_and_run_time_are_set_against_each_published_thr
     assert (trade.policy, trade.reference) == ("rule", "threshold")
     assert trade.rent.relative.mean == pytest.approx(-0.1)
     assert trade.run_time.relative.mean == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize(
+    ("policy_key", "more", "why"),
+    [
+        ("threshold:high=0.75", {"truncated": True}, "cut off in 3 of 3 cases"),
+        ("threshold:high=0.75", {"added": (0, 0, 0)}, "changed nothing"),
+        ("constant:1,0,0", {"added": (0, 0, 0)}, ""),
+        ("model.onnx", {"added": (0, 0, 0)}, ""),
+    ],
+)
+def test_a_policy_that_is_stuck_is_named_and_left_out_of_the_ratios(
+    policy_key: str, more: dict[str, object], why: str
+) -> None:
+    other = rows("other", "T4", [90.0] * 3, policy_key=policy_key, **more)
+    for reference in ("rule", "other"):
+        found = summary(rows("rule", "T4", [10.0] * 3), other, reference=reference)
+        result = found.result("other", "T4")
+        assert result is not None
+        assert result.stuck == why
+        compared = [s.against for s in found.results if s.against] + [v.overall for v in found.verdicts if v.overall]
+        assert bool(compared) == (why == "")
+        assert (found.trades == ()) == (why != "" or not policy_key.startswith("threshold"))
+        verdict = next(v for v in found.verdicts if v.policy == "other")
+        assert (verdict.never_worse is False) == (bool(more.get("truncated")) or (why == "" and reference == "rule"))
 
 
 def test_families_stand_in_the_order_of_the_groups() -> None:

@@ -59,7 +59,7 @@ def test_the_published_simulators_oddities_cost_what_they_should(
 
 def test_every_measure_is_printed_with_what_was_run(simulate: Simulate, jobs: Path) -> None:
     run = figures(simulate, "--workload", jobs, "--policy", "nothing", "--seed", "3")
-    about = {"policy", "workload", "workload_digest", "jobs", "seed", "engine", "truncated", "preset"}
+    about = {"policy", "workload", "workload_digest", "jobs", "seed", "engine", "truncated", "stuck", "preset"}
     assert run.keys() == about | {field.name for field in fields(Measures)}
     assert (run["policy"], run["workload"], run["jobs"], run["seed"]) == ("nothing", "jobs", 3, 3)
     assert run["added"] == [0, 0, 0]
@@ -115,6 +115,19 @@ def test_other_policies_are_set_beside_with_their_ratio(simulate: Simulate) -> N
     assert header.split()[:4] == ["policy", "cost", "ratio", "rent"]
     assert first.split()[:4] == ["constant:1,1,1", "7.39", "$", "1.000"]
     assert second.split()[:4] == ["constant:2,1,1", f"{other['cost']:.2f}", "$", f"{other['cost'] / run['cost']:.3f}"]
+
+
+def test_a_policy_that_is_stuck_has_no_ratio(simulate: Simulate, tmp_path: Path) -> None:
+    """A CPU rule cannot leave a fleet of no VM: there is no CPU to read."""
+    world = tmp_path / "none.toml"
+    kind = '[[vm_types]]\nname = "a"\ncores = 4\nmemory_gb = 8\nprice_per_hour = 0.2\nlimit = 8\nminimum = 0\n'
+    world.write_text(f"version = 1\nmax_steps = 300\n{kind}", "utf-8")
+    words = ("--workload", "train-fit", "--world", world, "--policy", "queue-rule", "--compare", "threshold")
+    run = figures(simulate, *words)
+    assert (run["stuck"], run["compared"][0]["stuck"]) == ("", "cut off")
+    shown = simulate(*words).stdout.splitlines()
+    assert [line.split()[3] for line in shown[3:5]] == ["1.000", "-"]
+    assert "left out of the ratios" in shown[5]
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_seed_other_boot_times(simulate: Simulate) -> None:

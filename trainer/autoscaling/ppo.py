@@ -340,6 +340,7 @@ def train(
     *,
     resume: Checkpoint | None = None,
     on_update: Callable[[Progress], None] | None = None,
+    on_phase: Callable[[str], None] = lambda words: None,
     checkpoints: Checkpoints | None = None,
     task: Task | None = None,
     crew: Crew = ALONE,
@@ -347,22 +348,27 @@ def train(
 ) -> Trained:
     """Train until `total_steps`; call `on_update` after every update, and save a checkpoint at every evaluation.
 
-    The same configuration gives the same weights, and so does a run resumed from its last checkpoint (one worker).
-    Runs on one thread; with `workers` in as many processes, of which this one leads (`crew` is for the others). Raises
-    OtherConfiguration when `resume` was trained with another configuration.
+    on_phase: called with what is done before the first update. The same configuration gives the same weights, and so
+    does a run resumed from its last checkpoint (one worker). Runs on one thread; with `workers` in as many processes, of
+    which this one leads (`crew` is for the others). Raises OtherConfiguration when `resume` was trained with another
+    configuration.
     """
     if config.workers > crew.size:
         share = partial(_as_member, config, resume=resume, task=task, make_worlds=make_worlds)
-        return run_together(config.workers, partial(share, on_update=on_update, checkpoints=checkpoints), share)
+        lead = partial(share, on_update=on_update, on_phase=on_phase, checkpoints=checkpoints)
+        return run_together(config.workers, lead, share)
     torch.set_num_threads(1)
     began, cpu_before = time.monotonic(), time.process_time()
     wall_s = cpu_s = 0.0
     with fast_products():
+        on_phase(f"compiling, and playing {config.warm_steps} steps of {config.environments} environments")
         run = Training(config, task=task, resuming=resume is not None, crew=crew, make_worlds=make_worlds)
         if resume is not None:
             check_resumable(resume, config.plain(), Path("--resume"))
             run.restore(resume.state)
             wall_s, cpu_s = float(resume.progress["wall_s"]), float(resume.progress["cpu_s"])
+        each = config.steps_per_update * config.environments
+        on_phase(f"gathering {each:,} steps, and learning from them for the first time")
         while run.steps < config.total_steps:
             figures = run.update()
             evaluated = run.selection.due(run.steps)
@@ -370,7 +376,7 @@ def train(
             progress = Progress(
                 run.updates,
                 run.steps,
-                config.total_steps,
+                -(-config.total_steps // each) * each,
                 wall_s + time.monotonic() - began,
                 cpu_s + time.process_time() - cpu_before,
                 figures,

@@ -236,7 +236,8 @@ def _lead(data: Mapping[str, Any], crew: Crew) -> Trained:
     checkpoints = checkpoints_of(Path(data["directory"]))
     resume = checkpoints.last()
     with listeners(data, resume, HELD_OUT) as listener:
-        return train(PPOConfig(**data["config"]), resume=resume, on_update=listener, checkpoints=checkpoints, crew=crew)
+        more: dict[str, Any] = {"on_update": listener, "on_phase": listener.phase, "checkpoints": checkpoints}
+        return train(PPOConfig(**data["config"]), resume=resume, crew=crew, **more)
 
 
 def _follow(data: Mapping[str, Any], crew: Crew) -> Trained:

@@ -20,7 +20,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -62,14 +62,12 @@ from trainer.kit.progress import (
     SILENT,
     Curve,
     Lines,
-    Listener,
     Listeners,
     Progress,
-    bars,
-    counter,
+    log_of,
     read_curve,
 )
-from trainer.kit.runs import RUN_FILE
+from trainer.kit.runs import RUN_FILE, on_screen
 
 RECIPE_FILE, TRAINED_FILE, SAMPLES_FOLDER = "recipe.json", "trained.npz", "samples"
 SOURCES = (
@@ -80,8 +78,6 @@ SOURCES = (
 """Program text that decides weights: a run of another version is not gone on with."""
 FIT = 0.15
 """What fitting one network takes per lesson learnt from, in times of playing a lesson; only for the time left."""
-TELL = 0.1
-"""Share of a run after which a line says how much time is left, where nobody sees a bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,24 +273,21 @@ class _Meter:
     """
 
     def __init__(self, plan: Plan, directory: Path, show: str) -> None:
-        recipe, self._show = plan.recipe, show
+        recipe = plan.recipe
         last = len(recipe.rounds) - 1
         networks = [recipe.networks + 1 if number == last else 1 for number in range(len(recipe.rounds))]
         self._fits = [FIT * sum(recipe.rounds[: number + 1]) / recipe.groups for number in range(len(networks))]
         self._total = sum(recipe.rounds) + sum(n * f for n, f in zip(networks, self._fits, strict=True))
         self._total += 2.0 * recipe.selection
-        self._done = self._told = self._kept = 0.0
+        self._done = self._kept = 0.0
         self._began = time.monotonic()
         self._row = self._minutes = self._steps = 0
         self._rounds = self._lessons = 0
         self.cpu_s, self._earlier_s = 0.0, _seconds_so_far(directory)
-        listeners: list[Listener] = [Curve(directory)]
-        name = f"scorer, seed {plan.seed}"
-        if show == BAR:
-            listeners.append(_Bar(name))
-        elif show == LINES:
-            listeners.append(Lines(name, {"queue rule": 1.0}, HELD_OUT, _write_line))
-        self.listeners = Listeners(listeners)
+        told = (f"scorer, seed {plan.seed}", {"queue rule": 1.0}, HELD_OUT)
+        log = Lines(*told, log_of(directory, resumed=self._earlier_s > 0.0))
+        self.listeners = Listeners([Curve(directory), log, *on_screen(show, *told)])
+        self.listeners.phase("compiling the simulator, and playing the first lessons")
 
     @property
     def wall_s(self) -> float:
@@ -332,12 +325,7 @@ class _Meter:
 
     def _move(self, units: float) -> None:
         self._done += units
-        share = self._done / self._total
-        line = ""
-        if self._show == LINES and share >= self._told + TELL:
-            self._told = share
-            line = f"{share:.0%} done"
-        self._tell(line)
+        self._tell("")
 
     def _tell(self, line: str, figures: Mapping[str, float] | None = None, best: float | None = None) -> None:
         share = min(self._done / self._total, 1.0)
@@ -360,25 +348,6 @@ class _Meter:
         )
 
 
-class _Bar(Listener):
-    """A bar in hundredths of the whole run, with the time left; rounds stand above it."""
-
-    def __init__(self, name: str) -> None:
-        self._open = ExitStack()
-        self._shown = self._open.enter_context(bars(quiet=False))
-        self._move = counter(self._shown, name)
-
-    def __call__(self, progress: Progress) -> None:
-        """Move on."""
-        self._move(round(100.0 * progress.figures["share"]), 100)
-        if progress.note:
-            self._shown.console.print(progress.note, highlight=False)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        self._open.close()
-
-
 def _rounded(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
 
@@ -387,11 +356,6 @@ def _seconds_so_far(directory: Path) -> float:
     path = directory / CURVE_FILE
     rows = read_curve(path) if path.exists() else []
     return float(rows[-1]["wall_s"]) if rows else 0.0
-
-
-def _write_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _minutes(plan: Plan) -> Branches:

@@ -141,6 +141,9 @@ def autoscaling(
 
     Exits with status 1 when a run fails, 130 when stopped by Ctrl-C; --resume then goes on.
     """
+    from trainer.kit.progress import announce
+
+    announce("train autoscaling: loading torch and the simulator", as_json)
     from trainer.autoscaling.campaign import campaign_of, conclude, jobs_of
     from trainer.autoscaling.runs import HELD_OUT, run
     from trainer.kit.jobs import seeds_of
@@ -172,6 +175,7 @@ def autoscaling(
     _check_sight(config)
     campaign = campaign_of(config, seeds_of(seeds) if seeds else [seed], sweep or [], place)
     check_directories(jobs_of(campaign, {}, episodes), resume=resume)
+    announce(f"measuring the baselines on {episodes} episodes", as_json)
     jobs = jobs_of(campaign, _goals(campaign, episodes), episodes)
     with resumable(place):
         results = run_all(

@@ -76,6 +76,9 @@ def deferral(
     The same settings and seed give the same weights. Exits with status 130 when stopped by Ctrl-C; --resume then goes
     on, bit for bit.
     """
+    from trainer.kit.progress import announce
+
+    announce("train deferral: loading torch and the simulator", as_json)
     from trainer.deferral import configuration
     from trainer.deferral.configuration import IMITATION, PAPER, SETS, Config
     from trainer.deferral.runs import jobs_of, train_all, variants

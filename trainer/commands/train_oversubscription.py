@@ -76,6 +76,9 @@ def oversubscription(
             *(evaluations, seed, out, as_json),
         )
         return
+    from trainer.kit.progress import announce
+
+    announce("train oversubscription: loading torch and the simulator", as_json)
     _, chosen, place = tune_oversubscription.checked(scenario, start, alpha, weeks, out)
     config = _config(scenario, preset, setting or [], start=start, alpha=alpha, episodes=episodes, weeks=chosen)
     _learn(config, seeds, seed, place, resume=resume, at_once=at_once, ray=ray, as_json=as_json)

@@ -78,6 +78,9 @@ def placement(
     The same settings and seed give the same policy, on any number of workers. Exits with status 130 when stopped by
     Ctrl-C; --resume then goes on, bit for bit.
     """
+    from trainer.kit.progress import announce
+
+    announce("train placement: loading the simulator", as_json)
     from simulator.placement.instances import instance_of
     from trainer.kit.jobs import seeds_of
     from trainer.placement.runs import Config, jobs_of, train_all

@@ -71,7 +71,7 @@ def train_scorers(
                 raise BadInput(option, given, "give the loads of that world too, by --workload")
     changes = changes_of("--set", Recipe, pairs_of("--set", settings))
     if workloads:
-        plans = _own_plans(out, seeds, changes, start, world or "live-like", workloads)
+        plans = _own_plans(out, seeds, changes, start, world or "live-like", workloads, as_json=as_json)
     else:
         plans = {out / f"seed-{seed}": general_plan(replace(GENERAL, **changes), seed) for seed in seeds}
     for place, plan in plans.items():
@@ -95,15 +95,24 @@ def train_scorers(
 
 
 def _own_plans(
-    out: Path, seeds: Sequence[int], changes: Mapping[str, Any], start: str | None, world: str, workloads: Sequence[str]
+    out: Path,
+    seeds: Sequence[int],
+    changes: Mapping[str, Any],
+    start: str | None,
+    world: str,
+    workloads: Sequence[str],
+    *,
+    as_json: bool,
 ) -> dict[Path, Plan]:
     from trainer.autoscaling.scorer_runs import start_of
     from trainer.autoscaling.scorer_tuning import ALONE, FINE, loads_of, own_plan, tuned_rule
     from trainer.autoscaling.worlds import traces_of, world_of
+    from trainer.kit.progress import announce
 
     begin = None if start is None else start_of(start)
     recipe = replace(ALONE if begin is None else FINE, **changes)
     home = world_of(world)
+    announce("tuning the queue rule for these loads", as_json)
     loads = loads_of(traces_of(workloads, home.config))
     rule = tuned_rule(home.config, loads, home.expected_job_core_s)
     return {out / f"seed-{seed}": own_plan(home.config, loads, rule, recipe, seed, begin) for seed in seeds}

@@ -42,6 +42,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     checkpoints = checkpoints_of(directory)
     with listeners(data, checkpoints.last(), LOST) as listener:
+        listener.phase("compiling the simulator, and playing the first episodes")
         learnt = train(config, checkpoints=checkpoints, on_progress=listener, cpu_minutes=data.get("cpu_minutes"))
     last = checkpoints.last()
     assert last is not None

@@ -1,6 +1,7 @@
-"""Progress of a training run: a moment of it, its curve as a file, TensorBoard, and bars on the screen.
+"""Progress of work: bars in a terminal, lines elsewhere; of a training run also its curve, log and TensorBoard.
 
-Files in the run's directory: `curve.csv`, a row per update, and `tensorboard/`. Both go on where a resumed run goes on.
+Files in a run's directory: `curve.csv`, a row per update, `train.log`, what a terminal would show as lines, and
+`tensorboard/`. All go on where a resumed run goes on.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.decisions.text import duration_text
 from domain.errors import BadInput
 from trainer.kit.files import replace_file
 
@@ -22,8 +27,16 @@ if TYPE_CHECKING:
 
 BAR, LINES, SILENT = "bar", "lines", "silent"
 """How a run shows its progress."""
-CURVE_FILE, TENSORBOARD_FOLDER = "curve.csv", "tensorboard"
+CURVE_FILE, LOG_FILE, TENSORBOARD_FOLDER = "curve.csv", "train.log", "tensorboard"
+LINE_EVERY_S = 15.0
+"""Where there is no terminal, a line is written at the start of each phase, and then one in so many seconds."""
 FIRST_COLUMNS = ("update", "steps", "wall_s", "cpu_s", "best_cost")
+
+
+def write_line(line: str) -> None:
+    """Write a line to standard error at once."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 @contextmanager
@@ -39,6 +52,12 @@ def bars(quiet: bool) -> Iterator[RichProgress]:
     hidden = quiet or not console.is_terminal
     with RichProgress(*columns, *times, console=console, transient=True, disable=hidden) as shown:
         yield shown
+
+
+def announce(words: str, quiet: bool) -> None:
+    """Write what begins now to standard error, before anything that takes long is loaded."""
+    if not quiet:
+        write_line(f"{words} ...")
 
 
 def counter(shown: RichProgress, name: str) -> Callable[[int, int], None]:
@@ -74,13 +93,21 @@ class Progress:
     best_cost: float | None = None
     note: str = ""
 
+    @property
+    def whole_steps(self) -> int:
+        """Environment steps of the whole run: those asked for, or those done where the last update goes beyond."""
+        return max(self.total_steps, self.steps, 1)
+
 
 class Listener:
-    """Called with every update of a run."""
+    """Called with every update of a run, and with the phases before the first one."""
 
     def __call__(self, progress: Progress) -> None:
         """Take in one update."""
         raise NotImplementedError
+
+    def phase(self, words: str) -> None:
+        """Take in what begins now, such as `compiling`."""
 
     def close(self) -> None:
         """Write what is not yet written."""
@@ -96,6 +123,11 @@ class Listeners:
         """Call each."""
         for listener in self._listeners:
             listener(progress)
+
+    def phase(self, words: str) -> None:
+        """Call each."""
+        for listener in self._listeners:
+            listener.phase(words)
 
     def __enter__(self) -> Listeners:
         return self
@@ -219,6 +251,10 @@ class Bar(Listener):
         self._live = Live(Group(self._bar, self._headline), console=Console(stderr=True), refresh_per_second=4)
         self._live.start()
 
+    def phase(self, words: str) -> None:
+        """Show it below the bar."""
+        self._headline.plain = words
+
     def __call__(self, progress: Progress) -> None:
         """Move on; the newest cost stays until there is a newer one."""
         if self._first is None:
@@ -230,7 +266,7 @@ class Bar(Listener):
             self._headline.plain = headline(progress, self._goals, self._cost)
         if progress.note:
             self._live.console.print(progress.note)
-        self._bar.update(self._task, completed=progress.steps, total=progress.total_steps, rate=rate)
+        self._bar.update(self._task, completed=progress.steps, total=progress.whole_steps, rate=rate)
 
     def close(self) -> None:
         """Leave the bar as it stands."""
@@ -238,25 +274,72 @@ class Bar(Listener):
 
 
 class Lines(Listener):
-    """A line per evaluation, for logs and pipes."""
+    """A line per phase, evaluation and note, for the first update, and after LINE_EVERY_S; for logs and pipes."""
 
-    def __init__(self, title: str, goals: Mapping[str, float], cost: str, write: Callable[[str], None]) -> None:
-        self._title, self._goals, self._cost, self._write = title, goals, cost, write
+    def __init__(
+        self,
+        title: str,
+        goals: Mapping[str, float],
+        cost: str,
+        write: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title, self._goals, self._cost, self._write, self._clock = title, goals, cost, write, clock
+        self._first: tuple[int, float] | None = None
+        self._written_s = 0.0
+
+    def phase(self, words: str) -> None:
+        """Write it at once."""
+        self._write(f"{self._title}: {words}")
 
     def __call__(self, progress: Progress) -> None:
-        """Write a line when the update was evaluated or something happened."""
+        """Write a line when the update was evaluated, something happened, or the last line is old."""
         if progress.note:
             self._write(f"{self._title}: {progress.note}")
-        if self._cost in progress.figures:
-            line = headline(progress, self._goals, self._cost)
-            self._write(f"{self._title}: {progress.steps:,} of {progress.total_steps:,} steps  {line}")
+        now_s, first = self._clock(), self._first is None
+        if self._first is None:
+            self._first = (progress.steps, progress.wall_s)
+        if not (first or self._cost in progress.figures or now_s - self._written_s >= LINE_EVERY_S):
+            return
+        self._written_s = now_s
+        steps, seconds = progress.steps - self._first[0], progress.wall_s - self._first[1]
+        whole = progress.whole_steps
+        parts = [f"{progress.steps:,} of {whole:,} steps ({100 * progress.steps // whole} %)"]
+        if steps > 0 and seconds > 0.0:
+            left_s = (whole - progress.steps) * seconds / steps
+            parts[0] += f", {steps / seconds:,.0f} steps/s"
+            parts[0] += f", about {duration_text(left_s)} left" if whole > progress.steps else ""
+        self._write(f"{self._title}: {'  '.join([*parts, headline(progress, self._goals, self._cost)]).rstrip()}")
+
+
+def log_of(directory: Path, *, resumed: bool) -> Callable[[str], None]:
+    """Return what writes a line with its time to a run's log; a new run begins a new log."""
+    path = directory / LOG_FILE
+    if not resumed:
+        path.write_text("", "utf-8")
+
+    def write(line: str) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
+
+    return write
+
+
+def newest_line(directory: Path) -> str:
+    """Return the newest whole line of a run's log without its time; empty before the first."""
+    try:
+        lines = (directory / LOG_FILE).read_text("utf-8").splitlines(keepends=True)
+    except FileNotFoundError:
+        return ""
+    return next((line.partition(" ")[2].strip() for line in reversed(lines) if line.endswith("\n")), "")
 
 
 class Watch:
     """A bar per run of other processes, read from their curves; a context whose `look` is called from time to time.
 
     runs: (name, directory, environment steps asked for) of each. goals: cost by baseline. cost: name of the figure
-    with the held-out cost. Without `live` a line is written per new best cost; with `quiet`, nothing.
+    with the held-out cost. Without `live` the newest line of a run's log is written when its best cost is a new one, at
+    its start and every LINE_EVERY_S; with `quiet`, nothing.
     """
 
     def __init__(
@@ -276,6 +359,7 @@ class Watch:
         self._quiet = quiet
         self._seen = [(0, 0)] * len(runs)
         self._best = [""] * len(runs)
+        self._written: list[tuple[str, float]] = [("", float("-inf"))] * len(runs)
         self._console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"))
         best = TextColumn("{task.fields[best]}")
@@ -299,14 +383,22 @@ class Watch:
         """Read what is new."""
         for place, (name, directory, steps) in enumerate(self._runs):
             row = self._newest(place, directory / CURVE_FILE)
-            if row is None:
-                continue
-            best = f"best {float(row['best_cost']):.2f}" if row.get("best_cost") else ""
-            self._bars.update(self._tasks[place], completed=int(row["steps"]), best=best)
-            if best != self._best[place] and not self._live and not self._quiet:
-                line = f"{name}: {int(row['steps']):,} of {steps:,} steps  {best}"
-                self._console.print(line, highlight=False, soft_wrap=True)
+            best = self._best[place]
+            if row is not None:
+                best = f"best {float(row['best_cost']):.2f}" if row.get("best_cost") else ""
+                done = int(row["steps"])
+                self._bars.update(self._tasks[place], completed=done, total=max(steps, done), best=best)
+            if not self._live and not self._quiet:
+                self._write(place, name, directory, due=best != self._best[place])
             self._best[place] = best
+
+    def _write(self, place: int, name: str, directory: Path, *, due: bool) -> None:
+        line, now_s = newest_line(directory), time.monotonic()
+        before, written_s = self._written[place]
+        if line != before and (due or now_s - written_s >= LINE_EVERY_S):
+            self._written[place] = (line, now_s)
+            shown = line if line.startswith(f"{name}:") else f"{name}: {line}"
+            self._console.print(shown, highlight=False, soft_wrap=True)
 
     def _newest(self, place: int, path: Path) -> dict[str, Any] | None:
         try:

@@ -13,7 +13,20 @@ from typing import Any
 from domain.errors import BadInput
 from trainer.kit.checkpoint import EXTENDABLE, Checkpoint, Checkpoints, OtherConfiguration, check_resumable
 from trainer.kit.jobs import Job, Work, in_processes, on_ray
-from trainer.kit.progress import BAR, LINES, SILENT, Bar, Curve, Lines, Listener, Listeners, TensorBoard, Watch
+from trainer.kit.progress import (
+    BAR,
+    LINES,
+    SILENT,
+    Bar,
+    Curve,
+    Lines,
+    Listener,
+    Listeners,
+    TensorBoard,
+    Watch,
+    log_of,
+    write_line,
+)
 
 RUN_FILE, SUMMARY_FILE, CURVES_FILE = "run.json", "summary.json", "curves.svg"
 
@@ -24,26 +37,24 @@ def checkpoints_of(directory: Path, worker: int = 0) -> Checkpoints:
 
 
 def listeners(data: Mapping[str, Any], resume: Checkpoint | None, cost: str) -> Listeners:
-    """Return what follows a run: curve and TensorBoard in its directory, and what `show` asks for on the screen.
+    """Return what follows a run: curve, log and TensorBoard in its directory, and what `show` asks for on the screen.
 
     data: directory, name, show (bar, lines or silent), and marks (what is shown beside the held-out figure `cost`).
     """
     directory, name, marks = Path(data["directory"]), data["name"], dict(data.get("marks", {}))
-    found: list[Listener] = [
+    files = [
         Curve(directory, 0 if resume is None else resume.update),
         TensorBoard(directory, None if resume is None else int(resume.progress["steps"])),
+        Lines(name, marks, cost, log_of(directory, resumed=resume is not None)),
     ]
-    show = data.get("show", SILENT)
+    return Listeners([*files, *on_screen(str(data.get("show", SILENT)), name, marks, cost)])
+
+
+def on_screen(show: str, name: str, marks: Mapping[str, float], cost: str) -> list[Listener]:
+    """Return what shows a run on standard error: a bar, lines or nothing."""
     if show == BAR:
-        found.append(Bar(name, marks, cost))
-    elif show == LINES:
-        found.append(Lines(name, marks, cost, _write_line))
-    return Listeners(found)
-
-
-def _write_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+        return [Bar(name, marks, cost)]
+    return [Lines(name, marks, cost, write_line)] if show == LINES else []
 
 
 def check_directories(jobs: Sequence[Job], *, resume: bool, extendable: Iterable[str] = EXTENDABLE) -> None:

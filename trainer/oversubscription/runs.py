@@ -43,6 +43,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     checkpoints = checkpoints_of(directory)
     with listeners(data, checkpoints.last(), RESERVED) as listener:
+        listener.phase("compiling the simulator, and playing the first episodes")
         learnt = train(config, checkpoints=checkpoints, on_progress=listener)
     last = checkpoints.last()
     wall_s, cpu_s = (0.0, 0.0) if last is None else (last.progress["wall_s"], last.progress["cpu_s"])

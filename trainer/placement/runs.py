@@ -85,6 +85,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         }
 
     with listeners(data, last, VALUE) as listener:
+        listener.phase("compiling the simulator, and playing the first population")
 
         def on_step(step: Step, history: History) -> None:
             at = progress(step)

@@ -1,5 +1,6 @@
 """What a run tells: a curve that a resumed run continues, TensorBoard scalars, and the goals beside the cost."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,18 @@ from domain.errors import BadInput
 from tests.golden import check_wording
 from trainer.kit.progress import (
     CURVE_FILE,
+    LOG_FILE,
     Bar,
     Curve,
     Lines,
     Listeners,
     Progress,
     TensorBoard,
+    Watch,
     column,
     headline,
+    log_of,
+    newest_line,
     read_curve,
 )
 
@@ -78,21 +83,60 @@ def test_the_headline_shows_the_goals_and_which_are_passed() -> None:
     check_wording("training-headline", lines)
 
 
-def test_lines_are_written_for_evaluations_and_notes_only() -> None:
+def test_lines_are_written_for_phases_evaluations_notes_and_after_a_while() -> None:
     written: list[str] = []
-    lines = Lines("seed 3", {"threshold": 27.0}, COST, written.append)
+    times = iter((100.0, 101.0, 102.0, 117.0, 118.0))
+    lines = Lines("seed 3", {"threshold": 27.0}, COST, written.append, lambda: next(times))
+    lines.phase("compiling")
+    assert written == ["seed 3: compiling"], "what it does stands there before the first update"
     lines(moment(1, loss__policy=1.0))
     lines(moment(2, best=26.0, held_out__greedy=26.0))
-    lines(Progress(3, 300, 1000, 1.0, 1.0, note="collapsed: restarted at a learning rate of 0.0005"))
-    assert [line[:13] for line in written] == ["seed 3: 200 o", "seed 3: colla"]
+    lines(Progress(3, 300, 1000, 3.5, 1.0, note="collapsed: restarted at a learning rate of 0.0005"))
+    lines(moment(4, best=26.0, loss__policy=1.0))
+    lines(moment(11, best=26.0, held_out__greedy=28.0))
+    assert [line[8:13] for line in written] == ["compi", "100 o", "200 o", "colla", "400 o", "1,100"]
+    assert written[-1].startswith("seed 3: 1,100 of 1,100 steps (100 %)"), "never more than all of them"
     check_wording("training-lines", {"written": "\n".join(written)})
+
+
+def test_a_runs_log_has_its_lines_with_the_time_and_goes_on_where_the_run_does(tmp_path: Path) -> None:
+    assert newest_line(tmp_path) == ""
+    log_of(tmp_path, resumed=False)("seed 3: compiling")
+    log_of(tmp_path, resumed=True)("seed 3: 200 of 1,000 steps (20 %)")
+    first, second = (tmp_path / LOG_FILE).read_text("utf-8").splitlines()
+    assert datetime.fromisoformat(first.partition(" ")[0]).utcoffset() == timedelta(0)
+    assert second.endswith("Z seed 3: 200 of 1,000 steps (20 %)")
+    assert newest_line(tmp_path) == "seed 3: 200 of 1,000 steps (20 %)"
+    log_of(tmp_path, resumed=False)
+    assert newest_line(tmp_path) == ""
+
+
+def test_runs_of_other_processes_are_followed_by_the_lines_of_their_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [(f"seed {seed}", tmp_path / str(seed), 1000) for seed in (0, 1)]
+    with Watch(runs, GOALS, COST, live=False) as watch:
+        watch.look()
+        runs[1][1].mkdir()
+        log = log_of(runs[1][1], resumed=False)
+        curve = Curve(runs[1][1])
+        log("seed 1: compiling")
+        watch.look()
+        for update, best in ((1, None), (2, 26.0)):
+            curve(moment(update, best=best))
+            log(f"seed 1: {update}00 of 1,000 steps")
+            watch.look()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == ["seed 1: compiling", "seed 1: 200 of 1,000 steps"], "at once, and then for a new best cost"
 
 
 def test_the_bar_goes_to_standard_error_and_keeps_the_newest_cost(capsys: pytest.CaptureFixture[str]) -> None:
     with Listeners([Bar("seed 0", GOALS, COST)]) as listener:
+        listener.phase("compiling")
         listener(moment(1, best=19.0, held_out__greedy=19.0))
-        listener(moment(10, best=19.0, loss__policy=1.0))
+        listener(moment(11, best=19.0, loss__policy=1.0))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "100 %" in shown.err
+    assert "110 %" not in shown.err
     assert "cost 19.00" in " ".join(shown.err.split())

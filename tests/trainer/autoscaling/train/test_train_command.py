@@ -66,6 +66,24 @@ def test_the_reported_cost_is_what_the_file_costs_in_the_plain_simulator(trained
     assert sum(costs) / 3 == pytest.approx(run["report"]["cost"], abs=1e-9)
 
 
+def test_a_run_says_what_it_does_from_its_start_to_its_end_and_keeps_that_as_a_log(tmp_path: Path) -> None:
+    """2048 steps are eight updates of 256; 2000 are too, and no line says more than all of them."""
+    # The last --steps given is the one that counts.
+    answer = invoke(*options("--out", str(tmp_path / "run"), "--steps", "2000"))
+    assert answer.exit_code == 0, answer.output
+    said = answer.stderr.splitlines()
+    assert [line.partition(":")[0] for line in said[:2]] == [
+        "train autoscaling",
+        "measuring the baselines on 3 episodes ...",
+    ]
+    begun = [line.partition(": ")[2].split(",")[0] for line in said[2:5]]
+    assert begun == ["compiling", "gathering 256 steps", "256 of 2"]
+    assert "(100 %)" in said[-1]
+    assert "2,048 of 2,048 steps" in said[-1]
+    log = (tmp_path / "run" / "seed-0" / "train.log").read_text("utf-8").splitlines()
+    assert [line.partition(" ")[2] for line in log] == said[2:]
+
+
 def test_a_directory_with_a_run_is_not_written_over(trained: Path) -> None:
     refused = invoke(*options("--out", str(trained)))
     assert refused.exit_code == 2

@@ -100,7 +100,9 @@ class SwfReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class Recorded:
+    """A job of a log: number, seconds of the log's clock at submission, seconds of the run, cores."""
+
     number: int
     submit_s: float
     run_s: float
@@ -128,6 +130,13 @@ def read_swf(
         raise TraceError(
             f"log {path.name}", str(fault), "give a readable SWF file, plain or gzip-compressed"
         ) from fault
+    return trace_of(recorded, options, drops, name or path.name.removesuffix(".gz").removesuffix(".swf"))
+
+
+def trace_of(
+    recorded: list[Recorded], options: SwfOptions, drops: Counter[Dropped], name: str
+) -> tuple[Trace, SwfReport]:
+    """Return recorded jobs, sorted, as a trace under the options; drops: what was left out before, counted on."""
     lines = len(recorded) + sum(drops.values())
     recorded = _window(recorded, options, drops)
     jobs = list(_widths(_renumbered(recorded), options, drops))
@@ -136,7 +145,7 @@ def read_swf(
     jobs = [job for job, kept in zip(jobs, keep, strict=True) if kept]
     start = jobs[0].submit_s if jobs and options.from_s is None else 0.0
     trace = make_trace(
-        name or path.name.removesuffix(".gz").removesuffix(".swf"),
+        name,
         [(job.submit_s - start) / options.time_scale for job in jobs],
         [job.run_s * options.run_scale for job in jobs],
         job_id=np.array([job.number for job in jobs], dtype=np.int64),
@@ -158,7 +167,7 @@ def _counted(stream: Iterable[str], progress: Callable[[int], None]) -> Iterator
         yield line
 
 
-def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Counter[Dropped]) -> Iterator[_Recorded]:
+def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Counter[Dropped]) -> Iterator[Recorded]:
     for number, line in enumerate(stream, start=1):
         text = line.strip()
         if not text or text.startswith(";"):
@@ -187,7 +196,7 @@ def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Cou
         elif options.drop_failed and values[11] in _FAILED:
             drops[Dropped.STATUS] += 1
         else:
-            yield _Recorded(int(values[1]), values[2], values[4], processors)
+            yield Recorded(int(values[1]), values[2], values[4], processors)
 
 
 def _number(text: str, where: str, field: str) -> float:
@@ -200,7 +209,7 @@ def _number(text: str, where: str, field: str) -> float:
     return value
 
 
-def _window(jobs: list[_Recorded], options: SwfOptions, drops: Counter[Dropped]) -> list[_Recorded]:
+def _window(jobs: list[Recorded], options: SwfOptions, drops: Counter[Dropped]) -> list[Recorded]:
     """Keep the window and count submit times from its start."""
     if not jobs:
         return jobs
@@ -211,7 +220,7 @@ def _window(jobs: list[_Recorded], options: SwfOptions, drops: Counter[Dropped])
     return inside
 
 
-def _renumbered(jobs: list[_Recorded]) -> list[_Recorded]:
+def _renumbered(jobs: list[Recorded]) -> list[Recorded]:
     """Give later holders of a number that occurs twice a new one."""
     seen: set[int] = set()
     following = max((job.number for job in jobs), default=0) + 1
@@ -225,7 +234,7 @@ def _renumbered(jobs: list[_Recorded]) -> list[_Recorded]:
     return out
 
 
-def _widths(jobs: list[_Recorded], options: SwfOptions, drops: Counter[Dropped]) -> Iterator[_Recorded]:
+def _widths(jobs: list[Recorded], options: SwfOptions, drops: Counter[Dropped]) -> Iterator[Recorded]:
     """Apply the width rule; the pieces of split jobs get the numbers after the largest one."""
     following = max((job.number for job in jobs), default=0) + 1
     for job in jobs:

@@ -13,7 +13,16 @@ from agent.commands.options import JsonOption, print_json, show
 from agent.decisions.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR
-from trainer.commands.options import PlayersOption, PlayOnRayOption, YearsOption, epilog
+from trainer.commands.options import (
+    TEXT,
+    FormatOption,
+    PlayersOption,
+    PlayOnRayOption,
+    Rows,
+    YearsOption,
+    epilog,
+    show_tables,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -62,6 +71,7 @@ def admission(
     workers: PlayersOption = 2,
     ray: PlayOnRayOption = None,
     plan: Annotated[bool, Option("--plan", help="Say what would be played and for how long, no more.")] = False,
+    form: FormatOption = TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Play rules at several thresholds on the same runs, and compare them at equal risk and at equal utilisation.
@@ -96,7 +106,7 @@ def admission(
     if as_json:
         print_json(as_data(found, store.configuration))
     else:
-        _show(found, files[0])
+        _show(found, files[0], form)
 
 
 def _advance(shown: Progress, task: TaskID, _: Cell, runs: int) -> None:
@@ -131,14 +141,13 @@ def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int
     show(columns([*head, *table]))
 
 
-def _show(found: Sequence[ExperimentResult], page: Path) -> None:
+def _show(found: Sequence[ExperimentResult], page: Path, form: str) -> None:
     from trainer.admission.figures import gain_text
     from trainer.admission.fronts import Metric
 
-    lines: list[str] = []
+    tables: list[tuple[str, Rows]] = []
     for one in found:
         first = next(iter(one.results.values()))[0]
-        lines.append(f"{one.preset}: {one.experiment.title} ({first.runs} runs)")
         rows: list[tuple[object, ...]] = [("points of utilisation gained", "refused", "primary", "pooled")]
         for meeting in one.meetings:
             for g in (g for g in meeting.gains if g.metric is Metric.PRIMARY):
@@ -146,5 +155,5 @@ def _show(found: Sequence[ExperimentResult], page: Path) -> None:
                 rows.append(
                     (f"{meeting.challenger} over {meeting.base}", f"{g.sla:g}", gain_text(g), gain_text(pooled))
                 )
-        lines += [*columns(rows), ""]
-    show([*lines, f"report: {page}"])
+        tables.append((f"{one.preset}: {one.experiment.title} ({first.runs} runs)", rows))
+    show_tables(tables, [f"report: {page}"], form)

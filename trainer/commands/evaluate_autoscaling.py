@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns, counted
+from agent.commands.options import JsonOption, print_json
+from agent.decisions.text import counted
 from domain.errors import BadInput
 from trainer.commands.options import (
+    CSV,
+    TEXT,
+    FormatOption,
     OwnWorkloadsOption,
+    Rows,
     SuiteSeedsOption,
     SuiteWorldOption,
     WorkersOption,
     epilog,
+    show_tables,
     words_of,
 )
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from trainer.autoscaling.evaluation.summary import Summary
     from trainer.autoscaling.evaluation.table import Absence
 
+FIGURES = (".pdf", ".svg", ".png")
 EPILOG = epilog(
     """
 Traces:
@@ -47,7 +53,8 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.jso
         "trimtab evaluate autoscaling --policies queue-rule --policies new=MODEL.onnx \\",
         "    --traces T3,T6 --results rows.csv --resume",
         "trimtab evaluate autoscaling --importance MODEL.onnx --traces T1 --short",
-        "trimtab evaluate autoscaling --world my.toml --workload my.swf.gz:hours=24 --seeds 5",
+        "trimtab evaluate autoscaling --world my.toml --workload my.swf.gz:hours=24 --seeds 5 \\",
+        "    --format latex --figure costs.pdf > costs.tex",
     ),
 )
 
@@ -67,6 +74,10 @@ def autoscaling(
         str | None, Option(metavar="LABEL", help="Whom the others are compared with; else the first policy.")
     ] = None,
     out: Annotated[Path | None, Option(metavar="FILE.html", help="Write the report.")] = None,
+    figure: Annotated[
+        Path | None, Option(metavar="FILE", help="Draw costs against the reference: .pdf, .svg or .png.")
+    ] = None,
+    form: FormatOption = TEXT,
     results: Annotated[
         Path | None, Option(metavar="FILE.csv", help="Keep one row per policy, trace and seed here.")
     ] = None,
@@ -100,9 +111,11 @@ def autoscaling(
         told_contenders,
         tuned_rule,
     )
+    from trainer.autoscaling.evaluation.pictures import comparison_figure
     from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
     from trainer.autoscaling.evaluation.summary import summarise
     from trainer.autoscaling.evaluation.table import Results, evaluate
+    from trainer.kit.drawing import check_plot_file
     from trainer.kit.progress import bars, counter
 
     own = own_world(world, workload or ())
@@ -110,6 +123,8 @@ def autoscaling(
     if resume and results is None:
         raise BadInput("--resume", "without --results", "name the results file to go on with")
     _check_writable(out)
+    if figure is not None:
+        check_plot_file(figure, FIGURES, "--figure")
     groups = words_of(traces) if traces is not None else [] if own is not None else [*GROUPS]
     if own is not None and groups and world not in set(World):
         raise BadInput("--traces", traces, f"leave it out in world {own.name}, or choose one of {', '.join(World)}")
@@ -146,6 +161,8 @@ def autoscaling(
                     "--policies", [c.label for c in contenders], f"none of them runs on {', '.join(named)}: {reasons}"
                 )
             summary = summarise(done, against or contenders[0].label)
+            if figure is not None:
+                figure.write_bytes(comparison_figure(summary, figure.suffix.lower().removeprefix(".")))
         found = [_importance(shown, model, cases, repeats) for model in importance or ()]
         if out is not None:
             facts = {
@@ -165,7 +182,7 @@ def autoscaling(
             }
         )
     else:
-        _show(summary, found, out)
+        _show(summary, found, [path for path in (out, figure) if path is not None], form)
 
 
 def _check_writable(out: Path | None) -> None:
@@ -219,32 +236,45 @@ def _report(
     out.write_text(page(summary, extras, facts), encoding="utf-8", newline="\n")
 
 
-def _show(summary: Summary | None, found: Sequence[Importance], out: Path | None) -> None:
-    lines: list[str] = []
+def _show(summary: Summary | None, found: Sequence[Importance], files: Sequence[Path], form: str) -> None:
+    tables: list[tuple[str, Rows]] = []
+    notes: list[str] = []
     if summary is not None:
+        rows_of = _plain_rows if form == CSV else _shown_rows
         for family in summary.families:
-            rows: list[tuple[object, ...]] = [("policy", "cost", "against the reference", *_COLUMNS, "idle shutdown")]
-            for s in (s for s in summary.results if s.family == family):
-                against = s.stuck or ("reference" if s.policy == summary.reference else "-")
-                if s.against is not None:
-                    r = s.against.relative
-                    against = f"{100 * r.mean:+.1f} % ({100 * r.low:+.1f} to {100 * r.high:+.1f})"
-                idle = "-" if s.idle_worst_min is None else f"{s.idle_text} min"
-                means = (form.format(**s.means) for form in _COLUMNS.values())
-                rows.append((s.policy, f"{s.cost.mean:.2f} $", against, *means, idle))
-            lines += [
-                f"{family} ({counted(max(s.cases for s in summary.results if s.family == family), 'case')})",
-                *columns(rows),
-                "",
-            ]
-        lines += _absent(summary)
+            cases = max(s.cases for s in summary.results if s.family == family)
+            title = family if form == CSV else f"{family} ({counted(cases, 'case')})"
+            tables.append((title, rows_of(summary, family)))
+        notes += _absent(summary)
     for importance in found:
         how = "shuffling adds" if importance.gain is None else "without it"
-        table = [("input", how, "95 %"), *importance.lines()]
-        lines += [f"inputs of {importance.model[:12]}", *columns(table), f"  {importance.words()}", ""]
-    if out is not None:
-        lines.append(f"report: {out}")
-    show(lines)
+        tables.append((f"inputs of {importance.model[:12]}", [("input", how, "95 %"), *importance.lines()]))
+        notes.append(f"  {importance.words()}")
+    show_tables(tables, [*notes, *(f"written: {file}" for file in files)], form)
+
+
+def _shown_rows(summary: Summary, family: str) -> Rows:
+    rows: list[tuple[object, ...]] = [("policy", "cost", "against the reference", *_COLUMNS, "idle shutdown")]
+    for s in (s for s in summary.results if s.family == family):
+        against = s.stuck or ("reference" if s.policy == summary.reference else "-")
+        if s.against is not None:
+            r = s.against.relative
+            against = f"{100 * r.mean:+.1f} % ({100 * r.low:+.1f} to {100 * r.high:+.1f})"
+        idle = "-" if s.idle_worst_min is None else f"{s.idle_text} min"
+        means = (form.format(**s.means) for form in _COLUMNS.values())
+        rows.append((s.policy, f"{s.cost.mean:.2f} $", against, *means, idle))
+    return rows
+
+
+def _plain_rows(summary: Summary, family: str) -> Rows:
+    """Return the figures of a family without units, for other programs; relative ones are shares."""
+    ends = ("mean", "low", "high")
+    titles = ("policy", "cases", *(f"cost_{end}" for end in ends), *(f"relative_{end}" for end in ends), "stuck")
+    rows: list[tuple[object, ...]] = [(*titles, *next(iter(summary.results)).means)]
+    for s in (s for s in summary.results if s.family == family):
+        relative = [""] * 3 if s.against is None else [getattr(s.against.relative, end) for end in ends]
+        rows.append((s.policy, s.cases, *(getattr(s.cost, end) for end in ends), *relative, s.stuck, *s.means.values()))
+    return rows
 
 
 def _absent(summary: Summary) -> list[str]:

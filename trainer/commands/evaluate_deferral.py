@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from agent.commands.options import JsonOption, print_json, show
+from agent.commands.options import JsonOption, print_json
 from agent.decisions.text import columns
 from domain.errors import BadInput
-from trainer.commands.options import WorkersOption, epilog
+from trainer.commands.options import TEXT, FormatOption, Rows, WorkersOption, epilog, show_tables
 
 if TYPE_CHECKING:
-    from trainer.deferral.evaluation import Check, Evaluation, Subject
+    from trainer.deferral.evaluation import Evaluation, Subject
     from trainer.deferral.report import Recorded
 
 SUFFIX = ".toml"
+KEPT = {True: "yes", False: "NO", None: "no verdict"}
 EPILOG = epilog(
     """
 Always compared: FIFO, SJF and Tetris, FIFO and SJF that skip what does not fit,
@@ -57,6 +58,7 @@ def deferral(
     ] = None,
     workers: WorkersOption = 1,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
+    form: FormatOption = TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Play policies on the same weeks of deferrable jobs, and hold them to the optimum and to what was asked.
@@ -88,10 +90,9 @@ def deferral(
             }
         )
         return
-    lines: list[str] = []
-    for one in done:
-        lines += [*_lines(one), ""]
-    show([*lines, *_asked(checks), *(f"report: {file}" for file in files[:1])])
+    asked = [("kept", "", "asked", "found"), *((KEPT[one.kept], one.key, one.asked, one.found) for one in checks)]
+    notes = [*(columns(asked) if checks else ()), *(f"report: {file}" for file in files[:1])]
+    show_tables([_table(one) for one in done], notes, form)
 
 
 def subjects_of(scenarios: list[str], traces: list[str]) -> list[Subject]:
@@ -161,7 +162,7 @@ def _trained(given: list[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
     return pairs, recorded
 
 
-def _lines(one: Evaluation) -> list[str]:
+def _table(one: Evaluation) -> tuple[str, Rows]:
     from trainer.deferral.evaluation import REFERENCE
 
     rows: list[tuple[object, ...]] = [
@@ -185,13 +186,4 @@ def _lines(one: Evaluation) -> list[str]:
     head = (
         f"{one.subject.name}: {len(one.seeds)} episodes, {one.offered:.0f} core-steps wanted of {one.capacity:.0f} left"
     )
-    return [head, "", *columns(rows)]
-
-
-def _asked(checks: list[Check]) -> list[str]:
-    if not checks:
-        return []
-    words = {True: "yes", False: "NO", None: "no verdict"}
-    rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
-    rows += [(words[check.kept], check.key, check.asked, check.found) for check in checks]
-    return [*columns(rows), ""]
+    return head, rows

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns
+from agent.commands.options import JsonOption, print_json
 from domain.errors import BadInput
-from trainer.commands.options import ScenarioOption, epilog
+from trainer.commands.options import TEXT, FormatOption, Rows, ScenarioOption, epilog, show_tables
 
 if TYPE_CHECKING:
     from trainer.oversubscription.evaluation import Evaluation
@@ -57,6 +56,7 @@ def oversubscription(
     resume: Annotated[bool, Option("--resume", help="Go on with the results in --out.")] = False,
     short: Annotated[bool, Option("--short", help="Little of everything, to see that it runs.")] = False,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
+    form: FormatOption = TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
@@ -96,7 +96,7 @@ def oversubscription(
         data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
         print_json({"evaluations": data, "files": [str(file) for file in files]})
     else:
-        _show(found, files)
+        _show(found, files, form)
 
 
 def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
@@ -125,16 +125,15 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
     return [Contender(label, tuple(own)) for label, own in texts.items()], folders
 
 
-def _show(found: list[Evaluation], files: list[Path]) -> None:
+def _show(found: list[Evaluation], files: list[Path], form: str) -> None:
     from trainer.oversubscription.evaluation import checks_of
 
     words = {True: "yes", False: "NO", None: "no verdict"}
-    lines: list[str] = []
+    tables: list[tuple[str, Rows]] = []
     for done in found:
         checks = checks_of(done)
         missed = sum(check.passed is False for check in checks)
-        lines += [f"{done.scenario}, {done.start} start: {missed} of {len(checks)} missed", ""]
         rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
         rows += [(words[check.passed], check.key, check.asked, check.found) for check in checks]
-        lines += [*columns(rows), ""]
-    show([*lines, *(f"report: {file}" for file in files[:1])])
+        tables.append((f"{done.scenario}, {done.start} start: {missed} of {len(checks)} missed", rows))
+    show_tables(tables, [f"report: {file}" for file in files[:1]], form)

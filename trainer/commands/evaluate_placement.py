@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns, duration_text
+from agent.commands.options import JsonOption, print_json
+from agent.decisions.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import epilog
+from trainer.commands.options import TEXT, FormatOption, Rows, epilog, show_tables
 
 if TYPE_CHECKING:
     from domain.rules.placement.policies import Policy
@@ -50,6 +50,7 @@ def placement(
     shuffles: Annotated[int, Option(min=0, max=100, help="Orders beside the given one.")] = 50,
     hand: Annotated[bool, Option("--hand/--no-hand", help="Tune and compare HAND.")] = True,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
+    form: FormatOption = TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Count the hosts that policies open on the same requests, in the given order and in others.
@@ -87,10 +88,8 @@ def placement(
             }
         )
         return
-    lines: list[str] = []
-    for one in found:
-        lines += [*_lines(one), *(_sentence(label, *own) for label, own in spread[one.instance.name].items()), ""]
-    show([*lines, *(f"report: {file}" for file in files[:1])])
+    notes = [_sentence(label, *own) for one in found for label, own in spread[one.instance.name].items()]
+    show_tables([_table(one) for one in found], [*notes, *(f"report: {file}" for file in files[:1])], form)
 
 
 def _policies(given: list[str]) -> dict[str, Policy]:
@@ -169,7 +168,7 @@ def _sentence(label: str, mean: float, spread: float) -> str:
     return f"{label}: {mean:.2f} ± {spread:.2f} hosts over its seeds"
 
 
-def _lines(done: Evaluation) -> list[str]:
+def _table(done: Evaluation) -> tuple[str, Rows]:
     best = done.optimum
     known = (
         "" if best is None else f", {best.hosts} with full knowledge ({'optimal' if best.optimal else 'not proven'})"
@@ -194,4 +193,4 @@ def _lines(done: Evaluation) -> list[str]:
             )
         )
     head = f"{done.instance.name}: {len(done.shuffles)} orders, at least {done.bound.hosts} hosts{known}"
-    return [head, "", *columns(rows)]
+    return head, rows

@@ -2,22 +2,89 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from typer import Context, Option
 
-from agent.commands.options import examples, moment
+from agent.commands.options import examples, moment, show
+from agent.decisions.text import columns
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
     from trainer.learning.recorded import Recorded
 
+TEXT, CSV, LATEX = FORMATS = ("text", "csv", "latex")
+RUN_CONFIG = "run.toml"
+"""The file of a run's options and settings, which `train` writes to its --out and takes by --config."""
+_NOT_OF_A_RUN = ("config_file", "out", "resume", "as_json", "help")
+
+Rows = Sequence[Sequence[object]]
+"""A table: the titles of its columns, then its rows."""
+
+
+def _checked_format(text: str) -> str:
+    if text not in FORMATS:
+        raise BadInput("--format", text, f"choose one of {', '.join(FORMATS)}")
+    return text
+
+
+def _take_config(ctx: Context, path: Path | None) -> Path | None:
+    """Let a run's file give the values of options that are not given, and its settings."""
+    if path is None:
+        return None
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
+        raise BadInput("--config", str(path), f"give a {RUN_CONFIG} that `train` wrote: {fault}") from None
+    decision = str(ctx.info_name)
+    if data.get("version") != 1 or data.get("decision") != decision:
+        remedy = f'give a file with version = 1 and decision = "{decision}"'
+        raise BadInput("--config", str(path), remedy)
+    options: dict[str, Any] = data.get("options", {})
+    known = {
+        max(parameter.opts, key=len).removeprefix("--"): str(parameter.name)
+        for parameter in ctx.command.params
+        if parameter.name not in _NOT_OF_A_RUN
+    }
+    for name in options:
+        if name not in known:
+            raise BadInput(f"{path.name}: options.{name}", options[name], f"choose among {', '.join(sorted(known))}")
+    ctx.default_map = {known[name]: value for name, value in options.items()}
+    settings: dict[str, Any] = data.get("settings", {})
+    ctx.meta[RUN_CONFIG] = [f"{name}={_setting(value)}" for name, value in settings.items()]
+    return path
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, list):
+        return "+".join(map(_setting, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+FormatOption = Annotated[
+    str, Option("--format", metavar="text|csv|latex", callback=_checked_format, help="How tables are printed.")
+]
+ConfigOption = Annotated[
+    Path | None,
+    Option(
+        "--config",
+        metavar="RUN.toml",
+        is_eager=True,
+        callback=_take_config,
+        help="Options and settings as a run wrote them to --out; those given here go before.",
+    ),
+]
 WorkersOption = Annotated[int, Option(metavar="N", min=1, help="Processes.")]
 PlayersOption = Annotated[int, Option(metavar="N", min=1, help="Processes; cores of a local Ray.")]
 PlayOnRayOption = Annotated[str | None, Option(metavar="ADDRESS|local", help="Play on a Ray cluster.")]
@@ -89,6 +156,77 @@ def shown_days(*, quiet: bool) -> Iterator[Callable[[float], None]]:
         return
     with console.status("reading the ledger") as bar:
         yield lambda end_s: bar.update(f"reading the ledger: {datetime.fromtimestamp(end_s, UTC):%Y-%m-%d}")
+
+
+def settings_of(ctx: Context, given: Sequence[str] | None) -> list[str]:
+    """Return the settings of --config, and after them those given by --set, which go before."""
+    found: list[str] = [*ctx.meta.get(RUN_CONFIG, ()), *(given or ())]
+    return found
+
+
+def write_config(ctx: Context, place: Path, settings: Mapping[str, Any]) -> None:
+    """Write the options of a run, and every field of its configuration, to RUN_CONFIG in its folder.
+
+    settings: the fields that --set takes; those without a value are left out.
+    """
+    from simulator.checked_toml import toml_text
+    from trainer.kit.files import replace_file
+
+    options = {
+        max(parameter.opts, key=len).removeprefix("--"): _plain(ctx.params.get(str(parameter.name)))
+        for parameter in ctx.command.params
+        if parameter.name not in (*_NOT_OF_A_RUN, "setting")
+    }
+    known = {name: value for name, value in options.items() if value not in (None, [])}
+    kept = {name: _plain(value) for name, value in settings.items() if value is not None}
+    data = {"version": 1, "decision": ctx.info_name, "options": known, "settings": kept}
+    place.mkdir(parents=True, exist_ok=True)
+    comment = f"{ctx.command_path} --config {RUN_CONFIG} --out NEW repeats this run."
+    replace_file(place / RUN_CONFIG, toml_text(data, comment))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def show_tables(tables: Sequence[tuple[str, Rows]], notes: Sequence[str], form: str) -> None:
+    """Print tables with their titles as text, one CSV or LaTeX; notes follow, on standard error unless it is text."""
+    if form == TEXT:
+        lines = [line for title, rows in tables for line in (title, *columns([tuple(row) for row in rows]), "")]
+        show([*lines, *notes])
+        return
+    typer.echo(_csv(tables) if form == CSV else "\n".join(_latex(title, rows) for title, rows in tables), nl=False)
+    for note in notes:
+        typer.echo(note, err=True)
+
+
+def _csv(tables: Sequence[tuple[str, Rows]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for number, (title, rows) in enumerate(tables):
+        titles, *cells = rows
+        writer.writerows([["table", *titles]] if number == 0 else [])
+        writer.writerows([title, *row] for row in cells)
+    return text.getvalue()
+
+
+_SPECIAL = {**{c: f"\\{c}" for c in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_SPECIAL |= {"\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
+
+
+def _latex(title: str, rows: Rows) -> str:
+    """Return a table of the package booktabs; the first column is of words, the others are of figures."""
+
+    def line(row: Sequence[object]) -> str:
+        cells = (re.sub(r"[&%$#_{}~^±\\<>]", lambda found: _SPECIAL[found[0]], str(cell)) for cell in row)
+        return f"{' & '.join(cells)} \\\\"
+
+    titles, *cells = rows
+    body = [rf"\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}", r"\toprule", line(titles), r"\midrule"]
+    body += [*map(line, cells), r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([f"% {title}; needs \\usepackage{{booktabs}}", *body]) + "\n"
 
 
 def epilog(*blocks: str, calls: tuple[str, ...]) -> str:

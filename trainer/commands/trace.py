@@ -20,6 +20,7 @@ from trainer.commands.options import (
     RecordedSinceOption,
     RecordedUntilOption,
     check_output,
+    epilog,
     recording,
     shown_days,
     span_of_options,
@@ -27,8 +28,35 @@ from trainer.commands.options import (
 
 if TYPE_CHECKING:
     from domain.workload import Trace
-    from simulator.workloads.swf import SwfReport
+    from simulator.workloads.swf import SwfOptions, SwfReport
 
+ColumnOption = Annotated[
+    list[str] | None,
+    Option("--column", metavar="FIELD=NAME", help="The column that has a field, see below; repeatable."),
+]
+WidthOption = Annotated[
+    str,
+    Option(
+        metavar="split|cap|mold",
+        help="What becomes of a job of many cores: that many one-core jobs; dropped if wider than the largest VM; "
+        "the same work on fewer cores.",
+    ),
+]
+LargestVmOption = Annotated[int, Option(metavar="N", help="Where cap and mold cut.")]
+FromOption = Annotated[
+    float | None, Option(metavar="SECONDS", help="Start of the window on the log's clock, else its first job.")
+]
+HoursOption = Annotated[float | None, Option(metavar="H", help="Length of the window, else the whole log.")]
+TimeScaleOption = Annotated[float, Option(metavar="X", help="Divides the times between arrivals.")]
+RunScaleOption = Annotated[float, Option(metavar="X", help="Multiplies run times.")]
+ThinOption = Annotated[float, Option(metavar="P", help="Keep each job with this probability.")]
+ThinSeedOption = Annotated[int, Option(help="Seed of the thinning.", min=0)]
+TableArgument = Annotated[Path, Argument(metavar="TABLE", help="FILE.csv, FILE.csv.gz or FILE.parquet.")]
+TABLE = """
+A field without --column is read from the column of its own name. Times are ISO
+8601 (in UTC where they have no zone), or numbers: seconds of any clock, or epoch
+time in milliseconds, microseconds or nanoseconds.
+"""
 OutputOption = Annotated[Path, Option("--output", "-o", metavar="FILE.csv", help="CSV to write.")]
 
 
@@ -54,6 +82,50 @@ def register(app: typer.Typer) -> None:
             "    --time-scale 6 --run-scale 0.1667 --thin 0.5",
         ),
     )(import_swf)
+    trace.command(
+        "import-csv",
+        epilog=epilog(
+            """
+Fields: submit (a time), runtime (seconds) or end (a time), cores (else 1).
+"""
+            + TABLE,
+            calls=(
+                "trimtab trace import-csv jobs.csv -o mine.csv --column submit=submit_time \\",
+                "    --column runtime=elapsed --column cores=req_cpus",
+                "trimtab trace import-csv jobs.parquet -o mine.csv --column submit=t --column end=done",
+            ),
+        ),
+    )(import_csv)
+    trace.command(
+        "import-requests",
+        epilog=epilog(
+            """
+Fields: time, cores and memory (GiB) of a container; disk (GB), end (a time),
+application, count.
+"""
+            + TABLE,
+            calls=(
+                "trimtab trace import-requests pods.csv -o pods.json --host 64,256,2000 \\",
+                "    --column time=created --column memory=mem_gib",
+                "trimtab simulate placement --instance pods.json --policy bf",
+            ),
+        ),
+    )(import_requests)
+    trace.command(
+        "import-usage",
+        epilog=epilog(
+            """
+Fields: time, vm, cores, usage (share of the VM's cores in use); subscriber,
+memory (GB), network (Gbit/s).
+"""
+            + TABLE,
+            calls=(
+                "trimtab trace import-usage vms.parquet -o mine --machine 64,512 --machines 40 \\",
+                "    --column time=timestamp --column usage=cpu_percent --usage-scale 0.01",
+                "trimtab simulate oversubscription --scenario mine --week w0 --policy grid:0.5",
+            ),
+        ),
+    )(import_usage)
     trace.command(
         "from-ledger",
         epilog=examples(
@@ -92,6 +164,13 @@ def check(
     """Verify a saved trace, digest, columns and every value, and tell what is in it; an error if anything is wrong."""
     from simulator.workloads.named import load_trace, origin_of
 
+    if file.is_file() and not file.with_name(file.name + ".json").exists():
+        remedy = (
+            f"it is a plain table, no saved trace: `trimtab trace import-csv {file} -o NEW.csv --column submit=NAME "
+            "--column runtime=NAME --column cores=NAME` makes one; a table of arrival_s and service_s is a --workload "
+            "as it is"
+        )
+        raise BadInput("FILE", str(file), remedy)
     trace, made = load_trace(file), origin_of(file)
     origin_facts = {name: made.get(name) for name in ("generator", "version", "seed", "parameters", "sha256")}
     _show({"file": str(file), **origin_facts, **summary(trace)}, as_json)
@@ -100,23 +179,14 @@ def check(
 def import_swf(
     log: Annotated[Path, Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz.")],
     output: OutputOption,
-    width: Annotated[
-        str,
-        Option(
-            metavar="split|cap|mold",
-            help="What becomes of a job of many cores: that many one-core jobs; dropped if wider than the largest VM; "
-            "the same work on fewer cores.",
-        ),
-    ] = "split",
-    largest_vm_cores: Annotated[int, Option(metavar="N", help="Where cap and mold cut.")] = 8,
-    from_s: Annotated[
-        float | None, Option(metavar="SECONDS", help="Start of the window on the log's clock, else its first job.")
-    ] = None,
-    hours: Annotated[float | None, Option(metavar="H", help="Length of the window, else the whole log.")] = None,
-    time_scale: Annotated[float, Option(metavar="X", help="Divides the times between arrivals.")] = 1.0,
-    run_scale: Annotated[float, Option(metavar="X", help="Multiplies run times.")] = 1.0,
-    thin: Annotated[float, Option(metavar="P", help="Keep each job with this probability.")] = 1.0,
-    seed: Annotated[int, Option(help="Seed of the thinning.", min=0)] = 0,
+    width: WidthOption = "split",
+    largest_vm_cores: LargestVmOption = 8,
+    from_s: FromOption = None,
+    hours: HoursOption = None,
+    time_scale: TimeScaleOption = 1.0,
+    run_scale: RunScaleOption = 1.0,
+    thin: ThinOption = 1.0,
+    seed: ThinSeedOption = 0,
     drop_failed: Annotated[bool, Option("--drop-failed", help="Drop failed and cancelled jobs.")] = False,
     name: Annotated[str | None, Option(help="Name of the trace, else the log's.")] = None,
     force: ForceOption = False,
@@ -126,12 +196,128 @@ def import_swf(
 
     A malformed line is an error that names its number and field: nothing is written then.
     """
-    from simulator.workloads.named import save_trace
-    from simulator.workloads.swf import SwfOptions, WidthRule, read_swf
+    from simulator.workloads.swf import read_swf
+
+    options = _options(width, largest_vm_cores, from_s, hours, time_scale, run_scale, thin, seed, drop_failed)
+    _may_write(output, force)
+    with _reading(log, quiet=as_json) as on_lines:
+        trace, report = read_swf(log, options, name, on_lines)
+    _save_import(trace, report, output, "swf", log, options, {}, as_json)
+
+
+def import_csv(
+    table: TableArgument,
+    output: OutputOption,
+    column: ColumnOption = None,
+    width: WidthOption = "split",
+    largest_vm_cores: LargestVmOption = 8,
+    from_s: FromOption = None,
+    hours: HoursOption = None,
+    time_scale: TimeScaleOption = 1.0,
+    run_scale: RunScaleOption = 1.0,
+    thin: ThinOption = 1.0,
+    seed: ThinSeedOption = 0,
+    name: Annotated[str | None, Option(help="Name of the trace, else the table's.")] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a saved trace of a table of jobs with columns of any name, and print how many rows were kept and dropped.
+
+    A wrong value is an error that names its line and field: nothing is written then.
+    """
+    from simulator.workloads.tables import JOB_FIELDS, columns_of, read_jobs
+
+    options = _options(width, largest_vm_cores, from_s, hours, time_scale, run_scale, thin, seed, drop_failed=False)
+    columns = columns_of(column or (), JOB_FIELDS)
+    _may_write(output, force)
+    trace, report = read_jobs(table, columns, options, name)
+    _save_import(trace, report, output, "table", table, options, {"columns": columns}, as_json)
+
+
+def import_requests(
+    table: TableArgument,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE.json", help="Instance to write, also .json.gz.")],
+    host: Annotated[str, Option(metavar="CORES,GIB[,GB]", help="Cores, memory and disk of a host.")],
+    column: ColumnOption = None,
+    name: Annotated[str | None, Option(help="Name of the instance, else the table's.")] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an instance of placement of a table of requests, for `simulate`, `train` and `evaluate placement`."""
+    from simulator.placement.instances import write_instance
+    from simulator.workloads.tables import REQUEST_FIELDS, columns_of, read_placement
+    from trainer.autoscaling.worlds import whole_numbers
+
+    sizes = whole_numbers("--host", host)
+    if len(sizes) not in (2, 3) or min(sizes) < 1:
+        raise BadInput("--host", host, "give cores, GiB of memory and, where requests have disk, GB: 64,256,2000")
+    if not output.name.endswith((".json", ".json.gz")):
+        raise BadInput("--output", str(output), "give a file that ends in .json or .json.gz")
+    check_output(output, force)
+    disk = sizes[2] if len(sizes) == 3 else 1
+    found = read_placement(table, columns_of(column or (), REQUEST_FIELDS), (sizes[0], sizes[1], disk), name)
+    write_instance(found, output)
+    counts = {"applications": len(found.applications), "requests": len(found.requests)}
+    containers = sum(request.count for request in found.requests)
+    _show({"file": str(output), **counts, "containers": containers, "releases": len(found.releases)}, as_json)
+
+
+def import_usage(
+    table: TableArgument,
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Scenario to write.")],
+    machine: Annotated[str, Option(metavar="CORES,GB", help="Cores and memory of a machine.")],
+    machines: Annotated[int, Option(metavar="N", min=1, help="How many machines there are.")],
+    column: ColumnOption = None,
+    usage_scale: Annotated[
+        float, Option("--usage-scale", metavar="X", help="Multiplies usage; 0.01 of percent.")
+    ] = 1.0,
+    horizon: Annotated[int, Option("--hours", metavar="H", min=24, help="Length of a week.")] = 120,
+    timezone: Annotated[str, Option(metavar="ZONE", help="Whose midnight begins a week.")] = "UTC",
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a scenario of a table of VMs' usage, for `simulate`, `tune`, `train` and `evaluate oversubscription`.
+
+    Weeks begin at the first midnight of the table, the folder's profiles are fitted to the usage in all weeks.
+    """
+    from simulator.workloads.tables import USAGE_FIELDS, columns_of
+    from trainer.autoscaling.worlds import whole_numbers
+    from trainer.learning.pools import export_scenario, table_of_usage
+
+    sizes = whole_numbers("--machine", machine)
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise BadInput("--machine", machine, "give cores and GB of memory, such as 64,512")
+    check_output(output, force)
+    pool = table_of_usage(
+        *(table, columns_of(column or (), USAGE_FIELDS)),
+        machines=machines,
+        machine=(float(sizes[0]), float(sizes[1])),
+        horizon_h=horizon,
+        timezone=timezone,
+        scale=usage_scale,
+    )
+    found = export_scenario(pool, output)
+    weeks = found["recorded"]["weeks"]
+    shown = {"folder": str(output), "weeks": ", ".join(weeks), "subscribers": found["n_subscribers"]}
+    _show({**shown, "vms": sum(week["vms"] for week in weeks.values())}, as_json)
+
+
+def _options(
+    width: str,
+    largest_vm_cores: int,
+    from_s: float | None,
+    hours: float | None,
+    time_scale: float,
+    run_scale: float,
+    thin: float,
+    seed: int,
+    drop_failed: bool,
+) -> SwfOptions:
+    from simulator.workloads.swf import SwfOptions, WidthRule
 
     if width not in list(WidthRule):
         raise BadInput("--width", width, f"choose one of {', '.join(WidthRule)}")
-    options = SwfOptions(
+    return SwfOptions(
         width_rule=WidthRule(width),
         largest_vm_cores=largest_vm_cores,
         drop_failed=drop_failed,
@@ -142,11 +328,24 @@ def import_swf(
         thin=thin,
         seed=seed,
     )
-    _may_write(output, force)
-    with _reading(log, quiet=as_json) as on_lines:
-        trace, report = read_swf(log, options, name, on_lines)
-    parameters = {"log": log.name, "log_sha256": _sha256(log), **asdict(options)}
-    digest = save_trace(trace, output, generator="swf", version=_version(), seed=seed, parameters=parameters)
+
+
+def _save_import(
+    trace: Trace,
+    report: SwfReport,
+    output: Path,
+    generator: str,
+    log: Path,
+    options: SwfOptions,
+    more: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from simulator.workloads.named import save_trace
+
+    parameters = {"log": log.name, "log_sha256": _sha256(log), **asdict(options), **more}
+    digest = save_trace(
+        trace, output, generator=generator, version=_version(), seed=options.seed, parameters=parameters
+    )
     _show({"file": str(output), "sha256": digest, **_lines(report), **summary(trace)}, as_json)
 
 

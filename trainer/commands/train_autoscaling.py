@@ -15,7 +15,7 @@ from typer import Argument, Context, Option
 from agent.commands.options import JsonOption, examples, print_json
 from agent.decisions.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import epilog
+from trainer.commands.options import ConfigOption, epilog, settings_of, write_config
 from trainer.commands.train_scorer import PPO, SCORER, chosen_form, refuse_others, train_scorers
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from trainer.autoscaling.configuration import PPOConfig
 
 INTERRUPTED = 130
+_OPTIONS = ("task", "seed", "workers", "device")
+"""Fields of the configuration that options of their own give."""
 EPILOG = epilog(
     """
 Tasks:
@@ -130,6 +132,7 @@ def autoscaling(
     ] = None,
     device: Annotated[str, Option(metavar="NAME", help="cpu or cuda, for the networks.")] = "cpu",
     episodes: Annotated[int, Option(min=1, help="Episodes that the results are reported on.")] = 30,
+    config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a recurrent policy by proximal policy optimisation, and export the best checkpoint of each run.
@@ -153,7 +156,7 @@ def autoscaling(
         refuse_others(ctx, SCORER)
         train_scorers(
             seeds=seeds_of(seeds) if seeds else [seed],
-            settings=setting or [],
+            settings=settings_of(ctx, setting),
             start=start,
             world=world,
             workloads=workload or [],
@@ -161,13 +164,14 @@ def autoscaling(
             resume=resume,
             jobs=processes,
             as_json=as_json,
+            on_checked=lambda place, settings: write_config(ctx, place, settings),
         )
         return
     refuse_others(ctx, PPO)
     texts = {"total_steps": ("--steps", steps), "network": ("--network", network)}
     texts |= {"observation": ("--observation", observation), "action_set": ("--actions", actions)}
     values = {"task": task, "hidden": hidden, "masked": mask, "workers": workers, "device": device}
-    config = _configuration(preset, values, texts, setting or [])
+    config = _configuration(preset, values, texts, settings_of(ctx, setting))
     place = out or Path(".trimtab/train") / Path(task).stem
     if world is not None or workload:
         place = out or Path(".trimtab/train") / f"own-{Path(world or 'live-like').stem}"
@@ -177,6 +181,7 @@ def autoscaling(
     check_directories(jobs_of(campaign, {}, episodes), resume=resume)
     announce(f"measuring the baselines on {episodes} episodes", as_json)
     jobs = jobs_of(campaign, _goals(campaign, episodes), episodes)
+    write_config(ctx, place, {name: value for name, value in config.plain().items() if name not in _OPTIONS})
     with resumable(place):
         results = run_all(
             *(run, jobs, HELD_OUT, lambda job: job.data["config"]["total_steps"]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Context, Option
 
 from agent.commands.options import JsonOption, print_json, show
 from agent.decisions.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.options import epilog
+from trainer.commands.options import ConfigOption, epilog, settings_of, write_config
 from trainer.commands.train_autoscaling import resumable
 
 SEEDS_OF_ALL = "0-4"
@@ -42,6 +42,7 @@ With --all every method and seed, and --resume goes on with what is not done.
 
 
 def deferral(
+    ctx: Context,
     scenario: Annotated[
         str, Option(metavar="NAME[+NAME...]", help="Learn on it; several take turns. See `simulate deferral --help`.")
     ] = "valley",
@@ -69,6 +70,7 @@ def deferral(
     out: Annotated[
         Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/deferral/SCENARIO.")
     ] = None,
+    config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn which deferrable jobs to start in the cores that on-demand work leaves free.
@@ -87,7 +89,7 @@ def deferral(
 
     if cpu_minutes is not None and not cpu_minutes > 0.0:
         raise BadInput("--cpu-minutes", cpu_minutes, "give a number above 0")
-    changes = changes_of("--set", Config, pairs_of("--set", setting or []))
+    changes = changes_of("--set", Config, pairs_of("--set", settings_of(ctx, setting)))
     for field in ("scenario", "method", "seed"):
         if field in changes:
             raise BadInput("--set", field, f"it is an option of its own, --{field}")
@@ -104,6 +106,10 @@ def deferral(
     place.mkdir(parents=True, exist_ok=True)
     given = seeds_of(seeds or SEEDS_OF_ALL) if seeds or every else [seed]
     jobs = jobs_of(configs, given, place, resume=resume, cpu_minutes=cpu_minutes, report_seeds=report_seeds)
+    fields = configs[0].plain() if len(configs) == 1 else {}
+    write_config(
+        ctx, place, {name: value for name, value in fields.items() if name not in ("scenario", "method", "seed")}
+    )
     with resumable(place):
         summary = train_all(jobs, place, at_once=at_once, ray=ray, silent=as_json)
     if as_json:

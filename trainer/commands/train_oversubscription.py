@@ -6,13 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Option
+from typer import Context, Option
 
 from agent.commands.options import JsonOption, print_json
 from agent.decisions.text import duration_text
 from domain.errors import BadInput
 from trainer.commands import tune_oversubscription
-from trainer.commands.options import AlphaOption, ScenarioOption, StartOption, epilog
+from trainer.commands.options import (
+    AlphaOption,
+    ConfigOption,
+    ScenarioOption,
+    StartOption,
+    epilog,
+    settings_of,
+    write_config,
+)
 from trainer.commands.train_autoscaling import resumable
 
 if TYPE_CHECKING:
@@ -37,6 +45,7 @@ and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.jso
 
 
 def oversubscription(
+    ctx: Context,
     scenario: ScenarioOption = "internal_like",
     method: Annotated[str | None, Option(metavar="NAME", help="vdn, see below.")] = None,
     start: StartOption = "cold",
@@ -58,6 +67,7 @@ def oversubscription(
     cap: Annotated[float | None, Option(hidden=True)] = None,
     shield: Annotated[str | None, Option(hidden=True)] = None,
     evaluations: Annotated[int, Option(min=1, hidden=True)] = tune_oversubscription.EVALUATIONS,
+    config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
@@ -80,7 +90,11 @@ def oversubscription(
 
     announce("train oversubscription: loading torch and the simulator", as_json)
     _, chosen, place = tune_oversubscription.checked(scenario, start, alpha, weeks, out)
-    config = _config(scenario, preset, setting or [], start=start, alpha=alpha, episodes=episodes, weeks=chosen)
+    config = _config(
+        scenario, preset, settings_of(ctx, setting), start=start, alpha=alpha, episodes=episodes, weeks=chosen
+    )
+    given = ("scenario", "start", "alpha", "seed", "weeks")
+    write_config(ctx, place, {name: value for name, value in config.plain().items() if name not in given})
     _learn(config, seeds, seed, place, resume=resume, at_once=at_once, ray=ray, as_json=as_json)
 
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Context, Option
 
 from agent.commands.options import JsonOption, print_json, show
 from agent.decisions.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.options import epilog
+from trainer.commands.options import ConfigOption, epilog, write_config
 from trainer.commands.train_autoscaling import resumable
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
 
 
 def placement(
+    ctx: Context,
     instance: Annotated[
         list[str] | None, Option(metavar="NAME|FILE", help=f"Learn on it; repeatable, else {DEFAULT_INSTANCE}.")
     ] = None,
@@ -71,6 +72,7 @@ def placement(
     out: Annotated[
         Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/placement/INSTANCES.")
     ] = None,
+    config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn on which host to place containers, so that few hosts are opened in whatever order requests come.
@@ -78,9 +80,6 @@ def placement(
     The same settings and seed give the same policy, on any number of workers. Exits with status 130 when stopped by
     Ctrl-C; --resume then goes on, bit for bit.
     """
-    from trainer.kit.progress import announce
-
-    announce("train placement: loading the simulator", as_json)
     from simulator.placement.instances import instance_of
     from trainer.kit.jobs import seeds_of
     from trainer.placement.runs import Config, jobs_of, train_all
@@ -100,6 +99,7 @@ def placement(
     if front:
         _search_front(config, place, workers, as_json=as_json)
         return
+    write_config(ctx, place, {})
     given = seeds_of(seeds) if seeds else [seed]
     jobs = jobs_of(config, given, place, workers=workers, created=created, resume=resume)
     with resumable(place):
@@ -114,12 +114,13 @@ def _search_front(config: Config, place: Path, workers: int, *, as_json: bool) -
     from domain.rules.placement.policies import BF, DP, RESERVE, WF
     from simulator.placement.instances import instance_of
     from trainer.kit.files import replace_file, write_json
-    from trainer.kit.progress import phases
+    from trainer.kit.progress import announce, phases
     from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
     from trainer.placement.search import SELECTION
 
     if len(config.instances) > 1 or config.plan.method != "pso" or config.samples.filled:
         raise BadInput("--front", "with these options", "give one instance, and neither --method nor --filled")
+    announce("compiling the simulator, and searching the front", as_json)
     measurement = Measurement(instance_of(config.instances[0]), config.plan.family, config.samples, workers)
     with phases(as_json) as on_phase:
         found = search_front(

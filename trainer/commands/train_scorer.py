@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainer.autoscaling.scorer_runs import Plan
 
 PPO, SCORER = FORMS = ("ppo", "scorer")
-_BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json"})
+_BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"})
 OF_SCORER = _BOTH | {"processes", "start"}
 """Parameters of the command that training a scorer reads."""
 _SCORER_ALONE = OF_SCORER - _BOTH
@@ -55,10 +55,12 @@ def train_scorers(
     resume: bool,
     jobs: int,
     as_json: bool,
+    on_checked: Callable[[Path, Mapping[str, str]], None],
 ) -> None:
     """Train a scorer per seed, each in a directory of its own, and print what was found.
 
-    With workloads: for one world and these loads, from the weights that `start` names, or from nothing.
+    With workloads: for one world and these loads, from the weights that `start` names, or from nothing. on_checked:
+    called with the folder and the settings before the first run.
     """
     from trainer.autoscaling.scorer import GENERAL, Recipe
     from trainer.autoscaling.scorer_runs import check, general_plan, run, shown_as
@@ -76,6 +78,7 @@ def train_scorers(
         plans = {out / f"seed-{seed}": general_plan(replace(GENERAL, **changes), seed) for seed in seeds}
     for place, plan in plans.items():
         check(plan, place, resume=resume)
+    on_checked(out, pairs_of("--set", settings))
     found: list[dict[str, Any]] = []
     try:
         for place, plan in plans.items():

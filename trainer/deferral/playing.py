@@ -23,7 +23,7 @@ from trainer.kit.files import replace_file, write_json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PICTURES = (".svg", ".png")
+PICTURES = (".svg", ".pdf", ".png")
 TABLES = (".csv", ".json")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _AT_ONCE, _DEFERRED, _OVER = FLEET[1], FLEET[3], QUEUE

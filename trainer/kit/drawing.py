@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".html")
+SUFFIXES = (".png", ".svg", ".pdf", ".html")
 INK, SOFT, GRID, PAPER = "#22303c", "#5b6873", "#e3e8ec", "#ffffff"
 FLEET = ("#b9dcea", "#5aa9c9", "#1f6f94", "#0f3d57")
 """Shades of VM types, the smallest first."""
@@ -59,13 +59,15 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "svg.fonttype": "none",
     "svg.hashsalt": "trimtab",
+    # Letters of a PDF stay letters, as printers of papers ask.
+    "pdf.fonttype": 42,
 }
 
 
-def check_plot_file(path: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
+def check_plot_file(path: Path, suffixes: Sequence[str] = SUFFIXES, option: str = "--plot") -> None:
     """Raise BadInput unless the file's ending names a kind of picture that can be drawn."""
     if path.suffix.lower() not in suffixes:
-        raise BadInput("--plot", str(path), f"end the file's name with one of {', '.join(suffixes)}")
+        raise BadInput(option, str(path), f"end the file's name with one of {', '.join(suffixes)}")
 
 
 def picture(
@@ -75,7 +77,7 @@ def picture(
     style: Mapping[Any, Any] | None = None,
     dpi: int = 150,
 ) -> bytes:
-    """Return what `figure` makes as `png` or `svg`; style: what differs from STYLE.
+    """Return what `figure` makes as `png`, `svg` or `pdf`; style: what differs from STYLE.
 
     Raises ValueError for an axis without a name and a unit, and for letters below SMALLEST_PT.
     """
@@ -83,12 +85,21 @@ def picture(
 
     content = io.BytesIO()
     # Without the time and the program, the bytes tell of the data alone.
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    metadata = _NO_METADATA[kind]
     with rc_context({**STYLE, **(style or {})}):
         made = figure()
         _check(made)
         made.savefig(content, format=kind, dpi=dpi, metadata=metadata, facecolor=PAPER)
     return content.getvalue()
+
+
+_NO_METADATA: Mapping[str, dict[str, None]] = MappingProxyType(
+    {
+        "svg": {"Date": None, "Creator": None},
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+)
 
 
 def panel(axes: Axes, title: str = "", *, x: str = "", y: str = "") -> None:
@@ -157,6 +168,11 @@ def colours(policies: Sequence[str]) -> dict[str, str]:
 
 def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
     """Return a plot of `size` inches as an SVG element; the same data give the same text."""
+    return _element(plotted(size, draw, "svg").decode("utf-8"))
+
+
+def plotted(size: tuple[float, float], draw: Callable[[Figure], None], kind: str) -> bytes:
+    """Return a plot of `size` inches as `svg`, `png` or `pdf`; the same data give the same bytes."""
     from matplotlib.figure import Figure
 
     def figure() -> Figure:
@@ -164,8 +180,7 @@ def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
         draw(made)
         return made
 
-    text = picture(figure, "svg", style=_STYLE, dpi=100).decode("utf-8")
-    return _element(text)
+    return picture(figure, kind, style=_STYLE, dpi=100 if kind == "svg" else 200)
 
 
 def _element(text: str) -> str:

@@ -26,14 +26,19 @@ from agent.ledger import Ledger
 from agent.oversubscription import recorded_hours
 from agent.oversubscription.arrays import unclipped
 from agent.oversubscription.recorded_hours import RecordedHour, RecordedVm, read_hours
-from domain.errors import BadInput
-from domain.rules.oversubscription.rates import check_actions
+from domain.errors import BadInput, SampleRejected, TraceError
+from domain.rules.oversubscription.rates import ACTIONS, check_actions, violation_hours
+from domain.rules.oversubscription.usage import clean_sample
 from domain.units import HOUR_S, HOURS_PER_DAY
 from simulator.oversubscription.scenario import PROFILE_COLUMNS, REQUEST_COLUMNS
+from simulator.workloads.tables import USAGE_FIELDS, rows_of_table
 from trainer.learning.recorded import NothingRecorded, ledger_url
 
 LEAST_HOURS: Final = 0.75
 """A week of which fewer of its hours are recorded is left out."""
+NETWORK_GBIT: Final = 100.0
+BETA: Final = 0.6
+"""A machine of a table of usage, and the share of its cores in use from which it is hot."""
 _LEVEL: Final = 1
 Floats = NDArray[np.float64]
 OnTime = Callable[[float], None]
@@ -82,6 +87,62 @@ def read_pool(source: str, pool: str, since: float | None = None, until: float |
         why = f"ledger {place} has no hour of it in this span"
         raise NothingRecorded("--pool", pool, f"{why}: widen --since and --until")
     return RecordedPool(pool, hours, newest.rules, newest.policy, place)
+
+
+def table_of_usage(
+    path: Path,
+    columns: Mapping[str, str],
+    *,
+    machines: int,
+    machine: tuple[float, float],
+    horizon_h: int = 120,
+    timezone: str = "UTC",
+    scale: float = 1.0,
+) -> RecordedPool:
+    """Return a table of usage as the record of a pool, named after the file.
+
+    Fields are time, vm, cores, usage (share of its cores, times `scale`), subscriber, memory in GB and network in
+    Gbit/s. A VM is there from the hour of its first row to that of its last. machine: cores and GB of each machine.
+    Raises BadInput and TraceError.
+    """
+    lives: dict[str, list[int]] = {}
+    vms: dict[str, RecordedVm] = {}
+    readings: dict[int, dict[int, list[float]]] = {}
+    for row in rows_of_table(path, columns, USAGE_FIELDS):
+        hour, name = int(row.time_s("time") // HOUR_S), row.text("vm")
+        if name not in vms:
+            sizes = row.number("cores"), row.number("memory"), row.number("network")
+            vms[name] = RecordedVm(len(vms), row.text("subscriber", "all"), *sizes)
+        span = lives.setdefault(name, [hour, hour])
+        span[:] = min(span[0], hour), max(span[1], hour)
+        try:
+            share = clean_sample(scale * row.number("usage"))
+        except SampleRejected as error:
+            raise TraceError(f"{row.place}: usage", row.text("usage"), f"{error.remedy}, or --usage-scale") from None
+        readings.setdefault(hour, {}).setdefault(vms[name].number, []).append(share)
+    if not vms:
+        raise BadInput("table", str(path), "it has no row")
+    rules = {
+        "subscribers": sorted({vm.subscriber for vm in vms.values()}),
+        "horizon_h": horizon_h,
+        "timezone": timezone,
+        "machines": machines,
+        "machine_cores": machine[0],
+        "machine_memory_gb": machine[1],
+        "machine_network_gbit": NETWORK_GBIT,
+        "beta": BETA,
+        "violation": violation_hours(horizon_h),
+        "actions": ACTIONS,
+    }
+
+    def at(hour: int) -> RecordedHour:
+        there = {vms[name].number: vms[name] for name, (first, last) in lives.items() if first <= hour <= last}
+        usage = {number: sum(found) / len(found) for number, found in readings.get(hour, {}).items()}
+        cores = sum(vm.cores for vm in there.values())
+        return RecordedHour(hour, there, usage, 1.0, 0, cores, cores, "none", rules)
+
+    name = path.name.partition(".")[0]
+    return RecordedPool(name, [at(hour) for hour in range(min(readings), max(readings) + 1)], rules, "none", path.name)
 
 
 def newest_of(source: str, pool: str) -> float:

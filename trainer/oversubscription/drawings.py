@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from trainer.oversubscription.episodes import Judged
 
-SUFFIXES = (".png", ".svg")
+SUFFIXES = (".png", ".svg", ".pdf")
 _ASKED, _RESERVED, _HOT = FLEET[0], FLEET[2], QUEUE
 _STYLE: Any = {"text.parse_math": False, "axes.grid.axis": "y"}
 

@@ -33,7 +33,7 @@ from trainer.autoscaling.scorer_runs import (
 )
 from trainer.kit.checkpoint import OtherConfiguration
 from trainer.kit.files import ROOT
-from trainer.kit.progress import CURVE_FILE, read_curve
+from trainer.kit.progress import CURVE_FILE, Listener, Progress, read_curve
 
 LESSONS = partial(suite_lessons, world=preset("live-like"))
 TINY = Recipe(rounds=(3, 2), explore=(0.15, 0.05), most=15, hidden=8, networks=2, groups=2, batch=32, selection=3)
@@ -195,19 +195,25 @@ def test_lines_say_how_much_is_done_and_how_long_the_rest_takes(
     run(plan(), tmp_path, show="lines")
     lines = capsys.readouterr().err.splitlines()
     assert any("round 1 of 2" in line and line.endswith("left") for line in lines)
-    assert any("% done, about" in line for line in lines)
+    assert lines[0].endswith("compiling the simulator, and playing the first lessons")
+    assert " %)" in lines[1]
     assert "margin 1" in lines[-2]
+    assert "(100 %)" in lines[-1]
     assert "cost 0.99" in lines[-1]
 
 
 def test_a_bar_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moved: list[tuple[int, int]] = []
-    monkeypatch.setattr(scorer_runs, "counter", lambda shown, name: lambda done, of: moved.append((done, of)))
+    moved: list[float] = []
+
+    class Recorder(Listener):
+        def __call__(self, progress: Progress) -> None:
+            moved.append(round(progress.steps / progress.whole_steps, 3))
+
+    monkeypatch.setattr(scorer_runs, "on_screen", lambda *_: [Recorder()])
     run(replace(plan(), conclude=spreading), tmp_path, show="bar")
     assert moved == sorted(moved)
-    assert {of for _, of in moved} == {100}
-    assert moved[-1] == (100, 100)
-    assert len({done for done, _ in moved}) > 10
+    assert moved[-1] == 1.0
+    assert len(set(moved)) > 10
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import WORSE_LIMIT, Summary
 from trainer.autoscaling.policies.fixed import sizes_of_cores
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.kit.drawing import FLEET, INK, PAPER, POLICIES, QUEUE, SOFT, colours, panel, svg
+from trainer.kit.drawing import FLEET, INK, PAPER, POLICIES, QUEUE, SOFT, colours, panel, plotted, svg
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.kit.report import Plot
 
@@ -133,6 +133,21 @@ def _cores_over_time(histories: Mapping[str, History], colour: Mapping[str, str]
 
 def comparison(summary: Summary) -> Plot | None:
     """Return each policy's relative cost per family with its interval, None when there is nothing to compare with."""
+    found = _comparison(summary)
+    caption = "Each policy against the reference, family by family; the dashed line is the limit of +5 %."
+    return None if found is None else Plot(caption, _one_plot(*found))
+
+
+def comparison_figure(summary: Summary, kind: str) -> bytes:
+    """Return the same as a file: `pdf`, `svg` or `png`; BadInput when there is nothing to compare with."""
+    found = _comparison(summary)
+    if found is None:
+        raise BadInput("--figure", "of one policy", "give two policies at least")
+    height, draw = found
+    return plotted((11.0, height), _with_legend(draw), kind)
+
+
+def _comparison(summary: Summary) -> tuple[float, Callable[[Axes], None]] | None:
     families, colour = summary.families, colours(summary.policies)
     others = [policy for policy in summary.policies if policy != summary.reference]
     if not others:
@@ -158,8 +173,7 @@ def comparison(summary: Summary) -> Plot | None:
         panel(axes, x=f"mean cost against {summary.reference}, % (95 % interval; left is cheaper)", y="family, by name")
         axes.grid(visible=False, axis="y")
 
-    drawing = _one_plot(0.8 + max(1.6, len(families) * (0.15 + 0.09 * len(others))), draw)
-    return Plot("Each policy against the reference, family by family; the dashed line is the limit of +5 %.", drawing)
+    return 0.8 + max(1.6, len(families) * (0.15 + 0.09 * len(others))), draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,14 +347,17 @@ def importance(found: Importance) -> Plot:
 
 def _one_plot(height: float, draw: Callable[[Axes], None], *, legend: bool = True) -> str:
     """Return a plot as wide as the page, `height` inches high, with the legend beside it."""
+    return svg((11.0, height), _with_legend(draw, legend=legend))
 
+
+def _with_legend(draw: Callable[[Axes], None], *, legend: bool = True) -> Callable[[Figure], None]:
     def whole(figure: Figure) -> None:
         axes = figure.subplots()
         draw(axes)
         if legend:
             figure.legend(loc="outside right upper")
 
-    return svg((11.0, height), whole)
+    return whole
 
 
 def _smoothed(values: Column, steps: int) -> Column:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -115,6 +117,33 @@ def test_evaluate_takes_any_world_and_workloads(world: str, jobs: str, tmp_path:
     assert "own — loads of one's own" in out.read_text("utf-8").replace("&#x27;", "'")
     refused = call(*given, "--traces", "T1")
     assert (refused.exit_code, "in world two" in refused.stderr) == (2, True)
+
+
+def test_a_comparison_is_printed_as_csv_and_latex_and_drawn_for_paper(world: str, jobs: str, tmp_path: Path) -> None:
+    policies = ("--policies", "rule & co=queue-rule", "--policies", "constant:2,0", "--policies", "threshold")
+    given = ("evaluate", "autoscaling", "--world", world, "--workload", jobs, "--seeds", "2", *policies)
+    results = ("--results", str(tmp_path / "rows.csv"), "--resume")
+    drawn = [tmp_path / f"costs.{kind}" for kind in ("pdf", "svg")]
+    answer = call(*given, *results, "--format", "csv", "--figure", str(drawn[0]))
+    assert answer.exit_code == 0, answer.output
+    rows = list(csv.DictReader(io.StringIO(answer.stdout)))
+    assert [row["policy"] for row in rows] == ["rule & co", "constant:2,0", "threshold"]
+    assert {row["table"] for row in rows} == {"own my_jobs.csv"}
+    assert float(rows[0]["cost_low"]) <= float(rows[0]["cost_mean"]) <= float(rows[0]["cost_high"])
+    relative = float(rows[1]["cost_mean"]) / float(rows[0]["cost_mean"]) - 1.0
+    assert float(rows[1]["relative_mean"]) == pytest.approx(relative)
+    assert rows[0]["relative_mean"] == ""
+    latex = call(*given, *results, "--format", "latex", "--figure", str(drawn[1])).stdout
+    lines = latex.splitlines()
+    assert lines[1:3] == [r"\begin{tabular}{lrrrrrrr}", r"\toprule"]
+    assert lines[5].startswith(r"rule \& co & ")
+    assert lines[5].count(r"\%") == 1
+    assert all(line.endswith(r" \\") for line in (lines[3], *lines[5:8]))
+    assert [path.read_bytes()[:5] for path in drawn] == [b"%PDF-", b"<?xml"]
+    call(*given, *results, "--figure", str(tmp_path / "again.pdf"))
+    assert (tmp_path / "again.pdf").read_bytes() == drawn[0].read_bytes(), "the same data give the same bytes"
+    refused = call(*given, "--format", "html")
+    assert (refused.exit_code, "--format is 'html'" in refused.stderr) == (2, True)
 
 
 def test_promote_holds_a_model_to_the_rule_tuned_for_the_jobs(jobs: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,37 @@ def test_a_run_says_what_it_does_from_its_start_to_its_end_and_keeps_that_as_a_l
     assert "2,048 of 2,048 steps" in said[-1]
     log = (tmp_path / "run" / "seed-0" / "train.log").read_text("utf-8").splitlines()
     assert [line.partition(" ")[2] for line in log] == said[2:]
+
+
+def test_a_runs_configuration_is_one_file_that_repeats_it(trained: Path, tmp_path: Path) -> None:
+    """Its --out has it; what is given beside it goes before."""
+    written = (trained / "run.toml").read_text("utf-8")
+    fields = tomllib.loads(written)["settings"]
+    known = json.loads((trained / "seed-0" / "run.json").read_text("utf-8"))["config"]
+    assert fields.keys() == known.keys() - {"task", "seed", "workers", "device"}
+    again = data(
+        invoke("train", "autoscaling", "--config", str(trained / "run.toml"), "--out", str(tmp_path / "a"), "--json")
+    )
+    assert again["runs"][0]["weights_hash"] == json.loads((trained / "seed-0" / "run.json").read_text())["weights_hash"]
+    assert (tmp_path / "a" / "run.toml").read_text("utf-8") == written
+    other = ("--set", "hidden=4", "--steps", "512", "--episodes", "1", "--out", str(tmp_path / "b"), "--json")
+    config = data(invoke("train", "autoscaling", "--config", str(trained / "run.toml"), *other))["runs"][0]["config"]
+    assert (config["hidden"], config["total_steps"], config["environments"]) == (4, 512, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("version = 1\ndecision = 'deferral'\n", 'decision = "autoscaling"'),
+        ("version = 1\ndecision = 'autoscaling'\n[options]\nout = 'x'\n", "run.toml: options.out is 'x': choose among"),
+        ("version = 1\ndecision = 'autoscaling'\n[settings]\nepoch = 1\n", "--set is 'epoch=1': choose a field among"),
+        ("version = ", "give a run.toml that `train` wrote"),
+    ],
+)
+def test_a_wrong_configuration_file_is_refused_by_name(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(text, "utf-8")
+    refused = invoke("train", "autoscaling", "--config", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out"))
+    assert (refused.exit_code, words in " ".join(refused.stderr.split())) == (2, True), refused.stderr
 
 
 def test_a_directory_with_a_run_is_not_written_over(trained: Path) -> None:

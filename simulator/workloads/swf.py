@@ -136,7 +136,7 @@ def read_swf(
 def trace_of(
     recorded: list[Recorded], options: SwfOptions, drops: Counter[Dropped], name: str
 ) -> tuple[Trace, SwfReport]:
-    """Return recorded jobs, sorted, as a trace under the options; drops: what was left out before, counted on."""
+    """Return recorded jobs, sorted, as a trace under the options; drops: counts of earlier reasons, added to."""
     lines = len(recorded) + sum(drops.values())
     recorded = _window(recorded, options, drops)
     jobs = list(_widths(_renumbered(recorded), options, drops))

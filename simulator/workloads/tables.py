@@ -1,4 +1,4 @@
-"""Tables of other programs, CSV or Parquet with names of their own, as traces of jobs and instances of placement."""
+"""Tables of other programs, CSV or Parquet with any column names, as traces of jobs and instances of placement."""
 
 from __future__ import annotations
 
@@ -160,10 +160,10 @@ def _chosen(
 def read_jobs(
     path: Path, columns: Mapping[str, str], options: SwfOptions | None = None, name: str | None = None
 ) -> tuple[Trace, SwfReport]:
-    """Return the jobs of a table as a trace, and what was kept and dropped of it, as `read_swf` does of a log.
+    """Return the jobs of a table as a trace, and the counts of rows kept and dropped, as `read_swf` does.
 
     Fields are submit (a time), runtime in seconds or end (a time; the job then ran from its submission), and cores, 1
-    where there are none. Raises BadInput and TraceError as `rows_of_table`.
+    without a column. Raises BadInput and TraceError as `rows_of_table`.
     """
     drops: Counter[Dropped] = Counter()
     jobs: list[Recorded] = []

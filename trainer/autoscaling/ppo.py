@@ -348,7 +348,7 @@ def train(
 ) -> Trained:
     """Train until `total_steps`; call `on_update` after every update, and save a checkpoint at every evaluation.
 
-    on_phase: called with what is done before the first update. The same configuration gives the same weights, and so
+    on_phase: called with the phases before the first update. The same configuration gives the same weights, and so
     does a run resumed from its last checkpoint (one worker). Runs on one thread; with `workers` in as many processes,
     of which this one leads (`crew` is for the others). Raises OtherConfiguration when `resume` was trained with another
     configuration.

@@ -121,7 +121,7 @@ def baseline_costs(
 ) -> dict[str, float]:
     """Return the mean cost, dollars an episode, of the task's baselines.
 
-    One that is stuck is no goal: it is left out, and on_stuck is called with its name and why.
+    A stuck baseline is left out: on_stuck is called with its name and the reason.
     """
     costs = {}
     for name, text in baselines_of(task).items():

@@ -278,7 +278,7 @@ def _plain_rows(summary: Summary, family: str) -> Rows:
 
 
 def _absent(summary: Summary) -> list[str]:
-    """Return a line for all that ran nowhere, and one for each that ran on some of the cases alone."""
+    """Return a line for the contenders that ran nowhere, and one for each that missed some of the cases."""
     by_label: dict[str, list[Absence]] = {}
     for absence in summary.absences:
         by_label.setdefault(absence.label, []).append(absence)

@@ -53,8 +53,8 @@ ThinOption = Annotated[float, Option(metavar="P", help="Keep each job with this 
 ThinSeedOption = Annotated[int, Option(help="Seed of the thinning.", min=0)]
 TableArgument = Annotated[Path, Argument(metavar="TABLE", help="FILE.csv, FILE.csv.gz or FILE.parquet.")]
 TABLE = """
-A field without --column is read from the column of its own name. Times are ISO
-8601 (in UTC where they have no zone), or numbers: seconds of any clock, or epoch
+A field without --column is read from the column of the same name. Times are
+ISO 8601 (in UTC where they have no zone), or numbers: seconds of any clock, or epoch
 time in milliseconds, microseconds or nanoseconds.
 """
 OutputOption = Annotated[Path, Option("--output", "-o", metavar="FILE.csv", help="CSV to write.")]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _OPTIONS = ("task", "seed", "workers", "device")
-"""Fields of the configuration that options of their own give."""
+"""Fields of the configuration with separate options."""
 EPILOG = epilog(
     """
 Tasks:
@@ -268,7 +268,7 @@ def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
     tasks = dict.fromkeys(variant.config.task for variant in campaign.variants)
 
     def on_stuck(name: str, why: str) -> None:
-        typer.echo(f"{name}: {why} on the reported episodes, so it is no goal", err=True)
+        typer.echo(f"{name}: {why} on the reported episodes, so it is left out of the goals", err=True)
 
     return {task: baseline_costs(task, reported(task, episodes), on_stuck) for task in tasks}
 

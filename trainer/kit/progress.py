@@ -1,7 +1,7 @@
 """Progress of work: bars in a terminal, lines elsewhere; of a training run also its curve, log and TensorBoard.
 
-Files in a run's directory: `curve.csv`, a row per update, `train.log`, what a terminal would show as lines, and
-`tensorboard/`. All go on where a resumed run goes on.
+Files in a run's directory: `curve.csv`, a row per update, `train.log`, the lines with their times, and `tensorboard/`.
+A resumed run appends to them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BAR, LINES, SILENT = "bar", "lines", "silent"
 """How a run shows its progress."""
 CURVE_FILE, LOG_FILE, TENSORBOARD_FOLDER = "curve.csv", "train.log", "tensorboard"
 LINE_EVERY_S = 15.0
-"""Where there is no terminal, a line is written at the start of each phase, and then one in so many seconds."""
+"""Without a terminal, a line is written at the start of each phase, and then one per interval."""
 FIRST_COLUMNS = ("update", "steps", "wall_s", "cpu_s", "best_cost")
 
 
@@ -55,7 +55,7 @@ def bars(quiet: bool) -> Iterator[RichProgress]:
 
 
 def announce(words: str, quiet: bool) -> None:
-    """Write what begins now to standard error, before anything that takes long is loaded."""
+    """Write the next phase to standard error, before large packages are loaded."""
     if not quiet:
         write_line(f"{words} ...")
 
@@ -107,7 +107,7 @@ class Listener:
         raise NotImplementedError
 
     def phase(self, words: str) -> None:
-        """Take in what begins now, such as `compiling`."""
+        """Take in the start of a phase, such as `compiling`."""
 
     def close(self) -> None:
         """Write what is not yet written."""
@@ -313,7 +313,7 @@ class Lines(Listener):
 
 
 def log_of(directory: Path, *, resumed: bool) -> Callable[[str], None]:
-    """Return what writes a line with its time to a run's log; a new run begins a new log."""
+    """Return a function that appends a line with its time to a run's log; a new run empties the log."""
     path = directory / LOG_FILE
     if not resumed:
         path.write_text("", "utf-8")

@@ -51,7 +51,7 @@ def listeners(data: Mapping[str, Any], resume: Checkpoint | None, cost: str) -> 
 
 
 def on_screen(show: str, name: str, marks: Mapping[str, float], cost: str) -> list[Listener]:
-    """Return what shows a run on standard error: a bar, lines or nothing."""
+    """Return the listeners that show a run on standard error: a bar, lines or none."""
     if show == BAR:
         return [Bar(name, marks, cost)]
     return [Lines(name, marks, cost, write_line)] if show == LINES else []

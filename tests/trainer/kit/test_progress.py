@@ -88,7 +88,7 @@ def test_lines_are_written_for_phases_evaluations_notes_and_after_a_while() -> N
     times = iter((100.0, 101.0, 102.0, 117.0, 118.0))
     lines = Lines("seed 3", {"threshold": 27.0}, COST, written.append, lambda: next(times))
     lines.phase("compiling")
-    assert written == ["seed 3: compiling"], "what it does stands there before the first update"
+    assert written == ["seed 3: compiling"], "the phase comes before the first update"
     lines(moment(1, loss__policy=1.0))
     lines(moment(2, best=26.0, held_out__greedy=26.0))
     lines(Progress(3, 300, 1000, 3.5, 1.0, note="collapsed: restarted at a learning rate of 0.0005"))

@@ -7,6 +7,8 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from agent.decisions.checks import advice, missing, needed_to_act, ok, permitted
 from agent.decisions.metrics import Section, counter, gauge
 from agent.decisions.part import (
@@ -32,6 +34,7 @@ from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, LedgerError
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
     from pathlib import Path
 
     from fastapi import APIRouter
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from agent.decisions.metrics import Reading
     from agent.deferral.pools import Pools, PoolService
     from agent.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 NEWEST = 10
 QUEUE_ACTIONS: Final = {"submit": ("sqs:DeleteMessage", "sqs:ReceiveMessage"), "ready": ("sqs:SendMessage",)}
@@ -169,6 +174,12 @@ class DeferralPart(Part):
         return Capacity(None if view.capacity is None else float(view.free), float(pending), float(held))
 
     # In the daemon
+
+    def start(self, stack: ExitStack) -> None:
+        """Warn of a policy that cannot run: another would decide every step without a word."""
+        for name, service in (self.pools if self.configured else {}).items():
+            if problem := service.ladder_problem():
+                log.warning("policy_cannot_run", pool=name, detail=problem)
 
     def turn(self, turn: Turn) -> TickReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""

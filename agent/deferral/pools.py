@@ -164,7 +164,12 @@ class PoolService:
     def problem(self) -> str:
         """Return what a person should look into."""
         learned = self.learned.problem if LEARNED in (self.settings.policy, self.settings.shadow) else ""
-        return "; ".join(filter(None, (self.turns.problem, self.watch().missing, learned)))
+        return "; ".join(filter(None, (self.turns.problem, self.watch().missing, learned, self.ladder_problem())))
+
+    def ladder_problem(self) -> str:
+        """Return why the pool's policy, or its shadow, cannot run at all, "" where both can."""
+        shadow = None if self.turns.shadow is None else self.turns.shadow.problem
+        return "; ".join(filter(None, (self._ladder.problem, shadow)))
 
     def view(self) -> PoolView:
         """Return the pool now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,6 +29,14 @@ class Shadow:
     def _reset(self) -> None:
         self._total = self._shadow_total = 0.0
         self._count = self._shadow_count = 0
+        self._decided: Counter[str] = Counter()
+        self._answered: Counter[str] = Counter()
+
+    @property
+    def problem(self) -> str:
+        """Why the shadow's policy cannot run at all, "" where it can."""
+        problem = self._ladder().problem
+        return problem and f"shadow: {problem}"
 
     def follow(self, state: PoolState, decided: Decided) -> Comparison | None:
         """Ask the shadow about a step that was decided; return the comparison of a day that is over, not numbered."""
@@ -67,10 +76,14 @@ class Shadow:
             W2,
         )
         self._count += len(made.starts)
+        self._decided.update(filter(None, [made.policy]))
+        self._answered.update(filter(None, [chosen.policy]))
         self._started = {name: start for name, start in self._started.items() if name in state.jobs}
         if made.step - self._since < round(DAY_S / self._step_s):
             return None
-        compared = self._comparison(made.at, made.step)
+        # A policy is not compared with itself under the name of one that could not decide.
+        alone = len(self._decided) == 1 and self._decided.keys() == self._answered.keys()
+        compared = None if alone else self._comparison(made.at, made.step)
         self._since = made.step
         self._reset()
         return compared
@@ -92,8 +105,9 @@ class Shadow:
         apart = self._shadow_total - self._total
         words = f"{abs(apart):,.0f} core-steps {'more' if apart >= 0 else 'less'}"
         detail = (
-            f"in {step - self._since} steps {self._first} earned {self._total:,.0f} core-steps with {self._count} "
-            f"starts; {self.policy} would have earned {words} with {self._shadow_count}"
+            f"in {step - self._since} steps {_spelled(self._first, self._decided)} earned {self._total:,.0f} "
+            f"core-steps with {self._count} starts; {_spelled(self.policy, self._answered)} would have earned {words} "
+            f"with {self._shadow_count}"
         )
         return Comparison(
             "",
@@ -110,3 +124,9 @@ class Shadow:
             Reason.POLICIES_COMPARED,
             detail,
         )
+
+
+def _spelled(policy: str, answered: Counter[str]) -> str:
+    """Return a policy's name, and in how many steps another answered in its place."""
+    others = [f"{name} in {count} steps" for name, count in sorted(answered.items()) if name != policy]
+    return f"{policy} ({', '.join(others)})" if others else policy

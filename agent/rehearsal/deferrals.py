@@ -28,10 +28,12 @@ CORES: Final = 160
 DAY_SHARE, NIGHT_SHARE = 0.85, 0.35
 """Of them that on-demand work takes at three in the afternoon, and at three at night."""
 NOISE: Final = 4.0
-JOBS_PER_HOUR: Final = 2.2
-SIZES, SIZE_SHARES = (2, 4, 8, 16), (0.3, 0.35, 0.25, 0.1)
-STEPS, STEP_SHARES = (2, 4, 6, 8), (0.3, 0.3, 0.25, 0.15)
-WINDOW_H: Final = 14
+JOBS_PER_HOUR: Final = 1.0
+"""With the sizes below about six tenths of what on-demand work leaves over, so that nearly every job starts in time."""
+SIZES, SIZE_SHARES = (4, 8, 12), (0.45, 0.4, 0.15)
+STEPS, STEP_SHARES = (4, 6, 8), (0.4, 0.35, 0.25)
+"""A job of few core-hours is worth less than its delay until the night, and no plan starts it then."""
+WINDOW_H: Final = 20
 """A job may wait for so long."""
 MISSING_AT, MISSING_H = 40, 2
 """Hours without a measurement of the capacity."""

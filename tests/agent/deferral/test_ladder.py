@@ -7,17 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from agent.deferral.ladder import Floats, Ladder, LearnedRung, Starts, ladder_of
 from agent.deferral.model import ScoreModel
+from agent.deferral.part import DeferralPart
 from agent.deferral.records import JobRecord
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.views import seen_by
 from agent.models.directory import ModelsDirectory
+from agent.rehearsal.sections import agent_at
 from domain.errors import PolicyFailure
 from domain.rules.deferral.choosing import ScoresUnusable, View
 from domain.rules.deferral.jobs import Ints
-from tests.agent.deferral.pools import STEP
+from tests.agent.deferral.pools import START, STEP
 
 PATH = np.full(9, 10.0)
 
@@ -152,3 +155,15 @@ def test_the_knapsack_leaves_what_is_too_large_to_first_come() -> None:
 def test_an_answer_of_one_type_is_an_answer() -> None:
     found: Ints = np.array([2, 0], dtype=np.int64)
     assert ladder(lambda view, path, budget_s: Starts(found)).decide(THREE, PATH).positions.tolist() == [0, 2]
+
+
+def test_a_policy_that_cannot_run_is_warned_of_at_the_start_and_stays_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.deferral.rolling.find_spec", lambda name: None)
+    given = {"TRIMTAB_DEFERRALS__night__SHADOW": "fifo", "TRIMTAB_DEFERRALS__day__POLICY": "knapsack"}
+    with capture_logs() as logs, agent_at(START, tmp_path, "http://127.0.0.1:1", "observe", given) as (agent, _):
+        problems = agent.part(DeferralPart).problems()
+    assert [one["pool"] for one in logs if one["event"] == "policy_cannot_run"] == ["night"]
+    assert "rolling cannot run, knapsack decides: highspy is missing" in problems["deferral night"]
+    assert problems["deferral day"] == ""

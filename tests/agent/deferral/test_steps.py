@@ -33,6 +33,10 @@ def reasons(pool: DeferralPool) -> list[str]:
     return [event.reason.value for event in pool.taken_alarms()]
 
 
+BESIDE_ROLLING = (("itself", "knapsack"), ("another", "fifo"))
+"""Names of pools, and the shadow beside a rolling plan that cannot run, in whose place the knapsack decides."""
+
+
 class TestStarts:
     def test_are_counted_by_classes_of_cores(self, ledger: Ledger, clock: VirtualClock) -> None:
         """However many sizes jobs have, the counts, which each write repeats, stay few."""
@@ -423,6 +427,25 @@ class TestRecord:
         assert (compared.policy, compared.shadow, compared.until_step - compared.since_step) == ("fifo", "knapsack", 24)
         assert (compared.total, compared.shadow_total) == (25.0, 100.0)
         assert "more" in compared.detail
+
+    def test_a_policy_is_not_compared_with_itself_under_the_name_of_one_that_cannot_run(
+        self, ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("agent.deferral.rolling.find_spec", lambda name: None)
+        compared = [self.comparisons_of(ledger, clock, name, "rolling", shadow) for name, shadow in BESIDE_ROLLING]
+        assert [len(made) for made in compared] == [0, 1]
+        assert "rolling (knapsack in 25 steps) earned" in compared[1][0].detail
+
+    def comparisons_of(
+        self, ledger: Ledger, clock: VirtualClock, name: str, policy: str, shadow: str
+    ) -> list[Comparison]:
+        pool = made(ledger, clock, name=name, policy=policy)
+        turns, begins = turning(pool, shadow=shadow), clock.now()
+        for hour in range(25):
+            pool.submit(order(f"job-{hour}", 4, 1, latest_at=begins + (hour + 1) * HOUR_S))
+            decided(turns, clock.now(), cores=4)
+            clock.advance(HOUR_S)
+        return [one for one in pool.store.newest(name, 5, "comparison") if isinstance(one, Comparison)]
 
 
 def test_coverage_is_stated_once_two_days_have_a_forecast() -> None:

@@ -68,11 +68,12 @@ class Row:
         """
         value = self.cells.get(field)
         if isinstance(value, str):
+            text = value.strip()
             try:
-                value = float(value)
+                value = float(text)
             except ValueError:
                 try:
-                    value = datetime.fromisoformat(value.strip())
+                    value = datetime.fromisoformat(text)
                 except ValueError:
                     remedy = "give a time such as 2026-03-01T12:00:00Z, or a number of seconds"
                     raise TraceError(f"{self.place}: {field}", value, remedy) from None

@@ -28,8 +28,8 @@ def send(listener: GraphiteListener, *chunks: bytes) -> None:
             sender.sendall(chunk)
 
 
-def settled(counters: IntakeCounters) -> bool:
-    return until(lambda: counters.connections_open == 0)
+def settle(counters: IntakeCounters) -> None:
+    until(lambda: counters.connections_open == 0)
 
 
 def throw(listener: GraphiteListener, *datagrams: bytes) -> None:
@@ -52,7 +52,7 @@ def test_lines_from_two_senders_are_taken(listener: GraphiteListener) -> None:
         one.sendall(GOOD[20:])
         until(lambda: listener.counters.accepted == 2)
         assert listener.counters.connections_open == 2
-    assert settled(listener.counters)
+    settle(listener.counters)
     assert (listener.counters.connections_total, listener.counters.rejected_total) == (2, 0)
 
 
@@ -87,7 +87,7 @@ def test_a_connection_without_data_is_closed_after_the_idle_time(serve: Serve) -
         sender.sendall(b"trimtab.half")
         assert closed_by_listener(sender)
     assert listener.counters.connections_idled_out == 1
-    assert settled(listener.counters)
+    settle(listener.counters)
 
 
 def test_refusals_are_reported_in_one_line_per_period(serve: Serve) -> None:

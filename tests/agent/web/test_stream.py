@@ -95,14 +95,16 @@ class TestOneAgent:
     """One agent and its page, in this order: what the tests add to its ledger stays there."""
 
     @pytest.fixture(scope="class")
-    def running(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    @classmethod
+    def running(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         agent = Running(World(tmp_path_factory.mktemp("world"), Plan()))
         agent.tick(3)
         yield agent
         agent.world.close()
 
     @pytest.fixture(scope="class")
-    def served(self, running: Running) -> Iterator[Served]:
+    @classmethod
+    def served(cls, running: Running) -> Iterator[Served]:
         with Served(running.parts) as made:
             yield made
 

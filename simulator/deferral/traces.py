@@ -17,10 +17,11 @@ import numpy as np
 
 from domain.errors import BadInput, TraceError
 from domain.rules.deferral.jobs import Ints
-from domain.units import HOUR_S, HOURS_PER_DAY, HOURS_PER_WEEK
+from domain.units import DAY_S, HOUR_S, HOURS_PER_DAY, HOURS_PER_WEEK
 from simulator.deferral.scenarios import CORE_SIZES, DURATIONS, REFERENCE_WORK, VALLEY, Episode, Scenario, windows
 from simulator.oversubscription.scenario import PACKAGED, scenario_of
 from simulator.workloads.swf import Dropped, SwfOptions, WidthRule, read_swf
+from simulator.workloads.tables import ENDINGS, read_jobs
 
 LONGEST = max(DURATIONS)
 TOO_LONG = "too_long"
@@ -62,15 +63,19 @@ class Counts(NamedTuple):
 def log_jobs(path: Path) -> LogJobs:
     """Read a log, plain or .gz; raises TraceError naming file, line and field, also for one without a usable job.
 
+    A CSV or Parquet table has the columns submit, runtime and cores; its clock begins with the day of its first job.
     Dropped and counted: jobs without submit time, run time or processors, parts of a job that was swapped out, jobs of
     more than 8 processors, of more than 6 hours.
     """
-    trace, report = read_swf(path, SwfOptions(width_rule=WidthRule.CAP, largest_vm_cores=max(CORE_SIZES), from_s=0.0))
+    options = SwfOptions(width_rule=WidthRule.CAP, largest_vm_cores=max(CORE_SIZES), from_s=0.0)
+    is_table = path.name.endswith(ENDINGS)
+    trace, report = read_jobs(path, {}, options) if is_table else read_swf(path, options)
+    first_s = trace.arrival_s.min(initial=math.inf) // DAY_S * DAY_S if is_table and trace.jobs else 0.0
     hours = np.ceil(trace.service_s / HOUR_S).astype(np.int64)
     short = hours <= LONGEST
     if not short.any():
         raise TraceError(f"log {path.name}", 0, f"give a log with jobs of at most {LONGEST} hours on 1 to 8 processors")
-    arrival = (trace.arrival_s[short] // HOUR_S).astype(np.int64)
+    arrival = ((trace.arrival_s[short] - first_s) // HOUR_S).astype(np.int64)
     classes = np.array(CORE_SIZES)
     cores = classes[np.searchsorted(classes, trace.width[short])]
     span_h = int(arrival.max()) + 1

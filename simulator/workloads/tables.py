@@ -7,7 +7,8 @@ import gzip
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,21 +69,22 @@ class Row:
         """
         value = self.cells.get(field)
         if isinstance(value, str):
-            text = value.strip()
-            try:
-                value = float(text)
-            except ValueError:
-                try:
-                    value = datetime.fromisoformat(text)
-                except ValueError:
-                    remedy = "give a time such as 2026-03-01T12:00:00Z, or a number of seconds"
-                    raise TraceError(f"{self.place}: {field}", value, remedy) from None
+            value = _number_or_time(value.strip())
         if isinstance(value, datetime):
             return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
-        number = Row(self.place, {field: value}).number(field, math.nan)
+        number = math.nan if isinstance(value, str) else Row(self.place, {field: value}).number(field, math.nan)
         if math.isnan(number):
-            raise TraceError(f"{self.place}: {field}", value, "give a time such as 2026-03-01T12:00:00Z, or seconds")
+            remedy = "give a time such as 2026-03-01T12:00:00Z, or a number of seconds"
+            raise TraceError(f"{self.place}: {field}", value, remedy)
         return number / next((unit for least, unit in _EPOCHS if abs(number) >= least), 1.0)
+
+
+def _number_or_time(text: str) -> float | datetime | str:
+    readers: tuple[Callable[[str], float | datetime], ...] = (float, datetime.fromisoformat)
+    for read in readers:
+        with suppress(ValueError):
+            return read(text)
+    return text
 
 
 def columns_of(given: Sequence[str], fields: Mapping[str, bool]) -> dict[str, str]:
@@ -202,7 +204,7 @@ def read_placement(
         demand = (
             max(1, math.ceil(row.number("cores"))),
             max(1, math.ceil(row.number("memory"))),
-            math.ceil(row.number("disk")),
+            max(1, math.ceil(row.number("disk"))),
         )
         if any(wanted > room for wanted, room in zip(demand, host, strict=True)):
             raise BadInput(row.place, "cores, memory, disk {}, {}, {}".format(*demand), "give larger hosts by --host")

@@ -254,7 +254,8 @@ def import_requests(
     if not output.name.endswith((".json", ".json.gz")):
         raise BadInput("--output", str(output), "give a file that ends in .json or .json.gz")
     check_output(output, force)
-    disk = sizes[2] if len(sizes) == 3 else 1
+    # Without disks each container takes 1 GB, and a host has room for one per core.
+    disk = sizes[2] if len(sizes) == 3 else sizes[0]
     found = read_placement(table, columns_of(column or (), REQUEST_FIELDS), (sizes[0], sizes[1], disk), name)
     write_instance(found, output)
     counts = {"applications": len(found.applications), "requests": len(found.requests)}

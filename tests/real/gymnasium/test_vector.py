@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import sys
 from itertools import product
 from pathlib import Path
@@ -106,3 +107,12 @@ def test_stable_baselines_trains_on_it() -> None:
     path = os.pathsep.join((str(distribution(STABLE_BASELINES)), str(ROOT)))
     printed = run(sys.executable, Path(__file__).with_name("train.py"), *NAMES, env=os.environ | {"PYTHONPATH": path})
     assert json.loads(printed) == dict.fromkeys(NAMES, 64)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["stable-baselines3", "one file"])
+def test_the_examples_of_the_page_run(number: int, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "train" / "other-libraries.md").read_text("utf-8")
+    program = tmp_path / "example.py"
+    program.write_text(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[number], "utf-8")
+    path = os.pathsep.join((str(distribution(STABLE_BASELINES)), str(ROOT)))
+    assert run(sys.executable, program, "4096", env=os.environ | {"PYTHONPATH": path}).startswith("cost $")

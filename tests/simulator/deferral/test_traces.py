@@ -42,6 +42,15 @@ def test_jobs_of_a_log_are_rounded_up_and_the_others_counted(tmp_path: Path) -> 
     assert found.dropped == {"too_wide": 1, "no_run_time": 1, TOO_LONG: 1}
 
 
+def test_a_table_of_jobs_begins_with_the_day_of_its_first_one(tmp_path: Path) -> None:
+    """The same jobs as in a log, from 2026-03-01 12:00 on, with ISO times."""
+    rows = [("2026-03-01T12:30:00Z", 10, 1), ("2026-03-01T13:59:59Z", 3601, 3), ("2026-03-02T01:00:00Z", 60, 8)]
+    path = tmp_path / "jobs.csv"
+    path.write_text("submit,runtime,cores\n" + "".join(f"{at},{run},{cores}\n" for at, run, cores in rows), "utf-8")
+    found = log_jobs(path)
+    assert (found.hour.tolist(), found.cores.tolist(), found.duration.tolist()) == ([12, 13], [1, 4], [1, 2])
+
+
 def test_a_log_without_a_usable_job_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="at most 6 hours"):
         log_jobs(log_of(tmp_path / "wide.swf", (0, 10, 9)))

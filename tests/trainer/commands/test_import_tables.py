@@ -108,7 +108,7 @@ def test_a_table_of_requests_is_an_instance_of_placement(tmp_path: Path) -> None
     found = trace(*given, "--host", "8,32", "--json")
     assert found.exit_code == 0, found.output
     made = instance_of(str(tmp_path / "pods.json"))
-    assert [application.demand for application in made.applications] == [(2, 8, 0), (3, 8, 0), (2, 8, 0), (3, 8, 0)]
+    assert [application.demand for application in made.applications] == [(2, 8, 1), (3, 8, 1), (2, 8, 1), (3, 8, 1)]
     assert [request.at_s for request in made.requests] == [60.0 * k for k in range(6)]
     assert [(release.request, release.at_s) for release in made.releases] == [("r0", 3600.0)]
     assert engine.play(made, BF).rejected == 0

@@ -83,8 +83,8 @@ $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 # takes as long for the libraries as for our own modules.
 $(MODULES_READY): $(TEST_READY) tests/library_types.py
 	@echo "compiling modules and tests, and reading the types of the libraries (only when the libraries have changed)"
-	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-	@$(BIN)/python -m tests.library_types
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 & collected=$$!; \
+	$(BIN)/python -m tests.library_types; types=$$?; wait $$collected; exit $$types
 	@touch $@
 
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.

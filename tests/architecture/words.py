@@ -57,14 +57,14 @@ def of_page(text: str) -> str:
 
 def of_module(source: str) -> tuple[list[str], list[str]]:
     """The strings of a module, a value in an f-string as `0`, and its docstrings and comments."""
-    tree = ast.parse(source)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr | ast.Constant | ast.JoinedStr)]
     described = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    within = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    within = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     texts: list[str] = []
     notes: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             texts.append("".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in within:

@@ -128,7 +128,7 @@ def test_a_trace_is_played() -> None:
         (("--trace", "azure_like"), "SCENARIO,LOG"),
         (("--world", "missing.toml"), "missing.toml"),
         (("--steps", "steps.txt"), ".csv, .json"),
-        (("--plot", "plot.html"), ".svg, .png"),
+        (("--plot", "plot.html"), ".svg, .pdf, .png"),
         (("--plot", "missing/plot.svg"), "folder that exists"),
     ],
 )

@@ -61,7 +61,7 @@ def test_own_vm_types_begin_with_one_vm_of_each() -> None:
         (("--set", "removal_mode=soon"), "--set", "immediate, drain, checkpoint"),
         (("--set", "max_steps=few"), "--set", "whole number"),
         (("--set", "types=a"), "--set", "cannot be given as text"),
-        (("--plot", "fleet.gif"), "--plot", ".png, .svg, .html"),
+        (("--plot", "fleet.gif"), "--plot", ".png, .svg, .pdf, .html"),
         (("--policy", "hope"), "policy", "queue-rule"),
     ],
 )

@@ -1,11 +1,12 @@
-"""The dry run beside its own hour simulated, alone and beside other work, and how long people wait for it.
+"""The dry run beside its own hours simulated, alone and beside other work, and how long people wait for it.
 
-For each policy and seed `trimtab dry-run --section fleet --fault none` lives the hour in real processes, first alone,
-then beside --busy processes that take all of the processors they can get. lived_by_simulated: what the hours cost, over
+For each policy and seed `trimtab dry-run --section fleet --fault none` lives the hours in real processes, first alone,
+then beside --busy processes that take all of the processors they can get. lived_by_simulated: what they cost, over
 what the same jobs cost the same policy simulated; lived_off: how far the run that is farthest off is from that; _busy:
-the same beside other work. clock_jumps: events that say that the clock jumped or was set back. whole_wall_s: seconds
-until `trimtab dry-run`, with its faults and all sections, has ended; first_decision_wall_s: until it shows its first
-decision; whole_cpu_s: processor time of it and of all processes that it started.
+the same beside other work. fast_by_slow: what the first of the runs cost, over what it costs at --slow-speed.
+clock_jumps: events that say that the clock jumped or was set back. whole_wall_s: seconds until `trimtab dry-run`, with
+its faults and all sections, has ended; first_decision_wall_s: until it shows its first decision; whole_cpu_s: processor
+time of it and of all processes that it started.
 """
 
 from __future__ import annotations
@@ -92,23 +93,26 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "", runs=1)
     parser.add_argument("--policies", default="queue-rule,learned", help="separated by commas (queue-rule,learned)")
     parser.add_argument("--seeds", default="1993,1994", help="choices of jobs, separated by commas (default 1993,1994)")
-    parser.add_argument("--minutes", default="60", help="simulated minutes (default 60)")
+    parser.add_argument("--minutes", default="240", help="simulated minutes (default 240)")
+    parser.add_argument("--slow-speed", default="120", help="of the run that the first is compared with (default 120)")
     parser.add_argument("--busy", type=int, default=2 * (os.cpu_count() or 1), help="processes beside it (two a core)")
     parser.add_argument("--no-whole", action="store_true", help="leave out the run with faults and all sections")
     parser.add_argument("--directory", type=Path, help="where runs write (default: the temporary directory)")
     asked = parser.parse_args(given)
     ratios: dict[str, dict[str, float]] = {"": {}, "_busy": {}}
-    clock_jumps, walls = 0, dict[str, list[float]]()
+    clock_jumps, walls, costs = 0, dict[str, list[float]](), list[float]()
+
+    def fleet_alone(policy: str, seed: str, *more: str) -> Lived:
+        about = ("--section", "fleet", "--fault", "none", "--minutes", asked.minutes, "--seed", seed)
+        return lived(asked.directory, *about, "--set", f"FLEETS__web__POLICY={policy}", *more)
+
     for suffix, processes in (("", 0), ("_busy", asked.busy)):
         for policy in asked.policies.split(","):
             for seed in asked.seeds.split(","):
                 with other_work(processes):
-                    one = lived(
-                        asked.directory,
-                        *("--section", "fleet", "--fault", "none", "--minutes", asked.minutes, "--seed", seed),
-                        *("--set", f"FLEETS__web__POLICY={policy}"),
-                    )
+                    one = fleet_alone(policy, seed)
                 ratios[suffix][f"{policy} {seed}"] = ratio = by_simulated(one.summary)
+                costs.append(one.summary["lived"]["cost"])
                 clock_jumps += one.clock_jumps
                 walls.setdefault(suffix, []).append(one.wall_s)
                 progress(f"{policy}, seed {seed}, beside {processes}: {ratio:.4f} of simulated, {one.wall_s:.0f} s")
@@ -119,6 +123,8 @@ def main(given: Sequence[str] | None = None) -> int:
         figures[f"lived_off{suffix}"] = max(abs(ratio - 1.0) for ratio in found.values())
         figures[f"fleet_wall_s{suffix}"] = median(walls[suffix])
         targets.append(Target(f"lived_off{suffix}", AGREE_WITHIN))
+    slow = fleet_alone(asked.policies.split(",")[0], asked.seeds.split(",")[0], "--speed", asked.slow_speed)
+    figures["fast_by_slow"] = costs[0] / slow.summary["lived"]["cost"]
     if not asked.no_whole:
         whole = [lived(asked.directory) for _ in range(asked.runs)]
         figures["first_decision_wall_s"] = median(one.first_s for one in whole)

@@ -46,12 +46,12 @@ def dry_run(
     ] = "story",
     speed: Annotated[
         float, typer.Option(min=1.0, max=600.0, help="Simulated seconds per second at most: 60 makes an hour a minute.")
-    ] = 240.0,
-    minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes to live.")] = 60,
+    ] = 600.0,
+    minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes.")] = 240,
     seed: Annotated[int, typer.Option(help="Seed of the choice of jobs, of boot times and of faults.")] = 1993,
     workload: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Jobs of one core, as for `rehearse`; nasa is scaled to the fleet.")
-    ] = "nasa",
+        str, typer.Option(metavar="NAME|FILE", help="Jobs of one core, as for `rehearse`; nasa is the day in an hour.")
+    ] = "nasa-day",
     world: Annotated[
         str | None,
         typer.Option(
@@ -68,26 +68,25 @@ def dry_run(
         Path, typer.Option(metavar="DIRECTORY", help="Where ledger and log are kept; an earlier run's are replaced.")
     ] = Path(".trimtab/dry-run"),
     headless: Annotated[bool, typer.Option("--headless", help="Lines instead of the live view.")] = False,
-    page: Annotated[
-        bool, typer.Option("--page", help="Serve the agent's page on this machine and print where.")
+    page: Annotated[bool, typer.Option("--page", help="Serve the agent's page on this machine until Ctrl-C.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="All tables, the events of every section, and each result in full.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="What happened as JSON, one object a line.")] = False,
     section: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="fleet: the hour alone. A decision: its section alone. all.",
+            help="fleet: the fleet alone. A decision: its section alone. all.",
         ),
     ] = "all",
 ) -> None:
-    """Run the agent for a simulated hour against a fake AWS on this machine, and show what it does and why.
+    """Run the agent for four simulated hours against a fake AWS on this machine, and show what it does.
 
     Needs no account and no network. Jobs arrive as in a recorded day of a real machine, workers pull and run them and
-    report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. At the end: what it cost, and what
-    other fleets would have cost with the same jobs.
-
-    Then a section for every other decision that has one, in some seconds to half a minute each: days of a cluster or of
-    pools on a clock that is not waited for, with demand and troubles of their own. `trimtab explain` tells why.
+    report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. Then comes a section for every other
+    decision: days of a cluster or of pools in virtual time. The result is ten lines: what the agent did, its bill
+    beside AWS target tracking and the fleet at its maximum, a line for each other decision, and three commands to try.
 
     Exits with status 1 when the ledger lacks an event that the fault plan requires of a run of this length, 130 when
     stopped by Ctrl-C.
@@ -100,7 +99,7 @@ def dry_run(
         raise BadInput("--section", section, f"choose one of: {', '.join(section_names())}")
     overrides = dict(_pair(text) for text in setting or [])
     options = DryRunOptions(plan_named(fault), speed, seed, minutes, workload, mode, keep, overrides, page, world)
-    ending = play(options, section, headless=headless, as_json=as_json)
+    ending = play(options, section, headless=headless, as_json=as_json, verbose=verbose)
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)
     if ending is Ending.INCOMPLETE:

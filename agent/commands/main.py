@@ -14,6 +14,7 @@ VERBS = (
     "collect",
     "inputs",
     "dry_run",
+    "local_aws",
     "rehearse",
     "decisions",
     "replay",

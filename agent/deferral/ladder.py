@@ -89,11 +89,11 @@ class Ladder:
 
     @property
     def problem(self) -> str:
-        """Why the first policy cannot run at all, and what decides in its place; "" where it can."""
+        """Why the first policy cannot run at all, and which policy decides in its place; "" where it can."""
         if self.first in self.rungs:
             return ""
         instead = next(name for name in LADDER[LADDER.index(self.first) :] if name in self.rungs)
-        return f"policy {self.first} cannot run, {instead} decides: {self.absent.get(self.first, 'there is none')}"
+        return f"policy {self.first} cannot run, {instead} decides: {self.absent.get(self.first, 'it is absent')}"
 
     def decide(self, view: View, path: Floats) -> Chosen:
         """Return what starts; with no job or no room nothing is asked. path: the capacity expected after it."""

@@ -86,6 +86,13 @@ class AdmissionResult(SectionResult):
         refusals = self.refusals()
         return refusals[0][1] if refusals else super(AdmissionResult, self).explained()
 
+    def brief(self) -> str:
+        """Return the result in a line, with its figure."""
+        return (
+            f"{self.admitted} of {self.asked} deployments admitted, peak {self.peak_cores} of {self.capacity_cores} "
+            f"vCPUs ({self.hours} h)"
+        )
+
     def sentence(self) -> str:
         """Return the result in one sentence."""
         waiting = f"; {self.waiting} still wait" if self.waiting else ""

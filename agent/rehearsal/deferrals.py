@@ -29,7 +29,7 @@ DAY_SHARE, NIGHT_SHARE = 0.85, 0.35
 """Of them that on-demand work takes at three in the afternoon, and at three at night."""
 NOISE: Final = 4.0
 JOBS_PER_HOUR: Final = 1.0
-"""With the sizes below about six tenths of what on-demand work leaves over, so that nearly every job starts in time."""
+"""With the sizes below about six tenths of the left-over cores, so that nearly every job starts in time."""
 SIZES, SIZE_SHARES = (4, 8, 12), (0.45, 0.4, 0.15)
 STEPS, STEP_SHARES = (4, 6, 8), (0.4, 0.35, 0.25)
 """A job of few core-hours is worth less than its delay until the night, and no plan starts it then."""
@@ -65,6 +65,11 @@ class DeferralResult(SectionResult):
     shadow: str
     by_hour: Mapping[int, tuple[float, float]]
     happened: Mapping[str, int]
+
+    def brief(self) -> str:
+        """Return the result in a line, with its figure."""
+        used = f"{self.utilisation:.0%} of left-over cores used"
+        return f"{self.started} of {self.jobs} jobs started, {self.expired} expired; {used}"
 
     def sentence(self) -> str:
         """Return the result in one sentence."""

@@ -75,6 +75,10 @@ class OversubscriptionResult(SectionResult):
     peak_machines: int
     published: str
 
+    def brief(self) -> str:
+        """Return the result in a line, with its figure."""
+        return f"{self.saved_share:.0%} of the cores not reserved; {self.hot_hours} of {self.hours} h hot, by a surge"
+
     def sentence(self) -> str:
         """Return the result in one sentence."""
         lowest = ", ".join(f"{name} {rate:g}" for name, rate in self.lowest.items())

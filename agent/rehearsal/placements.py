@@ -57,6 +57,13 @@ class PlacementResult(SectionResult):
     shadow: str
     happened: Mapping[str, int]
 
+    def brief(self) -> str:
+        """Return the result in a line, with its figure."""
+        return (
+            f"{self.containers} containers, at most {self.peak_hosts} of {self.hosts} hosts; {self.moved} moved "
+            f"(host failure)"
+        )
+
     def sentence(self) -> str:
         """Return the result in one sentence."""
         refused = ", ".join(f"{reason} {number}" for reason, number in self.refused.items()) or "none"

@@ -1,4 +1,4 @@
-"""The dry run: fake AWS, real input and the real loop in act mode, one simulated hour with faults, and a summary.
+"""The dry run: fake AWS, real input and the real loop in act mode, four simulated hours with faults, and a summary.
 
 `play` runs this and the other sections on a screen and prints their summaries.
 """
@@ -10,7 +10,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import structlog
 from rich.console import Console
+from rich.text import Text
 
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import DecisionRow, FleetStore
@@ -37,12 +38,14 @@ from agent.rehearsal.faults import (
 )
 from agent.rehearsal.scenario import (
     AGENT_KEY,
+    DAY,
     FLEET,
     GRACE_S,
     INITIAL,
     LEDGER,
     MAX_CORES,
     ORIGIN,
+    SCALED,
     SECRET,
     DryRunCloud,
     beside_learned,
@@ -51,13 +54,22 @@ from agent.rehearsal.scenario import (
     fake_aws,
     groups_of,
     recorded_trace,
+    shell_lines,
     shown_path,
     shown_program,
 )
 from agent.rehearsal.screens import JsonScreen, LineScreen, LiveScreen, Screen, Turn, clock_text
 from agent.rehearsal.sections import ALL, FLEET_ALONE, SectionResult, sections
 from agent.rehearsal.site import SiteProcess, SiteSpec, site_process
-from agent.rehearsal.summary import WAITING_PRICE_PER_HOUR, FleetParameters, LiveRun, RunCost, Summary, compare
+from agent.rehearsal.summary import (
+    WAITING_PRICE_PER_HOUR,
+    FleetParameters,
+    LiveRun,
+    RunCost,
+    Summary,
+    actions_of,
+    compare,
+)
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.http import start_http
 from agent.settings import Settings, load_settings
@@ -85,8 +97,9 @@ ARRIVAL_CHECKED_EVERY_WALL_S = 0.001
 COLLECTED_WITHIN_WALL_S = 30.0
 INJECT_EVERY_S = 5.0
 STOP_WITHIN_WALL_S = 5.0
-LOG, CLOCKS = "dry-run.log", "clock-*"
+LOG, CLOCKS, SECTIONS = "dry-run.log", "clock-*", "sections"
 EVERYTHING = 1_000_000
+MINUTES_PER_HOUR = HOUR_S / MINUTE_S
 
 
 class PartFailed(TrimtabError):
@@ -101,10 +114,10 @@ class DryRunOptions:
     """
 
     plan: FaultPlan
-    speed: float = 240.0
+    speed: float = 600.0
     seed: int = 1993
-    minutes: int = 60
-    workload: str = "nasa"
+    minutes: int = 240
+    workload: str = DAY
     mode: str = "act"
     directory: Path = Path(".trimtab/dry-run")
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -117,6 +130,8 @@ class DryRun:
 
     def __init__(self, options: DryRunOptions, screen: Screen) -> None:
         self.turns = 0
+        self.page = ""
+        self._met: list[str] = []
         self._options, self._screen = options, screen
         self._end = ORIGIN + options.minutes * MINUTE_S
         self._injector = FaultInjector(options.plan)
@@ -125,7 +140,13 @@ class DryRun:
         self._on_turn: Callable[[TickReport, float], None] = lambda report, duration_s: None
 
     def run(self) -> Summary:
-        """Run the hour and summarise it; everything started is stopped however it ends.
+        """Run and summarise it, as `living`; everything is stopped then."""
+        with self.living() as summary:
+            return summary
+
+    @contextmanager
+    def living(self) -> Iterator[Summary]:
+        """Run, and yield the summary while the agent still serves its page; everything started is stopped in any case.
 
         Raises BadInput or ConfigurationError for options and settings, PartFailed or SiteFailed when a part dies,
         LedgerUnavailable when the directory is in use, KeyboardInterrupt as it comes.
@@ -143,30 +164,29 @@ class DryRun:
         max_cores = fleet.max_cores if options.world is not None else MAX_CORES
         initial = INITIAL if options.world is None else tuple(group.minimum for group in fleet.groups)
         trace, description = recorded_trace(options.workload, options.seed, max_cores)
-        with site_process(options.workload, options.seed, max_cores) as site:
-            screen.workload(description)
-            with (
-                paced_clock(directory, CLOCK_BEGINS - FLEET_OLDER_S, options.speed) as self._clock,
-                fake_aws(fleet.groups, initial, self._clock, options.seed) as cloud,
-            ):
-                self._clock.skip_to(CLOCK_BEGINS)
+        with (
+            site_process(options.workload, options.seed, max_cores) as site,
+            paced_clock(directory, CLOCK_BEGINS - FLEET_OLDER_S, options.speed) as self._clock,
+            fake_aws(fleet.groups, initial, self._clock, options.seed) as cloud,
+        ):
+            self._clock.skip_to(CLOCK_BEGINS)
+            queues = cloud.job_queue_url, cloud.interruption_queue_url
+            settings = load_settings(environment(directory, cloud.endpoint, *queues, options.mode, overrides, groups))
+            with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent, ExitStack() as stack:
+                if options.page:
+                    self.page = self._serve_page(stack, settings, agent)
+                    screen.check("page", self.page)
+                screen.workload(description)
                 screen.check("fake AWS", cloud.endpoint)
-                queues = cloud.job_queue_url, cloud.interruption_queue_url
-                settings = load_settings(
-                    environment(directory, cloud.endpoint, *queues, options.mode, overrides, groups)
-                )
-                with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent, ExitStack() as stack:
-                    screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
-                    screen.check("ledger", shown_path(directory / LEDGER))
-                    if options.page:
-                        screen.check("page", self._serve_page(stack, settings, agent))
-                    try:
-                        live = self._play(agent, settings.fleet(FLEET), cloud, site, trace)
-                    except BaseException:
-                        # While the agent still listens: what reports to it must be gone first.
-                        site.abort()
-                        raise
-                    return self._summary(agent, live, trace, directory, initial)
+                screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
+                screen.check("ledger", shown_path(directory / LEDGER))
+                try:
+                    live = self._play(agent, settings.fleet(FLEET), cloud, site, trace)
+                except BaseException:
+                    # While the agent still listens: its senders must be gone first.
+                    site.abort()
+                    raise
+                yield self._summary(agent, live, trace, directory, initial)
 
     def _serve_page(self, stack: ExitStack, settings: Settings, agent: Agent) -> str:
         """Serve the agent's page on this machine, and return its URL with the token as a browser takes a password."""
@@ -267,6 +287,7 @@ class DryRun:
         now = self._clock.now()
         try:
             for injected in self._injector.advance((now - ORIGIN) / MINUTE_S, now, target):
+                self._met.append(injected.fault.title)
                 self._screen.fault(injected)
         except Exception:
             log.exception("fault_not_injected")
@@ -290,7 +311,7 @@ class DryRun:
             )
         recorded = recorded_reasons(ledger.journal(limit=EVERYTHING))
         # What a fault leads to was seen to happen with the fleet and the jobs of the dry run, not with any others.
-        own = options.world is not None or options.workload != "nasa"
+        own = options.world is not None or options.workload != DAY
         required = () if own else required_reasons(options.plan, managed.policy, options.minutes)
         whole = () if own else required_reasons(options.plan, managed.policy)
         return Summary(
@@ -307,7 +328,14 @@ class DryRun:
             explain=most_informative(decisions),
             largest=largest,
             mode=Mode(options.mode),
+            simulated=self._simulated(managed.fleet, live.submitted),
+            actions=actions_of([row.decision for row in reversed(decisions)], self._met),
         )
+
+    def _simulated(self, fleet: Fleet, jobs: int) -> str:
+        options, sizes = self._options, "+".join(str(group.maximum) for group in fleet.groups)
+        jobs_of = f"{jobs:,} {'recorded ' if options.workload in SCALED else ''}jobs ({options.workload})"
+        return f"{options.minutes / MINUTES_PER_HOUR:g} h, {jobs_of}, at most {sizes} VMs, {options.speed:g}x"
 
 
 def page_settings() -> dict[str, str]:
@@ -364,11 +392,13 @@ class Ending(Enum):
     STOPPED = "stopped"
 
 
-def play(options: DryRunOptions, section: str, *, headless: bool = False, as_json: bool = False) -> Ending:
-    """Run and print what `section` names, one of `section_names`.
+def play(
+    options: DryRunOptions, section: str, *, headless: bool = False, as_json: bool = False, verbose: bool = False
+) -> Ending:
+    """Run and print a section, one of `section_names`; in ten lines, unless it is verbose.
 
-    Return COMPLETE when the ledger holds every event that the fault plan requires (always so in observe mode), STOPPED
-    after Ctrl-C or SIGTERM.
+    With a page the agent serves it until Ctrl-C or SIGTERM. Return COMPLETE when the ledger holds every event that the
+    fault plan requires (always so in observe mode), STOPPED after such a signal before the end.
     """
     console, directory, acts = Console(), options.directory, options.mode == "act"
     screen: Screen
@@ -380,29 +410,63 @@ def play(options: DryRunOptions, section: str, *, headless: bool = False, as_jso
         screen = LiveScreen(console, options.plan.name)
     fresh_directory(directory)
     run = DryRun(options, screen)
-    common = directory.resolve(), options.seed, options.mode, options.overrides, show_events(console, screen)
+    with_fleet, alone = section in (ALL, FLEET_ALONE), section not in (ALL, FLEET_ALONE)
+    # The agent that serves the page has its directory for itself.
+    beside = directory / SECTIONS if options.page and section == ALL else directory
+    show = show_events(console, screen) if verbose or alone else _show_nothing
+    common = options.seed, options.mode, options.overrides, show
     results: list[SectionResult] = []
     summary: Summary | None = None
-    try:
-        with logging_to(directory / LOG), termination_as_interrupt():
-            if section in (ALL, FLEET_ALONE):
-                summary = run.run()
+    with ExitStack() as stack:
+        stack.enter_context(termination_as_interrupt())
+        try:
+            stack.enter_context(logging_to(directory / LOG))
+            if with_fleet:
+                summary = stack.enter_context(run.living()) if options.page else run.run()
             for name, one in sections().items():
                 if section == name or (section == ALL and (acts or not one.acts_only)):
-                    results.append(one.play(*common))
-    except KeyboardInterrupt:
-        _print_stopped(console, screen, run.turns, directory)
-        return Ending.STOPPED
-    if isinstance(screen, JsonScreen):
-        _write_ledger(screen, directory)
-        for data in (*(result.as_json() for result in results), *([summary.as_json()] if summary else [])):
-            screen.write(**data)
-    else:
-        for result in results:
-            _print_result(console, result)
-        if summary is not None:
-            _print_summary(console, summary)
+                    if beside != directory and not results:
+                        fresh_directory(beside)
+                    with _playing(console, screen, name):
+                        results.append(one.play(beside.resolve(), *common))
+        except KeyboardInterrupt:
+            # The agent with the page is stopped before the message.
+            stack.close()
+            _print_stopped(console, screen, run.turns, directory)
+            return Ending.STOPPED
+        if isinstance(screen, JsonScreen):
+            for place in dict.fromkeys((directory, beside)):
+                _write_ledger(screen, place)
+            for data in (*(result.as_json() for result in results), *([summary.as_json()] if summary else [])):
+                screen.write(**data)
+        else:
+            for result in results if verbose or alone else ():
+                _print_result(console, result)
+            if summary is not None:
+                _print_summary(console, summary, results, verbose=verbose)
+        if run.page:
+            _hold_page(console, screen, run.page)
     return Ending.INCOMPLETE if acts and summary is not None and summary.missing else Ending.COMPLETE
+
+
+def _hold_page(console: Console, screen: Screen, url: str) -> None:
+    """Print the URL of the page, and wait for Ctrl-C or SIGTERM."""
+    if isinstance(screen, JsonScreen):
+        screen.write(kind="page", detail=url)
+    else:
+        console.print("\nThe page stays up until Ctrl-C:", highlight=False)
+        console.print(url, style="cyan", highlight=False, soft_wrap=True)
+    with suppress(KeyboardInterrupt):
+        Event().wait()
+
+
+def _playing(console: Console, screen: Screen, name: str) -> AbstractContextManager[object]:
+    """Show which section is played, where there is a terminal to show it on."""
+    return console.status(f"playing {name}") if isinstance(screen, LiveScreen) else nullcontext()
+
+
+def _show_nothing(event: decisions.Event) -> None:
+    """Show nothing of a section's events: the ledger has them."""
 
 
 def show_events(console: Console, screen: Screen) -> Callable[[decisions.Event], None]:
@@ -416,7 +480,8 @@ def show_events(console: Console, screen: Screen) -> Callable[[decisions.Event],
     def show(event: decisions.Event) -> None:
         if not isinstance(screen, JsonScreen) and event.reason in shown:
             line = f"{clock_text(event.at)} {event.reason} {event.detail}"
-            console.print(line, highlight=False, soft_wrap=True, style="" if lines else "dim")
+            # A line of a pipe stays one; on a terminal no word is broken.
+            console.print(line, highlight=False, soft_wrap=lines, style="" if lines else "dim")
 
     return show
 
@@ -463,8 +528,8 @@ def _print_stopped(console: Console, screen: Screen, turns: int, directory: Path
         return
     console.print(f"stopped after {turns} turns of the loop; nothing is left running", highlight=False)
     if turns:
-        command = f"{shown_program()} decisions --ledger {ledger}"
-        console.print(f"the decisions until then: [cyan]{command}[/cyan]", highlight=False, soft_wrap=True)
+        console.print("the decisions until then:")
+        _print_command(console, (shown_program(), "decisions", "--ledger", ledger))
 
 
 def _write_ledger(screen: JsonScreen, directory: Path) -> None:
@@ -489,20 +554,25 @@ def _print_result(console: Console, result: SectionResult) -> None:
     console.print(f"\n{result.sentence()}", highlight=False)
     for note in result.notes():
         console.print(f"  {note}", style="dim", highlight=False)
-    console.print(f"{result.question}: [cyan]{result.next_command()}[/cyan]", highlight=False, soft_wrap=True)
+    console.print(f"{result.question}:", highlight=False)
+    _print_command(console, result.next_words())
 
 
-def _print_summary(console: Console, summary: Summary) -> None:
+def _print_command(console: Console, words: Sequence[str]) -> None:
+    console.print(Text(shell_lines(words, console.width), style="cyan"), soft_wrap=True)
+
+
+def _print_summary(console: Console, summary: Summary, results: Sequence[SectionResult], *, verbose: bool) -> None:
     console.print()
-    console.print(summary.headline(), style="bold", highlight=False)
-    console.print(summary.sentence(), highlight=False)
-    console.print()
-    console.print(summary.table(), highlight=False)
-    console.print()
+    if verbose:
+        console.print(summary.headline(), style="bold", highlight=False)
+        console.print(summary.sentence(), highlight=False)
+        console.print()
+        console.print(summary.table(), highlight=False)
+        console.print()
     if summary.missing:
         console.print(f"missing from the ledger: {', '.join(summary.missing)}", style="bold red")
-    if summary.not_due:
+    if summary.not_due and verbose:
         console.print(f"not due before the end of the run: {', '.join(summary.not_due)}", style="dim")
-    console.print("try next:")
-    for command in summary.next_commands():
-        console.print(f"  {command}", style="cyan", highlight=False, soft_wrap=True)
+    lines = {result.kind: result.brief() for result in results}
+    console.print(summary.brief(lines, console.width), highlight=False)

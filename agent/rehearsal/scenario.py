@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from simulator.aws.prices import price_per_hour
 from simulator.aws.process import start_process
 from simulator.paced_clock import PacedClock
 from simulator.workloads.named import workload_of
-from simulator.workloads.recorded import nasa_hour
+from simulator.workloads.recorded import nasa_day, nasa_hour
 
 FLEET = "web"
 REGION = "us-east-1"
@@ -62,13 +63,13 @@ INITIAL = tuple(group.minimum for group in GROUPS)
 MAX_CORES = sum(group.maximum * group.vm_type.cores for group in GROUPS)
 
 
-def aws_client(service: str, endpoint: str, key: str) -> Any:
+def aws_client(service: str, endpoint: str, key: str, region: str = REGION) -> Any:
     """Return a boto3 client for the dry run's endpoint whose calls are signed with this access key."""
     make: Callable[..., Any] = boto3.client
     return make(
         service,
         endpoint_url=endpoint,
-        region_name=REGION,
+        region_name=region,
         aws_access_key_id=key,
         aws_secret_access_key=SECRET,
         config=Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=50),
@@ -103,17 +104,22 @@ def groups_of(world: str | None) -> tuple[Group, ...]:
     )
 
 
+DAY = "nasa-day"
+SCALED: Mapping[str, Callable[..., tuple[Trace, str]]] = {DAY: nasa_day, "nasa": nasa_hour}
+"""Recorded jobs that are scaled to the fleet; a dry run has those of the day unless others are named."""
+
+
 def recorded_trace(workload: str, seed: int, max_cores: int = MAX_CORES) -> tuple[Trace, str]:
     """Return the jobs of a workload, and where they come from and how they were scaled.
 
-    max_cores: cores of the fleet at its limits, which `nasa` is scaled to. Raises BadInput, which lists the names, and
-    for jobs that no worker of the dry run can run: of more than one core, or released by the end of others.
+    max_cores: cores of the fleet at its limits, which those of `SCALED` are scaled to. Raises BadInput, which lists the
+    names, and for jobs that no worker of the dry run can run: of more than one core, or released by the end of others.
     """
-    if workload == "nasa":
-        return nasa_hour(max_cores=max_cores, seed=seed)
+    if workload in SCALED:
+        return SCALED[workload](max_cores=max_cores, seed=seed)
     trace = workload_of(workload)
     if trace.staged or (trace.width != 1).any():
-        raise BadInput("--workload", workload, "give jobs of one core that come at times of their own, such as nasa")
+        raise BadInput("--workload", workload, "give jobs of one core that do not wait for others, such as nasa-day")
     work_h = trace.work_core_s / HOUR_S
     return (
         trace,
@@ -209,12 +215,13 @@ def fake_aws(
         jobs = queues.create_queue(QueueName="web-jobs", Attributes=attributes)["QueueUrl"]
         interruptions = queues.create_queue(QueueName="trimtab-interruptions")["QueueUrl"]
         for group, size in zip(fleet_groups, initial, strict=True):
-            _make_group(groups, machines, group, size)
+            make_group(groups, machines, FLEET, group, size)
         control.ready_now()
         yield DryRunCloud(process.endpoint, process.popen, control, jobs, interruptions)
 
 
-def _make_group(client: Any, machines: Any, group: Group, size: int) -> None:
+def make_group(client: Any, machines: Any, fleet: str, group: Group, size: int, zones: Sequence[str] = ZONES) -> None:
+    """Make a group with its launch template, the tag of its fleet and the hook that lets its VMs drain."""
     machines.create_launch_template(
         LaunchTemplateName=group.name,
         LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": group.vm_type.name},
@@ -225,8 +232,8 @@ def _make_group(client: Any, machines: Any, group: Group, size: int) -> None:
         MinSize=group.minimum,
         MaxSize=group.maximum,
         DesiredCapacity=size,
-        AvailabilityZones=list(ZONES),
-        Tags=[{"Key": "trimtab:fleet", "Value": "web", "PropagateAtLaunch": True}],
+        AvailabilityZones=list(zones),
+        Tags=[{"Key": "trimtab:fleet", "Value": fleet, "PropagateAtLaunch": True}],
     )
     client.put_lifecycle_hook(
         LifecycleHookName=DRAIN_HOOK,
@@ -262,6 +269,20 @@ def _terminated_at(vm: dict[str, Any], otherwise: float) -> float:
     if vm["State"]["Name"] != "terminated" or found is None:
         return otherwise
     return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+
+
+def shell_lines(command: Sequence[str], width: int) -> str:
+    """Return a command for the shell, continued on another line where it is wider than `width` columns."""
+    if len(shlex.join(command)) <= width:
+        return shlex.join(command)
+    lines, room = [""], max(1, width - len(" \\"))
+    for word in (shlex.quote(word) for word in command):
+        longer = f"{lines[-1]} {word}" if lines[-1].strip() else f"{lines[-1]}{word}"
+        if len(longer) > room and lines[-1].strip():
+            lines.append(f"    {word}")
+        else:
+            lines[-1] = longer
+    return " \\\n".join(lines)
 
 
 def shown_path(path: Path) -> str:

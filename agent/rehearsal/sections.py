@@ -81,7 +81,11 @@ class SectionResult(ABC):
 
     def next_command(self) -> str:
         """Return a command that explains a decision, as it is typed where this one was."""
-        return f"{shlex.quote(self.program)} explain {self.explained()} --ledger {shlex.quote(self.ledger)}"
+        return shlex.join(self.next_words())
+
+    def next_words(self) -> tuple[str, ...]:
+        """Return the words of that command."""
+        return (self.program, "explain", self.explained(), "--ledger", self.ledger)
 
     def explained(self) -> str:
         """Return the id of the decision to explain."""
@@ -90,6 +94,10 @@ class SectionResult(ABC):
     @abstractmethod
     def sentence(self) -> str:
         """Return the result in one sentence."""
+
+    def brief(self) -> str:
+        """Return the result in a line, with its figure."""
+        return self.sentence()
 
     def notes(self) -> Sequence[str]:
         """Return what is said below it, a line each."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -27,8 +27,9 @@ from agent.autoscaling.snapshot.aggregate import EXPECTED_JOB_CORE_S
 from agent.rails.base import RailLimits
 from agent.rails.state import Cooldown, LoopState
 from agent.rehearsal.faults import Lack, SimulatedFault, plan_named
+from agent.rehearsal.scenario import shell_lines
 from domain.controls import Controls
-from domain.decisions import CapacityShortage, Direction, Intent, Mode, Outcome, Reason, Status
+from domain.decisions import CapacityShortage, Decision, Direction, Intent, Mode, Outcome, Reason, Status
 from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observations.autoscaling import Vector, obs_v2
@@ -359,7 +360,9 @@ def best_constant(
 WAITING_PRICE_PER_HOUR = preset("live-like").waiting_price_per_hour
 """Dollars that a job's hour in the queue counts for (autoscaler specification §5)."""
 
-CONSTANT, QUEUE_RULE, THRESHOLD = "constant", "queue-rule", "threshold"
+TRACKING_SHOWN = "AWS target tracking"
+LABEL_WIDTH = len("oversubscription")
+CONSTANT, QUEUE_RULE, THRESHOLD, TRACKING = "constant", "queue-rule", "threshold", "target-tracking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,11 +390,46 @@ class Other:
 
 
 @dataclass(frozen=True, slots=True)
+class Actions:
+    """How often the agent let the fleet grow and shrink, its most VMs and its fewest after that, and the faults."""
+
+    grew: int
+    most_vms: int
+    shrank: int
+    fewest_vms: int
+    faults: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """Return them in one sentence."""
+        grew = f"grew {_times(self.grew, 'time')} to {_times(self.most_vms, 'VM')}"
+        shrank = f"shrank {_times(self.shrank, 'time')} to {_times(self.fewest_vms, 'VM')}"
+        return f"{grew}, met {_times(len(self.faults), 'fault')}, {shrank}"
+
+
+def _times(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def actions_of(decisions: Sequence[Decision], faults: Sequence[str]) -> Actions:
+    """Return the actions of these decisions, the oldest first."""
+    sizes = [sum(made.desired) for made in decisions]
+    most = max(range(len(sizes)), key=sizes.__getitem__, default=0)
+    ways = [{intent.direction for intent in made.intents} for made in decisions]
+    return Actions(
+        sum(Direction.OUT in way for way in ways),
+        max(sizes, default=0),
+        sum(Direction.IN in way for way in ways),
+        min(sizes[most:], default=0),
+        tuple(faults),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The run, the others on the same jobs, and the required reasons that the ledger does not hold.
 
     not_due: those among them that the run was too short for.
-    largest: the fleet held at its maximum, which what the agent saved is counted from.
+    largest: the fleet held at its maximum, from which the saving is counted. simulated: the run in one sentence.
     """
 
     plan: str
@@ -407,6 +445,8 @@ class Summary:
     largest: Other
     mode: Mode = Mode.ACT
     not_due: tuple[Reason, ...] = ()
+    simulated: str = ""
+    actions: Actions = Actions(0, 0, 0, 0, ())
 
     @property
     def how(self) -> str:
@@ -429,6 +469,7 @@ class Summary:
                 "cost": run.cost,
                 "how": self.how,
             },
+            "actions": asdict(self.actions),
             "saved": {"dollars": self.saved, "against": self.largest.name},
             "others": [
                 {"name": other.name, "how": other.how, **asdict(other.run), "cost": other.run.cost}
@@ -444,13 +485,55 @@ class Summary:
             "next": list(self.next_commands()),
         }
 
-    def next_commands(self) -> tuple[str, str]:
-        """Return two commands worth trying, as they are typed where this one was."""
-        program, ledger = shlex.quote(self.program), shlex.quote(self.ledger)
+    def next_commands(self) -> tuple[str, ...]:
+        """Return three commands worth trying, as they are typed where this one was."""
+        return tuple(shlex.join(command) for command in self.next_words())
+
+    def next_words(self) -> tuple[tuple[str, ...], ...]:
+        """Return the words of those commands."""
         return (
-            f"{program} explain {self.explain} --ledger {ledger}",
-            f"{program} replay --policy threshold --ledger {ledger}",
+            (self.program, "explain", self.explain, "--ledger", self.ledger),
+            (self.program, "replay", "--policy", THRESHOLD, "--ledger", self.ledger),
+            (self.program, "decisions", "--changed", "--ledger", self.ledger),
         )
+
+    def brief(self, lines: Mapping[str, str], width: int) -> RenderableType:
+        """Return it in ten lines: the run, the actions, the bill, `lines` by their label, and commands.
+
+        width: columns of the terminal, for the commands. The bound of hindsight comes last.
+        """
+        acts = self.mode is Mode.ACT
+        above = {
+            "simulated": self.simulated,
+            "agent": self.actions.sentence() if acts else f"only observed: {_times(self.decisions, 'decision')}",
+            "bill": self._bill(self.live.cost),
+        }
+        last = {}
+        for run in (other.run for other in self.others):
+            if run.policy.startswith(TRACKING):
+                above[TRACKING] = self._bill(run)
+            elif run.policy.startswith(CONSTANT):
+                best = f"${run.cost:.2f}{self._apart(run)} with {_spelled(run)} VMs throughout, the best fixed fleet"
+                last["in hindsight"] = best
+        above |= {"at maximum": self._bill(self.largest.run), **lines}
+        commands = [Text(shell_lines(words, width), style="cyan") for words in self.next_words()]
+        return Group(_labelled(above), *commands, _labelled(last))
+
+    def _bill(self, run: RunCost) -> str:
+        done = f", {run.jobs_finished} jobs done" if run.jobs_finished < self._done else ""
+        return (
+            f"${run.cost:.2f}{self._apart(run)}: VMs ${run.rent:.2f}, waiting ${run.waiting_cost:.2f}; "
+            f"wait {run.mean_wait_s:.0f} s, 95% {run.p95_wait_s:.0f} s{done}"
+        )
+
+    @property
+    def _done(self) -> int:
+        """Jobs below which a run's bill names those done: the most of any run, less 1 %."""
+        return round(0.99 * max(run.jobs_finished for run in (self.live.cost, *(one.run for one in self._beside))))
+
+    def _apart(self, run: RunCost) -> str:
+        own = self.live.cost.cost
+        return "" if run is self.live.cost or not own else f" ({run.cost / own - 1.0:+.0%})"
 
     @property
     def _beside(self) -> tuple[Other, ...]:
@@ -525,6 +608,16 @@ class Summary:
         return Group(table, legend, self.verdict())
 
 
+def _labelled(lines: Mapping[str, str]) -> Table:
+    """Return lines with their labels in a column of fixed width."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(no_wrap=True, style="bold", min_width=LABEL_WIDTH)
+    rows.add_column(ratio=1)
+    for label, line in lines.items():
+        rows.add_row(label, line, style="bold" if label == "bill" else "")
+    return rows
+
+
 def compare(
     parameters: FleetParameters,
     policy: str,
@@ -537,8 +630,9 @@ def compare(
 ) -> tuple[Other, ...]:
     """Return the run's own policy, others of the agent and two constant fleets on the same jobs and faults, simulated.
 
-    The others are the learned policy, where `models` have one that fits the fleet, the queue rule beside it, and the
-    75 % threshold. Of the constant fleets the best comes first, then the one held at its maximum.
+    The others are the learned policy, where `models` have one that fits the fleet, the queue rule too, the 75 %
+    threshold, and target tracking, on that fleet of `tracked_fleets` that costs less. Of the constant fleets the best
+    comes first, then the one held at its maximum.
     """
     own = policy.partition(":")[0]
     names = {policy: own}
@@ -553,6 +647,11 @@ def compare(
         Other(name, same, run_agent(text, parameters, trace, initial, horizon_s, seed, models, faults))
         for text, name in names.items()
     ]
+    tracked = [
+        run_agent(TRACKING, replace(parameters, fleet=one), trace, least, horizon_s, seed, models, faults)
+        for one, least in tracked_fleets(parameters.fleet)
+    ]
+    others.append(Other(TRACKING_SHOWN, same, min(tracked, key=lambda run: run.cost)))
     fleet = parameters.fleet
     best = best_constant(fleet, trace, horizon_s, seed, faults)
     most = tuple(group.maximum for group in fleet.groups)
@@ -562,6 +661,20 @@ def compare(
         Other(f"best in hindsight: {_spelled(best)}", same, best),
         Other(f"held at maximum: {_spelled(largest)}", same, largest),
     )
+
+
+def tracked_fleets(fleet: Fleet) -> tuple[tuple[Fleet, tuple[int, ...]], ...]:
+    """Return fleets as target tracking is set up, with their first sizes: the same groups, and one of the smallest VMs.
+
+    An empty group has no CPU to track: each has one VM at least. The one group may have as many cores.
+    """
+    same = replace(fleet, groups=tuple(replace(group, minimum=max(1, group.minimum)) for group in fleet.groups))
+    small = min(fleet.groups, key=lambda group: (group.vm_type.cores, group.vm_type.price_per_hour))
+    cores = sum(group.minimum * group.vm_type.cores for group in fleet.groups)
+    least = max(1, -(-cores // small.vm_type.cores))
+    alone = replace(small, minimum=least, maximum=max(least, fleet.max_cores // small.vm_type.cores))
+    found = (same, replace(fleet, groups=(alone,)))
+    return tuple((one, tuple(group.minimum for group in one.groups)) for one in found)
 
 
 def _spelled(constant: RunCost) -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 from domain.errors import BadInput, TraceError
 from domain.workload import Trace, make_trace
-from simulator.workloads.recorded import WINDOWS, nasa_hour, window
+from simulator.workloads.recorded import WINDOWS, nasa_day, nasa_hour, window
 from simulator.workloads.swf import SwfOptions, WidthRule, read_swf
 from simulator.workloads.synthetic import BatchOrder, CoevolutionVariant, coevolution, train_fit, train_rand, train_text
 
@@ -161,6 +161,7 @@ _NAMED: Mapping[str, Callable[[Parameters], Trace]] = {
     "train-rand": lambda parameters: train_rand(_seed(parameters)),
     "coevolution": _coevolution,
     "nasa": lambda parameters: nasa_hour(seed=_take_whole(parameters, "seed", 1993))[0],
+    "nasa-day": lambda parameters: nasa_day(seed=_take_whole(parameters, "seed", 1993))[0],
     **{name: _recorded(name) for name in WINDOWS},
 }
 

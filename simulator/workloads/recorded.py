@@ -19,8 +19,16 @@ NASA_DAY_NAME = "Friday 26 November 1993"
 NASA_DAY_START_S = 56 * DAY_S
 """Midnight of that day on the clock of the log, whose first day is Friday 1 October 1993."""
 SQUEEZE = 24.0
-"""Hours of the recording in one hour of the trace."""
+"""Hours of the recording in one hour of `nasa_hour`; run times are divided by it in both traces."""
+DAY_FROM_S = 1950.0
+"""Seconds after midnight at which `nasa_day` begins: its first jobs come after 108 s, as those of `nasa_hour` do."""
+DAY_SQUEEZE = 6.0
+"""Hours of the recording in one hour of `nasa_day`."""
 _THINNING_SEED = 5
+
+
+HOUR_LOADS, DAY_LOADS = (0.3, 0.6), (0.15, 0.3)
+"""Work that the traces may hold, least and most, as shares of the work that the fleet at its limits can do."""
 
 
 def nasa_hour(load: float = 0.45, max_cores: int = 42, seed: int = 1993) -> tuple[Trace, str]:
@@ -30,30 +38,57 @@ def nasa_hour(load: float = 0.45, max_cores: int = 42, seed: int = 1993) -> tupl
     (`seed`) so that the expected work is `load` of what `max_cores` cores do in an hour. Raises BadInput when `load` is
     outside 0.3..0.6 or asks for more than was recorded.
     """
-    if not 0.3 <= load <= 0.6:
-        raise BadInput("load", load, "give a share of the largest fleet in 0.3..0.6")
+    return _nasa(SQUEEZE, 0.0, load, HOUR_LOADS, max_cores, seed)
+
+
+def nasa_day(load: float = 0.3, max_cores: int = 42, seed: int = 1993) -> tuple[Trace, str]:
+    """Return four hours of jobs made of the same day, with its lulls: arrivals are divided by 6, run times by 24.
+
+    Otherwise as `nasa_hour`, with a load in 0.15..0.3.
+    """
+    return _nasa(DAY_SQUEEZE, DAY_FROM_S, load, DAY_LOADS, max_cores, seed)
+
+
+def _nasa(
+    squeeze: float, from_s: float, load: float, loads: tuple[float, float], max_cores: int, seed: int
+) -> tuple[Trace, str]:
+    if not loads[0] <= load <= loads[1]:
+        raise BadInput("load", load, f"give a share of the largest fleet in {loads[0]:g}..{loads[1]:g}")
     if max_cores < 1:
         raise BadInput("max_cores", max_cores, "give the cores of the fleet at its limits, 1 or more")
-    whole, _ = read_swf(NASA_DAY, _options(thin=1.0, seed=seed))
-    thin = load * max_cores * HOUR_S / whole.work_core_s
+    hours = DAY_S / squeeze / HOUR_S
+    whole, _ = read_swf(NASA_DAY, _options(squeeze, from_s, thin=1.0, seed=seed))
+    thin = load * max_cores * hours * HOUR_S / whole.work_core_s
     if thin > 1.0:
-        most = int(whole.work_core_s / HOUR_S / load)
+        most = int(whole.work_core_s / HOUR_S / hours / load)
         raise BadInput("max_cores", max_cores, f"the recorded day fills at most {most} cores to {load:.0%}")
-    trace, report = read_swf(NASA_DAY, _options(thin=thin, seed=seed), name="nasa-ipsc-1993-11-26")
-    offered = trace.work_core_s / HOUR_S / max_cores
+    trace, report = read_swf(NASA_DAY, _options(squeeze, from_s, thin=thin, seed=seed), name="nasa-ipsc-1993-11-26")
+    offered = trace.work_core_s / HOUR_S / hours / max_cores
+    span = "one hour" if hours == 1.0 else f"{hours:g} hours"
+    scaled = (
+        f"arrivals and run times divided by {SQUEEZE:.0f}"
+        if squeeze == SQUEEZE
+        else f"arrivals divided by {squeeze:.0f} and run times by {SQUEEZE:.0f}"
+    )
     description = (
         f"Recorded jobs: NASA Ames iPSC/860 log, {NASA_DAY_NAME} (Parallel Workloads Archive; log supplied by Bill "
-        f"Nitzberg), {report.kept} jobs on up to 128 processors. Scaling: each job split into one-core jobs, arrivals "
-        f"and run times divided by {SQUEEZE:.0f} so that the day becomes one hour, then {thin:.1%} of the one-core "
+        f"Nitzberg), {report.kept} jobs on up to 128 processors. Scaling: each job split into one-core jobs, {scaled} "
+        f"so that the day becomes {span}, then {thin:.1%} of the one-core "
         f"jobs kept at random (seed {seed}). That leaves {trace.jobs} jobs of {trace.service_s.mean():.0f} s on "
-        f"average, {offered:.0%} of what {max_cores} cores, the fleet at its limits, can do in the hour."
+        f"average, {offered:.0%} of what {max_cores} cores, the fleet at its limits, can do in "
+        f"{'the hour' if hours == 1.0 else span}."
     )
     return trace, description
 
 
-def _options(thin: float, seed: int) -> SwfOptions:
+def _options(squeeze: float, from_s: float, thin: float, seed: int) -> SwfOptions:
     return SwfOptions(
-        from_s=NASA_DAY_START_S, hours=24.0, time_scale=SQUEEZE, run_scale=1.0 / SQUEEZE, thin=thin, seed=seed
+        from_s=NASA_DAY_START_S + from_s,
+        hours=24.0,
+        time_scale=squeeze,
+        run_scale=1.0 / SQUEEZE,
+        thin=thin,
+        seed=seed,
     )
 
 
@@ -85,7 +120,7 @@ class Window:
         return f"time{self.time_scale:g}-run{self.run_scale:g}{kept}"
 
 
-def _nasa(day: int, file: str) -> Window:
+def _nasa_window(day: int, file: str) -> Window:
     return Window("nasa", file, day * DAY_S, 24.0, time_scale=6.0, run_scale=6.0)
 
 
@@ -99,9 +134,9 @@ def _lcg(hour: int, thin: float = 1.0) -> Window:
 
 WINDOWS: Mapping[str, Window] = MappingProxyType(
     {
-        "nasa-1993-10-08": _nasa(7, "nasa_ipsc_1993_10_08"),
-        "nasa-1993-10-20": _nasa(19, "nasa_ipsc_1993_10_20"),
-        "nasa-1993-12-15": _nasa(75, "nasa_ipsc_1993_12_15"),
+        "nasa-1993-10-08": _nasa_window(7, "nasa_ipsc_1993_10_08"),
+        "nasa-1993-10-20": _nasa_window(19, "nasa_ipsc_1993_10_20"),
+        "nasa-1993-12-15": _nasa_window(75, "nasa_ipsc_1993_12_15"),
         "hpc2n-2002-day-24": _hpc2n(24, thin=0.5),
         "hpc2n-2002-day-43": _hpc2n(43, thin=0.4),
         "hpc2n-2002-day-49": _hpc2n(49, thin=0.45),

@@ -38,6 +38,7 @@ SMALLEST = {
     "fresh_cases": "release --count 2 --no-logs --jobs 1",
     "dry_run": "--minutes 15 --policies queue-rule --seeds 1993 --no-whole --busy 1",
     "dry_run_policies": "--seeds 1993 --job-core-s 60",
+    "dry_run_workloads": "--seeds 100 --squeezes 8 --loads 0.15",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "admission_grids": "--arrivals 4 --capacity 60 --hours 60",
     "admission_tolerance": "--seeds 2 --asked 1 --capacity 200 --hours 200",
@@ -100,7 +101,12 @@ PROMISED = {
     },
     "dry_run": {
         *(f"{figure}{end}" for figure in ("lived_by_simulated", "lived_off", "fleet_wall_s") for end in ("", "_busy")),
-        "clock_jumps",
+        *("clock_jumps", "fast_by_slow"),
+    },
+    "dry_run_workloads": {
+        f"8_{runs}_0.15_{label}"
+        for runs in (8, 24)
+        for label in ("best_constant", "target_tracking", "maximum", "done")
     },
     "dry_run_policies": {
         *("learned", "queue_rule", "threshold", "learned_60", "queue_rule_60", "constant", "ratio_vs_queue_rule"),
@@ -214,6 +220,7 @@ TARGETS = {
     "autoscaling_baselines": set(),
     "dry_run": {"clock_jumps", "lived_off", "lived_off_busy"},
     "dry_run_policies": {"ratio_vs_queue_rule"},
+    "dry_run_workloads": set(),
     "autoscaling_policy": {
         "mean_of_nine",
         "worst_family",

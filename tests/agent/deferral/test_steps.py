@@ -34,7 +34,7 @@ def reasons(pool: DeferralPool) -> list[str]:
 
 
 BESIDE_ROLLING = (("itself", "knapsack"), ("another", "fifo"))
-"""Names of pools, and the shadow beside a rolling plan that cannot run, in whose place the knapsack decides."""
+"""Names of pools, and the shadow of a rolling plan that cannot run, in whose place the knapsack decides."""
 
 
 class TestStarts:

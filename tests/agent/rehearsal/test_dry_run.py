@@ -96,8 +96,8 @@ def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_pat
     assert summary["missing"] == []
     assert summary["lived"]["finished"] > 0
     assert summary["lived"]["cost"] == pytest.approx(summary["lived"]["rent"] + summary["lived"]["waiting_cost"])
-    # The run's own policy, the queue rule, the 75 % threshold, the best constant fleet, and the one at its maximum.
-    assert len(summary["others"]) == 5
+    # The run's own policy, the learned one, the 75 % threshold, target tracking, and two constant fleets.
+    assert len(summary["others"]) == 6
     assert {"same faults" in other["how"] for other in summary["others"]} == {True}
     assert summary["saved"]["dollars"] == pytest.approx(summary["others"][-1]["cost"] - summary["lived"]["cost"])
     assert run.left() == []
@@ -278,12 +278,18 @@ def test_a_part_that_dies_ends_the_run_with_its_name_and_nothing_is_left(tmp_pat
 def test_the_page_shows_the_run_behind_its_token(tmp_path: Path):
     run = Started(tmp_path, "--headless", "--page", "--minutes", "5", "--speed", "60", "--fault", "none")
     assert run.popen.stdout is not None
-    line = next(line for line in run.popen.stdout if line.startswith("up: page: "))
+    line = run.popen.stdout.readline()
+    assert line.startswith("up: page: ")
     url = httpx.URL(line.split()[-1])
     assert url.host == "127.0.0.1"
     assert httpx.get(url.copy_with(userinfo=b"")).status_code == 401
     until(lambda: "web-1<" in httpx.get(url).text, every_s=0.2)
     assert "m5a.2xlarge" in httpx.get(url).text
+    run.wait_for("The page stays up until Ctrl-C")
+    assert run.popen.stdout.readline().strip() == line.split()[-1]
+    assert "m5a.2xlarge" in httpx.get(url).text
+    run.popen.send_signal(signal.SIGINT)
     run.popen.communicate(timeout=60.0)
+    assert run.popen.returncode == 0
     assert run.left() == []
     assert not answers(url.host, url.port)

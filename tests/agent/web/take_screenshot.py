@@ -80,7 +80,7 @@ def main(directory: Path) -> None:
 
     run.assembled = watched  # type: ignore[attr-defined, assignment]
     with TemporaryDirectory() as kept:
-        options = run.DryRunOptions(plan_named("story"), speed=30.0, minutes=19, directory=Path(kept))
+        options = run.DryRunOptions(plan_named("story"), speed=30.0, minutes=19, workload="nasa", directory=Path(kept))
         run.play(options, FLEET_ALONE, headless=True)
 
 

@@ -4,13 +4,14 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput, TraceError
 from simulator.autoscaling.reference import preset
-from simulator.workloads.recorded import nasa_hour
+from simulator.workloads.recorded import nasa_day, nasa_hour
 from simulator.workloads.swf import Dropped, SwfOptions, WidthRule, read_swf
 from tests.simulator.autoscaling.baseline_runs import nothing, queue_policy, run_policy, threshold_policy
 
@@ -197,6 +198,19 @@ def test_on_the_recorded_hour_a_tuned_queue_rule_beats_the_best_constant_fleet_a
     fleets = [(s, m, large) for s in range(1, 4) for m in range(4) for large in range(4)]
     constant = min(run_policy(replace(config, initial=fleet), trace, nothing).cost for fleet in fleets)
     assert queue < constant < threshold
+
+
+def test_the_recorded_day_in_four_hours_has_a_lull_and_jobs_as_long_as_in_the_hour() -> None:
+    trace, description = nasa_day()
+    assert trace.arrival_s[-1] < 4 * 3600.0
+    assert trace.jobs == 1207
+    assert trace.service_s.mean() == pytest.approx(nasa_hour()[0].service_s.mean(), rel=0.1)
+    assert trace.work_core_s / (4 * 42 * 3600) == pytest.approx(0.3, abs=0.02)
+    assert "becomes 4 hours" in description
+    arrived = np.histogram(trace.arrival_s, bins=12, range=(0.0, 4 * 3600.0), weights=trace.service_s)[0]
+    assert (arrived < 0.15 * arrived.mean()).sum() >= 3
+    with pytest.raises(BadInput, match=r"load is 0\.4"):
+        nasa_day(load=0.4)
 
 
 def test_the_recorded_hour_serves_other_fleets_within_reason() -> None:

@@ -311,7 +311,7 @@ class DryRun:
             )
         recorded = recorded_reasons(ledger.journal(limit=EVERYTHING))
         # What a fault leads to was seen to happen with the fleet and the jobs of the dry run, not with any others.
-        own = options.world is not None or options.workload != DAY
+        own = options.world is not None or options.workload not in SCALED
         required = () if own else required_reasons(options.plan, managed.policy, options.minutes)
         whole = () if own else required_reasons(options.plan, managed.policy)
         return Summary(

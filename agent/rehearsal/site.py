@@ -38,7 +38,7 @@ from simulator.paced_clock import FollowedClock, Stop
 
 REPORT_EVERY_S = 10.0
 STATUS_EVERY_S = 15.0
-POLL_EVERY_S = 15.0
+POLL_EVERY_S = 60.0
 """A worker with free cores asks the queue at least so often; a new message calls it at once, as long polling does."""
 FAILED_CALL = (BotoCoreError, ClientError)
 HAND_BACK_S = 45.0

@@ -250,7 +250,7 @@ def busy_machine() -> Iterator[None]:
 @pytest.mark.parametrize("machine", [contextlib.nullcontext, busy_machine])
 def test_lived_it_costs_what_it_does_simulated_on_a_busy_machine_too(tmp_path: Path, machine: Any):
     fresh_directory(tmp_path)
-    options = DryRunOptions(plan_named("none"), speed=120.0, minutes=20, directory=tmp_path)
+    options = DryRunOptions(plan_named("none"), speed=120.0, minutes=20, workload="nasa", directory=tmp_path)
     with machine():
         summary = DryRun(options, CallScreen()).run()
     simulated = summary.others[0].run

@@ -171,7 +171,7 @@ def test_unfinished_messages_of_many_connections_take_little_memory_together(
     unfinished = struct.pack("!I", MAX_MESSAGE_BYTES) + b"x" * 60_000
     with contextlib.ExitStack() as stack:
         address = (listener.host, listener.pickle_port)
-        heavy, light, other = (stack.enter_context(socket.create_connection(address, timeout=10.0)) for _ in range(3))
+        heavy, light, other = (stack.enter_context(socket.create_connection(address, timeout=60.0)) for _ in range(3))
         heavy.sendall(unfinished)
         light.sendall(framed(pickle.dumps([(PATH, (T0, 5))]))[:-1])
         other.sendall(unfinished[:50_000])

@@ -74,7 +74,7 @@ def running() -> object:
     yield start
     stopping.set()
     for thread in threads:
-        thread.join(5.0)
+        thread.join(60.0)
         assert not thread.is_alive()
 
 

@@ -240,7 +240,7 @@ class TestARunningAgent:
     def test_no_answer_over_http_holds_one(self, daemon: Daemon, port: int) -> None:
         address = f"http://127.0.0.1:{port}"
         statuses = set()
-        with httpx.Client(base_url=address, timeout=10.0) as client:
+        with httpx.Client(base_url=address, timeout=60.0) as client:
             for token in (READER, ASKER, OPERATOR, WRONG, ""):
                 headers = {"Authorization": f"Bearer {token}"} if token else {}
                 asked = [client.get(path, headers=headers) for path in ROUTES]

@@ -44,7 +44,7 @@ def started(**settings: str) -> subprocess.Popen[str]:
 def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     process.send_signal(signal.SIGTERM)
     try:
-        _, told = process.communicate(timeout=10.0)
+        _, told = process.communicate(timeout=60.0)
     finally:
         process.kill()
     assert process.returncode == 0, told

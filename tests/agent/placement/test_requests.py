@@ -253,7 +253,7 @@ class TestWhatWouldBe:
 
         def asked_meanwhile(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
             with ThreadPoolExecutor(1) as other:
-                answered.append(len(other.submit(pool.reservations).result(timeout=10.0)))
+                answered.append(len(other.submit(pool.reservations).result(timeout=60.0)))
             return choose(cluster, policy, app, count)
 
         pool = made(ledger, clock, inventory(), pick=asked_meanwhile)

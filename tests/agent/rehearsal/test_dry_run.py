@@ -174,13 +174,13 @@ def test_a_second_run_in_the_same_directory_is_refused_and_the_first_goes_on(tmp
     first = Started(tmp_path, "--headless")
     first.wait_for("min begin")
     second = Started(tmp_path, "--headless")
-    _, err = second.popen.communicate(timeout=30.0)
+    _, err = second.popen.communicate(timeout=60.0)
     assert second.popen.returncode == 1
     assert f"is in use by process {first.popen.pid}" in err
     assert second.left() == []
     assert first.popen.poll() is None
     first.popen.send_signal(signal.SIGINT)
-    first.popen.communicate(timeout=30.0)
+    first.popen.communicate(timeout=60.0)
 
 
 class CallScreen(Screen):

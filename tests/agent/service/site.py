@@ -71,7 +71,7 @@ class Site:
         """End reporting."""
         self._stopping.set()
         if self._reporter.is_alive():
-            self._reporter.join(5.0)
+            self._reporter.join(60.0)
 
     def desired(self, name: str = GROUP) -> int:
         """A group's desired capacity, as AWS holds it."""

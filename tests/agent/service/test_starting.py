@@ -64,7 +64,7 @@ def test_a_database_that_is_down_is_waited_for_and_a_stop_ends_the_waiting(make_
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="postgresql+psycopg://trimtab@127.0.0.1:1/trimtab")
     until(lambda: "ledger_not_there_yet" in daemon.log.read_text())
     daemon.terminate()
-    assert daemon.wait(10.0) == 1
+    assert daemon.wait(60.0) == 1
     assert "postgresql+psycopg://trimtab@127.0.0.1:1/trimtab" in daemon.log.read_text()
 
 

@@ -217,7 +217,7 @@ def test_a_vm_is_found_by_its_host_name_from_the_first_turn_that_sees_it(cloud: 
         def say(value: float) -> bool:
             counters = agent.listener.counters
             before = counters.accepted + counters.rejected_total
-            with socket.create_connection((agent.listener.host, agent.listener.port), timeout=5.0) as sender:
+            with socket.create_connection((agent.listener.host, agent.listener.port), timeout=60.0) as sender:
                 sender.sendall(f"collectd.{host}.busy {value} {START + 4.0}\n".encode())
             until(lambda: counters.accepted + counters.rejected_total > before)
             return part.series.vm_rows("web", "workers").get(vm[0]) is not None

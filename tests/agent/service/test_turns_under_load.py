@@ -48,7 +48,7 @@ def pouring(listener: GraphiteListener, block: bytes) -> Iterator[None]:
     thread.start()
     yield
     stopping.set()
-    thread.join(10.0)
+    thread.join(60.0)
     assert not thread.is_alive()
 
 

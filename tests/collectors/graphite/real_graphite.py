@@ -87,7 +87,7 @@ class Carbon:
     def cached(self, metric: str) -> list[tuple[float, float]]:
         """Ask carbon's own query port for what its cache holds of a metric: (time, value) pairs."""
         question = pickle.dumps({"type": "cache-query", "metric": metric}, protocol=2)
-        with socket.create_connection(("127.0.0.1", self.query_port), timeout=10.0) as link:
+        with socket.create_connection(("127.0.0.1", self.query_port), timeout=60.0) as link:
             link.sendall(struct.pack("!L", len(question)) + question)
             answer = _exactly(link, struct.unpack("!L", _exactly(link, 4))[0])
         points = pickle.loads(answer).get("datapoints", [])

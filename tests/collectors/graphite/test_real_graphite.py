@@ -139,7 +139,7 @@ def test_a_vm_that_runs_trimtab_collect_is_seen_through_graphite(graphite: Graph
         with closing(collector):
             until(lambda: found.extend(collector.collect(time.time())) or len({s.at for s in found}) >= 3)
         process.send_signal(signal.SIGTERM)
-        _, output = process.communicate(timeout=10.0)
+        _, output = process.communicate(timeout=60.0)
     finally:
         process.kill()
     assert process.returncode == 0, output

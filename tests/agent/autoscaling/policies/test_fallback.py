@@ -140,7 +140,7 @@ def test_a_late_answer_is_not_taken_for_the_next_minutes() -> None:
     let_go.set()
     for thread in threading.enumerate():
         if thread.name == "policy learned":
-            thread.join(5.0)
+            thread.join(60.0)
     policy.answer = proposing((5, 5, 5))
     assert evaluate_within(5.0)(policy, FLEET, SNAPSHOT, {})[0].desired == (5, 5, 5)
     policy.name = "learned"

@@ -179,7 +179,7 @@ class Proxy:
         done = threading.Event()
         self._orders.put((order, done))
         self._ring.send(b".")
-        assert done.wait(10.0), "the proxy does not answer"
+        assert done.wait(60.0), "the proxy does not answer"
 
     def _run(self) -> None:
         with self._listener, self._bell, self._ring:

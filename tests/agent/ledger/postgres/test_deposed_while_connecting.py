@@ -88,7 +88,7 @@ def test_a_leader_stopped_while_it_connects_sends_nothing_when_it_is_resumed_aft
             accepted.append(full_door.accept()[0])
         until(lambda: connections(port, ESTABLISHED) - before)
         os.kill(caller.pid, signal.SIGCONT)
-        _, ended = caller.communicate(timeout=30.0)
+        _, ended = caller.communicate(timeout=60.0)
         full_door.setblocking(False)
         while True:
             try:

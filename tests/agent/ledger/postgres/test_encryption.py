@@ -36,7 +36,7 @@ class Refusing:
             self.rest = opened.recv(4096)
 
     def close(self) -> None:
-        self._thread.join(10.0)
+        self._thread.join(60.0)
         self._listening.close()
 
 

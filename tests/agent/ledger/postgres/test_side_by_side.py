@@ -76,7 +76,7 @@ def test_a_writer_waits_for_the_one_before_so_that_numbers_appear_in_order(
         thread.join(0.3)
         assert thread.is_alive()
         slow.rollback()
-        thread.join(5.0)
+        thread.join(60.0)
     assert [entry.ref for entry in ledger.journal()] == ["later"]
 
 

@@ -157,11 +157,11 @@ def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: Ca
     known = {name: Misbehaving(hangs, name=name) for name in names}
     known |= {"live": Misbehaving(proposing((2,)), name="live"), "sound": Misbehaving(proposing((5,)), name="sound")}
     world = make_world(groups=(SMALL,), sizes=(1,), policy="live", interruptions=False)
-    world.ports.proposer = Proposer(evaluate_within(5.0), known, shadows=ShadowTime(each_s=0.1, all_s=0.3))
+    world.ports.proposer = Proposer(evaluate_within(5.0), known, shadows=ShadowTime(each_s=0.5, all_s=1.5))
     world.ports.fleets = tuple(replace(one, shadows=(*names, "sound")) for one in world.ports.fleets)
     try:
         world.tick()
-        assert "within 0.1 s" in failures(world.last)[0]
+        assert "within 0.5 s" in failures(world.last)[0]
         late = [text.split()[0] for text in failures(world.last) if "within 0 s" in text]
         assert late == [*names[3:], "sound"]
         world.tick(2)

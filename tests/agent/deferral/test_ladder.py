@@ -40,8 +40,8 @@ def starting(*positions: int) -> Starts:
     return Starts(np.array(positions, dtype=np.int64))
 
 
-def ladder(rung: object, first: str = "learned") -> Ladder:
-    settings = DeferralSettings(learned_within_ms=50)
+def ladder(rung: object, first: str = "learned", within_ms: int = 5000) -> Ladder:
+    settings = DeferralSettings(learned_within_ms=within_ms)
     return ladder_of(settings, first, {"learned": rung}, {})  # type: ignore[dict-item]  # what no rung should be
 
 
@@ -118,7 +118,7 @@ def test_one_that_hangs_is_passed_over_and_not_asked_again_before_it_ends() -> N
         until.wait(30.0)
         return starting(0)
 
-    own = ladder(hanging)
+    own = ladder(hanging, within_ms=50)
     first, second = own.decide(THREE, PATH), own.decide(THREE, PATH)
     until.set()
     assert first.tried[0].failure == "it did not answer within 50 ms"

@@ -200,6 +200,12 @@ def ended_before_service(activities: Sequence[Activity]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda a: a.vm in failed, ended))
 
 
+def are_failing(activities: Sequence[Activity]) -> bool:
+    """Return whether AWS has VMs of the type, and `IN_A_ROW` of them ended before service."""
+    short = any(activity.kind is Kind.LAUNCH and activity.no_capacity for activity in activities)
+    return not short and ended_before_service(activities) >= IN_A_ROW
+
+
 def still_launching(activities: Sequence[Activity], present: Collection[str]) -> bool:
     """Return whether a launch runs whose VM is not yet among those `present` in the group."""
     return any(a.kind is Kind.LAUNCH and a.running and a.vm not in present for a in activities)

@@ -16,10 +16,12 @@ size before the intent, or the minimum. A launch that succeeds in between could 
 protected. A group that another party has resized since is left as it is. The same is done at an intent's deadline.
 
 Launches that end before service, by a hook that abandons them or a bad image: AWS starts another for each, without end.
-After three in a row, or at the deadline, those that are not in service yet are terminated with a decrement.
+After three in a row all VMs not in service yet are terminated with a decrement, also those of earlier intents. At the
+deadline after fewer only those launched since the intent.
 
 A scale-out is over when its VMs are in service. Until then a decision may change the size of the group again once AWS
-has launched all of them and none has ended (`outcomes.is_booting`): the new intent supersedes this one.
+has launched all of them and none has ended (`outcomes.is_booting`): the new intent supersedes this one. Not where a VM
+of the group is overdue: intents that supersede one another would each begin a deadline, and none would ever be over.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from dataclasses import dataclass, field, replace
 from actuators.activities import (
     IN_A_ROW,
     Activity,
+    Kind,
+    are_failing,
     ended_before_service,
     failed_launches,
     read_activities,
@@ -219,8 +223,9 @@ class GroupSizes:
             fresh = self._inventory.fresh(group.name, now)
             if fresh.in_service >= intent.target:
                 return report.done(f"{group.name} holds {vms(fresh.in_service)}")
-            if ended_before_service(activities):
-                given_back = self._give_back_pending(intent, group, fresh, permit)
+            ended = ended_before_service(activities)
+            if ended >= IN_A_ROW or (ended and now >= intent.deadline_at):
+                given_back = self._give_back_pending(intent, group, fresh, activities, permit)
                 fresh = self._inventory.fresh(group.name, now) if given_back else fresh
             done = achieved(intent, fresh)
             units = fresh.capacity
@@ -255,15 +260,22 @@ class GroupSizes:
             done = max(0, min(asked(intent), fresh.in_service - intent.before))
         return self._not_launched(intent, group, activities, done, now, note)
 
-    def _give_back_pending(self, intent: Intent, group: Group, fresh: GroupObserved, permit: Permit) -> int:
-        """Terminate VMs that are not in service yet, also those of the intents before; return how many.
+    def _give_back_pending(
+        self, intent: Intent, group: Group, fresh: GroupObserved, activities: Sequence[Activity], permit: Permit
+    ) -> int:
+        """Terminate VMs that are not in service yet; return how many.
 
-        None where another party asks for more than the intent did, for they may be its VMs; and none that works.
+        Those of the intents before only where the launches fail: else they may boot. None where another party asks for
+        more than the intent did, for they may be its VMs; and none that works.
         """
         if fresh.desired > intent.target:
             return 0
-        most, gone = fresh.desired - max(fresh.minimum, fresh.in_service), 0
-        for instance in fresh.pending[: max(0, most)]:
+        pending, least, gone = fresh.pending, max(fresh.minimum, fresh.in_service), 0
+        if not are_failing(activities):
+            launched = {activity.vm for activity in activities if activity.kind is Kind.LAUNCH}
+            pending = tuple(instance for instance in pending if instance.vm in launched)
+            least = max(least, intent.before)
+        for instance in pending[: max(0, fresh.desired - least)]:
             call = ChangingCall(Act.GIVE_BACK, intent.fleet, intent.group, intent, instance.vm)
             try:
                 self._terminate_one(call, permit, shrink=True)
@@ -300,7 +312,7 @@ class GroupSizes:
             places = ", ".join(f"{one.vm_type} in {one.zone or 'any zone'}" for one in short)
             return report.ended(Reason.NO_CAPACITY, done, f"no {places}; {note}", FailureClass.CAPACITY, short)
         detail = f"launches in {group.name} fail: {failed[0].message}; {note}"
-        if ended_before_service(activities) < IN_A_ROW:
+        if not are_failing(activities):
             return report.ended(Reason.PERMANENT_FAILURE, done, detail, FailureClass.PERMANENT)
         failing = (CapacityShortage(group.vm_type.name, "", failing=True),)
         return report.ended(Reason.LAUNCHES_FAILING, done, detail, FailureClass.PERMANENT, failing)

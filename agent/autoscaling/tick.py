@@ -144,7 +144,8 @@ class _Turn:
         if ports.interruptions is not None and notices:
             ports.interruptions.acknowledge(notices)
 
-        outcomes = [outcome for _, outcome in settled]
+        superseded = self._superseded_by([decided for _, decided in records])
+        outcomes = [outcome for _, outcome in (*settled, *superseded)]
         for inputs, decided in records:
             _log(decided.decision)
             self._permission.decided(inputs, decided)
@@ -464,7 +465,7 @@ class _Turn:
             leader=True,
             epoch=ports.epoch,
             policy=ports.proposer.resolve(managed.policy, fleet),
-            in_flight=tuple(key for key in in_flight if not self._may_supersede(fleet.name, key)),
+            in_flight=tuple(key for key in in_flight if not self._may_supersede(fleet.name, key, snapshot)),
             interrupted=interrupted_vms(fleet, state, observed),
             cloud_failure=failure,
             windows=windows,
@@ -479,10 +480,18 @@ class _Turn:
         self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)
         return inputs, decided
 
-    def _may_supersede(self, fleet: str, group: str) -> bool:
-        """Return whether a decision may end the group's open intent: a scale-out that boots, and is no probe."""
+    def _may_supersede(self, fleet: str, group: str, snapshot: Snapshot | None) -> bool:
+        """Return whether a decision may end the group's open intent: a scale-out that boots, and is no probe.
+
+        Not where another party has set another size since: it is reported when the intent is over. Nor where a VM is
+        overdue: then the intent ends by its deadline.
+        """
+        seen = next((one for one in snapshot.groups if one.key == group), None) if snapshot is not None else None
+        if (fleet, group) not in self._booting or seen is None:
+            return False
+        intent, _ = self._booting[fleet, group]
         is_probe = any(breaker.group == group for breaker in self._states[fleet].breakers)
-        return (fleet, group) in self._booting and not is_probe
+        return seen.requested == intent.target and not seen.overdue and not is_probe
 
     def _beside(
         self, managed: ManagedFleet, inputs: DecisionInputs, decided: Decided

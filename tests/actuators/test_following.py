@@ -79,6 +79,15 @@ def test_after_three_launches_in_a_row_that_ended_before_service_the_next_is_giv
     assert outcome.reason is (Reason.LAUNCHES_FAILING if given_back else Reason.ACCEPTED)
 
 
+def test_at_the_deadline_what_was_launched_since_is_given_back_down_to_the_size_before() -> None:
+    names = ("i-00000021", "i-00000022", "i-00000023")
+    seen = group(4, *vms(A), *vms(*names, lifecycle=Lifecycle.PENDING))
+    launched = [activity("InProgress", vm=name) for name in names]
+    cloud = Cloud(seen, activities=[*launched, *abandoned("i-00000011")])
+    assert follow(cloud, out(), seen, LATE).reason is Reason.PERMANENT_FAILURE
+    assert [call.vm for call in cloud.asked if call.act is Act.GIVE_BACK and call.vm] == list(names[:2])
+
+
 def test_a_launch_that_came_into_service_ends_the_row() -> None:
     seen = group(4, *vms(A, B, D), *vms(C, lifecycle=Lifecycle.PENDING))
     row = abandoned("i-00000011", "i-00000012", "i-00000013")

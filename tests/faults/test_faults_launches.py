@@ -88,6 +88,7 @@ def test_a_group_grows_further_while_its_vms_boot_and_all_are_given_back_when_la
     assert (second.direction, second.before) == (Direction.OUT, first.target)
     ended = FleetStore(world.ledger).decision(first.decision_id).intents[0].outcomes[-1]
     assert (ended.status, ended.reason, ended.achieved) == (Status.PARTIAL, Reason.SUPERSEDED, ended.asked)
+    assert ended in world.outcomes
     assert world.desired()["medium"] == second.target
     world.tick(14)
     assert len(told(world, Reason.LAUNCHES_FAILING)) == 1
@@ -152,3 +153,83 @@ def test_a_vm_that_works_before_it_is_in_service_is_not_given_back(
     world.busy[early] = 4.0
     world.tick(12)
     assert early not in terminated(world)
+
+
+def one_vm_boots(world: World, heartbeat_s: int) -> str:
+    """The agent's first VM of `medium` is held by a hook; returns its id."""
+    hook_that_abandons(world, heartbeat_s)
+    world.submit(6)
+    world.tick(3)
+    ((_, vm, state),) = world.vms("medium")
+    assert state == "Pending:Wait"
+    return vm
+
+
+def test_scale_outs_that_supersede_one_another_end_overdue_where_no_vm_comes_into_service(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(groups=(MEDIUM,), sizes=(0,), limits=PATIENT)
+    hook_that_abandons(world, 7000)
+    world.submit(4)
+    world.tick(5)
+    world.submit(4)
+    world.tick(9)
+    assert world.desired() == {"medium": 2}
+    world.tick(3)
+    ends = [(one.status, one.reason) for one in world.outcomes if one.status.final]
+    assert ends == [(Status.PARTIAL, Reason.SUPERSEDED), (Status.FAILED, Reason.OVERDUE)]
+    (breaker,) = FleetStore(world.ledger).loop_state("web").breakers
+    assert (breaker.group, breaker.failures) == ("medium", 1)
+
+
+def test_a_size_that_another_party_sets_while_vms_boot_is_reported(make_world: Callable[..., World]) -> None:
+    world = make_world(**TWO_TYPES)
+    vm = one_vm_boots(world, 7000)
+    world.owner.set_desired_capacity(AutoScalingGroupName=MEDIUM.name, DesiredCapacity=4)
+    world.submit(60)
+    world.tick(2)
+    assert world.desired()["medium"] == 4
+    world.owner.complete_lifecycle_action(
+        LifecycleHookName="warm-up", AutoScalingGroupName=MEDIUM.name, InstanceId=vm, LifecycleActionResult="CONTINUE"
+    )
+    world.tick(2)
+    assert [event.subject for event in world.events if event.reason is Reason.DRIFT_ADOPTED] == ["medium"]
+    assert world.desired()["medium"] > 4
+
+
+def test_at_the_deadline_the_vms_of_the_scale_out_before_stay(make_world: Callable[..., World]) -> None:
+    world = make_world(**TWO_TYPES)
+    first = one_vm_boots(world, 7000)
+    world.submit(4)
+    world.tick(2)
+    (second,) = [vm for _, vm, _ in world.vms("medium") if vm != first]
+    world.owner.complete_lifecycle_action(
+        LifecycleHookName="warm-up",
+        AutoScalingGroupName=MEDIUM.name,
+        InstanceId=second,
+        LifecycleActionResult="ABANDON",
+    )
+    ended = next(one for _ in range(12) for one in world.tick().outcomes if one.status.final)
+    assert (ended.status, ended.reason, ended.achieved) == (Status.FAILED, Reason.PERMANENT_FAILURE, 0)
+    assert first not in terminated(world)
+    assert told(world, Reason.DRIFT_ADOPTED) == []
+
+
+def test_vms_that_boot_are_kept_where_aws_has_none_for_the_one_that_ended(make_world: Callable[..., World]) -> None:
+    world = make_world(**TWO_TYPES)
+    first = one_vm_boots(world, 7000)
+    world.submit(12)
+    world.tick(2)
+    booting = {vm for _, vm, _ in world.vms("medium")}
+    ended = next(vm for vm in sorted(booting) if vm != first)
+    for zone in ("us-east-1a", "us-east-1b"):
+        world.fault("capacity", instance_type=M.name, zone=zone, duration_s=3000)
+    world.owner.complete_lifecycle_action(
+        LifecycleHookName="warm-up", AutoScalingGroupName=MEDIUM.name, InstanceId=ended, LifecycleActionResult="ABANDON"
+    )
+    world.tick(3)
+    over = next(one for one in world.outcomes if one.status.final and one.reason is Reason.NO_CAPACITY)
+    assert (over.status, over.achieved, over.asked) == (Status.PARTIAL, 2, 3)
+    assert world.desired()["medium"] == 3
+    assert {vm for _, vm, _ in world.vms("medium")} == booting - {ended}
+    assert told(world, Reason.DRIFT_ADOPTED) == []

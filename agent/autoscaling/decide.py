@@ -57,6 +57,7 @@ class DecisionInputs:
     policy: str
     shadows: tuple[str, ...] = ()
     in_flight: tuple[str, ...] = ()
+    booting: tuple[str, ...] = ()
     interrupted: tuple[tuple[str, str], ...] = ()
     cloud_failure: ReadFailure | None = None
     windows: tuple[Window, ...] = ()
@@ -73,6 +74,7 @@ class DecisionInputs:
             self.mode,
             self.leader,
             self.in_flight,
+            self.booting,
             self.windows,
         )
 
@@ -253,7 +255,7 @@ def _cannot_add(context: RailContext, index: int) -> str:
 
 def _cannot_remove(context: RailContext, index: int) -> str:
     group, (lowest, _) = context.snapshot.groups[index], bounds_of(context, index)
-    if group.key in context.in_flight:
+    if group.key in context.in_flight or group.key in context.booting:
         return UNDER_WAY
     if group.warm <= lowest:
         return f"{group.warm} ready of at least {lowest}"

@@ -453,6 +453,7 @@ class _Turn:
             ]
             earlier, state = state, replace(state, refusals=with_refusals(state.refusals, refused, now))
             self._events += refusal_events(fleet.name, earlier, state, now)
+        booting = tuple(key for key in in_flight if self._may_supersede(fleet.name, key, snapshot))
         inputs = DecisionInputs(
             decision_id=f"{fleet.name}-{state.decisions + 1}",
             now=now,
@@ -465,7 +466,8 @@ class _Turn:
             leader=True,
             epoch=ports.epoch,
             policy=ports.proposer.resolve(managed.policy, fleet),
-            in_flight=tuple(key for key in in_flight if not self._may_supersede(fleet.name, key, snapshot)),
+            in_flight=tuple(key for key in in_flight if key not in booting),
+            booting=booting,
             interrupted=interrupted_vms(fleet, state, observed),
             cloud_failure=failure,
             windows=windows,
@@ -481,7 +483,7 @@ class _Turn:
         return inputs, decided
 
     def _may_supersede(self, fleet: str, group: str, snapshot: Snapshot | None) -> bool:
-        """Return whether a decision may end the group's open intent: a scale-out that boots, and is no probe.
+        """Return whether a larger size may end the group's open intent: a scale-out that boots, and is no probe.
 
         Not where another party has set another size since: it is reported when the intent is over. Nor where a VM is
         overdue: then the intent ends by its deadline.

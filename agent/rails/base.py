@@ -73,6 +73,7 @@ class RailLimits:
 class RailContext:
     """Everything a rail may look at. `in_flight` are the keys of groups with an open intent.
 
+    `booting` are those of groups whose scale-out boots, which a larger size may supersede and a smaller one may not.
     `leader` whether this process holds the epoch. `windows` of the fleet's schedule, open or to come.
     """
 
@@ -85,6 +86,7 @@ class RailContext:
     mode: Mode
     leader: bool
     in_flight: tuple[str, ...] = ()
+    booting: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
 
 

@@ -96,6 +96,19 @@ def test_a_group_grows_further_while_its_vms_boot_and_all_are_given_back_when_la
     assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
+def test_no_vm_in_service_is_removed_while_others_of_its_group_boot(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(MEDIUM,), sizes=(2,), limits=PATIENT)
+    hook_that_abandons(world, 3600)
+    world.submit(12)
+    world.tick(2)
+    (intent,) = world.ledger.open_intents()
+    world.waiting = 0
+    world.tick(6)
+    assert {decision.reason for report in world.reports[-3:] for decision in report.decisions} == {Reason.IN_FLIGHT}
+    assert world.ledger.open_intents() == (intent,)
+    assert len(world.in_service("medium")) == 2
+
+
 def test_vms_that_end_in_service_before_they_report_mark_their_type_and_are_overdue(
     make_world: Callable[..., World],
 ) -> None:

@@ -97,6 +97,14 @@ def test_scale_in_beside_booting_vms_is_the_policys_affair():
     assert passes(warmup, proposal(3, 4, 4, counts_pending=False), scene(groups={"workers_m": {"booting": 2}}))
 
 
+@pytest.mark.parametrize("origin", list(Origin))
+def test_a_group_whose_scale_out_boots_grows_and_does_not_shrink(origin):
+    context = scene(booting=("workers_m",), controls=pinned({"workers_m": 3}))
+    effect = ask(warmup, proposal(3, 5, 4, origin=origin), context)
+    assert (effect.reason, effect.after) == (Reason.IN_FLIGHT, (4, 5, 4))
+    assert passes(warmup, proposal(5, 5, 4, origin=origin), context)
+
+
 @pytest.mark.parametrize("desired", [(3, 5, 4), (5, 5, 4)])
 @pytest.mark.parametrize("origin", list(Origin))
 def test_a_group_with_an_open_intent_is_held_whoever_asks(desired, origin):

@@ -287,7 +287,7 @@ def test_a_folder_without_requests_saves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--alpha", "1"), ("--start", "hot"), ("--week", "s1"), ("--plot", "x.pdf"), ("--usage", "none")]
+    "arguments", [("--alpha", "1"), ("--start", "hot"), ("--week", "s1"), ("--plot", "x.gif"), ("--usage", "none")]
 )
 def test_the_command_refuses_what_makes_no_sense(arguments: tuple[str, str]) -> None:
     answer = CliRunner().invoke(app, ["simulate", "oversubscription", *arguments])

@@ -145,7 +145,7 @@ class Drains:
         drain = self._drains[group.name][vm]
         state = "does not report" if busy is None else f"has {busy:g} busy cores"
         left_s = max(0.0, drain.started_at + deadline_s - now)
-        detail = f"{vm} of {group.name} drains: it {state}; at the latest in {left_s:.0f} s it is let go"
+        detail = f"{vm} of {group.name} draining: it {state}; terminated in at most {left_s:.0f} s"
         return Event(fleet, now, Reason.DRAINING, detail, vm)
 
     def _step(
@@ -171,7 +171,7 @@ class Drains:
         if waited_s >= _deadline_s(settings, hook):
             self._complete(fleet, group, hook, vm, now, permit)
             state = "not reporting" if busy is None else f"with {busy:g} cores still busy"
-            detail = f"{vm} of {group} was let go after {waited_s:.0f} s, {state}: the drain's time was up"
+            detail = f"{vm} of {group} drain timed out after {waited_s:.0f} s, {state}; lifecycle hook completed"
             return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
         if busy is None:
             return []
@@ -185,7 +185,15 @@ class Drains:
                     return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
             return []
         self._complete(fleet, group, hook, vm, now, permit)
-        return [Event(fleet, now, Reason.DRAINED, f"{vm} of {group} is idle after {waited_s:.0f} s and was let go", vm)]
+        return [
+            Event(
+                fleet,
+                now,
+                Reason.DRAINED,
+                f"{vm} of {group} drained in {waited_s:.0f} s: idle; lifecycle hook completed",
+                vm,
+            )
+        ]
 
     def _complete(self, fleet: str, group: str, hook: DrainHook, vm: str, now: float, permit: Permit) -> None:
         operation = "CompleteLifecycleAction"

@@ -42,7 +42,7 @@ def drift(
             continue
         adopted = rule is DriftRule.ADOPT
         detail = f"another party set {group.key} ({group.name}) from {before} to {seen.desired}: "
-        detail += "adopted" if adopted else "find out what else scales this group"
+        detail += "adopted" if adopted else "find the other party that scales this group"
         reason = Reason.DRIFT_ADOPTED if adopted else Reason.DRIFT_REPORTED
         events.append(Event(fleet.name, now, reason, detail, group.key))
     return tuple(events), known

@@ -159,7 +159,7 @@ class GroupSizes:
         if failure is FailureClass.UNSUPPORTED:
             return report.ended(Reason.GROUP_UNSUPPORTED, 0, detail, failure)
         if now >= intent.deadline_at:
-            return report.ended(Reason.OVERDUE, 0, f"what was achieved cannot be read: {detail}", failure)
+            return report.ended(Reason.OVERDUE, 0, f"the result is unknown: {detail}", failure)
         return report.waiting(Reason.CLOUD_UNREADABLE, 0, detail, failure)
 
     def _follow_out(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
@@ -186,7 +186,7 @@ class GroupSizes:
         if failed:
             done = max(0, seen.in_service - intent.before)
         return report.waiting(
-            Reason.ACCEPTED, done, f"AWS is at it: {seen.in_service} of {intent.target} VMs in service in {group.name}"
+            Reason.ACCEPTED, done, f"in progress: {seen.in_service} of {intent.target} VMs in service in {group.name}"
         )
 
     def _below_target(
@@ -211,7 +211,9 @@ class GroupSizes:
                 f"{intent.target}",
             )
         if now >= intent.deadline_at:
-            return report.ended(Reason.OVERDUE, done, f"AWS never took the change of {group.name} to {intent.target}")
+            return report.ended(
+                Reason.OVERDUE, done, f"AWS did not apply the change of {group.name} to {intent.target}"
+            )
         return self._send(intent, group, now, permit, first=False)
 
     def _give_up(
@@ -305,7 +307,7 @@ class GroupSizes:
     ) -> Outcome:
         report, failed = Report(intent, now), failed_launches(activities)
         if not failed:
-            detail = f"only {done} of {intent.target - intent.before} VMs came to {group.name} in time; {note}"
+            detail = f"only {done} of {intent.target - intent.before} VMs launched in {group.name} in time; {note}"
             return report.ended(Reason.OVERDUE, done, detail)
         short = shortages(activities, group.vm_type.name)
         if short:

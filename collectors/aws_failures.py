@@ -178,7 +178,7 @@ def _flaw(model: OperationModel, body: bytes, headers: Mapping[str, str]) -> str
     if not _header_id(headers) and _BODY_ID.search(body) is None:
         return "it has no request id, which AWS always gives"
     if model.service_model.resolved_protocol == "json" and body and not _is_json_object(body):
-        return "its body is no JSON object"
+        return "its body is not a JSON object"
     return None
 
 

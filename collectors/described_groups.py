@@ -92,7 +92,7 @@ def being_deleted(described: Mapping[str, Any]) -> str | None:
     if not status:
         return None
     name = described["AutoScalingGroupName"]
-    return f"AWS deletes {name} ({status}): take it out of its fleet, or make it anew under its name"
+    return f"AWS deletes {name} ({status}): take it out of its fleet, or create it again under its name"
 
 
 def unlike(described: Mapping[str, Any], launched: Iterable[str], expected: ExpectedGroup) -> str | None:
@@ -106,7 +106,7 @@ def unlike(described: Mapping[str, Any], launched: Iterable[str], expected: Expe
             return (
                 f"{described['AutoScalingGroupName']} {verb} {', '.join(types)}, and {expected.setting} is "
                 f"{expected.vm_type}: one type to a group; correct {expected.setting} with CORES, MEMORY_GB and "
-                "PRICE_PER_HOUR beside it, or the group's launch template and overrides"
+                "PRICE_PER_HOUR, or the group's launch template and overrides"
             )
     return None
 

@@ -145,7 +145,7 @@ class Inventory:
                 self._details[name] = replace(known, refreshing=self._refreshing(name))
             why = self._not_managed(group)
             if why is None and self._identities.get(name, identity_of(group)) != identity_of(group):
-                why = f"{name} was made anew after it was observed"
+                why = f"{name} was recreated after it was observed"
             if why is not None:
                 raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "UnsupportedGroup", why)
             return self._group(group)

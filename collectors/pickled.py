@@ -115,7 +115,7 @@ def readings_of(message: bytes) -> list[tuple[bytes, float, float]]:
     except (struct.error, IndexError, KeyError, UnicodeDecodeError, ValueError, OverflowError) as fault:
         raise NotReadings(f"{type(fault).__name__}: {fault}"[:200]) from None
     if not isinstance(held, list | tuple):
-        raise NotReadings("the message is no list")
+        raise NotReadings("the message is not a list")
     if len(held) > MOST_READINGS:
         raise NotReadings(f"{len(held)} readings, more than {MOST_READINGS}")
     found = []
@@ -128,7 +128,7 @@ def readings_of(message: bytes) -> list[tuple[bytes, float, float]]:
                 try:
                     found.append((path, float(value), float(at)))
                 except (ValueError, OverflowError):
-                    raise NotReadings("a value is no number") from None
+                    raise NotReadings("a value is not a number") from None
             case _:
                 raise NotReadings("an entry is not (path, (time, value))")
     return found
@@ -181,7 +181,7 @@ def _loaded(message: bytes) -> Any:
         elif code in (0x65, 0x61):  # APPENDS, APPEND
             items = _since_mark(stack) if code == 0x65 else _values([stack.pop()], 1)
             if not isinstance(stack[-1], list):
-                raise NotReadings("something is appended to what is no list")
+                raise NotReadings("an append to a value that is not a list")
             stack[-1] += items
         elif code in (0x68, 0x6A):  # BINGET, LONG_BINGET
             width = 1 if code == 0x68 else 4

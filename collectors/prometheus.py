@@ -166,7 +166,7 @@ class PrometheusCollector:
                 case _:
                     raise self._source.failed(f"{_shown(query.promql)}: a series has no labels or no values")
             if not all(isinstance(value, str) for value in labels.values()):
-                raise self._source.failed(f"{_shown(query.promql)}: a label is no text")
+                raise self._source.failed(f"{_shown(query.promql)}: a label is not text")
             series = query.series(self._fleet.name, labels, self._hosts.find)
             if series is None or series.fleet != self._fleet.name:
                 continue

@@ -98,7 +98,7 @@ class Trace:
         order = np.argsort(self.job_id, kind="stable")
         repeated = np.zeros(self.job_id.size, dtype=bool)
         repeated[order[1:]] = np.diff(self.job_id[order]) == 0
-        self._refuse("job_id", repeated, "give each job an id of its own")
+        self._refuse("job_id", repeated, "give each job a unique id")
         if not 0.0 <= self.serial_fraction <= 1.0:
             raise TraceError(f"trace {self.name}: serial_fraction", self.serial_fraction, "give a share in 0..1")
         expected = np.lexsort((self.job_id, self.arrival_s, self.stage))

@@ -133,7 +133,7 @@ class CachedBook:
                 return work(self.book())
             except Moved:
                 self.drop()
-        raise LedgerUnavailable(f"cluster {self.rules.name} is written by others all the time: try again")
+        raise LedgerUnavailable(f"cluster {self.rules.name} is 50 concurrent updates in a row; retry the request")
 
     def write(self, change: Change) -> None:
         """Write to the ledger what is in the book already, or will be; Moved when another process wrote meanwhile."""
@@ -247,7 +247,7 @@ def _judged(
     prior = prior_source(book, request, now)
     blank = replace(blank, prior=prior)
     if book.total + request.cores > rules.capacity_cores:
-        detail = f"{book.total:,} of {rules.capacity_cores:,} cores are taken: {request.cores:,} more do not fit"
+        detail = f"{book.total:,} of {rules.capacity_cores:,} cores are reserved: {request.cores:,} more do not fit"
         if request.cores > rules.capacity_cores:
             detail = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
         return replace(blank, reason=Reason.REJECTED_FEASIBILITY, detail=detail, evaluation_us=_us(began)), None
@@ -311,7 +311,7 @@ def check_size(event: DeploymentEvent, after: int, capacity_cores: int) -> None:
     if after > capacity_cores:
         remedy = (
             f"{event.deployment_id} would have {after} cores, more than the whole cluster of {capacity_cores}: "
-            "set the capacity right, or tell the right size"
+            "correct the capacity, or report the right size"
         )
         raise StateConflict("cores", event.cores, remedy)
 
@@ -367,7 +367,7 @@ def _decided_before(
         if found is None:
             return None
         if (found.deployment_id, found.cores) != (request.deployment_id, request.cores):
-            remedy = f"it stands for {found.cores} cores of {found.deployment_id} ({found.decision_id})"
+            remedy = f"it belongs to {found.cores} cores of {found.deployment_id} ({found.decision_id})"
             raise StateConflict("request_id", request.request_id, remedy)
         return found
     known = book.known.get(request.deployment_id)

@@ -75,7 +75,7 @@ class AdmissionOrder(Body):
         Field(max_length=MOST_KINDS, description="None: the population speaks. One: so much was seen. Several: kinds."),
     ] = Field(default_factory=list)
     requested_by: Annotated[
-        str, Field(max_length=LONGEST_WORDS, description="Who asks; it stands in the record.", examples=["ada"])
+        str, Field(max_length=LONGEST_WORDS, description="Name of the requester, for the record.", examples=["ada"])
     ] = ""
     request_id: Annotated[
         str,
@@ -114,10 +114,10 @@ class AdmissionsOrder(Body):
 class EventOrder(Body):
     """Something that happened to a deployment."""
 
-    event_id: Annotated[Id, Field(description="Never used for another event; told twice, it counts once.")]
+    event_id: Annotated[Id, Field(description="Unique per event; a repeated event counts once.")]
     kind: Annotated[
         EventKind,
-        Field(description="`scaled`: it got so many more cores. `refused`: it asked for so many more and got none."),
+        Field(description="`scaled`: number of cores added. `refused`: number of cores requested and not granted."),
     ]
     cores: Annotated[int, Field(ge=0, le=MOST_CORES, description="How many; 0 with `shutdown`."), NUMERIC] = 0
     time: Annotated[
@@ -196,7 +196,7 @@ def create_router(part: AdmissionPart) -> APIRouter:
 
     @router.post(
         "/deployments/{deployment_id}/events",
-        summary="Report what happened to a deployment",
+        summary="Report an event of a deployment",
         responses=UNKNOWN | CONFLICT,
     )
     def observe(
@@ -215,9 +215,7 @@ def create_router(part: AdmissionPart) -> APIRouter:
         """Take in one event: started, scaled, refused, core_ended or shutdown."""
         return clusters.one(order.cluster).observe(order.event(deployment_id))
 
-    @router.post(
-        "/deployments/events", summary="Report what happened to several deployments", responses=UNKNOWN | CONFLICT
-    )
+    @router.post("/deployments/events", summary="Report events of several deployments", responses=UNKNOWN | CONFLICT)
     def observe_all(order: EventsOrder) -> list[Taken]:
         """Take in events in this order; all of them, or none when one is wrong."""
         events = [one.event(one.deployment_id) for one in order.events]

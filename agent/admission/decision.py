@@ -270,23 +270,26 @@ def _sentence(
     # Rounded to whole cores, a limit of 0.8 would read as one that 1 core does not exceed.
     limit = f"{rules.limit_cores:,.2f}".removesuffix("0").removesuffix(".0")
     if rules.policy is PolicyKind.ZEROTH:
-        text = f"{total:,} cores are taken, {cores:,} more make {total + cores:,}"
-        text += f", {'below' if keeps else 'not below'} the threshold of {limit}"
+        text = f"{total:,} reserved + {cores:,} requested = {total + cores:,} cores"
+        text += f" {'<' if keeps else '>='} threshold {limit}"
     else:
-        text = f"{at.expected:,.1f} cores are expected in {_hours(at.hours)} (band: {_words(at.band)})"
+        when = f"at {_hours(at.hours)} ({_words(at.band)})"
+        text = f"{at.expected:,.1f} expected"
         if rules.policy is PolicyKind.FIRST:
-            text += f", {'below' if keeps else 'not below'} the threshold of {limit}"
+            text += f" cores {'<' if keeps else '>='} threshold {limit} {when}"
         elif rules.policy is PolicyKind.SECOND:
-            within = "stays within" if keeps else "exceeds"
-            text += f", give or take {at.sd:,.1f}; {at.kappa:.3g} times that on top {within} {limit}"
+            total_cores = at.expected + at.kappa * at.sd
+            text += f" + {at.kappa:.3g} x {at.sd:,.1f} = {total_cores:,.1f} cores"
+            text += f" {'<=' if keeps else '>'} limit {limit} {when}"
+        elif rules.policy is PolicyKind.BUDGET:
+            text += f", sd {at.sd:,.1f} cores: {chance:.2g} of future requests would fail, most of them {when}"
+            text += f"; limit {permitted:.3g}"
         else:
-            text += f", give or take {at.sd:,.1f}; "
-            if rules.policy is PolicyKind.BUDGET:
-                text += f"{chance:.2g} of all requests to come would fail, most of them then"
-            else:
-                text += f"the chance to exceed {limit} is {chance:.2g}"
-            text += f", {permitted:.3g} is allowed"
-    return f"the cluster breaks its rule without this deployment: {text}" if reason is Reason.REJECTED_UNSAFE else text
+            text += f", sd {at.sd:,.1f} cores {when}: probability of more than {limit} is {chance:.2g}"
+            text += f"; limit {permitted:.3g}"
+    return (
+        f"the cluster violates its rule without this deployment: {text}" if reason is Reason.REJECTED_UNSAFE else text
+    )
 
 
 def _hours(hours: float) -> str:

@@ -10,8 +10,8 @@ from domain.errors import StateConflict
 from domain.rules.admission.population import Population
 from domain.units import HOUR_S
 
-NOT_INSIDE = "it is not in this cluster: admit it, or tell of its start first"
-NOT_TAKEN_IN = "it is not in this cluster, as in observe mode asking takes nobody in: tell of its start first"
+NOT_INSIDE = "it is not in this cluster: admit it, or report its start first"
+NOT_TAKEN_IN = "it is not in this cluster, as observe mode admits no deployment: report its start first"
 
 
 class Stage(StrEnum):
@@ -102,12 +102,12 @@ def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside
     if deployment is None:
         raise StateConflict("deployment_id", event.deployment_id, not_inside)
     if deployment.stage is Stage.GONE:
-        remedy = f"it ended at {deployment.last_at!r}: tell of its new start first"
+        remedy = f"it ended at {deployment.last_at!r}: report its new start first"
         raise StateConflict("deployment_id", event.deployment_id, remedy)
     if deployment.stage is Stage.RESERVED:
         if event.kind is EventKind.SHUTDOWN:
             return _checked(Applied(lapsed(deployment)), event)
-        remedy = f"{event.deployment_id} was admitted and has not started: tell of its start first"
+        remedy = f"{event.deployment_id} was admitted and has not started: report its start first"
         raise StateConflict("kind", event.kind.value, remedy)
     _in_order(deployment, event)
     now = _aged(deployment, event.time)
@@ -170,8 +170,8 @@ def _checked(result: Applied, event: DeploymentEvent) -> Applied:
 def _in_order(deployment: Deployment, event: DeploymentEvent) -> None:
     if event.time < deployment.last_at:
         remedy = (
-            f"it lies before {deployment.last_at!r}, the time of what was last told of {event.deployment_id}: "
-            "tell events in the order of their times"
+            f"it lies before {deployment.last_at!r}, the time of the last event of {event.deployment_id}: "
+            "report events in the order of their times"
         )
         raise StateConflict("time", event.time, remedy)
 

@@ -105,7 +105,7 @@ class AdmissionPart(Part):
                 ),
                 gauge(
                     "cluster_sla_budget_used_ratio",
-                    "Refused scale-outs over those that the SLA allows; above 1 it is violated.",
+                    "Refused scale-outs as a ratio of the SLA's limit; above 1 the SLA is violated.",
                     "cluster",
                     unit="ratio",
                 ),
@@ -243,7 +243,7 @@ class AdmissionPart(Part):
             ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
         ]
         if gauges.uncertainty_cores is not None:
-            kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of what is held"
+            kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of the reserved cores"
             rows.append(("kept free for uncertainty, a day ahead", kept))
         from agent.admission.answers import outcome
 

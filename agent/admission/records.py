@@ -275,7 +275,7 @@ def check_request(request: AdmissionRequest) -> None:
         _check_prior(prior)
     labels = [prior.label for prior in request.observations]
     if len(labels) > 1 and len({label for label in labels if label}) < len(labels):
-        raise BadInput("label", labels, "give each of several kinds a label of its own")
+        raise BadInput("label", labels, "give each of several kinds a different label")
 
 
 def check_event(event: DeploymentEvent, now: float, last_at: float | None = None) -> None:
@@ -289,7 +289,7 @@ def check_event(event: DeploymentEvent, now: float, last_at: float | None = None
     _check_kind(event.kind)
     _check_time(event.time)
     if event.time > max(now + AHEAD_S, now if last_at is None else last_at):
-        raise BadInput("time", event.time, f"it lies ahead of the agent's clock, which says {now!r}: set the clocks")
+        raise BadInput("time", event.time, f"it is ahead of the agent's clock, {now!r}: set the clocks")
     if event.kind is not EventKind.SHUTDOWN:
         check_cores("cores", event.cores)
     if event.cores_after is not None and not 0 <= _whole(event.cores_after) <= MOST_CORES:

@@ -75,18 +75,18 @@ class ClusterSettings(Section, title="A cluster"):
         ge=1, le=10_000_000, description="Cores that it has, such as a vCPU quota.", examples=[20_000]
     )
     preset: Preset = Field(
-        Preset.T, description="What deployments are like: `T` as in a public trace, `H` heavy-tailed, `K` growing long."
+        Preset.T, description="Population of deployments: `T` as in a public trace, `H` heavy-tailed, `K` growing long."
     )
     population_file: File | None = Field(
         None,
-        description="JSON or TOML file of what deployments are like, as `trimtab fit admission` writes it; stands "
-        "before the preset.",
+        description="JSON or TOML file of a population, written by `trimtab fit admission`; overrides the preset.",
         examples=["/etc/trimtab/population.json"],
     )
     rule: RuleText | None = Field(
         None,
-        description="Rule in the words of `trimtab simulate admission --policy`, with its defaults; in place of the "
-        "policy and all that goes with it. `learned`: rule and population of the file that `trimtab promote admission` "
+        description="Rule in the words of `trimtab simulate admission --policy`, with its defaults; replaces "
+        "the policy "
+        "and its settings. `learned`: rule and population of the file that `trimtab promote admission` "
         "put in use, from the next start on; without one, the other settings decide.",
         examples=["second:2.2,a=0.7,marginal=1"],
     )
@@ -97,7 +97,7 @@ class ClusterSettings(Section, title="A cluster"):
         "exceed stays below the risk, `budget` while that share of requests is forecast to fail.",
     )
     threshold_cores: float | None = Field(
-        None, gt=0, description="What `zeroth` and `first` keep below. With the others: in place of the capacity."
+        None, gt=0, description="Limit of `zeroth` and `first`. With the others: replaces the capacity."
     )
     kappa: float | None = Field(
         None,
@@ -113,7 +113,7 @@ class ClusterSettings(Section, title="A cluster"):
         "share of requests that `budget` lets fail.",
     )
     band_factor: float = Field(
-        1.0, ge=0, le=10, description="Multiplies kappa for what lies more than a month ahead, twice beyond a year."
+        1.0, ge=0, le=10, description="Multiplies kappa for times more than a month ahead, twice beyond a year."
     )
     moments: Moments = Field(
         Moments.AB,
@@ -134,7 +134,7 @@ class ClusterSettings(Section, title="A cluster"):
         HALF_LIFE_DAYS,
         gt=0,
         le=3650,
-        description="A deployment that ended so many days ago counts half in what is known of its label and owner.",
+        description="Age in days at which an ended deployment counts half for its label and owner.",
     )
     core_hour_price: float | None = Field(
         None,
@@ -150,9 +150,7 @@ class ClusterSettings(Section, title="A cluster"):
         description="A deployment's future is computed anew when its size or its age has changed by more than this "
         "share; 0: for every decision.",
     )
-    dead_band_cores: float = Field(
-        1.0, ge=0, description="So many cores may come or go before its future is computed anew."
-    )
+    dead_band_cores: float = Field(1.0, ge=0, description="Change in cores after which its future is computed again.")
     start_within_s: float = Field(
         3600.0,
         ge=1,
@@ -175,7 +173,7 @@ class ClusterSettings(Section, title="A cluster"):
         examples=["cr-0123456789abcdef0"],
     )
     set_aside_cores: int = Field(
-        0, ge=0, description="Cores of the quota or reservation that are kept for what is not in the cluster's groups."
+        0, ge=0, description="Cores of the quota or reservation kept for use outside the cluster's groups."
     )
     deferral_pools: DeferralPools = Field(
         "",
@@ -232,7 +230,7 @@ def _by_rule(settings: ClusterSettings, text: str, promise: dict[str, Any]) -> C
     """Return the rules that a rule's text says; BadInput, `rule`, when it cannot be, or when others say it too."""
     also = sorted(settings.model_fields_set & SAID_BY_RULE)
     if also:
-        raise BadInput("rule", text, f"leave out {', '.join(also)}: the rule says all of that")
+        raise BadInput("rule", text, f"leave out {', '.join(also)}: the rule sets all of these")
     try:
         return ClusterRules(**promise, **terms_of(rule_of(text)))
     except BadInput as error:

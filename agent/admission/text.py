@@ -18,16 +18,17 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
     """Return the decision as lines."""
     verdict = "admitted" if decision.admit else f"refused ({decision.reason})"
     if decision.advice:
-        verdict = f"would be {verdict}; this is advice, nothing was taken in"
+        verdict = f"would be {verdict}; this is advice, nothing was reserved"
     lines = [
         f"{decision.decision_id}  {time_text(decision.at)}  cluster {decision.cluster}",
         f"  {decision.deployment_id} with {decision.cores:,} cores: {verdict}",
         f"  {decision.detail}",
         "",
         "Seen",
-        f"  {decision.total_cores:,} of {decision.capacity_cores:,} cores were taken by {decision.live:,} deployments",
+        f"  {decision.total_cores:,} of {decision.capacity_cores:,} cores were reserved by {decision.live:,} "
+        "deployments",
         *([f"  {decision.deferred_cores:,} more are held by deferred jobs"] if decision.deferred_cores else []),
-        f"  the newcomer was judged by {_prior(decision.prior)}",
+        f"  estimated by {_prior(decision.prior)}",
     ]
     lines += [f"  {line}" for line in _named(decision)]
     if decision.requested_by:
@@ -42,7 +43,7 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
         shadow = decision.shadow
         would = "would admit it" if shadow.admit else f"would refuse it: {shadow.reason}"
         lines += ["", f"On probation, decides nothing: {shadow.model[:12]} {shadow.failed or would}"]
-    lines += ["", f"Took {decision.evaluation_us / 1000.0:.2f} ms; {decision.refreshed} futures were computed anew"]
+    lines += ["", f"Took {decision.evaluation_us / 1000.0:.2f} ms; {decision.refreshed} futures were recomputed"]
     return lines
 
 
@@ -136,17 +137,17 @@ def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list
     rows: list[tuple[object, ...]] = [
         ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,} ({share:.1%})"),
         ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
-        ("mode", "act" if gauges.mode is Mode.ACT else "observe: who asks gets advice, nobody is taken in"),
+        ("mode", "act" if gauges.mode is Mode.ACT else "observe: requests get advice, nothing is reserved"),
         ("rule", gauges.policy if gauges.safe else f"{gauges.policy}, broken by those inside"),
         *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
         (
             "this month",
             f"{gauges.failures_month_to_date:,} of {gauges.requests_month_to_date:,} requests for more cores refused, "
-            f"{gauges.sla_budget_used:.0%} of what is promised",
+            f"{gauges.sla_budget_used:.0%} of the SLA",
         ),
     ]
     if gauges.uncertainty_cores is not None:
-        kept = f"{gauges.uncertainty_cores:,.0f} cores ({gauges.uncertainty_share or 0.0:.0%} of what is held)"
+        kept = f"{gauges.uncertainty_cores:,.0f} cores ({gauges.uncertainty_share or 0.0:.0%} of the reserved cores)"
         rows.append(("kept free for uncertainty", f"{kept}, a day ahead"))
     made = [
         (

@@ -24,9 +24,9 @@ from agent.api.security import OPEN_PATHS, READING_METHODS, Role, roles_for
 from agent.view.view import AgentView, installed_version
 
 DESCRIPTION = """\
-What a running Trimtab agent knows and lets its operators switch.
+State and controls of a running Trimtab agent.
 
-Over the unix socket whoever may open the socket may do everything. Over TCP each request carries a token, as
+Over the unix socket access to the socket permits everything. Over TCP each request carries a token, as
 `Authorization: Bearer <token>` or as the password of Basic authentication. A token has one role: `read` opens what is
 read; `ask` asks for decisions, reports what became of them, and reads what it asks about; `control` opens everything.
 Each operation lists its roles. Times are seconds since the epoch, durations seconds (of futures hours), money dollars.
@@ -190,13 +190,13 @@ def _refusals(method: str, path: str, operation: dict[str, Any]) -> dict[str, st
     """Return what an operation may answer before its route decides, by status."""
     limits, roles = RequestLimits(), roles_for(method, path)
     found = {
-        "400": "The request cannot be read: no HTTP, or a body that is no JSON.",
+        "400": "The request is not valid HTTP, or its body is not valid JSON.",
         "408": "The request did not arrive in time.",
         "413": f"The body is larger than {limits.body_limit(path):,} bytes.",
         "414": f"Path and query are longer than {limits.target_bytes:,} bytes.",
         "421": "Over the unix socket: the Host is not localhost.",
         "431": f"The headers are larger than {limits.head_bytes:,} bytes.",
-        "500": "The agent failed to answer; its log says why.",
+        "500": "Internal error; see the agent's log.",
         "503": "The ledger cannot be used now, or too many connections are open; nothing was changed.",
     }
     if path not in OPEN_PATHS:
@@ -231,7 +231,7 @@ def _head(get: dict[str, Any]) -> dict[str, Any]:
     """Return the description of HEAD: what GET answers, without the body."""
     head = copy.deepcopy({name: part for name, part in get.items() if name != "operationId"})
     head["summary"] = f"{get['summary']} (headers only)"
-    head["description"] = "What GET answers, without the body."
+    head["description"] = "The headers of GET, without the body."
     head["operationId"] = f"head_{get['operationId']}"
     for response in head["responses"].values():
         response.pop("content", None)

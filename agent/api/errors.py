@@ -20,7 +20,7 @@ from domain.errors import BadInput, LedgerError, StateConflict, UnknownName
 
 log = structlog.get_logger(__name__)
 
-FAILED = "the agent failed to answer; its log says why"
+FAILED = "internal error; see the agent's log"
 # Safe for JSON and for the page alike; a route may set its own.
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
@@ -92,7 +92,7 @@ async def _bad_input(request: Request, error: Exception) -> JSONResponse:
 
 async def _ledger(request: Request, error: Exception) -> JSONResponse:
     log.warning("ledger_not_answering", path=request.url.path, detail=str(error))
-    return problem(503, "the ledger cannot be used now; the agent's log says why", headers={"Retry-After": "15"})
+    return problem(503, "the ledger is unavailable; see the agent's log", headers={"Retry-After": "15"})
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -20,7 +20,7 @@ Most = Annotated[int, Query(ge=1, le=500, description="Most decisions in the ans
 Before = Annotated[
     str | None, Query(max_length=100, description="Only those before the decision with this id: the next page.")
 ]
-Changed = Annotated[bool, Query(description="Only those that led to something to do.")]
+Changed = Annotated[bool, Query(description="Only decisions that caused an action.")]
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,7 +30,9 @@ def create_health_router(view: AgentView, exposition: Callable[[], bytes]) -> AP
     router = APIRouter(tags=["health"])
 
     @router.get(
-        "/healthz", summary="Does the loop turn?", responses={503: {"model": Health, "description": "It stands still."}}
+        "/healthz",
+        summary="Does the loop turn?",
+        responses={503: {"model": Health, "description": "The loop has stopped."}},
     )
     def healthz(response: Response) -> Health:
         """200 while the last turn of the loop ended less than three intervals ago, else 503."""

@@ -112,7 +112,7 @@ class SocketGuard:
         if scope["type"] != "http":
             return
         if not all(_name(value) in LOCAL_NAMES for value in _values(scope, b"host")):
-            detail = "over the unix socket the Host is localhost: tell your proxy to send that"
+            detail = "over the unix socket the Host is localhost: configure your proxy to send it"
             await refuse(send, 421, detail, unread=receive)
             return
         if scope["method"] not in READING_METHODS and is_foreign(scope):

@@ -96,7 +96,7 @@ def bounded_protocol(limits: RequestLimits) -> type[H11Protocol]:
             elif newline and len(self.conn.trailing_data[0]) > limits.head_bytes:
                 self._give_up(431, f"keep the headers below {limits.head_bytes} bytes")
             else:
-                self._give_up(400, "this is no HTTP request")
+                self._give_up(400, "this is not an HTTP request")
 
         def _await_head(self) -> None:
             self._head_timer = self.loop.call_later(limits.timeout_s, self._head_is_late)
@@ -254,7 +254,7 @@ class HttpServer:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not all(server.started for server in self._servers):
             if self._thread is None or not self._thread.is_alive() or time.monotonic() > deadline:
-                raise TrimtabError("the HTTP server did not start; the log says why")
+                raise TrimtabError("the HTTP server did not start; see the log")
             time.sleep(0.005)
 
 
@@ -277,7 +277,7 @@ def _remove_stale(path: Path) -> None:
     """Remove a socket that no process listens on any more; OSError when one does, or when it is no socket."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FileExistsError(0, "a file that is no socket is in its place")
+            raise FileExistsError(0, "the path exists and is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

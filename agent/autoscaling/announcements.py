@@ -69,7 +69,7 @@ def announce(store: FleetStore, fleet: str, made: Announced) -> tuple[Announced,
         known = next((one for one in kept if one.id == made.id), None)
         if known is not None:
             if not _same(known, made):
-                remedy = "it stands for other work: withdraw that first, or give another id"
+                remedy = "it belongs to other work: withdraw that first, or use another id"
                 raise StateConflict("id", made.id, remedy)
             return before, ""
         if len(kept) >= MOST:

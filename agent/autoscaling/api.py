@@ -179,7 +179,7 @@ def create_router(part: AutoscalingPart) -> APIRouter:
             DIGITS,
         ] = None,
         limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer."), DIGITS] = 50,
-        changed: Annotated[bool, Query(description="Only those that led to something to do.")] = False,
+        changed: Annotated[bool, Query(description="Only decisions that caused an action.")] = False,
     ) -> DecisionPage:
         """Each with its proposal, what every rail did to it, and its intents.
 
@@ -244,7 +244,9 @@ def _add_announcements(router: APIRouter, part: AutoscalingPart) -> None:
     )
     def withdraw(
         announcement_id: Annotated[str, Path(description="The id of the announcement.", max_length=100)],
-        owner: Annotated[str, Query(description="Who asks; it stands in the journal.", min_length=1, max_length=100)],
+        owner: Annotated[
+            str, Query(description="Name of the requester, for the journal.", min_length=1, max_length=100)
+        ],
         fleet: Annotated[
             str | None, Query(description="Fleet meant; not needed when there is one.", max_length=63, examples=["web"])
         ] = None,

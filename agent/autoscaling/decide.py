@@ -225,7 +225,7 @@ def _staying(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(f"{g.key}: not removed though idle: {refusals_text(g.refused)}" for g in snapshot.groups if g.refused)
 
 
-UNDER_WAY = "an earlier change is under way"
+UNDER_WAY = "an earlier change is in progress"
 
 
 def with_bars(context: RailContext) -> Snapshot:

@@ -24,7 +24,7 @@ _OWN_WORDS = {
     Reason.PAUSED: "paused",
     Reason.PINNED: "pinned",
     Reason.NOT_LEADER: "another agent leads",
-    Reason.IN_FLIGHT: "an earlier change is under way",
+    Reason.IN_FLIGHT: "an earlier change is in progress",
 }
 _EFFECTS = {
     Verdict.VETOED: "held back",

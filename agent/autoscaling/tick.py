@@ -265,12 +265,12 @@ class _Turn:
                     continue
                 if known is not None:
                     is_other = known.group not in ("", seen.identity.group)
-                    why = "the settings name another group now" if is_other else "its group was made anew"
+                    why = "the settings name another group now" if is_other else "its group was recreated"
                     self._recreated[fleet.name, group.key] = why
                     state = without_group(state, group.key)
-                    made = f"was made anew at {utc(seen.identity.created_at)}"
-                    what = f"takes the place of {known.group} in the settings" if is_other else made
-                    detail = f"{group.name} {what}: its size is taken as it is"
+                    made = f"was recreated at {utc(seen.identity.created_at)}"
+                    what = f"replaces {known.group} in the settings" if is_other else made
+                    detail = f"{group.name} {what}: its size is accepted"
                     self._events.append(Event(fleet.name, self._now, Reason.GROUP_RECREATED, detail, group.key))
                 state = replace(state, identities={**state.identities, group.key: seen.identity})
             self._states[fleet.name] = state
@@ -564,7 +564,7 @@ class _Turn:
 
 
 def _not_drained(fleet: str, group: str, vms: Sequence[str], now: float) -> Event:
-    detail = f"the drain of {', '.join(vms)} in {group} had not begun when AWS's notice ended: what they did is lost; "
+    detail = f"the drain of {', '.join(vms)} in {group} had not begun when AWS's notice ended: their work is lost; "
     detail += "see the decisions since the notice, MAX_REPLACEMENTS and MAX_REPLACEMENTS_PERCENT"
     return Event(fleet, now, Reason.NOT_DRAINED, detail, group)
 
@@ -687,9 +687,18 @@ def _about_training(
         scores = any(key.endswith(f".{SCORER_MEMORY}") for key in after.memory)
         names = STATE_FEATURES if scores else obs_v2_names(len(snapshot.groups))
         what = ", ".join(names[position] for position in sorted(new))
-        return (Event(fleet, now, Reason.OUTSIDE_TRAINING, f"the learned policy sees what training did not: {what}"),)
+        return (
+            Event(
+                fleet,
+                now,
+                Reason.OUTSIDE_TRAINING,
+                f"inputs of the learned policy lie outside the training range: {what}",
+            ),
+        )
     if old and not new:
-        return (Event(fleet, now, Reason.WITHIN_TRAINING, "the learned policy sees what training saw again"),)
+        return (
+            Event(fleet, now, Reason.WITHIN_TRAINING, "inputs of the learned policy are in the training range again"),
+        )
     return ()
 
 

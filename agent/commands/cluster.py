@@ -24,7 +24,7 @@ ClusterOption = Annotated[
 cluster = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look into a cluster that deployments ask to come into; keep what is inside, put it back.",
+    help="Inspect an admission cluster; save and restore its deployments.",
 )
 app.add_typer(cluster, name="cluster")
 

@@ -39,7 +39,7 @@ def collect(
         if name != HOST:
             raise BadInput("collector", name, "add --once; without it `trimtab collect` reports this VM")
         if as_json:
-            raise BadInput("--json", True, "add --once; what is reported goes to Graphite, not here")
+            raise BadInput("--json", True, "add --once; reports go to Graphite, not to this command")
         _report(settings, os.environ)
         return
     from agent.service.vm_agent import measured_once

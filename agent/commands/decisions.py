@@ -118,7 +118,7 @@ def decisions(
     decision: DecisionArgument = None,
     subject: SubjectArgument = None,
     fleet: FleetOption = None,
-    is_changed: Annotated[bool, typer.Option("--changed", help="Only those that led to something to do.")] = False,
+    is_changed: Annotated[bool, typer.Option("--changed", help="Only decisions that caused an action.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most decisions shown, the newest.")] = 20,
     since: Annotated[str | None, typer.Option("--from", help="Not before: 2026-03-01T12:00, or 2h ago.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="Before: the same.")] = None,

@@ -42,7 +42,7 @@ EPILOG = "\n\n".join(
 def dry_run(
     fault: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What goes wrong, see below: story, none, throttle, capacity, gap, ..."),
+        typer.Option(metavar="NAME", help="Faults, see below: story, none, throttle, capacity, gap, ..."),
     ] = "story",
     speed: Annotated[
         float, typer.Option(min=1.0, max=600.0, help="Simulated seconds per second at most: 60 makes an hour a minute.")
@@ -72,7 +72,7 @@ def dry_run(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="All tables, the events of every section, and each result in full.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What happened as JSON, one object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Events as JSON, one object per line.")] = False,
     section: Annotated[
         str,
         typer.Option(
@@ -103,7 +103,7 @@ def dry_run(
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)
     if ending is Ending.INCOMPLETE:
-        raise TrimtabError("the ledger lacks an event that the fault plan requires: see what is missing above")
+        raise TrimtabError("the ledger lacks an event that the fault plan requires: see the missing events above")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 
-inputs = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at what other senders' lines become.")
+inputs = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Test the input map on lines of other senders.")
 app.add_typer(inputs, name="inputs")
 
 

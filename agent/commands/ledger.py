@@ -76,7 +76,9 @@ def downgrade(
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option("--export", metavar="FILE", help="File for what is lost; else one beside the SQLite ledger."),
+        typer.Option(
+            "--export", metavar="FILE", help="File for the removed rows; default: in the folder of the SQLite ledger."
+        ),
     ] = None,
 ) -> None:
     """Bring the schema back to that of an older version, with the agent stopped; history and open intents stay.
@@ -95,14 +97,14 @@ def downgrade(
     typer.echo(f"{place}: schema {before} -> {to}; install the version that uses it before starting the agent again")
     if written is not None:
         typer.echo(
-            f"what schema {to} has no place for: exported to {written}; back on schema {before}: "
+            f"rows that schema {to} cannot store: exported to {written}; back on schema {before}: "
             "trimtab ledger import FILE"
         )
 
 
 @ledger.command("import", epilog=examples("trimtab ledger import ledger-schema-0004-to-0002-20261122T150000Z.jsonl"))
 def take_in(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `trimtab ledger downgrade` exported.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Export of `trimtab ledger downgrade`.")],
     option: LedgerOption = None,
 ) -> None:
     """Put back the state that a downgrade exported, with the agent stopped, once the ledger has its schema again."""
@@ -116,7 +118,7 @@ def take_in(
 @ledger.command(epilog=examples("trimtab ledger restore copy.db", "trimtab ledger restore"))
 def restore(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Copy of a SQLite ledger; else what is in place.")
+        Path | None, typer.Argument(metavar="[FILE]", help="Copy of a SQLite ledger; default: the ledger in place.")
     ] = None,
     option: LedgerOption = None,
     another: Annotated[bool, typer.Option("--another", help="Take another agent's ledger, or free this one.")] = False,
@@ -134,12 +136,12 @@ def restore(
     directories = [named] if option is None or named != DEFAULT_STATE_DIRECTORY else []
     done = restore(ledger_url(option), file, directories, time.time(), kept(), is_another=another)
     if done is None:
-        typer.echo("there is no ledger in place: the next start begins a new one")
+        typer.echo("no ledger in place: the next start creates one")
         return
     typer.echo(f"{done.place}: {f'restored from {file}' if file else 'taken as it is'}, epoch {done.epoch}")
     if done.kept is not None:
-        typer.echo(f"what was in place is kept as {done.kept}")
-    typer.echo(f"decisions go on from number {done.numbers_from + 1}")
+        typer.echo(f"the replaced ledger is kept as {done.kept}")
+    typer.echo(f"decisions continue from number {done.numbers_from + 1}")
     typer.echo(f"open intents, which the next start reads back: {', '.join(done.open_intents) or 'none'}")
     if done.lost is None:
         typer.echo("the ledger before cannot be compared: see `trimtab status` for the pauses and pins now in force")

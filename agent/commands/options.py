@@ -80,7 +80,7 @@ FleetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data instead of text.")]
 OwnerOption = Annotated[
     str | None,
-    typer.Option("--owner", help="Who asks; else $SUDO_USER or $USER.", show_default=False),
+    typer.Option("--owner", help="Name of the operator; default: $SUDO_USER or $USER.", show_default=False),
 ]
 
 ModelsOption = Annotated[
@@ -88,7 +88,7 @@ ModelsOption = Annotated[
     typer.Option("--models", metavar="DIRECTORY", help="Models directory; else that of the settings."),
 ]
 
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stands in status and in every decision.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Reason, shown in status and in every decision.")]
 
 DURATION_UNITS_S = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 LONGEST_DURATION_S = 366 * DAY_S

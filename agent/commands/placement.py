@@ -42,7 +42,9 @@ def what_if(
         list[str], typer.Argument(metavar="APPLICATION[=COUNT]...", help="Requests, in the order in which they come.")
     ],
     pool: PoolOption = None,
-    is_partial: Annotated[bool, typer.Option("--partial", help="Place those that fit where not all do.")] = False,
+    is_partial: Annotated[
+        bool, typer.Option("--partial", help="Place a part of the containers if not all fit.")
+    ] = False,
     policy: PolicyOption = None,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,

@@ -50,7 +50,7 @@ def rehearse(
         ),
     ] = "exact",
     policy: Annotated[
-        str, typer.Option(metavar="NAME[:p=v,...]", help="Who decides: a rule, learned, or model:FILE.")
+        str, typer.Option(metavar="NAME[:p=v,...]", help="Policy: a rule, learned, or model:FILE.")
     ] = "queue-rule",
     rails: Annotated[
         str, typer.Option(metavar="NAME", help="default: the agent's own; paper: bounds, minimum and cool-down only.")
@@ -142,7 +142,7 @@ def _show(found: RehearsalResult, keep: Path | None) -> None:
         ("decisions", found.decisions, f"{found.changed} changed the fleet, rails changed {found.held}"),
     ]
     if found.stood_in:
-        rows.append(("stood in", found.stood_in, "decisions in which the policy failed and a rule stood in"))
+        rows.append(("fell back", found.stood_in, "decisions in which the policy failed and a rule decided"))
     rows += [("", count, reason) for reason, count in found.events.items()]
     show([f"{found.workload} under {found.policy}, {found.rails} rails, seed {found.seed}", *columns(rows)])
     if keep is not None:
@@ -198,7 +198,7 @@ def _closing(results: Results) -> list[str]:
         f"a day of the new load cost ${results.cost(4, 5, 6, 7):.2f} before the promotion and ${results.cost(8):.2f} "
         f"after it: {results.saving:.1%} less; ${results.cost(9, 10):.2f} under the scorer of the world that lies",
         *columns(steps),
-        "what became of the champions:",
+        "champions:",
         *columns(results.events),
         f"{results.wall_s:.0f} s",
     ]

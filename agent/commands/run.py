@@ -50,7 +50,7 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
     if os.geteuid() == 0:
         structlog.get_logger(__name__).warning(
-            "running_as_root", remedy="run the agent as a user of its own, as deploy/systemd does"
+            "running_as_root", remedy="run the agent as a dedicated user, as deploy/systemd does"
         )
     stop = threading.Event()
     hangups: list[Callable[[], None]] = []

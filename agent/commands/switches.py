@@ -143,7 +143,7 @@ def unpin(fleet: FleetOption = None, ledger: LedgerOption = None, owner: OwnerOp
 )
 def rearm(
     reason: Annotated[
-        str, typer.Option("--reason", help="What made machines hot, and why it is over; it stands in the journal.")
+        str, typer.Option("--reason", help="Cause of the hot machines, and why it is resolved; for the journal.")
     ],
     pool: Annotated[
         str | None, typer.Argument(metavar="[POOL]", help="Pool; not needed when there is one.", show_default=False)

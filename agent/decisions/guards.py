@@ -63,7 +63,7 @@ def held_by_mode(mode: Mode) -> Held | None:
     """Return the hold of observe mode, None in act mode."""
     if mode is Mode.ACT:
         return None
-    return Held("mode", Reason.OBSERVE_MODE, "observe mode: this is what act mode would do")
+    return Held("mode", Reason.OBSERVE_MODE, "observe mode: act mode would do this")
 
 
 def refused_by_pause(act: Act, controls: Controls, now: float) -> Refusal | None:
@@ -110,6 +110,7 @@ def unmeasured_permit(
 def late_refusal(passed_s: float) -> Refusal:
     """Return the refusal of a call that rests on what was read so many seconds ago."""
     detail = (
-        f"not sent: it rests on what was read {passed_s:.0f} s ago (at most {FRESH_S:.0f} s); the next turn reads anew"
+        f"not sent: it is based on a reading of {passed_s:.0f} s ago (at most {FRESH_S:.0f} s); the next "
+        "turn reads again"
     )
     return Refusal(Reason.STALE_INPUT, detail, over=False)

@@ -40,7 +40,7 @@ DIGITS = BeforeValidator(_decimal)
 """Of a whole number in a query, where everything comes as text; behind the bounds likewise."""
 
 
-NOT_FOUND = "there is nothing here; see /api/v1/openapi.json for what there is"
+NOT_FOUND = "no such path; /api/v1/openapi.json lists the paths"
 
 
 class Wrong(BaseModel):
@@ -54,16 +54,16 @@ class Problem(BaseModel):
     """Why a request was not answered as asked."""
 
     error: str = Field(description="The status in words.", examples=["Not Found"])
-    detail: str = Field(description="What is wrong and what to do.", examples=[NOT_FOUND])
+    detail: str = Field(description="The error and its remedy.", examples=[NOT_FOUND])
     wrong: list[Wrong] = Field([], description="With 404, 409 and 422: each value that is wrong.")
 
 
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Nothing has that name."}}
 """Of operations that name a fleet, cluster, pool or decision."""
 
 
 CONFLICT: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "It contradicts what is recorded already; nothing was changed."}
+    409: {"model": Problem, "description": "It contradicts the records; nothing was changed."}
 }
 """Of operations that what was recorded before may forbid."""
 
@@ -71,7 +71,10 @@ CONFLICT: dict[int | str, dict[str, Any]] = {
 Owner = Annotated[
     str,
     Field(
-        min_length=1, max_length=LONGEST_WORDS // 5, description="Who asks; it stands in the journal.", examples=["ada"]
+        min_length=1,
+        max_length=LONGEST_WORDS // 5,
+        description="Name of the requester, for the journal.",
+        examples=["ada"],
     ),
 ]
 Why = Annotated[
@@ -79,7 +82,7 @@ Why = Annotated[
     Field(
         min_length=1,
         max_length=LONGEST_WORDS,
-        description="Why; it stands in status and in every decision.",
+        description="Reason, shown in status and in every decision.",
         examples=["load test"],
     ),
 ]

@@ -259,7 +259,7 @@ class Part:
 
     def own_settings(self) -> BaseModel:
         """Return its own settings, from TRIMTAB_<NAME>__<FIELD>; ConfigurationError names what is wrong with one."""
-        assert self.settings_model is not None, "it has settings of its own"
+        assert self.settings_model is not None, "it has its own settings"
         return own_settings(self.name, self.settings_model, self.host.environ)
 
     def controls(self, subject: str) -> Controls:

@@ -33,7 +33,7 @@ class JobOfPool(JobMessage):
 class CancelOrder(Body):
     """A job is taken back."""
 
-    by: Annotated[str, Field(max_length=LONGEST_ID, description="Who asks; it stands in the record.")] = ""
+    by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the requester, for the record.")] = ""
 
 
 class CapacityOrder(Body):
@@ -41,11 +41,11 @@ class CapacityOrder(Body):
 
     cores: Annotated[
         float,
-        Field(ge=0, le=MOST_CORES, allow_inf_nan=False, description="Those that deferred jobs use included."),
+        Field(ge=0, le=MOST_CORES, allow_inf_nan=False, description="Including the cores of deferred jobs."),
         NUMERIC,
     ]
     at: Annotated[Moment | None, Field(description="When that was so, in epoch seconds; not given: now.")] = None
-    by: Annotated[str, Field(max_length=LONGEST_ID, description="Who says so; it stands in the record.")] = ""
+    by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the reporter, for the record.")] = ""
 
 
 class DrainOrder(Body):

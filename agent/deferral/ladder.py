@@ -168,9 +168,9 @@ def wrong_with(positions: Ints, view: View) -> str:
     """Return what forbids these starts, "" for nothing."""
     chosen = np.asarray(positions)
     if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
-        return "its starts are no list of positions"
+        return "its starts are not a list of positions"
     if chosen.size and (chosen.min() < 0 or chosen.max() >= view.cur.size):
-        return f"it starts a job that is none of the {view.cur.size} that could"
+        return f"it starts a job outside the {view.cur.size} candidates"
     if np.unique(chosen).size != chosen.size:
         return "it starts a job twice"
     if not chosen.size:

@@ -121,7 +121,7 @@ class ScoreModel:
         order, worth = (scores_of(view, state, found) for found in self._answer(inputs))
         lost = int((~np.isfinite(order) | ~np.isfinite(worth)).sum())
         if lost:
-            raise self._unhealthy(f"{lost} of {order.size} scores are no numbers")
+            raise self._unhealthy(f"{lost} of {order.size} scores are not finite")
         if (kind or self.card.decoding) == "knapsack":
             return Scored(values_of(worth, view.cur.cores), state.dropped)
         return Scored(with_waiting(order, worth) if self.card.waits else order, state.dropped)
@@ -149,7 +149,7 @@ class ScoreModel:
 
     def _unhealthy(self, fault: str) -> ScoresUnusable:
         self.fault = fault
-        return ScoresUnusable(f"model {self.name[:12]}: {fault}: load it anew, or go back to the one before")
+        return ScoresUnusable(f"model {self.name[:12]}: {fault}: load it again, or roll it back")
 
 
 def load_score_model(path: Path) -> ScoreModel:
@@ -158,9 +158,11 @@ def load_score_model(path: Path) -> ScoreModel:
     card = card_in(path, text, ScoreCard)
     here = (TOKENS_VERSION, TOKEN_FEATURES, WINDOW_FEATURES, WORTH)
     if (card.tokens_version, card.token_features, card.window_features, card.worth) != here:
-        raise refused(path, f"it was trained on {card.tokens_version}, this program makes {TOKENS_VERSION}: train anew")
+        raise refused(
+            path, f"it was trained on {card.tokens_version}, this program makes {TOKENS_VERSION}: train again"
+        )
     golden = card.golden
-    apart = "its golden states do not belong together: export it anew"
+    apart = "its golden states have different shapes: export it again"
     try:
         shape, window_axes = np.shape(golden.tokens)[:2], np.ndim(golden.window)
         of_states = {np.shape(one) for one in (golden.mask, golden.order, golden.worth)}
@@ -171,6 +173,6 @@ def load_score_model(path: Path) -> ScoreModel:
         raise refused(path, apart)
     given: dict[str, ArrayLike] = {"tokens": golden.tokens, "mask": golden.mask, "window": golden.window}
     if {node.name for node in session.get_inputs()} != set(given):
-        raise refused(path, f"its graph does not take {', '.join(given)}: export it anew")
+        raise refused(path, f"its graph does not take {', '.join(given)}: export it again")
     try_golden(path, session, given, {ORDER: golden.order, WORTHS: golden.worth}, TOLERANCE)
     return ScoreModel(name, card, session)

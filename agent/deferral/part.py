@@ -104,11 +104,11 @@ class DeferralPart(Part):
                 gauge("deferral_fallback_ratio", "Steps of a day that another policy decided.", "pool"),
                 gauge("deferral_decision_seconds", "Duration of the newest decision's policies.", "pool"),
                 counter("deferral_submitted_jobs", "Jobs that were submitted.", "pool"),
-                counter("deferral_refused_messages", "Messages that were no job.", "pool"),
+                counter("deferral_refused_messages", "Messages that are not valid jobs.", "pool"),
                 counter("deferral_unlikely_jobs", "Jobs larger than any capacity of 28 days.", "pool"),
                 counter(
                     "deferral_started_jobs",
-                    "Jobs that started; cores: the power of two at or above them; a delay of 6 stands for more.",
+                    "Jobs that started; cores: the power of two at or above them; a delay of 6 includes longer ones.",
                     "pool",
                     "cores",
                     "delay",
@@ -361,7 +361,7 @@ class DeferralPart(Part):
                         f"IAM allows {' and '.join(QUEUE_ACTIONS[word])}",
                     )
                 if word == "ready" and not url.endswith(".fifo"):
-                    detail = "the ready queue is no FIFO queue: a start that is sent again arrives twice"
+                    detail = "the ready queue is not a FIFO queue: a repeated start arrives twice"
                     yield advice(subject, detail, "use a FIFO queue, or let workers ignore a job id they have seen")
 
 

@@ -142,7 +142,7 @@ class DeferralPool:
                 self._state = PoolState(change.head, stored, change.history or before.history, jobs)
                 self.alarms += change.notes
                 return answer
-        raise LedgerUnavailable(f"pool {self.name} is written by others all the time: try again")
+        raise LedgerUnavailable(f"pool {self.name} is 50 concurrent updates in a row; retry the request")
 
     def _wrote_beside(self, before: PoolHead, change: Change, epoch: int | None) -> bool:
         """Write a change beside jobs that were submitted since `before`; return whether nothing else has happened.
@@ -258,7 +258,7 @@ class DeferralPool:
         before = jobs.get(order.job_id)
         if before is not None:
             if before.fingerprint != order.fingerprint:
-                remedy = f"it stands for another job ({before.cores} cores, {before.duration} steps): choose another id"
+                remedy = f"it belongs to another job ({before.cores} cores, {before.duration} steps): use another id"
                 raise StateConflict("job_id", order.job_id, remedy)
             return before, None
         step_s = self.settings.step_s

@@ -80,7 +80,9 @@ class JobMessage(BaseModel):
     clamp_late: Annotated[
         StrictBool | None, Field(description="Accept an earliest start that has passed; not given: as the pool is set.")
     ] = None
-    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Who asks; it stands in the record.")] = ""
+    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the requester, for the record.")] = (
+        ""
+    )
     payload: Annotated[
         str, Field(max_length=LONGEST_PAYLOAD, description="Text that its worker gets; it is not looked into.")
     ] = ""
@@ -225,7 +227,7 @@ class ReadyQueue:
                 why = unsent if one.get("SenderFault", True) else unknown
                 why[job.job_id] = f"{one.get('Code')}: {one.get('Message', '')}"
             else:
-                unknown[job.job_id] = "SQS did not say what became of it"
+                unknown[job.job_id] = "SQS returned no result for it"
         return Sending(tuple(sent), unsent, unknown)
 
     def _entry(self, number: int, job: JobRecord) -> dict[str, Any]:

@@ -277,7 +277,7 @@ def _waits_for(
     if rank is not None:
         taken = sum(one.cores for one in last.starts)
         return (
-            f"jobs before it: it was number {rank} of {len(last.best)} in step {last.step}, those that started took "
-            f"{taken} of {last.free} free cores"
+            f"jobs before it: it was number {rank} of {len(last.best)} in step {last.step}, the started "
+            f"jobs took {taken} of {last.free} free cores"
         )
     return f"the next decision, in step {first}"

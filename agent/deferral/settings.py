@@ -53,13 +53,14 @@ class DeferralSettings(Section, title="A deferral pool"):
 
     mode: PoolMode = Field(
         PoolMode.ENFORCE,
-        description="`observe` decides and records what it would start, receives no message and sends none; so does "
+        description="`observe` decides and records the starts it would make, receives no message and sends "
+        "none; so does "
         "`enforce` while the agent itself observes.",
     )
     capacity: CapacityText = Field(
         HTTP,
-        description="Where the cores that other work leaves over are read. `fleet:web,batch`: cores of warm VMs less "
-        "those that are busy. `pool:NAME`: cores of an oversold pool that nothing reserves. `http`: what is posted to "
+        description="Source of the left-over cores. `fleet:web,batch`: cores of warm "
+        "VMs minus busy cores. `pool:NAME`: unreserved cores of an oversold pool. `http`: cores posted to "
         "`.../capacity`.",
         examples=["fleet:web"],
     )
@@ -84,8 +85,7 @@ class DeferralSettings(Section, title="A deferral pool"):
     )
     shadow: PolicyText | None = Field(
         KNAPSACK,
-        description="Policy that is asked beside it and starts nothing; once a day both are compared. Not asked where "
-        "it is the policy itself.",
+        description="Shadow policy, which starts nothing; compared once a day. Unused if it is the policy itself.",
     )
     model_pin: Annotated[str, Field(pattern=r"^([0-9a-f]{8,64})?$"), Expected("the beginning of a model's digest")] = (
         Field("", description="Digest of the only model that `learned` may take, or its beginning. Not set: any.")
@@ -114,8 +114,8 @@ class DeferralSettings(Section, title="A deferral pool"):
 
 
 _OWN_QUEUES: Final = {
-    "submit_queue_url": "give each pool a queue of its own: each message comes to one of them, to which is chance",
-    "ready_queue_url": "give each pool a queue of its own: a FIFO queue drops a job whose id another pool's has too",
+    "submit_queue_url": "give each pool a separate queue: each message reaches one pool at random",
+    "ready_queue_url": "give each pool a separate queue: a FIFO queue drops a job whose id repeats in another pool",
 }
 
 
@@ -124,7 +124,7 @@ def _conflicts(name: str, pool: DeferralSettings, settings: Settings) -> Iterato
     if int(DAY_S) % pool.step_s:
         yield Conflict((*path, "step_s"), (), "give a length of which a day has a whole number, such as 3600 or 900")
     if pool.submit_queue_url is not None and pool.submit_queue_url == pool.ready_queue_url:
-        remedy = "give another queue: what is sent would be received as jobs"
+        remedy = "use another queue: sent starts would be received as jobs"
         yield Conflict((*path, "ready_queue_url"), ((*path, "submit_queue_url"),), remedy)
     for other, own in SUBJECTS.of(settings).items():
         if other >= name:

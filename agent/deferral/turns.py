@@ -354,7 +354,7 @@ class PoolTurns:
         if watch.fallback_share > FALLBACK_ALARM:
             detail = (
                 f"another policy than {self.pool.settings.policy} decided {watch.fallback_share:.0%} of the last day's "
-                f"steps of {name} (at most {FALLBACK_ALARM:.0%}): trimtab status deferral {name} says why"
+                f"steps of {name} (at most {FALLBACK_ALARM:.0%}): see trimtab status deferral {name}"
             )
             found.append(Event(name, now, Reason.POLICY_FELL_BACK, detail))
         if watch.score_drift is not None and watch.score_drift > DRIFT_ALARM:

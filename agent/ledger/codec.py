@@ -96,7 +96,7 @@ def encode(value: Any) -> bytes:
 def _refuse_constants(text: bytes, what: str) -> None:
     def refuse(constant: str) -> None:
         raise BadInput(
-            f"{what} for the ledger", constant, "say None where a number is absent; only finite numbers are stored"
+            f"{what} for the ledger", constant, "use None for an absent number; only finite numbers are stored"
         )
 
     # Only a bare NaN or Infinity reaches parse_constant; the same letters inside a sentence are text.

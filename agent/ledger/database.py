@@ -247,8 +247,8 @@ class Database:
             self._bear_witness()
         raise LedgerReplaced(
             f"ledger {self.place} is not the one that this agent wrote last: {why}. Nothing is executed. Stop the "
-            "agent, run `trimtab ledger restore FILE` with the newest copy (without FILE to go on with what is in "
-            "place), and start it again"
+            "agent, run `trimtab ledger restore FILE` with the newest copy (without FILE to accept "
+            "the ledger in place), and start it again"
         )
 
     def _is_newer(self, found: identity.Mark | None) -> TypeGuard[identity.Mark]:
@@ -279,7 +279,7 @@ class Database:
             if found == self._mark or self._is_newer(found):
                 self._mark = found
                 return found
-        shown = "is no SQLite file" if found is None else f"is of generation {found.version}"
+        shown = "is not a SQLite file" if found is None else f"is of generation {found.version}"
         if found is not None and found.application != self.remembered().identity.mark.application:
             shown = "is of another ledger"
         self._refuse(f"the file was overwritten in its place and {shown}", overwritten=True)
@@ -391,7 +391,7 @@ class Database:
             raise LedgerReplaced(
                 f"ledger {self.place}: the write-ahead log {sqlite_file.log_of(self.path).name} beside it is not its "
                 f"own ({why}), so a copy was put in the place of the ledger without its log. Run "
-                "`trimtab ledger restore FILE` with the agent stopped; it keeps what is there under another name"
+                "`trimtab ledger restore FILE` with the agent stopped; it keeps the present files under other names"
             )
         inode = None
         with self._translated():
@@ -485,9 +485,7 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         # Neither shown nor chained: where no URL can be read, there is no telling which part of it is the password.
-        raise LedgerUnavailable(
-            "the ledger's URL is none: give sqlite:////path/to/file or postgresql://host/name"
-        ) from None
+        raise LedgerUnavailable("invalid ledger URL: give sqlite:////path/to/file or postgresql://host/name") from None
     # A plain postgresql:// means the driver that the `postgres` extra installs.
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 

@@ -52,13 +52,14 @@ def export_lost(
         found = "; ".join(f"{each.name}: {_words(held[each])}" for each in staying)
         options = " ".join(f"--lose {each.name}" for each in staying)
         remedy = (
-            f"it has no place for what the ledger holds ({found}); add {options} to export that and drop it, or stay"
+            f"it cannot store a part of the ledger ({found}); add {options} to export and remove that "
+            "part, or keep the schema"
         )
         raise BadInput("schema", target, f"{remedy} with schema {current}")
     if not held:
         return None
     if path is None:
-        raise BadInput("--export", "", "name the file to write what is lost to")
+        raise BadInput("--export", "", "name a file for the removed rows")
     _write(connection, current, list(held), path)
     return path
 

@@ -229,9 +229,10 @@ class Ledger:
         ]
         if different:
             raise LedgerForeign(
-                f"ledger {self.place} belongs to {'; '.join(different)}: give this agent a ledger of its own "
-                "(TRIMTAB_LEDGER__URL), or correct its credentials, TRIMTAB_AWS__REGION or TRIMTAB_DEPLOYMENT. "
-                "`trimtab ledger restore --another` frees a ledger that shall change hands"
+                f"ledger {self.place} belongs to {'; '.join(different)}: give this agent "
+                "a separate ledger (TRIMTAB_LEDGER__URL), or correct its credentials, TRIMTAB_AWS__REGION or "
+                "TRIMTAB_DEPLOYMENT. "
+                "`trimtab ledger restore --another` removes the binding"
             )
         return there
 

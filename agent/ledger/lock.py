@@ -42,7 +42,7 @@ def lock_ledger(path: Path) -> Iterator[None]:
         raise LedgerUnavailable(
             f"ledger {path}: its directory cannot be made ({error}): make it, or name another path"
         ) from error
-    remedy = "give this one a ledger of its own; two agents share one on PostgreSQL"
+    remedy = "give this one a separate ledger; two agents can share one on PostgreSQL"
     with _locked(real.with_name(f"{real.name}.lock"), real.parent, f"ledger {path}", remedy):
         yield
 

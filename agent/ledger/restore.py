@@ -110,7 +110,7 @@ def _existing(file: Path, real: Path) -> Path:
     if not file.is_file():
         raise BadInput("FILE", str(file), 'name a copy of a ledger, made with `sqlite3 ledger.db ".backup copy.db"`')
     if file.resolve() != real and (why := _foreign_log(file)):
-        raise BadInput("FILE", str(file), f"the write-ahead log beside it is not its own ({why}): move that log away")
+        raise BadInput("FILE", str(file), f"its write-ahead log belongs to another file ({why}): move that log away")
     return file
 
 
@@ -143,7 +143,7 @@ def _restore_sqlite(
         _copy(source, made, alone=source.resolve() == real and bool(_foreign_log(real)))
         copy = _facts(made, parts)
         if copy is None:
-            raise BadInput("FILE", str(source), "it is no ledger that can be read: name another copy")
+            raise BadInput("FILE", str(source), "it is not a readable ledger: name another copy")
         known = [found for found in (*memory, before.identity if before else None) if found is not None]
         there = copy.identity
         if there is not None and not is_another and any(found.ledger_id != there.ledger_id for found in known):
@@ -151,8 +151,8 @@ def _restore_sqlite(
             raise BadInput(
                 "FILE",
                 str(source),
-                f"it is a copy of another ledger ({there.ledger_id[:8]}, not {other.ledger_id[:8]}); give "
-                "--another if this agent shall go on with it",
+                f"it is a copy of another ledger ({there.ledger_id[:8]}, not {other.ledger_id[:8]}); give --another "
+                "to accept it",
             )
         with contextlib.closing(Database(f"sqlite:///{made}", read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
             ledger_id = known[0].ledger_id if there is None and known else None
@@ -212,8 +212,8 @@ def _leap(
             each.number_from(connection, first)
         epoch = state.add_epoch(connection, OWNER, at, before.epoch + 1)
         opened = tuple(intent.intent_id for intent in journal.open_intents(connection, None))
-        what = "what was in place was taken as it is" if source is None else f"restored from {source}"
-        detail = f"{what}; epoch {epoch}, decisions go on from {first + 1}, {len(opened)} open intents are read back"
+        what = "the ledger in place was accepted" if source is None else f"restored from {source}"
+        detail = f"{what}; epoch {epoch}, decisions continue from {first + 1}, {len(opened)} open intents are read back"
         journal.add(connection, [journal.event_row(Event(AGENT, at, Reason.LEDGER_RESTORED, detail))])
     return epoch, first, opened
 

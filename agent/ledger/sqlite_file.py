@@ -35,8 +35,12 @@ _REMEDIES: Final = {
     "SQLITE_READONLY": "it may not be written: check its owner and mode, its directory's, and the disk's",
     "SQLITE_CANTOPEN": "it cannot be opened: check that its directory exists and that this user may write there",
     "SQLITE_PERM": "it cannot be opened: check that its directory exists and that this user may write there",
-    "SQLITE_BUSY": "another process holds it for too long: see who has the file open (fuser) and end what should not",
-    "SQLITE_LOCKED": "another process holds it for too long: see who has the file open (fuser) and end what should not",
+    "SQLITE_BUSY": (
+        "another process keeps it locked: list the processes that have the file open (fuser) and stop the wrong one"
+    ),
+    "SQLITE_LOCKED": (
+        "another process keeps it locked: list the processes that have the file open (fuser) and stop the wrong one"
+    ),
     "SQLITE_CORRUPT": "the file is damaged: stop the agent and run `trimtab ledger restore FILE` with a copy",
     "SQLITE_NOTADB": "the file is not a ledger: move it aside and start again, or name another path",
     # Of the index of the log, which each process that opens the ledger may have to make anew.
@@ -164,7 +168,7 @@ def _mismatch(before: Mark | None, in_log: tuple[Mark, Mark] | None, after: Mark
     if in_log is None:
         return ""
     if before is None or after is None:
-        return "the file is no SQLite database, the log is of one"
+        return "the file is not a SQLite database, the log belongs to one"
     first, last = in_log
     if after.application not in (0, first.application, last.application):
         return f"the file carries the mark {after.application:08x}, the log {last.application:08x}"

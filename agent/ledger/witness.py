@@ -58,7 +58,7 @@ class Witness:
             ) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             os.close(self._descriptor)
-            raise LedgerUnavailable(f"{self.path}, where this agent remembers its ledger, is no plain file: remove it")
+            raise LedgerUnavailable(f"{self.path}, the agent's record of its ledger, is not a regular file: remove it")
 
     def close(self) -> None:
         """Close the file."""
@@ -78,7 +78,7 @@ class Witness:
             found = Record(str(body["place"]), remembered, "" if is_in_doubt else str(verdict or ""), is_in_doubt)
         except (ValueError, KeyError, TypeError):
             # As a machine that lost its power may leave it; refusing to start would cost more than it saves.
-            log.warning("witness_unreadable", path=str(self.path), detail="it is written anew from the ledger")
+            log.warning("witness_unreadable", path=str(self.path), detail="it is written again from the ledger")
             return None
         return found if found.place == self._place else None
 

@@ -133,7 +133,7 @@ def heads_of(card: ModelCard) -> tuple[tuple[Choice, ...], ...]:
     heads = tuple(tuple(Choice(k, pair[1]) for pair in pairs if pair[0] == k) for k in range(kinds))
     in_order = [(choice.kind, choice.change) for head in heads for choice in head]
     if in_order != pairs or any(0 not in [choice.change for choice in head] for head in heads):
-        raise ValueError("its actions do not stand type by type, each with a change of 0")
+        raise ValueError("its actions are not grouped by type, each with a change of 0")
     return heads
 
 
@@ -166,7 +166,7 @@ def _fault_of_network(card: ModelCard) -> str:
     if not len(card.features) == len(card.feature_low) == len(card.feature_high):
         return "it has features and ranges of different number"
     if [kind.cores for kind in card.types] != sorted(kind.cores for kind in card.types):
-        return "its VM types do not stand in the order of their cores"
+        return "its VM types are not in the order of their cores"
     if card.memory != MEMORY_OF[card.network] or (card.hidden_size < 1) != (card.network == "mlp"):
         wanted = ", ".join(MEMORY_OF[card.network]) or "no memory"
         return f"a network of kind {card.network} has {wanted} and a size to match"

@@ -162,7 +162,7 @@ def read_model_file(path: Path) -> ModelFile:
     if path.suffix in (".json", ".toml"):
         return ModelFile(sha + path.suffix, content)
     if path.stem != sha:
-        raise refused(path, f"its content has SHA-256 {sha}: it is damaged or was renamed; copy it anew")
+        raise refused(path, f"its content has SHA-256 {sha}: it is damaged or was renamed; copy it again")
     return ModelFile(f"{sha}.onnx", content)
 
 
@@ -294,7 +294,7 @@ class ModelsDirectory:
         path = self.file_of(name)
         model = read_model_file(path)
         if model.name != name:
-            raise refused(path, f"its content has SHA-256 {model.sha256}: it is damaged: promote it anew")
+            raise refused(path, f"its content has SHA-256 {model.sha256}: it is damaged: promote it again")
         return model
 
     def report(self, name: str) -> Mapping[str, Any]:
@@ -305,7 +305,7 @@ class ModelsDirectory:
             why = fault.strerror if isinstance(fault, OSError) else str(fault)
             raise BadInput("report", name, f"{why}: it is missing or damaged") from None
         if not isinstance(data, dict):
-            raise BadInput("report", name, "it is no report of a promotion")
+            raise BadInput("report", name, "it is not a promotion report")
         return data
 
     def check(self, subject: Subject, champion: Champion) -> Mapping[str, Any]:
@@ -349,7 +349,7 @@ class ModelsDirectory:
         champion = report.get("champion")
         if isinstance(champion, Mapping) and champion.get("sha256") != against:
             why = f"it is of a comparison with {champion.get('sha256')}, not with {against}"
-            raise BadInput("report", probationer.report, f"{why}: learn anew")
+            raise BadInput("report", probationer.report, f"{why}: learn again")
         return report
 
     def store(self, content: bytes, name: str) -> Path:
@@ -401,7 +401,7 @@ class ModelsDirectory:
     def force(self, model: ModelFile, subject: Subject, reason: str, at: str, verify: Verify) -> Champion:
         """Use a model without an evaluation; the reason is recorded, sealed and shown with it."""
         if not reason.strip():
-            raise BadInput("--force", reason, "say why the model is to decide without an evaluation")
+            raise BadInput("--force", reason, "give a reason for a model without an evaluation")
         with self.locked():
             body = {"passed": False, "forced": reason.strip(), "challenger": {"sha256": model.sha256}}
             return self._put(model, subject, self.store_report(body, subject, at), at, verify, FORCED, reason)
@@ -427,7 +427,7 @@ class ModelsDirectory:
         if not 0.0 < hours < float("inf"):
             raise BadInput("--probation-hours", hours, "give hours above 0")
         with self.locked():
-            self._check_beaten(subject, beaten, "it has changed during the runs: learn anew")
+            self._check_beaten(subject, beaten, "it has changed during the runs: learn again")
             held = self.probationers().get(subject)
             if held is not None:
                 raise BadInput(
@@ -446,7 +446,7 @@ class ModelsDirectory:
     def end_probation(self, subject: Subject, why: str, at: str) -> None:
         """Take the subject's model off probation; it is not used. BadInput for no reason, and when there is none."""
         if not why.strip():
-            raise BadInput("probation", why, "say why it ends")
+            raise BadInput("probation", why, "give a reason for its end")
         with self.locked():
             entry = self._probation(None).get(subject.decision, {}).get(subject.name)
             if entry is None:
@@ -466,7 +466,7 @@ class ModelsDirectory:
             one = self.probationers().get(subject)
             if one is None:
                 raise _no_probationer(subject)
-            changed = f"it is not the one with which {one.model} was compared, {one.against or 'none'}: learn anew"
+            changed = f"it is not the one with which {one.model} was compared, {one.against or 'none'}: learn again"
             self._check_beaten(subject, one.against, changed)
             self.check_probationer(subject, one)
             return self._put(self.read(one.model), subject, one.report, at, verify, PROMOTED, reason)
@@ -647,11 +647,11 @@ def _first(error: ValidationError) -> str:
 
 
 def _no_probationer(subject: Subject) -> BadInput:
-    return BadInput("probation", str(subject), "no model is on probation for it: trimtab models shows those that are")
+    return BadInput("probation", str(subject), "no model is on probation for it: see trimtab models")
 
 
 def _damaged(file: Path, why: str) -> BadInput:
-    remedy = f"it is damaged ({why}): put back a good one, or remove it to go on without a champion"
+    remedy = f"it is damaged ({why}): restore a valid one, or remove it to continue without a champion"
     return BadInput("champion", str(file), remedy)
 
 

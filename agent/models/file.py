@@ -104,12 +104,12 @@ def _tried(
     """Return the outputs of a graph that is as its card says; `compared` must be among the golden ones."""
     fault = fault_of(card)
     if fault:
-        raise refused(path, f"{fault}: train or export it anew")
+        raise refused(path, f"{fault}: train or export it again")
     _check_graph(path, card, session)
     golden = card.golden
     outputs = try_golden(path, session, golden.inputs, golden.outputs, golden.tolerance)
     if compared not in golden.outputs:
-        raise refused(path, f"its golden outputs have no {compared} to compare: export it anew")
+        raise refused(path, f"its golden outputs have no {compared} to compare: export it again")
     return outputs
 
 
@@ -123,12 +123,12 @@ def open_model(path: Path) -> tuple[str, onnxruntime.InferenceSession, str]:
     except Exception as error:
         if late.is_set():
             raise refused(
-                path, f"ONNX Runtime took longer than {LOAD_DEADLINE_S:g} s to load it: export it anew"
+                path, f"ONNX Runtime took longer than {LOAD_DEADLINE_S:g} s to load it: export it again"
             ) from None
-        raise refused(path, f"ONNX Runtime cannot load it ({first_line(error)}): export it anew") from None
+        raise refused(path, f"ONNX Runtime cannot load it ({first_line(error)}): export it again") from None
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if text is None:
-        raise refused(path, f"it has no `{METADATA_KEY}` metadata: it is no model of this program")
+        raise refused(path, f"it has no `{METADATA_KEY}` metadata: it is not a model of this program")
     return model.sha256, session, text
 
 
@@ -144,7 +144,7 @@ def card_in(path: Path, text: str, kind: type[Card]) -> Card:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it anew") from None
+        raise refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it again") from None
 
 
 def try_golden(
@@ -163,12 +163,12 @@ def try_golden(
     try:
         found = dict(zip(names, run_within(session, names, given, GOLDEN_DEADLINE_S), strict=True))
     except Exception as error:
-        raise refused(path, f"it fails on its golden inputs ({first_line(error)}): export it anew") from None
+        raise refused(path, f"it fails on its golden inputs ({first_line(error)}): export it again") from None
     for name, wanted in outputs.items():
         values = found.get(name)
         # Written so that nan does not pass.
         if values is None or values.shape != np.shape(wanted) or not (np.abs(values - wanted) <= tolerance).all():
-            raise refused(path, f"its output {name} for the golden inputs is not the trainer's: export it anew")
+            raise refused(path, f"its output {name} for the golden inputs is not the trainer's: export it again")
     return names
 
 
@@ -233,7 +233,7 @@ def _check_graph(path: Path, card: ModelCard | ScorerCard, session: onnxruntime.
     if inputs != wanted or {name: outputs.get(name) for name in given} != given:
         shown = f"{_sizes(inputs)} in, {_sizes(outputs)} out"
         asked = f"{_sizes(wanted)} in, {_sizes(given)} out"
-        raise refused(path, f"its graph has {shown}, its card says {asked}: export it anew")
+        raise refused(path, f"its graph has {shown}, its card declares {asked}: export it again")
 
 
 def _sizes(nodes: Mapping[str, object]) -> str:

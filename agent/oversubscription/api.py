@@ -40,7 +40,7 @@ class RateOrder(Body):
     request_id: Annotated[
         str, Field(max_length=LONGEST, description="The same one again gets the same answer.", examples=["batch-17"])
     ] = ""
-    requested_by: Annotated[str, Field(max_length=LONGEST, description="Who asks; it stands in the record.")] = ""
+    requested_by: Annotated[str, Field(max_length=LONGEST, description="Name of the requester, for the record.")] = ""
 
     def request(self, pool: str) -> RateRequest:
         """Return it as the pool takes it."""
@@ -60,7 +60,7 @@ class RearmOrder(Body):
     """Somebody who has looked into it lets the rates of a rolled-back pool go down again."""
 
     pool: PoolName = None
-    by: Annotated[str, Field(min_length=1, max_length=LONGEST, description="Who.", examples=["ada"])]
+    by: Annotated[str, Field(min_length=1, max_length=LONGEST, description="Name of the operator.", examples=["ada"])]
     reason: Annotated[str, Field(min_length=1, max_length=500, description="Why it is safe again.")]
 
 

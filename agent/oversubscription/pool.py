@@ -177,7 +177,7 @@ def check_same(request: RateRequest, decision: RateDecision) -> None:
     """Raise StateConflict when a request id that was answered stands for something else now."""
     before = (decision.subscriber, decision.cores, decision.memory_gb, decision.network_gbit, decision.vm)
     if before != (request.subscriber, request.cores, request.memory_gb, request.network_gbit, request.vm):
-        raise StateConflict("request_id", request.request_id, f"it stands for another request ({decision.decision_id})")
+        raise StateConflict("request_id", request.request_id, f"it belongs to another request ({decision.decision_id})")
 
 
 def counted(counts: Counts, decision: RateDecision) -> Counts:
@@ -292,7 +292,7 @@ class Pool:
                     continue
                 self._promise(decision, k)
                 return decision
-        raise LedgerUnavailable(f"pool {self.rules.name} is changed by others all the time: ask again")
+        raise LedgerUnavailable(f"pool {self.rules.name} 50 concurrent updates in a row; retry the request")
 
     def _known(self, request: RateRequest) -> RateDecision | None:
         if not request.request_id:
@@ -406,7 +406,7 @@ class Pool:
             return False
         if isinstance(listed, BadInput):
             # What was read before still stands: a file that is being written is not an empty pool.
-            self._refusal = f"the inventory {path} is not taken, the one before stands: {listed}"
+            self._refusal = f"the inventory {path} is refused, keeping the previous one: {listed}"
         elif listed is not None:
             self.vms, self._refusal = listed, ""
             self.book.show((vm.subscriber, vm.vm) for vm in listed.values())

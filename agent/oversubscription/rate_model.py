@@ -78,7 +78,7 @@ class RateModel:
                 "model", self.name[:12], f"it fails ({first_line(error)}): go back to the one before"
             ) from None
         if not np.isfinite(q).all():
-            raise BadInput("model", self.name[:12], "it answers with what is no number: go back to the one before")
+            raise BadInput("model", self.name[:12], "its output is not finite: roll it back")
         return dict(zip(self.order, (self.card.actions[k] for k in q[0].argmax(axis=1).tolist()), strict=True))
 
 
@@ -88,9 +88,9 @@ def load_rate_model(path: Path, rules: PoolRules) -> RateModel:
     name, card, session = open_rate_model(path)
     if card.subscribers != len(order):
         why = f"it is for {card.subscribers} subscribers, {len(order)} of the pool have a MODEL_PLACE"
-        raise refused(path, f"{why}: train it anew, or place them")
+        raise refused(path, f"{why}: train it again, or place them")
     if card.actions != rules.actions:
-        raise refused(path, f"its levels are {list(card.actions)}, the pool's {list(rules.actions)}: train it anew")
+        raise refused(path, f"its levels are {list(card.actions)}, the pool's {list(rules.actions)}: train it again")
     return RateModel(name, card, order, session)
 
 
@@ -105,7 +105,7 @@ def open_rate_model(path: Path) -> tuple[str, RateCard, onnxruntime.InferenceSes
     golden = card.golden
     shape = (len(golden.local), card.subscribers, len(card.actions))
     if np.shape(golden.q) != shape:
-        raise refused(path, f"its golden q are not of shape {shape}: export it anew")
+        raise refused(path, f"its golden q are not of shape {shape}: export it again")
     outputs = {"q": golden.q} | ({} if golden.value is None else {"value": golden.value})
     try_golden(path, session, {"cluster": golden.cluster, "local": golden.local}, outputs, TOLERANCE)
     return name, card, session

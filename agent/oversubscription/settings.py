@@ -75,7 +75,7 @@ class SubscriberSettings(Section, title="A subscriber of a pool"):
         False, description="It is one of yours and has agreed. External customers are not oversold by default."
     )
     opt_out: bool | None = Field(
-        None, description="`true`: every VM of it is reserved in full. Not set: as `internal` says."
+        None, description="`true`: every VM of it is reserved in full. Not set: as `internal`."
     )
     minimum_rate: Rate = Field(0.05, description="Its VMs are never reserved less than this share of their cores.")
     fixed_rate: Rate | None = Field(
@@ -101,9 +101,10 @@ class PoolSettings(Section, title="A pool"):
     )
     policy: RatePolicyText = Field(
         "moving-average",
-        description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `learned` for what "
-        "`trimtab promote oversubscription` put in use, `model:DIRECTORY` for the same from a directory of its own, or "
-        "`rates:FILE` and `model:FILE` as `trimtab train oversubscription` writes them, not evaluated.",
+        description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `learned` for the model "
+        "promoted by `trimtab promote oversubscription`, `model:DIRECTORY` for the same "
+        "from another directory, or `rates:FILE` and `model:FILE` from `trimtab train oversubscription`, not "
+        "evaluated.",
     )
     actions: tuple[float, ...] = Field(ACTIONS, description="Levels of rates, rising, the last 1.0, as a JSON list.")
     alpha: float = Field(
@@ -118,8 +119,9 @@ class PoolSettings(Section, title="A pool"):
         None,
         gt=0,
         le=24,
-        description="Expected hot hours of a machine in a day that a request may leave. Not set: what the guard of the "
-        "file of rates says, 0.003 without one, and at most 0.003 where `drift_spread` is not 0. More than the guard's "
+        description="Limit of the expected hot hours per day of a machine after a request. Not set: the "
+        "guard of the file of rates, 0.003 without one, and at most 0.003 if `drift_spread` is not 0. More than "
+        "the guard's "
         "is refused.",
     )
     drift_level: float = Field(
@@ -132,19 +134,20 @@ class PoolSettings(Section, title="A pool"):
         0,
         ge=0,
         le=12,
-        description="They leave room for days that turn by so many hours, to either side, each subscriber for itself.",
+        description="Reserve for a shift of daily usage by this number of hours, in either direction, per subscriber.",
     )
     drift_spread: float = Field(
         USUAL_SPREAD,
         ge=0,
         le=MOST_SPREAD,
-        description="They leave room for drifts in which each subscriber changes by itself: so many standard "
-        "deviations of a machine's usage over usual ones (levels by 15 %, days by up to 2 hours). 0: none.",
+        description="Reserve for independent drifts of subscribers, in standard deviations of a machine's usage over "
+        "usual drifts (levels by 15 %, days by up to 2 hours). 0: no reserve.",
     )
     risk_filter: bool = Field(
         False,
-        description="`true`: a request is told the best-fitting machine that stays within the budget, at its rate; "
-        "your allocator must take it. `false`: the rate is raised until best fit stays within it.",
+        description="`true`: the response names the best-fitting machine within the "
+        "budget, at the subscriber's rate; your allocator must use it. `false`: the rate is raised until best "
+        "fit stays within it.",
     )
     rho: float | None = Field(
         None,
@@ -157,7 +160,10 @@ class PoolSettings(Section, title="A pool"):
     )
     cooldown_s: float = Field(7200.0, ge=3600, le=604_800, description="Between two steps down of a rate.")
     stale_s: float = Field(
-        7200.0, ge=3600, le=86_400, description="Nothing is oversold for whom nothing was measured for longer."
+        7200.0,
+        ge=3600,
+        le=86_400,
+        description="Maximum age of a subscriber's measurements; without newer ones its VMs are reserved in full.",
     )
     start_within_s: float = Field(
         3600.0,

@@ -58,7 +58,7 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
     if inputs is not None:
         again = {choice.subscriber: choice.rate for choice in choose(inputs)}
         same = again == {one.subscriber: one.rate for one in decision.subscribers}
-        lines += ["", f"Decided again from what is recorded: {'the same rates' if same else f'OTHER RATES: {again}'}"]
+        lines += ["", f"Replayed from the record: {'the same rates' if same else f'OTHER RATES: {again}'}"]
     return lines
 
 
@@ -84,7 +84,7 @@ def _request(decision: RateDecision) -> list[str]:
         *columns(rows),
         "",
         *beside,
-        f"Decided again from what is recorded: {again}",
+        f"Replayed from the record: {again}",
     ]
 
 

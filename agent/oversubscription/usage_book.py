@@ -155,7 +155,7 @@ class UsageBook:
     def close(self, hour: int) -> dict[VmKey, float]:
         """Close an hour to further readings; return the mean usage of each VM, which stays here until `written`."""
         with self._lock:
-            # A clock that was set back begins anew.
+            # A clock that was set back starts again.
             self._closed_hour = hour
             return {
                 key: min(entry[0] / entry[1], 1.0)

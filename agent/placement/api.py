@@ -61,8 +61,12 @@ class PlaceOrder(Body):
     ]
     application: ApplicationName
     count: Count = 1
-    partial: Annotated[bool, Field(description="Place those that fit where not all do; else all or none.")] = False
-    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Who asks; it stands in the record.")] = ""
+    partial: Annotated[
+        bool, Field(description="Place a part of the containers if not all fit; default: all or none.")
+    ] = False
+    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the requester, for the record.")] = (
+        ""
+    )
 
     def request(self, pool: str) -> PlaceRequest:
         """Return it as the pool takes it."""
@@ -102,7 +106,9 @@ class WouldBeOrder(Body):
 
     application: ApplicationName
     count: Count = 1
-    partial: Annotated[bool, Field(description="Place those that fit where not all do; else all or none.")] = False
+    partial: Annotated[
+        bool, Field(description="Place a part of the containers if not all fit; default: all or none.")
+    ] = False
 
 
 class WhatIfOrder(Body):
@@ -229,11 +235,11 @@ def create_router(part: PlacementPart) -> APIRouter:
         """A plan alone: it may be stopped after any move. Report each move that was made by `move`."""
         return looking.plan_repack(pools.one(pool).shared, budget)
 
-    @router.get("/{pool}/requests", summary="What is reserved or runs", responses=UNKNOWN)
+    @router.get("/{pool}/requests", summary="Reserved and running containers", responses=UNKNOWN)
     def reservations(
         pool: PoolPath,
         limit: Annotated[int, Query(ge=1, le=5000, description="Most reservations in the answer."), DIGITS] = 500,
-        stage: Annotated[Stage | None, Query(description="Only those that are reserved, or confirmed.")] = None,
+        stage: Annotated[Stage | None, Query(description="Only reserved, or only confirmed, requests.")] = None,
         application: Annotated[str | None, Query(max_length=LONGEST_ID, description="Only those of this one.")] = None,
     ) -> list[Reservation]:
         """By request id."""
@@ -299,7 +305,7 @@ def create_router(part: PlacementPart) -> APIRouter:
 
     @router.post("/{pool}/hosts/{host}/fail", summary="A host failed", responses=UNKNOWN | CONFLICT)
     def fail(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
-        """Its containers are placed anew at once; `moves` says where each is now, or that none could take it."""
+        """Its containers are placed again at once; `moves` says where each is now, or that none could take it."""
         return pools.one(pool).hosts.fail(host)
 
     @router.post("/{pool}/hosts/{host}/capacity", summary="A host has another size", responses=UNKNOWN | CONFLICT)

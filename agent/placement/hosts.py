@@ -133,7 +133,7 @@ class PoolHosts:
         detail = f"{before.name} failed"
         if moves:
             lost = sum(move.host is None for move in moves)
-            detail += f": {len(moves) - lost} of its containers are placed anew, {lost} found no host"
+            detail += f": {len(moves) - lost} of its containers are placed again, {lost} found no host"
             head = replace(head, decisions=head.decisions + 1, replaced=head.replaced + len(replaced))
             reason = Reason.CONTAINERS_LOST if lost else Reason.HOST_FAILED
             decision_id = f"{self.shared.name}-p{head.decisions}"

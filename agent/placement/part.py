@@ -73,7 +73,7 @@ class PlacementPart(Part):
             (
                 gauge("placement_hosts", "Hosts of a pool.", "pool", "state"),
                 gauge("placement_open_hosts", "Hosts on which containers run.", "pool"),
-                gauge("placement_lower_bound_hosts", "Least number of hosts for what runs.", "pool"),
+                gauge("placement_lower_bound_hosts", "Lower bound of hosts for the running containers.", "pool"),
                 gauge("placement_gap_ratio", "Open hosts over the lower bound, less 1.", "pool", unit="ratio"),
                 gauge(
                     "placement_allocation_ratio",
@@ -81,10 +81,10 @@ class PlacementPart(Part):
                     "pool",
                     "dimension",
                 ),
-                gauge("placement_headroom_hosts", "Open hosts with at least so many free cores.", "pool", "cores"),
+                gauge("placement_headroom_hosts", "Open hosts by least number of free cores.", "pool", "cores"),
                 gauge(
                     "placement_headroom_target_hosts",
-                    "Hosts with at least so many free cores that the policy keeps.",
+                    "Hosts kept free by the policy, by least number of free cores.",
                     "pool",
                     "cores",
                 ),
@@ -106,7 +106,7 @@ class PlacementPart(Part):
                 ),
                 gauge(
                     "placement_training_drift_ratio",
-                    "Distance of the last day's requests and of the hosts from what the policy was trained on.",
+                    "Distance of the last day's requests and of the hosts from the policy's training data.",
                     "pool",
                     "part",
                 ),
@@ -307,7 +307,7 @@ class PlacementPart(Part):
             subject = f"placement {name}"
             if pool.inventory_file is None and pool.fleet is None:
                 variable = f"TRIMTAB_PLACEMENTS__{name}__INVENTORY_FILE"
-                yield advice(subject, "it has no applications, and no hosts but those that join", f"set {variable}")
+                yield advice(subject, "it has no applications, and no hosts until some join", f"set {variable}")
             if pool.inventory_file is not None:
                 try:
                     yield ok(subject, check_inventory(pool.inventory_file, hosts_elsewhere=pool.fleet is not None))

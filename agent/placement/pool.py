@@ -121,10 +121,10 @@ class PlacementPool:
             if before is not None:
                 if before.fingerprint != request.fingerprint:
                     asked = f"{before.count} of {before.application}{', in part' if before.partial else ''}"
-                    raise StateConflict("request_id", request.request_id, f"it stands for {asked}: choose another id")
+                    raise StateConflict("request_id", request.request_id, f"it belongs to {asked}: use another id")
                 return before, None
             if request.request_id in book.reservations:
-                remedy = "its containers still run, and its decision is older than the ledger keeps: choose another id"
+                remedy = "its containers still run, and its decision is older than the ledger keeps: use another id"
                 raise StateConflict("request_id", request.request_id, remedy)
             held = held_by_pause(self._ledger.controls(PLACEMENT, self.name), (Direction.OUT,), now)
             if held is not None:

@@ -73,7 +73,7 @@ def check_inventory(path: Path, *, hosts_elsewhere: bool = False) -> str:
     try:
         document = json.loads(read_file(path, LARGEST_INVENTORY_BYTES, follow_links=True))
     except (ValueError, RecursionError) as error:
-        raise OSError(f"{path} is no JSON: {error}") from None
+        raise OSError(f"{path} is not valid JSON: {error}") from None
     instance, warnings = parse_instance(document, path.name, hosts_elsewhere=hosts_elsewhere)
     Book(PoolState(PoolHead(), None, document, {}, {}))
     found = f"{path}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"

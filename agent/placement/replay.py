@@ -192,8 +192,8 @@ def steps_of(
     if early:
         after = time_text(math.floor(early[-1].at) + 1.0).replace(" ", "T", 1).removesuffix(" UTC")
         remedy = (
-            f"{early[-1].decision_id} and what came before it were decided by an earlier version, which kept no state "
-            f"of the pool, or before the ledger was restored: give --from {after}"
+            f"{early[-1].decision_id} and earlier decisions have no recorded pool "
+            f"state (an earlier version, or a restored ledger): give --from {after}"
         )
         raise BadInput("--from", "" if since is None else time_text(since), remedy)
     return history, {one.revision: one for one in made}

@@ -27,27 +27,30 @@ class PlacementSettings(Section, title="A placement pool"):
 
     inventory_file: File | None = Field(
         None,
-        description="JSON file of host types, applications and what runs already, as `trimtab simulate placement` "
-        "reads it. Read when it changes; one that cannot be used leaves the last one in force.",
+        description="JSON file of host types, applications and running containers, as for `trimtab "
+        "simulate placement`. Read again when it changes; an invalid file is ignored.",
         examples=["/var/lib/trimtab/pool.json"],
     )
     fleet: Key | None = Field(
         None,
         description="Fleet whose VMs in service are hosts too; their sizes come from EC2. A VM that AWS no longer "
-        "lists has failed: its containers are placed anew.",
+        "lists has failed: its containers are placed again.",
         examples=["web"],
     )
-    vm_disk_gb: int = Field(100, ge=1, le=1_000_000, description="Disk of a VM of the fleet, which EC2 does not tell.")
+    vm_disk_gb: int = Field(
+        100, ge=1, le=1_000_000, description="Disk of a VM of the fleet, which EC2 does not report."
+    )
     set_aside_cores: int = Field(0, ge=0, le=1000, description="Cores of each VM of the fleet that are kept free.")
     set_aside_memory_gib: int = Field(
         1, ge=0, le=10_000, description="Memory of each VM of the fleet that is kept free, for its system."
     )
     policy: PlacementPolicyText = Field(
         BEST_FIT,
-        description="What chooses a host: `ff` the first that fits, `bf` best fit, `bf-cpu` by cores alone, `dp` and "
-        "`wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with so many free cores for requests of so many "
-        "containers, `file:FILE` scores as `trimtab train placement` found, `learned` takes the file in use in the "
-        "models directory, else the one that comes with the agent. A file that is refused leaves the policy before it, "
+        description="Policy: `ff` the first that fits, `bf` best fit, `bf-cpu` by cores alone, `dp` and "
+        "`wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with CORES free "
+        "cores for requests of COUNT containers, `file:FILE` scores by a file of `trimtab train placement`, "
+        "`learned` uses the promoted "
+        "file, else the bundled one. A file that is refused leaves the policy before it, "
         "at a start `bf`.",
     )
     canary: PlacementPolicyText | None = Field(
@@ -58,8 +61,8 @@ class PlacementSettings(Section, title="A placement pool"):
     )
     shadow: PlacementPolicyText | None = Field(
         LEARNED,
-        description="Policy that follows every request beside the one that decides, on a copy; once a day the hosts "
-        "that either has open are recorded.",
+        description="Shadow policy: decides every request on a copy of the "
+        "pool; once a day the open hosts of both are recorded.",
     )
     confirm_within_s: float = Field(
         300.0, ge=1, le=86_400, description="A reservation that is not confirmed by then gives its hosts back."
@@ -74,7 +77,7 @@ class PlacementSettings(Section, title="A placement pool"):
         0.06,
         gt=0,
         le=1,
-        description="Share of open hosts above the lower bound of what runs from which an alarm is raised.",
+        description="Alarm threshold: open hosts above their lower bound, as a share.",
     )
     gap_alarm_hours: float = Field(24.0, gt=0, le=720, description="The gap must last so long for its alarm.")
     drift_alarm: float = Field(

@@ -85,7 +85,7 @@ class SharedBook:
                 if change is not None:
                     self.alarms += change.notes
                 return answer
-        raise LedgerUnavailable(f"pool {self.name} is written by others all the time: try again")
+        raise LedgerUnavailable(f"pool {self.name} is 50 concurrent updates in a row; retry the request")
 
     def _write(self, change: Change, now: float, epoch: int | None) -> None:
         self._stored_is = self.store.write(self.name, self._stored_is, change, at=now, epoch=epoch)

@@ -93,7 +93,7 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     shares = ", ".join(f"{name} {share:.1%}" for name, share in figures.allocation.items())
     lines.append(f"  taken of open hosts: {shares}; {figures.free_cores:,} cores are free in all")
     rooms = ", ".join(f"{cores}: {number}" for cores, number in figures.headroom.items())
-    lines.append(f"  open hosts with at least so many free cores: {rooms}; stranded {figures.stranded:.1%}")
+    lines.append(f"  open hosts by least number of free cores: {rooms}; stranded {figures.stranded:.1%}")
     lines.append(
         f"  reserved and not confirmed: {counted(view.unconfirmed, 'request')}, {view.reserved_cores:,} cores; "
         f"{view.reservations - view.unconfirmed:,} requests run"
@@ -101,7 +101,7 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     if view.pending_cores:
         lines.append(f"  on their way: {view.pending_cores:g} cores")
     if view.training_distance:
-        lines.append(f"  distance from what the policy was trained on (0 to 1): {_distances(view)}")
+        lines.append(f"  distance from the policy's training data (0 to 1): {_distances(view)}")
     if head.refused:
         why = ", ".join(f"{reason} {number:,}" for reason, number in head.refusals.items())
         lines.append(f"  found no host: {head.refused:,} containers ({why})")

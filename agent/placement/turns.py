@@ -61,9 +61,9 @@ class InventoryFile:
         except OSError as error:
             return f"inventory {self._path} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
-            return f"inventory {self._path} is no JSON and is not followed: {error}"
+            return f"inventory {self._path} is not valid JSON; keeping the previous one: {error}"
         except (BadInput, ConfigurationError) as error:
-            return f"inventory {self._path} is not followed: {error}"
+            return f"inventory {self._path} is invalid; keeping the previous one: {error}"
         self._seen, self._digest = signature, digest
         return ""
 
@@ -266,7 +266,7 @@ class PoolTurns:
             return self.shadow.follow(now, *snapshot), ""
         except Exception as error:
             log.exception("shadow_failed", pool=self.pool.name)
-            return None, f"the shadow failed and begins anew: {type(error).__name__}: {error}"
+            return None, f"the shadow failed and starts again: {type(error).__name__}: {error}"
 
     def _follow_fleet(self, epoch: int) -> str:
         """Take in the fleet's VMs; return why they are not known, "" when they are."""
@@ -278,7 +278,7 @@ class PoolTurns:
         try:
             found = self._fleet.read(groups)
         except CloudError as error:
-            return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts stay as they were: {error}"
+            return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts are unchanged: {error}"
         except (KeyError, TypeError, ValueError) as error:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
         changed, gone = merged(found, known)
@@ -311,7 +311,7 @@ class PoolTurns:
         farther = {part: far for part, far in self.pool.training_distance.items() if far > settings.drift_alarm}
         if farther:
             detail = (
-                f"what {self.pool.chooser.in_force.name} meets lies outside of what it was trained on: "
+                f"requests or hosts differ from the training data of {self.pool.chooser.in_force.name}: "
                 f"{', '.join(f'{part} {far:.2f}' for part, far in farther.items())} (at most "
                 f"{settings.drift_alarm:g}): train a policy on these requests and hosts"
             )

@@ -163,7 +163,7 @@ def check_learning(settings: Settings) -> Iterator[CheckResult]:
             yield unknown(subject, f"{path} cannot be looked at ({error.strerror})", "run this check by sudo")
         else:
             if mode & bits != bits:
-                yield advice(subject, f"{path} {words}: the learner is a user of its own", remedy)
+                yield advice(subject, f"{path} {words}: the learner runs as another user", remedy)
     for kind in kinds():
         discovered = settings.discovery.enabled and kind.subject_word == "fleet"
         if kind.learns and (discovered or (kind.configured_in and getattr(settings, kind.configured_in))):

@@ -90,4 +90,4 @@ def mode(proposal: Proposal, context: RailContext) -> Iterator[Word]:
     """Rail 16: in observe mode nothing is done: the effect's `before` is what act mode would do, `after` what is."""
     for index, _, asked in changing(proposal, context):
         if context.mode is not Mode.ACT:
-            yield held(context, index, asked, Reason.OBSERVE_MODE, "observe mode: this is what act mode would do")
+            yield held(context, index, asked, Reason.OBSERVE_MODE, "observe mode: act mode would do this")

@@ -155,7 +155,7 @@ def _weekdays_of(part: str) -> list[str]:
         if last < first and last in _SUNDAYS:
             last = 7
     if last < first or (step and (not step.isdigit() or int(step) < 1)):
-        raise ValueError(f"{part} is no range of days of the week")
+        raise ValueError(f"{part} is not a range of days of the week")
     # From Sunday on, as cron counts.
     return [WEEKDAYS[(day + 6) % 7] for day in range(first, last + 1, int(step or 1))]
 
@@ -164,7 +164,7 @@ def _weekday(text: str) -> int:
     if text in WEEKDAYS:
         return (WEEKDAYS.index(text) + 1) % 7
     if not text.isdigit() or int(text) > 7:
-        raise ValueError(f"{text} is no day of the week")
+        raise ValueError(f"{text} is not a day of the week")
     return int(text)
 
 

@@ -59,7 +59,7 @@ def _warmup(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEff
     for index, current, asked in changing(proposal, context):
         group = context.snapshot.groups[index]
         if group.key in context.in_flight or (group.key in context.booting and asked < current):
-            why = "an earlier change of the group is still under way"
+            why = "an earlier change of the group is still in progress"
             words.append(held(context, index, asked, Reason.IN_FLIGHT, why))
         elif (
             asked > current

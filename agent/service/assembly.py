@@ -335,8 +335,9 @@ def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> Gra
         listener.start()
     except OSError as error:
         remedy = (
-            f"{listens.host}:{listens.port} cannot be listened on ({error.strerror or error}): end what listens there "
-            f"(`ss -ltnup | grep :{listens.port}` shows it), or choose another host or port"
+            f"{listens.host}:{listens.port} is not available for listening ({error.strerror or error}): stop "
+            "the process "
+            f"that uses it (`ss -ltnup | grep :{listens.port}` shows it), or choose another host or port"
         )
         raise BadInput("TRIMTAB_LISTENER__PORT", listens.port, remedy) from error
     return listener

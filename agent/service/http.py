@@ -61,7 +61,7 @@ def lead_check(agent: Agent) -> Check:
     if not leader:
         return Check("leader", False, agent.leadership.failure or "no agent leads, so nothing is decided")
     is_this = agent.leadership.epoch() is not None
-    return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent stands by")
+    return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent is on standby")
 
 
 def clock_check(agent: Agent) -> Check:

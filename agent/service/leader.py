@@ -262,7 +262,7 @@ class LeaseLeader:
 def refuse_if(closed: threading.Event) -> None:
     """Raise Fenced when the lead was closed."""
     if closed.is_set():
-        raise Fenced("this process is stopping: nothing more is begun, the next start follows what is open")
+        raise Fenced("this process is stopping: no new change is begun, the next start completes open intents")
 
 
 class BoundLeader:

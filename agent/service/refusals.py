@@ -68,8 +68,9 @@ class Door:
             AGENT,
             "connections",
             intake.connections_refused + intake.connections_displaced,
-            f"connections refused or closed for others, the last of {intake.last_crowded or 'nobody'}: close what is "
-            "idle, or raise TRIMTAB_LISTENER__MAX_CONNECTIONS or CONNECTIONS_PER_PEER",
+            "connections refused or closed at the limit, the last of "
+            f"{intake.last_crowded or 'an unknown peer'}: close idle "
+            "connections, or raise TRIMTAB_LISTENER__MAX_CONNECTIONS or CONNECTIONS_PER_PEER",
         )
 
     def _unknown(self) -> Iterator[Counted]:

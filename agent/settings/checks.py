@@ -223,5 +223,5 @@ def _budget(path: SettingPath, fleet: FleetSettings, minima: tuple[SettingPath, 
         ("budget_per_day", fleet.rails.budget_per_day, 24),
     ):
         if budget is not None and budget < least * hours:
-            remedy = f"give at least {least * hours:g}, what the groups cost at their MIN, or lower a MIN"
+            remedy = f"give at least {least * hours:g}, the cost of the groups at their MIN, or lower a MIN"
             yield Conflict((*path, "rails", name), (*minima, *prices), remedy)

@@ -131,13 +131,14 @@ class SignalSettings(Section, title="A signal of a fleet"):
     target: float = Field(
         gt=0,
         le=1e15,
-        description="Of a `total`, what one core carries; of a `level`, the value aimed at. In the signal's own unit.",
+        description="Of a `total`, the load per core; of a `level`, the target value. In the signal's unit.",
         examples=[50],
     )
     kind: SignalKind = Field(
         SignalKind.TOTAL,
-        description="`total`: the whole fleet's load, such as requests per second or a consumer's lag. `level`: what "
-        "falls as cores are added, such as latency.",
+        description="`total`: the whole fleet's load, such as requests per second or a consumer's lag. `level`: "
+        "a value that falls as "
+        "cores are added, such as latency.",
     )
     on_missing: OnMissing = Field(
         OnMissing.HOLD,
@@ -229,7 +230,7 @@ class RailsSettings(Section, title="Rails of a fleet"):
         ge=0,
         le=100,
         description="`MAX_REPLACEMENTS` as a percentage of the group's size; the larger of the two counts, and VMs "
-        "whose notice ends before the next minute are drained at once, whatever their number. 0: not used.",
+        "whose notice ends before the next minute are drained at once, in any number. 0: not used.",
     )
     in_periods: int = Field(
         3, ge=1, le=240, description="Minutes in a row that must propose a scale-in before it is executed."
@@ -414,8 +415,7 @@ class FleetSettings(Section, title="A fleet"):
     policy: Policy = Field(PolicyName.QUEUE_RULE, description="Policy that decides the fleet's size.")
     shadow: Shadows | None = Field(
         None,
-        description="Policies whose proposals are recorded beside the policy's and never executed. A model on "
-        "probation is one without being named here.",
+        description="Policies whose proposals are recorded and never executed. A model on probation is added to them.",
         examples=["threshold", "learned,queue-rule"],
     )
     idle_s: float = Field(120.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
@@ -423,8 +423,9 @@ class FleetSettings(Section, title="A fleet"):
         3600.0,
         ge=60,
         le=172_800,
-        description="A VM that is still busy so long after its drain began is let go, in seconds: longer than the "
-        "longest job. The lifecycle hook's own limit, 48 hours or 100 times its heartbeat timeout, holds as well.",
+        description="Time limit of a drain in seconds, after which a "
+        "busy VM is terminated too: longer than the longest job. The lifecycle hook's own limit, 48 hours or "
+        "100 times its heartbeat timeout, holds as well.",
     )
     drain_hook: HookName = Field(
         "drain",
@@ -435,8 +436,8 @@ class FleetSettings(Section, title="A fleet"):
         30.0,
         ge=5,
         le=3600,
-        description="A worker has so long to see that its VM drains and to report again; before that no idle VM is let "
-        "go. Longer than the interval of its reports.",
+        description="Time in seconds for a worker to notice the drain and to report "
+        "again; no idle VM is terminated earlier. Longer than the interval of its reports.",
     )
     waiting_price_per_hour: float = Field(
         0.036,
@@ -456,7 +457,7 @@ class FleetSettings(Section, title="A fleet"):
         {}, description="Work that comes at known times of day, by a key of your choice."
     )
     schedule: dict[Key, WindowSettings] = Field(
-        {}, description="Windows of time with limits, a policy or a pause of their own, by a key of your choice."
+        {}, description="Time windows with limits, a policy or a pause, by a key of your choice."
     )
     rails: RailsSettings = RailsSettings()
     claims: ClaimsSettings = ClaimsSettings()

@@ -81,8 +81,8 @@ class LedgerSettings(Section, title="Ledger"):
         400,
         ge=1,
         le=3650,
-        description="What learning needs is removed when older than this: of each minute of a fleet about 150 bytes, "
-        "the events of clusters, the hours of pools.",
+        description="Retention of learning records: about 150 bytes per minute of "
+        "a fleet, the events of clusters, the hours of pools.",
     )
 
 
@@ -282,7 +282,7 @@ class PrometheusSettings(Section, title="Prometheus"):
 
     url: Url | None = Field(
         None,
-        description="Address of Prometheus, or of what answers `/api/v1/query` as it does. Not set: it is not asked.",
+        description="Address of Prometheus, or of a server with the same `/api/v1/query`. Not set: no queries.",
         examples=["https://prometheus.internal:9090"],
     )
     authorization: Authorization | None = Field(
@@ -290,9 +290,7 @@ class PrometheusSettings(Section, title="Prometheus"):
         description="Value of the Authorization header, such as `Bearer ...`; give it as the credential "
         "`trimtab_prometheus__authorization`.",
     )
-    ca_certificate: File | None = Field(
-        None, description="Certificates (PEM) of authorities that may vouch for it, beside the public ones."
-    )
+    ca_certificate: File | None = Field(None, description="Certificates (PEM) of additional certificate authorities.")
     certificate: File | None = Field(None, description="Certificate (PEM) that the agent shows to it.")
     private_key: File | None = Field(None, description="Private key (PEM) of the certificate.")
     interval_s: float = Field(15.0, ge=5, le=300, description="Interval of the requests, for each fleet.")
@@ -402,8 +400,8 @@ class HttpSettings(Section, title="HTTP"):
     )
     ask_token: Token | None = Field(
         None,
-        description="Over TCP, for allocators: requests decisions, reports what became of them, reads what can be "
-        "requested, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
+        description="Over TCP, for allocators: requests decisions, reports their events, reads "
+        "these decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
     )
     operator_token: Token | None = Field(
         None,
@@ -488,8 +486,8 @@ class LearningSettings(Section, title="Learning"):
         168.0,
         ge=0,
         le=2160,
-        description="How long after a promotion what is lived is compared with what was predicted or promised, in "
-        "hours. Where a fleet surely costs more, or a pool or cluster surely breaks its promise, the promotion is "
+        description="Hours after a promotion in which measured results are compared with predicted ones. If a fleet "
+        "significantly costs more, or a pool or cluster significantly violates its limit, the promotion is "
         "rolled back.",
     )
     cpu_minutes: float = Field(
@@ -547,13 +545,12 @@ class Settings(BaseSettings):
     )
     unprotect_new: bool = Field(
         False,
-        description="Take the scale-in protection off idle VMs that a group which protects each new VM launched since "
-        "the agent started, though they never ran a job. In such a group what others protect looks the same. It "
-        "needs `TRIMTAB_PROTECT_BUSY`.",
+        description="Remove the scale-in protection of idle VMs without a job since launch, in groups "
+        "that protect each new VM. Protection by other parties is removed too. It needs `TRIMTAB_PROTECT_BUSY`.",
     )
     actuator: ActuatorName = Field(
         OWN_ACTUATOR,
-        description="What carries out decisions about fleets: `autoscaling_group` resizes Auto Scaling groups; other "
+        description="Actuator of fleets: `autoscaling_group` resizes Auto Scaling groups; other "
         "packages bring further ones (docs/operate/plug-ins.md).",
     )
     interruption_queue_url: Url | None = Field(
@@ -563,9 +560,8 @@ class Settings(BaseSettings):
     )
     input_map: File | None = Field(
         None,
-        description="File that says which measurements the Graphite paths of other senders are, such as collectd's "
-        "and what Prometheus is asked for (docs/operate/inputs.md). Not set: Trimtab's own paths are taken, all others "
-        "refused.",
+        description="Input map: measurements by Graphite path of other senders, such as collectd, "
+        "and by Prometheus query (docs/operate/inputs.md). Not set: only Trimtab's paths are accepted.",
         examples=["/etc/trimtab/inputs.toml"],
     )
     ledger: LedgerSettings = LedgerSettings()

@@ -190,11 +190,11 @@ class AgentView:
         age_s = self.parts.monotonic() - self._turned_at
         limit_s = INTERVALS_TO_LIVE * self.parts.settings.tick_interval_s
         if age_s > limit_s:
-            return Health(False, f"the loop stands still: no turn has ended for {age_s:.0f} s", age_s, limit_s)
+            return Health(False, f"the loop has stopped: no turn has ended for {age_s:.0f} s", age_s, limit_s)
         if not self.parts.alive():
             return Health(
                 False,
-                f"the loop stands still: no turn has begun in time, {age_s:.0f} s since one ended",
+                f"the loop has stopped: no turn has begun in time, {age_s:.0f} s since one ended",
                 age_s,
                 limit_s,
             )
@@ -236,7 +236,7 @@ class AgentView:
             self.parts.ledger.check_same()
             self.parts.ledger.check_writable()
         except LedgerReplaced:
-            return "the ledger is gone, or another or an older copy is in its place (`trimtab status` says more)"
+            return "the ledger is missing or was replaced (details: `trimtab status`)"
         except LedgerUnavailable:
             return "the ledger cannot be written"
         return ""

@@ -179,7 +179,7 @@ class EventStream(Response):
                 async with asyncio.timeout(self._feed.limits.send_within_s):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             except TimeoutError:
-                log.info("stream_dropped", detail="the reader did not take what was sent")
+                log.info("stream_dropped", detail="the reader is too slow")
                 return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

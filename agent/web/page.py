@@ -133,7 +133,7 @@ class Pages:
 
     def alerts_alone(self) -> dict[str, str]:
         """Return the part that can be shown while the ledger cannot be read."""
-        unreadable = Alert("Ledger", "it cannot be read now, so this page shows what was last known; see the log")
+        unreadable = Alert("Ledger", "it cannot be read now; this page shows its last state; see the log")
         return {"alerts": self.draw("part_alerts", alerts=(unreadable, *alerts(self.view)))}
 
     def row(self, row: JournalRow) -> tuple[str, str] | None:

@@ -104,5 +104,5 @@ class _Frame:
             sentence = f"There is no {error.field} {str(error.value)!r}: {error.remedy}."
             return HTMLResponse(self._pages.draw("sorry", missing=True, sentence=sentence), 404)
         log.warning("ledger_not_answering", detail=str(error))
-        sentence = "The ledger cannot be read now; the agent's log says why. This page tries again by itself."
+        sentence = "The ledger is unavailable; see the agent's log. This page retries automatically."
         return HTMLResponse(self._pages.draw("sorry", missing=False, sentence=sentence), 503, {"retry-after": "15"})

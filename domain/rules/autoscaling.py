@@ -188,7 +188,7 @@ def signal_tracking_step(
     growth is proposed once. cores, requested, minimum, maximum: as of `queue_rule_multi`. scale_in_factor: nothing is
     removed while the need is at this share of what is held or more. out_periods, in_periods: consecutive periods needed
     above what is held, or below that share. above, below: consecutive periods so far. may_shrink: False where not all
-    VMs are ready or a signal is absent that forbids it; the streak then begins anew.
+    VMs are ready or a signal is absent that forbids it; the streak then starts again.
 
     Growth fills the need as the queue rule does. A removal takes whole VMs, largest first, and leaves the need covered.
     """

@@ -101,7 +101,7 @@ def test_the_earlier_of_our_deadline_and_the_hooks_limit_ends_a_drain() -> None:
     short = replace(HOOK, limit_s=100.0)
     watch = Watch(Cloud())
     watch.step(0.0, {A: 3.0}, draining(A, drain_hook=short))
-    assert "at the latest in 100 s" in watch.events[0].detail
+    assert "terminated in at most 100 s" in watch.events[0].detail
     assert watch.step(99.9, {A: 3.0}, draining(A, drain_hook=short)) == []
     assert watch.step(100.0, {A: 3.0}, draining(A, drain_hook=short)) == [(Reason.DRAIN_TIMED_OUT, A)]
     assert "with 3 cores still busy" in watch.events[0].detail
@@ -134,7 +134,7 @@ def test_a_drain_from_before_a_restart_has_the_time_that_aws_gives_it() -> None:
     began = activity("InProgress", at=NOW - 600.0, kind="Terminating", vm=A)
     watch = Watch(Cloud(activities=[began]))
     watch.step(0.0, {A: 2.0})
-    assert "at the latest in 300 s" in watch.events[0].detail
+    assert "terminated in at most 300 s" in watch.events[0].detail
     assert watch.step(300.0, {A: 2.0}) == [(Reason.DRAIN_TIMED_OUT, A)]
 
 
@@ -151,7 +151,7 @@ def test_a_drain_from_before_a_restart_has_the_time_that_aws_gives_it() -> None:
 def test_other_activities_say_nothing_of_a_drains_begin(found: dict[str, object]) -> None:
     watch = Watch(Cloud(activities=[found]))
     watch.step(0.0, {A: 2.0})
-    assert "at the latest in 900 s" in watch.events[0].detail
+    assert "terminated in at most 900 s" in watch.events[0].detail
 
 
 def test_activities_that_cannot_be_read_leave_the_drain_beginning_now() -> None:

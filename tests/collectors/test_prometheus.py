@@ -260,7 +260,7 @@ def test_what_is_older_than_the_limit_is_not_taken_whoever_answers(server: Serve
         (success({"value": [T0, "1"]}), "no labels"),
         (success({"metric": {}, "value": [T0, "1"]}, {"metric": {"a": "b"}, "value": [T0, "1"]}), "two series become"),
         ("x" * 9000, "longer than 4096 bytes"),
-        (success({"metric": {"instance": 7}, "value": [T0, "1"]}), "a label is no text"),
+        (success({"metric": {"instance": 7}, "value": [T0, "1"]}), "a label is not text"),
         (success({"metric": {}, "value": [T0, "1"]}, warnings=7), "the answer is not complete: 7"),
     ],
 )

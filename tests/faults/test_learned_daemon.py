@@ -69,7 +69,7 @@ def hang_up(daemon: Daemon) -> None:
 
 
 def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daemon, models: Path) -> None:
-    assert "put back a good one" in events(daemon, Reason.MODEL_REFUSED)[0]
+    assert "restore a valid one" in events(daemon, Reason.MODEL_REFUSED)[0]
     path = write_model(models, hidden=4)
     promote(models, path)
     hang_up(daemon)

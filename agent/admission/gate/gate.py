@@ -117,7 +117,7 @@ class Gate:
             read = self._reader.groups()
         except CloudError as error:
             for name in self._clusters:
-                detail = f"its groups could not be read, nobody comes in: {error}"
+                detail = f"its groups could not be read, no group is admitted: {error}"
                 self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
             return tuple(turn.events)
         # A group whose record is damaged may have been admitted already: it is not asked for anew.
@@ -223,7 +223,7 @@ class Gate:
         deployment = self._clusters[record.cluster].deployment(record.deployment_id)
         over = deployment is None or deployment.stage is Stage.GONE
         if over and (group is None or group.desired <= record.before) and not self._ended(record):
-            detail = f"{record.group} was admitted, but what was set aside for it has lapsed: ask again"
+            detail = f"{record.group} was admitted, but its reservation has lapsed: request admission again"
             after = replace(record, step=Step.MARKING, answer=refused(Reason.ADMISSION_LAPSED))
             self._journal.write(turn, after, Effect(after, Reason.ADMISSION_LAPSED, detail))
             self._mark(turn, after)
@@ -266,7 +266,7 @@ class Gate:
             return
         if group.cluster not in self._clusters:
             known = ", ".join(sorted(self._clusters))
-            detail = f"{group.name} asks to come in, but no setting describes this cluster; there are: {known}"
+            detail = f"{group.name} requests admission to an unknown cluster; the settings have: {known}"
             self._journal.say(turn, group.cluster, group.name, Reason.REJECTED_INPUT, detail)
             return
         has_capacity = self._terms[group.cluster].fixed or self._measured.get(group.cluster, (0.0, 0))[1] >= 1
@@ -315,7 +315,7 @@ class Gate:
         if self._advice.get(group.name) == decision.decision_id:
             return
         self._advice[group.name] = decision.decision_id
-        verb = "would come in" if decision.admit else f"would be refused ({decision.reason})"
+        verb = "would be admitted" if decision.admit else f"would be refused ({decision.reason})"
         outcome = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"
         detail = f"{group.cluster}: {decision.decision_id}: {outcome}; the agent only observes, so it waits"
         turn.events.append(Event(AGENT, turn.now, Reason.OBSERVE_MODE, detail, group.name))

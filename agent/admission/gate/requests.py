@@ -131,7 +131,7 @@ def _capacity(name: str, cluster: ClusterSettings, reader: ClusterReader) -> Che
 def _groups(name: str, groups: list[ClusterGroup]) -> Iterator[CheckResult]:
     subject = f"groups of {name}"
     if not groups:
-        remedy = f"tag those that share its limit trimtab:cluster={name}: docs/decide/admission-gate.md"
+        remedy = f"tag the groups that share its limit trimtab:cluster={name}: docs/decide/admission-gate.md"
         yield advice(subject, "no group is tagged into it", remedy)
         return
     pending = [group for group in groups if is_pending(group)]
@@ -164,7 +164,7 @@ def vms_wanted(group: ClusterGroup) -> int:
     if vms < 1:
         raise BadInput(f"tag {REQUESTED}", text, "give the number of VMs that the group is to have, 1 or more")
     if vms > group.maximum:
-        raise BadInput(f"tag {REQUESTED}", vms, f"the group's maximum is {group.maximum}: raise it, or ask for less")
+        raise BadInput(f"tag {REQUESTED}", vms, f"the group's maximum is {group.maximum}: raise it, or request less")
     return vms
 
 
@@ -186,5 +186,5 @@ def waits_for(group: ClusterGroup, *, sized_by_fleet: bool, capacity_known: bool
         detail = f"it desires {group.desired} VMs and has {group.there}; set its desired capacity to 0"
         return Held("request", Reason.NOTHING_TO_DO, detail)
     if not capacity_known:
-        return Held("request", Reason.CLOUD_UNREADABLE, "the capacity of its cluster is not known, or there is none")
+        return Held("request", Reason.CLOUD_UNREADABLE, "the capacity of its cluster is unknown or 0")
     return None

@@ -175,11 +175,11 @@ class GateWatch:
         """Count a group that runs in a cluster without having asked it."""
         cores = group.cores
         if cores > self._clusters[group.cluster].rules.capacity_cores:
-            detail = f"{group.name} has {cores} cores in service, more than the whole cluster: set its capacity right"
+            detail = f"{group.name} has {cores} cores in service, more than the whole cluster: correct its capacity"
             self._journal.say(turn, group.cluster, group.name, Reason.SIZES_REPAIRED, detail)
             return
         record = GroupRecord(group.cluster, group.name, number, Step.SETTLED, turn.now, epoch=turn.epoch)
-        detail = f"{group.name} has {cores} cores in service and never asked: they count"
+        detail = f"{group.name} has {cores} cores in service without an admission: they count"
         self._journal.write(turn, record, Effect(record, Reason.STARTED, detail))
         self._tell(turn, record, start_event(record.deployment_id, cores, turn.now))
 
@@ -219,7 +219,7 @@ class GateWatch:
         try:
             self._clusters[record.cluster].observe(event)
         except BadInput as error:
-            detail = f"{event.deployment_id}: {event.kind} could not be taken in: {error}"
+            detail = f"{event.deployment_id}: {event.kind} could not be recorded: {error}"
             self._journal.say(turn, record.cluster, record.group, Reason.INTERNAL_ERROR, detail)
         else:
             log.info("deployment_event", cluster=record.cluster, event_id=event.event_id, cores_after=event.cores_after)

@@ -194,7 +194,7 @@ def _fault_of_proposal(fleet: Fleet, answer: object) -> str | None:
     if not (isinstance(proposal.reason, Reason) and isinstance(proposal.counts_pending, bool)):
         return f"gave {_shown(proposal.reason)} as its reason"
     if not (_is_text(proposal.detail) and _is_text(proposal.policy)):
-        return "explained its proposal in something that is no text"
+        return "returned a detail that is not text"
     return None
 
 

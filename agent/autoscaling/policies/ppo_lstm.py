@@ -93,7 +93,7 @@ class LearnedPolicy:
             "; ".join(words) + ("" if value is None else f"; value {float(value[0, 0]):.3g}"),
             f"saw {_seen(card.features, observation)}",
             _forbidden(snapshot.groups),
-            f"outside what training saw: {', '.join(outside.values())}" if outside else "",
+            f"outside the training range: {', '.join(outside.values())}" if outside else "",
         ]
         detail = "; ".join(filter(None, about))
         after = {self._key(name): compact(outputs[f"{name}_next"][0]) for name in card.memory}
@@ -105,7 +105,7 @@ class LearnedPolicy:
         extended = self.model.card.observation == "obs-v2"
         vector = snapshot.obs_v2 if extended else snapshot.obs7
         if vector is None:
-            lacking = ", ".join(snapshot.absent) or "the age of the waiting jobs, or who is busy"
+            lacking = ", ".join(snapshot.absent) or "the age of the waiting jobs, or the busy VMs"
             raise InputAbsent(f"the learned policy needs the whole {self.model.card.observation}; absent: {lacking}")
         return np.array([vector], dtype=np.float32)
 

@@ -286,8 +286,8 @@ class QueueRulePolicy:
             desired = [int(n) for n in queue_rule_multi(*arguments)]
         booting_cores = sum(b * c for b, c in zip(snapshot.booting, fleet.cores, strict=True))
         sentence = (
-            f"{queue.waiting} jobs of {job_core_s:.0f} core-s wait, {busy_cores:.0f} cores busy, "
-            f"{free_cores:.0f} free, {booting_cores} booting, {int(idle.sum())} VMs idle for long"
+            f"{queue.waiting} jobs waiting ({job_core_s:.0f} core-s each), {busy_cores:.0f} cores busy, "
+            f"{free_cores:.0f} free, {booting_cores} booting, {int(idle.sum())} VMs long idle"
         )
         change = sum(desired) - sum(snapshot.requested)
         reason = Reason.QUEUE_GREW if change > 0 else Reason.IDLE_CAPACITY if change < 0 else Reason.QUEUE_COVERED

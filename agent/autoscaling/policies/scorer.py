@@ -120,7 +120,7 @@ class ScorerPolicy:
             idle_min = remembered[IDLE_PLACE]
             return 0, f"the rule decides: VMs beyond the minimum have idled for {idle_min:.0f} minutes"
         if outside and max(outside.values()) > card.far:
-            return 0, "the rule decides: this minute is too far outside what training saw"
+            return 0, "the rule decides: this minute is too far outside the training range"
         best = max(range(len(scores)), key=lambda place: (scores[place], -place))
         if scores[best] - scores[0] <= card.margin:
             return 0, "the rule decides: no candidate is better by the margin" if best else ""
@@ -213,7 +213,8 @@ class Sight:
         announced = self.announced_core_s
         coming = f", {announced:.0f} core-s announced within a boot" if announced else ""
         return (
-            f"{self.waiting} jobs of {self.job_core_s:.0f} core-s wait, {self.arrived} came, {self.busy_cores:.0f} "
+            f"{self.waiting} jobs waiting ({self.job_core_s:.0f} core-s each), {self.arrived} new, "
+            f"{self.busy_cores:.0f} "
             f"cores busy, {self.free_cores:.0f} free, {booting} booting, {sum(self.idle)} VMs idle{coming}"
         )
 
@@ -372,7 +373,7 @@ def _outside_text(card: ScorerCard, weighed: Weighed) -> str:
         for place in furthest
     ]
     more = len(outside) - len(words)
-    return f"outside what training saw: {', '.join(words)}" + (f" and {more} more" if more else "")
+    return f"outside the training range: {', '.join(words)}" + (f" and {more} more" if more else "")
 
 
 def _change(fleet: Fleet, requested: Sequence[int], target: Sequence[int]) -> str:

@@ -185,7 +185,9 @@ def check_input_map(settings: Settings) -> Iterator[CheckResult]:
     try:
         rules = read_map(settings.input_map)
     except TrimtabError as error:
-        yield missing("input map", str(error), "correct the file; `trimtab inputs try` shows what lines become")
+        yield missing(
+            "input map", str(error), "correct the file; `trimtab inputs try` shows the measurement of each line"
+        )
         return
     detail = (
         f"{settings.input_map} has {len(rules.rules)} rules, {len(rules.queries)} queries and {len(rules.hosts)} hosts"

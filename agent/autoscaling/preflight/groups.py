@@ -194,7 +194,7 @@ def _hook(
     if others:
         detail = f"hook {ours} drains, and {others} of another party holds its VMs too: only {ours} is answered here"
         yield advice(
-            subject, detail, f"let that party complete its own hook, or name the one that drains instead of {ours}"
+            subject, detail, f"let that party complete its own hook, or name the draining hook instead of {ours}"
         )
     needed_s = HEARTBEATS_PER_PERIOD * settings.tick_interval_s
     heartbeat_s = float(hook.get("HeartbeatTimeout", 3600))
@@ -286,7 +286,7 @@ def _other_scaling(
                 detail = f"the {scaler.kind} {row[scaler.name]}{kind} sizes it too: the two undo each other's changes"
                 remedy = f"delete it, or suspend the group's process {scaler.process}"
                 found.append(needed_to_act(mode, subject, detail, remedy))
-    yield from found or [ok(subject, "no scaling policy or scheduled action of its own sizes it")]
+    yield from found or [ok(subject, "no scaling policy or scheduled action changes its size")]
 
 
 def _is_off(row: Mapping[str, Any], suspended: bool) -> bool:

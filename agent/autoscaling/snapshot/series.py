@@ -261,7 +261,7 @@ class SeriesStore:
             return
         if not self.claims(series.fleet).restarted(before, value, at - self._newest[row]):
             detail = (
-                f"it fell from {before:g} to {value:g}, which is no restart: what it sums has lost a part, so nothing "
+                f"it fell from {before:g} to {value:g}, which is no restart: a part of its sum was lost, so nothing "
                 "was counted in between; let the job source report a counter that only grows"
             )
             self._note_conflict(series, detail)

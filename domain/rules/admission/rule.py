@@ -135,7 +135,9 @@ def rule_of(text: str, *, tolerance: float = 0.1, dead_band_cores: float = 1.0) 
             name, value = _FIRST_NAME[kind], part
         name = "limit" if name == "threshold" else name
         if name not in (*_NUMBERS, *_WORDS, *_OWN.get(kind, ())):
-            raise BadInput("policy", text, f"{name} is no setting of {kind}; see `trimtab simulate admission --help`")
+            raise BadInput(
+                "policy", text, f"{name} is not a setting of {kind}; see `trimtab simulate admission --help`"
+            )
         if name in given:
             raise BadInput("policy", text, f"give {name} once")
         given[name] = value
@@ -189,4 +191,4 @@ def _number(text: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise BadInput("policy", text, f"{value!r} is no number") from None
+        raise BadInput("policy", text, f"{value!r} is not a number") from None

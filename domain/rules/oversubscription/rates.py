@@ -28,7 +28,7 @@ def check_actions(actions: Sequence[float]) -> tuple[float, ...]:
     if any(a >= b for a, b in pairwise(levels)):
         raise BadInput("actions", list(actions), "give rates in rising order, each once")
     if levels[-1] != 1.0:
-        raise BadInput("actions", list(actions), "add 1.0, the rate of what is not oversold")
+        raise BadInput("actions", list(actions), "add 1.0, the rate without overselling")
     return levels
 
 

@@ -50,7 +50,7 @@ def test_show_says_whether_asking_takes_anybody_in(trimtab: CliRunner, monkeypat
     for mode in ("observe", "act"):
         monkeypatch.setenv("TRIMTAB_MODE", mode)
         modes += [line.split(maxsplit=1)[1] for line in said(trimtab, "show").splitlines() if "  mode" in line]
-    assert modes == ["observe: who asks gets advice, nobody is taken in", "act"]
+    assert modes == ["observe: requests get advice, nothing is reserved", "act"]
 
 
 def test_the_older_way_to_show_a_cluster_names_the_new_one(trimtab: CliRunner) -> None:

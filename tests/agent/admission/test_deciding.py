@@ -125,13 +125,13 @@ class TestARefusal:
         service.admit(ask("a", 990))
         found = service.admit(ask("b", 11))
         assert (found.reason, found.binding_hours) == (Reason.REJECTED_FEASIBILITY, None)
-        assert found.detail == "990 of 1,000 cores are taken: 11 more do not fit"
+        assert found.detail == "990 of 1,000 cores are reserved: 11 more do not fit"
         assert service.admit(ask("c", 10)).admit
 
     @pytest.mark.parametrize(("limit", "shown"), [(0.8, "0.8"), (1.0, "1"), (0.05, "0.05")])
     def test_by_a_threshold_names_it_unrounded(self, make: Make, limit: float, shown: str) -> None:
         found = make(policy=PolicyKind.ZEROTH, threshold_cores=limit, kappa=None).admit(ask("a", 1))
-        assert (found.reason, found.detail.endswith(f"not below the threshold of {shown}")) == (
+        assert (found.reason, found.detail.endswith(f">= threshold {shown}")) == (
             Reason.REJECTED_RULE,
             True,
         )
@@ -161,7 +161,7 @@ class TestARefusal:
         found = service.admit(ask("new", 1))
         gauges = service.gauges(clock.now())
         assert found.reason is Reason.REJECTED_UNSAFE
-        assert found.detail.startswith("the cluster breaks its rule without this deployment: ")
+        assert found.detail.startswith("the cluster violates its rule without this deployment: ")
         assert not gauges.safe
         assert found.binding_hours == gauges.unsafe_from_hours
         horizons_h = horizons_of(service.rules)
@@ -274,7 +274,7 @@ class TestRules:
         found = service.admit(ask("more", 10))
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
-        said = re.search(r"the chance to exceed 1,000 is (\S+), 0.02 is allowed", found.detail)
+        said = re.search(r"more than 1,000 is (\S+); limit 0.02", found.detail)
         assert said is not None
         assert found.expected_cores is not None
         assert found.sd_cores is not None
@@ -288,7 +288,7 @@ class TestRules:
         found, last = service.admit(ask("more", 10)), service.explain(f"main-a{count}")
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
-        shares = [re.search(r"; (\S+) of all requests to come would fail", one.detail) for one in (found, last)]
+        shares = [re.search(r"; (\S+) of future requests would fail", one.detail) for one in (found, last)]
         assert all(shares)
         too_many, few = (float(share[1]) for share in shares if share is not None)
         assert few <= 0.02 < too_many
@@ -309,7 +309,7 @@ class TestRules:
         for asked in (service, make(**terms)):
             found = asked.admit(ask("c", 20))
             assert found.reason is Reason.REJECTED_UNSAFE
-            assert ", 0 is allowed" in found.detail
+            assert "; limit 0" in found.detail
 
     def test_the_same_threshold_takes_the_place_of_the_capacity(self, make: Make) -> None:
         small, large = make(name="one", capacity_cores=700), make(name="two", threshold_cores=700.0)

@@ -126,7 +126,7 @@ class TestAnAdmittedDeployment:
 
     def test_cannot_scale_before_it_started(self, service: AdmissionService) -> None:
         service.admit(ask("shop", 10))
-        with pytest.raises(BadInput, match="has not started: tell of its start first") as caught:
+        with pytest.raises(BadInput, match="has not started: report its start first") as caught:
             service.observe(event("shop", "scaled", 2))
         assert caught.value.field == "kind"
 

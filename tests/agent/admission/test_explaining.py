@@ -32,8 +32,8 @@ def test_a_decision_by_the_rule_with_the_largest_deployments(asked: Path) -> Non
     lines = explained(asked, "main-a1").splitlines()
     assert lines[0] == "main-a1  2026-09-21 14:13:20 UTC  cluster main"
     assert lines[1].startswith("  shop with 10 cores: ")
-    assert "  180 of 1,000 cores were taken by 30 deployments" in lines
-    assert "  the newcomer was judged by the population alone" in lines
+    assert "  180 of 1,000 cores were reserved by 30 deployments" in lines
+    assert "  estimated by the population alone" in lines
     assert "  asked for by ada" in lines
     assert any(line.split() == ["policy", "second:2.2"] for line in lines)
     assert any("old-0" in line for line in lines[lines.index("Largest there") :])
@@ -48,7 +48,7 @@ def test_a_refusal_before_any_future_was_looked_at(asked: Path) -> None:
 
 
 def test_prior_observations(asked: Path) -> None:
-    assert "judged by the population and 5 observations" in explained(asked, "main-a2")
+    assert "estimated by the population and 5 observations" in explained(asked, "main-a2")
 
 
 def test_as_data(asked: Path) -> None:

@@ -242,7 +242,7 @@ def test_an_explanation_says_which_prior_spoke_and_from_how_many_deployments(mak
     service = make(labels=True)
     brief(service, 4, START - 0.5 * HOUR_S, label="batch", owner="ada")
     text = admission_lines(service.advise(ask("a", 10, label="batch", owner="ada")))
-    assert "  the newcomer was judged by what its label was like, within its owner and the population" in text
+    assert "  estimated by what its label was like, within its owner and the population" in text
     assert "  label batch: 4.0 deployments before it, owner ada: 4.0; one that ended 90 days ago counts half" in text
     assert any(line.startswith("  expected of it: a core lasts ") for line in text)
     assert "  label web: 0.0 deployments before it; one that ended 90 days ago counts half" in admission_lines(

@@ -208,7 +208,7 @@ class TestTheSocket:
 
     def test_a_file_that_is_no_socket_is_left_alone(self, shared: Running, tmp_path: Path) -> None:
         (tmp_path / "precious").write_text("data")
-        with pytest.raises(BadInput, match="no socket"):
+        with pytest.raises(BadInput, match="not a socket"):
             shared.server(socket=tmp_path / "precious").start()
         assert (tmp_path / "precious").read_text() == "data"
 

@@ -51,7 +51,7 @@ def test_the_same_request_again_changes_nothing_and_another_of_its_id_is_refused
     before = ledger.newest_seq()
     later = made(now=NOW + 60.0)
     assert announcements.announce(store, "web", later) == (made(), False)
-    with pytest.raises(StateConflict, match="it stands for other work"):
+    with pytest.raises(StateConflict, match="it belongs to other work"):
         announcements.announce(store, "web", made(work=replace(WORK, jobs=201)))
     assert (ledger.newest_seq(), kept(store)) == (before, (made(),))
 

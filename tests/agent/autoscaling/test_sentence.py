@@ -56,7 +56,7 @@ def test_it_says_what_was_decided_what_was_seen_and_what_held_it_back() -> None:
         "not the leader": told((9, 3, 3), leader=False),
         "observe mode": told((5, 3, 3), mode=Mode.OBSERVE),
         "observe mode, kept": told((3, 3, 3), mode=Mode.OBSERVE),
-        "an earlier change is under way": told((5, 3, 3), in_flight=("workers_m",)),
+        "an earlier change is in progress": told((5, 3, 3), in_flight=("workers_m",)),
         "replaced": told((3, 3, 3), inputs=SPOT),
         "AWS not read": told((3, 3, 3), inputs=UNREAD),
         "group not supported": told((3, 3, 3), inputs=UNSUPPORTED),

@@ -616,5 +616,5 @@ def test_another_length_of_steps_expires_no_job(make: Make) -> None:
 @pytest.mark.parametrize("way", ["SUBMIT", "READY"])
 def test_two_pools_on_one_queue_are_refused(way: str) -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/123456789012/jobs.fifo"
-    with pytest.raises(ConfigurationError, match="give each pool a queue of its own"):
+    with pytest.raises(ConfigurationError, match="give each pool a separate queue"):
         load_settings({f"TRIMTAB_DEFERRALS__{pool}__{way}_QUEUE_URL": url for pool in ("day", "night")})

@@ -249,5 +249,5 @@ def test_settings_that_are_wrong_are_named_with_a_remedy(name: str, value: str, 
 def test_one_queue_for_both_ways_is_refused() -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/123456789012/jobs"
     queues = {f"TRIMTAB_DEFERRALS__night__{way}_QUEUE_URL": url for way in ("SUBMIT", "READY")}
-    with pytest.raises(ConfigurationError, match="what is sent would be received as jobs"):
+    with pytest.raises(ConfigurationError, match="sent starts would be received as jobs"):
         load_settings(queues)

@@ -34,7 +34,7 @@ def test_the_same_id_with_the_same_content_gets_the_same_answer(ledger: Ledger, 
     again = pool.submit(order("a", cores=4))
     assert again.already
     assert again.job == first.job
-    with pytest.raises(StateConflict, match="it stands for another job"):
+    with pytest.raises(StateConflict, match="it belongs to another job"):
         pool.submit(order("a", cores=5))
     assert pool.current().head.totals.submitted == 1
 

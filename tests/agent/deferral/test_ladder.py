@@ -55,10 +55,10 @@ def test_the_first_that_answers_decides() -> None:
     [
         (starting(0, 1), "it starts 12 cores where 10 are free"),
         (starting(0, 0), "it starts a job twice"),
-        (starting(3), "it starts a job that is none of the 3 that could"),
-        (starting(-1), "none of the 3"),
-        (Starts(np.array([0.5])), "no list of positions"),
-        (Starts(np.array([[0]])), "no list of positions"),
+        (starting(3), "it starts a job outside the 3 candidates"),
+        (starting(-1), "outside the 3"),
+        (Starts(np.array([0.5])), "not a list of positions"),
+        (Starts(np.array([[0]])), "not a list of positions"),
         (None, "it has no answer"),
         ([0], "its answer is none: AttributeError"),
         (Starts([[0], [1, 2]]), "its answer is none: ValueError"),  # type: ignore[arg-type]
@@ -104,9 +104,9 @@ def test_scores_of_other_jobs_let_the_knapsack_decide(scores: list[float]) -> No
 def test_a_model_that_was_given_up_leaves_later_steps_to_the_rolling_plan(tmp_path: Path) -> None:
     rung = LearnedRung("night", DeferralSettings(), ModelsDirectory(tmp_path))
     rung._model = ScoreModel("0" * 64, None, None)  # type: ignore[arg-type]  # none of it is asked
-    rung._model.fault = "3 of 9 scores are no numbers"
+    rung._model.fault = "3 of 9 scores are not finite"
     chosen = ladder(rung).decide(THREE, PATH)
-    assert (chosen.policy, chosen.tried[0].failure) == ("rolling", "PolicyFailure: 3 of 9 scores are no numbers")
+    assert (chosen.policy, chosen.tried[0].failure) == ("rolling", "PolicyFailure: 3 of 9 scores are not finite")
 
 
 def test_one_that_hangs_is_passed_over_and_not_asked_again_before_it_ends() -> None:

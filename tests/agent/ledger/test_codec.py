@@ -98,7 +98,7 @@ def test_a_whole_number_in_a_float_field_is_written_as_a_float() -> None:
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_none_is_refused_by_name(number: float) -> None:
     with pytest.raises(
-        BadInput, match=r"LoopState for the ledger is '-?(NaN|Infinity)': say None where a number is absent"
+        BadInput, match=r"LoopState for the ledger is '-?(NaN|Infinity)': use None for an absent number"
     ):
         codec.encode(LoopState(memory={"h": (number,)}))
     with pytest.raises(BadInput, match="only finite numbers"):

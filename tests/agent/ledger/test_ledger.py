@@ -55,7 +55,7 @@ def test_a_new_ledger_belongs_to_nobody_and_is_bound_once(ledger: Ledger) -> Non
 def test_a_ledger_of_others_is_refused_by_what_differs(ledger: Ledger, other: LedgerOwner, words: str) -> None:
     ledger.bind(OURS)
     for refuse in (ledger.refuse_unless_owned, ledger.bind):
-        with pytest.raises(LedgerForeign, match=re.escape(f"belongs to {words}: give this agent a ledger of its own")):
+        with pytest.raises(LedgerForeign, match=re.escape(f"belongs to {words}: give this agent a separate ledger")):
             refuse(other)
     assert ledger.owned_by() == OURS
 

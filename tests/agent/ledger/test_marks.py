@@ -146,7 +146,7 @@ def test_a_log_beside_what_is_no_database_is_found_out(files: Files, tmp_path: P
     text = tmp_path / "text"
     text.write_text("no database at all, and long enough for a header " * 20)
     mixed = placed(tmp_path / "mixed", text, log_of(files.path))
-    assert foreign_log(mixed) == "the file is no SQLite database, the log is of one"
+    assert foreign_log(mixed) == "the file is not a SQLite database, the log belongs to one"
 
 
 @pytest.mark.parametrize("length", [0, 10, 31, 32, 40])
@@ -261,7 +261,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
         Witness(tmp_path, "here")
     (tmp_path / NAME).rmdir()
     os.mkfifo(tmp_path / NAME)
-    with pytest.raises(LedgerUnavailable, match="is no plain file: remove it"):
+    with pytest.raises(LedgerUnavailable, match="is not a regular file: remove it"):
         Witness(tmp_path, "here")
     (tmp_path / NAME).unlink()
     (tmp_path / NAME).symlink_to(tmp_path / "other")

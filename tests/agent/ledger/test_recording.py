@@ -92,7 +92,7 @@ def test_what_cannot_be_stored_leaves_nothing_behind(ledger: Ledger) -> None:
     inputs, decided = made(1)
     broken = replace(decided, state=LoopState(last_busy_at=float("nan")))
     before = everything(ledger)
-    with pytest.raises(BadInput, match="say None where a number is absent"):
+    with pytest.raises(BadInput, match="use None for an absent number"):
         FleetStore(ledger).record([(inputs, broken)])
     assert everything(ledger) == before
 

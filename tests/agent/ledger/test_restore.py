@@ -60,7 +60,7 @@ def test_a_restored_copy_is_taken_by_the_next_start_and_by_every_agent_that_knew
 
 def test_ids_go_on_where_nobody_was_open_intents_stay_and_the_leader_of_before_is_fenced(ended: Path, url: str) -> None:
     output = restored(ended, ended.with_name("copy.db"))
-    assert "decisions go on from number 1000001" in output
+    assert "decisions continue from number 1000001" in output
     assert "epoch 3" in output
     with opened(url, ended) as ledger:
         assert FleetStore(ledger).loop_state("web").decisions == 1_000_000
@@ -69,7 +69,7 @@ def test_ids_go_on_where_nobody_was_open_intents_stay_and_the_leader_of_before_i
             ledger.check_epoch(2)
         (note,) = [entry for entry in ledger.journal() if entry.reason == "ledger_restored"]
         assert note.kind is Kind.EVENT
-        assert "copy.db; epoch 3, decisions go on from 1000001, 1 open intents" in note.body["detail"]
+        assert "copy.db; epoch 3, decisions continue from 1000001, 1 open intents" in note.body["detail"]
     restored(ended, ended.with_name("copy.db"))
     with opened(url, ended) as ledger:
         assert FleetStore(ledger).loop_state("web").decisions == 2_000_000, (
@@ -95,7 +95,7 @@ def test_a_copy_put_in_place_by_hand_is_refused_until_it_is_restored_as_it_is(en
 
 def test_without_a_ledger_in_place_the_next_start_begins_a_new_one(ended: Path, url: str) -> None:
     ended.unlink()
-    assert restored(ended) == "there is no ledger in place: the next start begins a new one\n"
+    assert restored(ended) == "no ledger in place: the next start creates one\n"
     with opened(url, ended) as ledger:
         assert ledger.epoch() == 0
 
@@ -144,7 +144,7 @@ def test_a_copy_of_another_ledger_is_refused_unless_it_is_meant(ended: Path) -> 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "it is no ledger that can be read: name another copy"), (b"a shopping list\n" * 400, "is damaged")],
+    [(b"", "it is not a readable ledger: name another copy"), (b"a shopping list\n" * 400, "is damaged")],
     ids=["empty", "text"],
 )
 def test_what_is_no_ledger_is_refused_and_nothing_is_changed(ended: Path, content: bytes, words: str) -> None:

@@ -132,7 +132,7 @@ def test_a_cut_history_line_is_passed_over(directory: ModelsDirectory, models: l
 def test_a_damaged_pointer_is_named_with_what_to_do(directory: ModelsDirectory, models: list[Path]) -> None:
     promoted(directory, models[0])
     (directory.path / "champion.json").write_text("{")
-    with pytest.raises(BadInput, match="put back a good one"):
+    with pytest.raises(BadInput, match="restore a valid one"):
         directory.champion(EVERY_FLEET)
 
 

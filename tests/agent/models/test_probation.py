@@ -132,7 +132,7 @@ def test_an_approval_moves_it_into_use_and_a_rollback_goes_back_to_what_it_was_c
 def test_the_end_of_a_probation_is_kept_with_its_reason(directory: ModelsDirectory, models: list[Path]) -> None:
     promoted(directory, models[0])
     tried(directory, models[1])
-    with pytest.raises(BadInput, match="say why it ends"):
+    with pytest.raises(BadInput, match="give a reason for its end"):
         directory.end_probation(WEB, " ", LATER)
     directory.end_probation(WEB, "it was dearer", LATER)
     last = directory.history(WEB)[-1]

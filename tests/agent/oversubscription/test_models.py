@@ -253,7 +253,7 @@ def test_one_that_answers_no_number_later_is_not_followed(tmp_path: Path) -> Non
     model = load_rate_model(exported(tmp_path), pool)
     empty = loads_of([], VmTable(), profiles_as(scenario, PLACED), pool)
     asked = {"s0": (float("nan"), 0.0, 0.0)}
-    with pytest.raises(BadInput, match="no number"):
+    with pytest.raises(BadInput, match="not finite"):
         model.rates(Sight({}, (), asked, empty, profiles_as(scenario, PLACED), pool, 0, 0))
 
 
@@ -427,7 +427,7 @@ def test_a_file_of_rates_is_promoted_under_its_content_and_refused_once_that_cha
     policy = rates_of("learned", given, PoolModels(tmp_path / "models"))
     assert (policy.model, policy.forced) == (held.model[:16], "a test")
     (tmp_path / "models" / held.model).write_text(file.read_text().replace("0.5", "0.2"))
-    with pytest.raises(BadInput, match="it is damaged: promote it anew"):
+    with pytest.raises(BadInput, match="it is damaged: promote it again"):
         rates_of("learned", given, PoolModels(tmp_path / "models"))
 
 

@@ -210,7 +210,7 @@ class TestTheInventory:
         assert client.get("/capacity-for/new").json()["containers"] == 7
         pool.file.write_text("{")
         pool.turn()
-        assert "no JSON" in pool.problem
+        assert "not valid JSON" in pool.problem
         pool.file.write_text(json.dumps(inventory(app("new"))))
         pool.turn()
         assert "shop is not in it and still runs" in pool.problem

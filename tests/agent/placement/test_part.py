@@ -54,7 +54,7 @@ class TestPreflight:
         assert found[3][1] == "no fleet is called web"
 
     def test_advises_on_a_pool_without_an_inventory(self, clock: VirtualClock) -> None:
-        assert looked(clock)[0] == (State.ADVICE, "it has no applications, and no hosts but those that join")
+        assert looked(clock)[0] == (State.ADVICE, "it has no applications, and no hosts until some join")
 
 
 class TestSettings:

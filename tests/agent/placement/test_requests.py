@@ -46,7 +46,7 @@ class TestARequest:
     ) -> None:
         pool = made(ledger, clock, inventory())
         pool.request(ask("r1", count=2))
-        with pytest.raises(StateConflict, match="it stands for 2 of shop"):
+        with pytest.raises(StateConflict, match="it belongs to 2 of shop"):
             pool.request(ask("r1", **{"count": 2, **other}))  # type: ignore[arg-type]
         assert held(pool) == {"r1": ["large-1", "large-1"]}
 

@@ -360,7 +360,7 @@ class TestAnInventoryFile:
         turn(turns, clock)
         file.write_text(content)
         turn(turns, clock)
-        assert "is not followed" in pool.problem
+        assert "keeping the previous one" in pool.problem
         assert len(pool.hosts.all()) == 4
 
 
@@ -480,7 +480,7 @@ class TestAFleet:
         )  # fmt: skip
         turn(turns_of(pool, FleetHosts(nowhere, pool.settings), workers="web"), clock)
         assert pool.hosts.all() == there
-        assert "cannot be read, its hosts stay as they were" in pool.problem
+        assert "cannot be read, its hosts are unchanged" in pool.problem
 
     def test_that_is_not_managed_says_so(self, session: AwsSession, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(), fleet="web")

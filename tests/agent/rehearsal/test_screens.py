@@ -40,7 +40,7 @@ def test_lines_read_as_they_are_held_in_the_golden_file():
         outcome(Status.DONE, Reason.DONE, 1, 1, "holds 1 VMs"),
         outcome(Status.IN_PROGRESS, Reason.ACCEPTED, 1, 0, "asked"),
     )
-    late = event(Reason.DRAINING, "i-1 of workers_s drains; at the latest in 3540 s it is let go")
+    late = event(Reason.DRAINING, "i-1 of workers_s draining; terminated in at most 3540 s")
     turns = {
         "a change, an event and a final outcome, and no routine": turn(snapshot((1, 0, 0)), *parts),
         "a long duration in minutes": turn(snapshot(), late),

@@ -26,7 +26,7 @@ def test_a_size_that_is_no_number_of_vms_is_none(text: str) -> None:
 
 def test_more_than_the_groups_maximum_is_none_either() -> None:
     assert vms_wanted(asking("4", largest=4)) == 4
-    with pytest.raises(BadInput, match=r"is 5: the group's maximum is 4: raise it, or ask for less"):
+    with pytest.raises(BadInput, match=r"is 5: the group's maximum is 4: raise it, or request less"):
         vms_wanted(asking("5", largest=4))
 
 
@@ -63,7 +63,7 @@ def test_a_cluster_that_no_setting_describes_is_reported_and_its_groups_are_left
     assert [(event.reason.value, event.detail) for event in told] == [
         (
             "rejected_input",
-            "nowhere: batch-a asks to come in, but no setting describes this cluster; there are: gpu",
+            "nowhere: batch-a requests admission to an unknown cluster; the settings have: gpu",
         )
     ]
     assert (yard.mutations, yard.answer("batch-a")) == ([], "pending")

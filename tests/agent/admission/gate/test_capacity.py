@@ -22,7 +22,7 @@ def test_a_quota_less_what_is_set_aside_is_the_capacity(make_yard: MakeYard) -> 
     yard.turn()
     assert yard.service.rules.capacity_cores == 16
     assert [(d.deployment_id, d.admit, d.detail) for d in yard.decisions()][1:] == [
-        ("b.1", False, "16 of 16 cores are taken: 4 more do not fit")
+        ("b.1", False, "16 of 16 cores are reserved: 4 more do not fit")
     ]
     assert yard.desired("a") == 4
 
@@ -53,7 +53,7 @@ def test_nobody_comes_in_while_the_quota_was_never_read(make_yard: MakeYard) -> 
     told = yard.turn(2)
     assert [event.reason.value for event in told] == ["cloud_unreadable", "cloud_unreadable"]
     assert "gpu: the capacity could not be read" in told[0].detail
-    assert told[1].detail == "gpu: a waits: the capacity of its cluster is not known, or there is none"
+    assert told[1].detail == "gpu: a waits: the capacity of its cluster is unknown or 0"
     assert (yard.mutations, yard.decisions()) == ([], [])
 
 

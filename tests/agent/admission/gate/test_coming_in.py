@@ -108,7 +108,7 @@ def test_observe_mode_changes_nothing_and_says_what_it_would_do_and_why(make_yar
         ("batch-b", "rejected_input"),
         ("batch-c", "observe_mode"),
     ]
-    assert "batch-a would come in with 3 x m5a.xlarge: 0 cores are taken, 12 more make 12" in told[0].detail
+    assert "batch-a would be admitted with 3 x m5a.xlarge: 0 reserved + 12 requested = 12" in told[0].detail
     assert "batch-c would be refused (rejected_feasibility) with 9 x m5a.xlarge" in told[2].detail
     assert [(d.deployment_id, d.advice, d.admit, d.cores) for d in yard.decisions()] == [
         ("batch-a.1", True, True, 12),

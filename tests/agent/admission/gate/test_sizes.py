@@ -42,7 +42,7 @@ def test_a_group_that_never_asked_counts_with_what_it_has_in_service(yard: Yard)
     told = yard.turn()
     assert yard.kinds() == [("old.1", "started", 24)]
     assert [(event.reason.value, event.detail) for event in told] == [
-        ("started", "gpu: old has 24 cores in service and never asked: they count")
+        ("started", "gpu: old has 24 cores in service without an admission: they count")
     ]
     yard.ask("batch-a", 3)
     yard.turn()

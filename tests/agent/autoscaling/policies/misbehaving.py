@@ -67,7 +67,7 @@ NONSENSE: dict[str, tuple[Answer, Any, str]] = {
     "another fleet": (proposing((1, 1, 1), fleet="batch"), None, "learned proposed sizes for the fleet 'batch'"),
     "poses as an operator": (proposing((9, 9, 9), origin=Origin.PIN), None, "learned gave its proposal out as a"),
     "poses as the floor": (proposing((9, 9, 9), origin=Origin.FLOOR), None, "learned gave its proposal out as a"),
-    "no text": (proposing((1, 1, 1), detail="\ud800"), None, "learned explained its proposal in something that is"),
+    "no text": (proposing((1, 1, 1), detail="\ud800"), None, "learned returned a detail that is"),
     "no reason": (proposing((1, 1, 1), reason="because"), None, "learned gave 'because' as its reason"),
     "remembers nan": (proposing((1, 1, 1)), {"h": (float("nan"),)}, "learned returned the memory {'h': (nan,)}"),
     "remembers anything": (proposing((1, 1, 1)), [1, 2], "learned returned the memory [1, 2]"),

@@ -62,7 +62,7 @@ def test_a_downgrade_exports_what_it_loses_and_an_import_brings_it_back(
     service = AdmissionService(given, AdmissionStore(ledger), VirtualClock(START))
     service.admit(ask("a", 90))
     before = service.deployments(), service.newest()
-    with pytest.raises(BadInput, match="add --lose admission to export that"):
+    with pytest.raises(BadInput, match="add --lose admission to export"):
         ledger.downgrade("0002", kept(), export_to=export)
     ledger.downgrade("0002", kept(), lose=["admission"], export_to=export)
     again = open_ledger()

@@ -377,7 +377,7 @@ class AutoscalingPart(Part):
         if watch is None or not (watch.model or watch.refusal):
             return (Check("model", True, "none is set"),)
         if watch.refusal:
-            instead = f"{watch.model[:12]} stays" if watch.model else "the rules stand in"
+            instead = f"{watch.model[:12]} stays" if watch.model else "the rules decide"
             return (Check("model", True, f"refused, {instead}: {watch.refusal}"),)
         return (Check("model", True, f"{watch.model[:12]} is ready"),)
 

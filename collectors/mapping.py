@@ -332,7 +332,7 @@ class _Reading:
             remedy = (
                 "fewer parts between two dots"
                 if regex is None
-                else "[^.]* for .*, and a possessive a++ in what repeats"
+                else "[^.]* for .*, and a possessive a++ in repeated parts"
             )
             self._refuse(name, f"{why}: write {remedy}")
         except (re.error, RecursionError) as fault:
@@ -409,7 +409,7 @@ class _Reading:
         text = str(self._table.get("from") or "")
         others = set(pattern.groupindex) - _PARTS
         if fold is None and (others or "*" in text):
-            self._refuse("fold", f"say how lines that differ in another part become one reading: {', '.join(Fold)}")
+            self._refuse("fold", f"give the fold of lines that differ in another part: {', '.join(Fold)}")
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:%@#=+-]*")
@@ -523,7 +523,7 @@ def _of_glob(text: str) -> str:
     """
     for piece in _pieces(text)[1::2]:
         if piece != "*" and not piece[1:-1].isidentifier():
-            raise re.error(f"{piece} is no name of a part")
+            raise re.error(f"{piece} is not a name of a part")
     name, *tags = text.split(";")
     segments = [(segment, ".;") for segment in name.split(".")] + [(tag, ";") for tag in tags]
     ends = [r"\."] * name.count(".") + [";"] * len(tags) + [r"\Z"]
@@ -762,7 +762,7 @@ class MappedSink:
             return f"refused: it is longer than {MOST_PATH_BYTES} bytes"
         found = self._rules.match(path)
         if found is None:
-            tagged = ': it has tags, and a rule takes those that it names, as from = "cpu.{state};host={host}"'
+            tagged = ': it has tags, which the rule must name, as from = "cpu.{state};host={host}"'
             return f"no rule takes it{tagged if ';' in path else ''}"
         rule, parts = found
         series = series_of(rule, parts, self._hosts.find)

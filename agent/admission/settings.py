@@ -123,12 +123,13 @@ class ClusterSettings(Section, title="A cluster"):
     marginal_cores: float = Field(
         1.0,
         ge=0,
-        description="What a newcomer with prior observations is expected to be smaller than does not speak against it.",
+        description="A deployment with prior observations is not refused for times at which its expected size is "
+        "below this.",
     )
     labels: Labels = Field(
         Labels.OFF,
-        description="`on`: a newcomer without prior observations is judged by what deployments of its `label` and "
-        "`owner` were like before. Both are gathered either way.",
+        description="`on`: a newcomer without prior observations is estimated from earlier deployments "
+        "of its `label` and `owner`. Both are gathered either way.",
     )
     label_half_life_days: float = Field(
         HALF_LIFE_DAYS,
@@ -147,8 +148,8 @@ class ClusterSettings(Section, title="A cluster"):
         0.1,
         ge=0,
         le=1,
-        description="A deployment's future is computed anew when its size or its age has changed by more than this "
-        "share; 0: for every decision.",
+        description="Change of a deployment's size or age, as a share, after which its future is computed again; "
+        "0: for every decision.",
     )
     dead_band_cores: float = Field(1.0, ge=0, description="Change in cores after which its future is computed again.")
     start_within_s: float = Field(
@@ -177,15 +178,15 @@ class ClusterSettings(Section, title="A cluster"):
     )
     deferral_pools: DeferralPools = Field(
         "",
-        description="Deferral pools whose jobs run on the cluster's cores, separated by commas: what these hold is no "
-        "room for newcomers.",
+        description="Deferral pools whose jobs run on the cluster's cores, separated by commas: the cores of their "
+        "jobs reduce the capacity.",
         examples=["night"],
     )
     boot_deadline_s: float = Field(
         600.0,
         ge=60,
         le=86_400,
-        description="An admitted group that has not come to its size by then gives back what AWS did not launch.",
+        description="Time limit of an admitted group for its launches; then the cores not launched are released.",
     )
 
     @property

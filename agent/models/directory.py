@@ -286,7 +286,9 @@ class ModelsDirectory:
     def file_of(self, name: str) -> Path:
         """Return the place of a model that the pointer names; BadInput for a name that leads elsewhere."""
         if Path(name).name != name or Path(name).suffix not in SUFFIXES:
-            raise BadInput("champion", name, f"{self.path / POINTER} must name a file beside it, <sha256>.onnx")
+            raise BadInput(
+                "champion", name, f"{self.path / POINTER} must name a file in the same folder, <sha256>.onnx"
+            )
         return self.path / name
 
     def read(self, name: str) -> ModelFile:
@@ -336,7 +338,7 @@ class ModelsDirectory:
         if (of := _subject_of(report)) != subject:
             raise BadInput("report", champion.report, f"it is of {of}, not of {subject}: {remedy}")
         if report.get("passed") is not True and not forced_reason(report):
-            raise BadInput("report", champion.report, f"it says that {champion.model} did not pass: {remedy}")
+            raise BadInput("report", champion.report, f"it records that {champion.model} did not pass: {remedy}")
         return report
 
     def check_probationer(self, subject: Subject, probationer: Probationer) -> Mapping[str, Any]:
@@ -656,6 +658,6 @@ def _damaged(file: Path, why: str) -> BadInput:
 
 
 def _nothing_to_roll_back(champions: Champions, subject: Subject) -> str:
-    of = f"{subject} has none of its own" if subject.name else "there is none"
+    of = f"{subject} has no model" if subject.name else "there is none"
     own = ", ".join(sorted(one.name for one in champions if one.decision == subject.decision and one.name))
-    return f"{of}: nothing can be rolled back" + (f"; with one of their own: {own}" if own else "")
+    return f"{of}: nothing can be rolled back" + (f"; subjects with a model: {own}" if own else "")

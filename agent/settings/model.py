@@ -253,7 +253,7 @@ class Transport(StrEnum):
 
 
 class RenderSettings(Section, title="Graphite"):
-    """Reading measurements from graphite-web, for VMs and job sources that report to a Graphite of their own."""
+    """Reading measurements from graphite-web, for VMs and job sources that report to another Graphite."""
 
     url: Url | None = Field(
         None,

@@ -166,7 +166,7 @@ def test_a_fleet_has_its_own_champion_and_goes_back_to_that_of_every_fleet(
     now = directory.champion(WEB)
     assert now is not None
     assert now.model == every.name
-    with pytest.raises(BadInput, match="web has none of its own"):
+    with pytest.raises(BadInput, match="web has no model"):
         directory.rollback(AT, WEB, load_model)
 
 
@@ -187,7 +187,7 @@ def test_a_rollback_of_every_fleet_names_the_fleets_that_have_one(
     directory: ModelsDirectory, models: list[Path]
 ) -> None:
     promoted(directory, models[0], WEB)
-    with pytest.raises(BadInput, match="one of their own: web"):
+    with pytest.raises(BadInput, match="subjects with a model: web"):
         directory.rollback(AT, EVERY_FLEET, load_model)
 
 

@@ -311,7 +311,7 @@ def test_a_damaged_entry_is_named_and_takes_no_champion_with_it(
     promoted(directory, models[1])
     tried(directory, models[2])
     changed_pointer(directory, lambda held: held["probation"]["autoscaling"]["web"].update(damage))
-    with pytest.raises(BadInput, match=next(iter(damage)) if "model" not in damage else "beside it"):
+    with pytest.raises(BadInput, match=next(iter(damage)) if "model" not in damage else "in the same folder"):
         directory.probationers()
     shelf = ModelShelf(directory.path)
     assert shelf.look()

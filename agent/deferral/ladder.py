@@ -89,11 +89,7 @@ class Ladder:
 
     @property
     def problem(self) -> str:
-<<<<<<< HEAD
-        """Why the first policy cannot run at all, and which policy decides in its place; "" where it can."""
-=======
         """The error of a first policy that cannot run, with its replacement; "" if it can."""
->>>>>>> 8d301080 (words: lower the counts of deferral)
         if self.first in self.rungs:
             return ""
         instead = next(name for name in LADDER[LADDER.index(self.first) :] if name in self.rungs)

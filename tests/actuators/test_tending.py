@@ -127,7 +127,7 @@ def test_a_vm_that_left_and_drains_anew_is_a_new_drain() -> None:
     watch.step(0.0, {A: 2.0})
     watch.step(60.0, {B: 2.0})
     assert watch.step(120.0, {A: 2.0, B: 2.0}) == [(Reason.DRAINING, A)]
-    assert "in 900 s" in watch.events[0].detail
+    assert "at most 900 s" in watch.events[0].detail
 
 
 def test_a_drain_from_before_a_restart_has_the_time_that_aws_gives_it() -> None:

@@ -288,7 +288,7 @@ class TestRules:
         found, last = service.admit(ask("more", 10)), service.explain(f"main-a{count}")
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
-        shares = [re.search(r"; (\S+) of future requests would fail", one.detail) for one in (found, last)]
+        shares = [re.search(r": (\S+) of future requests would fail", one.detail) for one in (found, last)]
         assert all(shares)
         too_many, few = (float(share[1]) for share in shares if share is not None)
         assert few <= 0.02 < too_many

@@ -137,7 +137,7 @@ def test_a_damaged_pointer_is_named_with_what_to_do(directory: ModelsDirectory, 
 
 
 def test_a_pointer_that_leads_elsewhere_is_refused(directory: ModelsDirectory) -> None:
-    with pytest.raises(BadInput, match="beside it"):
+    with pytest.raises(BadInput, match="in the same folder"):
         directory.file_of("../other.onnx")
 
 

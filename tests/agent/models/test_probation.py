@@ -205,7 +205,7 @@ def test_a_rollback_during_a_probation_leaves_it_there_and_no_approval_undoes_it
     one = tried(directory, models[2])
     directory.rollback(LATER, WEB, load_model)
     assert (in_use(directory), directory.probationers()) == (models[0].name, {WEB: one})
-    with pytest.raises(BadInput, match="learn anew"):
+    with pytest.raises(BadInput, match="learn again"):
         directory.approve(WEB, LATER, load_model)
     assert in_use(directory) == models[0].name
 

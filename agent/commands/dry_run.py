@@ -17,7 +17,7 @@ EPILOG = "\n\n".join(
             (
                 "\b",
                 "Faults:",
-                "  story     a capacity error with fallback, a metric gap that is held, a spot notice that is drained",
+                "  story     a capacity error, a metric gap that is held, a spot notice that is drained",
                 "  none      nothing goes wrong",
                 "  throttle  AWS throttles: every call for five minutes, then every third for ten",
                 "  capacity  AWS runs out of the largest type for half an hour",

@@ -62,7 +62,7 @@ def draw_story() -> None:
     console = Console()
     screen = LiveScreen(console, "story")
     screen._clock, screen._start = VirtualClock(NINE + 3000.0), NINE
-    for number, fault in enumerate(plan_named("story").faults[:3]):
+    for number, fault in enumerate(plan_named("story").faults):
         screen.fault(InjectedFault(fault, NINE + 60.0 * number, ""))
     why = "cooling down for another 3540 s after the last scale-out, as AWS has none, " + "and so on, " * 20
     for n in range(4, 40):

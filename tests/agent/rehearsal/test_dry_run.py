@@ -74,7 +74,18 @@ def answers(address: str | None, port: int | None) -> bool:
 @pytest.mark.exhaustive
 def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_path: Path):
     run = Started(
-        tmp_path, "--headless", "--json", "--minutes", "15", "--speed", "120", "--fault", "capacity", section="all"
+        tmp_path,
+        "--headless",
+        "--json",
+        "--minutes",
+        "15",
+        "--speed",
+        "120",
+        "--fault",
+        "capacity",
+        "--workload",
+        "nasa",
+        section="all",
     )
     out, err = run.popen.communicate(timeout=400.0)
     assert (run.popen.returncode, err) == (0, "")

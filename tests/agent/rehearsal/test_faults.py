@@ -88,7 +88,7 @@ def test_an_unknown_plan_is_refused_with_the_list_of_names():
 
 def test_every_fault_of_every_plan_has_responses():
     assert all(fault.responses for plan in PLANS for fault in plan.faults)
-    assert all(plan.required(120.0) == plan.required() != () for plan in PLANS)
+    assert all(plan.required(60.0) == plan.required() != () for plan in PLANS)
 
 
 def test_a_run_requires_what_its_faults_lead_to_by_its_end():
@@ -97,7 +97,7 @@ def test_a_run_requires_what_its_faults_lead_to_by_its_end():
     assert story.required(15.0)[-1] is Reason.DONE
     assert Reason.METRICS_LOST not in story.required(30.0)
     for plan in PLANS:
-        for minutes in range(5, 121, 5):
+        for minutes in range(5, 61, 5):
             reasons = set(plan.required(minutes))
             begun = [fault for fault in plan.faults if fault.minute <= minutes]
             later = {reason for fault in plan.faults if fault not in begun for reason in fault.responses}
@@ -111,7 +111,7 @@ def test_the_default_plan_requires_the_eight_events_of_the_demonstration():
     assert {
         Reason.QUEUE_GREW,
         Reason.CAPACITY_LOST,
-        Reason.CAPACITY_FALLBACK,
+        Reason.CAPACITY_RETURNED,
         Reason.NO_CAPACITY,
         Reason.METRICS_LOST,
         Reason.METRICS_RETURNED,
@@ -179,7 +179,6 @@ def test_of_a_learned_policy_its_own_reason_is_required_and_nothing_that_is_its_
         Reason.QUEUE_GREW,
         Reason.NO_CAPACITY,
         Reason.CAPACITY_LOST,
-        Reason.CAPACITY_FALLBACK,
         Reason.CAPACITY_RETURNED,
     }
     assert required_reasons(plan, "queue-rule:horizon_s=150") == plan.required()

@@ -12,7 +12,7 @@ from domain.decisions import Mode, Reason, Status
 from tests.agent.rehearsal.turns import NINE, decision, event, held, moved, outcome, snapshot, turn
 from tests.golden import check_wording
 
-SHORTAGE, GAP, SPOT = plan_named("story").faults[:3]
+SHORTAGE, GAP, SPOT = plan_named("story").faults
 
 
 class Terminal:

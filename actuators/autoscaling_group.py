@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from actuators.base import KEEPING, ChangingCall, Permit, Refusal
 from actuators.drain import Drains, DrainSettings
@@ -48,6 +48,11 @@ class AutoScalingActuator:
         self._sizes = GroupSizes(session, inventory, self._ours)
         self._drains = Drains(session, drain)
         self._in_unknown: dict[str, frozenset[tuple[str, str]]] = {}
+
+    @property
+    def ours(self) -> Collection[str]:
+        """The VMs whose scale-in protection is this agent's."""
+        return self._ours
 
     def observe(self, fleets: Sequence[Fleet], now: float) -> Observed:
         """Read every group of the fleets, 100 names a call."""

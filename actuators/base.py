@@ -5,10 +5,10 @@ Every call that changes something goes through `change`, which checks a permit r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from collectors.aws import AwsSession
 from domain.decisions import Event, Intent, Outcome, Reason
@@ -86,6 +86,16 @@ def change(
 def is_contended(error: CloudError) -> bool:
     """Return whether AWS put one VM off because another activity is at it; other VMs may well be changed."""
     return error.failure is FailureClass.UNAVAILABLE and error.code == "ScalingActivityInProgress"
+
+
+@runtime_checkable
+class Protects(Protocol):
+    """An actuator that knows whose scale-in protection a VM has."""
+
+    @property
+    def ours(self) -> Collection[str]:
+        """The VMs whose protection is this agent's, which it may take off."""
+        ...
 
 
 class Actuator(Protocol):

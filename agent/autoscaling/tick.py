@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import structlog
 
+from actuators.base import Protects
 from actuators.drift import drift
 from actuators.outcomes import is_booting
 from actuators.protection import owned_from_now
@@ -560,7 +561,25 @@ class _Turn:
             with self._contained("tend_failed", fleet.name, "its VMs were not cared for this minute"):
                 busy = ports.aggregator.busy_cores(fleet, self._now)
                 self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, self._permission))
-        self._record_events(recorded)
+        changed = self._without_given_back()
+        if not changed:
+            self._record_events(recorded)
+            return
+        self._store.record((), events=self._events[recorded:], states=changed, epoch=ports.epoch)
+        self._states.update(changed)
+
+    def _without_given_back(self) -> dict[str, LoopState]:
+        """Return the states of fleets of which protection was taken off: another party may protect those VMs now."""
+        if not self._ports.protect_busy or not isinstance(self._ports.actuator, Protects):
+            return {}
+        ours = self._ports.actuator.ours
+        changed = {}
+        for fleet in self._fleets:
+            state = self._states[fleet.name]
+            protected = tuple(vm for vm in state.protected if vm in ours)
+            if protected != state.protected:
+                changed[fleet.name] = replace(state, protected=protected)
+        return changed
 
 
 def _not_drained(fleet: str, group: str, vms: Sequence[str], now: float) -> Event:

@@ -55,6 +55,23 @@ def test_vms_that_another_party_protects_stay_and_all_others_go(idle: World, cou
     assert all(len(one["victims"]) == 2 for one in intents(idle, Direction.IN)[: (6 - count) // 2])
 
 
+def test_a_vm_that_another_party_protects_once_the_agent_gave_it_back_is_theirs_also_after_a_restart(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(groups=(SMALL,), sizes=(3,), limits=QUICK, protect_busy=True)
+    vm, *others = world.in_service("small")
+    for busy, minutes in ((2.0, 2), (0.0, 1)):
+        world.busy = {vm: busy} | dict.fromkeys(others, 2.0)
+        world.tick(minutes)
+    protect(world, [vm])
+    world.tick()
+    world.restart()
+    world.tick(8)
+    assert vm in world.in_service("small")
+    assert vm not in asked_for(world)
+    assert vm not in FleetStore(world.ledger).loop_state("web").protected
+
+
 def test_a_vm_that_aws_refuses_gives_its_place_to_the_next_in_the_same_minute(idle: World) -> None:
     (stubborn,) = first_to_go(idle, 1)
     idle.fault("fail_terminate", instance_ids=[stubborn])

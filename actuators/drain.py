@@ -3,9 +3,10 @@
 Nothing here starts a drain; terminating through the group does, and the worker stops pulling jobs when its instance
 metadata reads Terminated. Heartbeats keep a busy VM's hook open up to the drain deadline or the hook's own limit,
 whichever is earlier. A VM that reports no busy core is let go, but not before it has had time to see that it drains:
-an earlier report does not cover a job received in between. A VM that does not report is neither kept nor let go: its
-hook runs out by itself. Hooks of other parties are never answered: a VM that only they hold gets no further call, and
-a busy one is told of.
+an earlier report does not cover a job received in between. Where no VM of the fleet reports, the path of their reports
+has failed, and one that was busy by its last report is kept. A VM that alone does not report may be gone: it is neither
+kept nor let go, and its hook runs out by itself. Hooks of other parties are never answered: a VM that only they hold
+gets no further call, and a busy one is told of.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class _Drain:
     completed_at: float | None = None
     ticks_since_completion: int = 0
     failures: int = 0
+    last_busy: float | None = None
+    """Its last report's busy cores where it had any."""
     over: bool = False
     """Our hook does not hold the VM: it was completed or ran out, or only another party's hook does."""
 
@@ -82,6 +85,8 @@ class Drains:
             return []
         new = self._begun(group, held, now, settings.deadline_s)
         events = [self._begin(fleet, group, _deadline_s(settings, hook), vm, busy_cores.get(vm), now) for vm in new]
+        if all(busy is None for busy in busy_cores.values()):
+            busy_cores = {vm: known[vm].last_busy for vm in held}
         # One whose calls fail comes last: what stops at it must not keep the others from their heartbeats for ever.
         for vm in sorted(held, key=lambda vm: known[vm].failures):
             try:
@@ -175,6 +180,7 @@ class Drains:
             return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
         if busy is None:
             return []
+        drain.last_busy = busy or None
         if busy > 0.0 or waited_s < settings.notice_s:
             if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / HEARTBEATS_PER_PERIOD:
                 operation = "RecordLifecycleActionHeartbeat"

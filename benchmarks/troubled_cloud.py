@@ -4,7 +4,8 @@ Calls go through the real session: its budget, its sorting of failures and its c
 build the request. Groups launch what is missing, fail to when there is no capacity, hold leaving VMs by hooks, lose
 VMs, are made anew, or answer from another account. Besides, the clock of the agent's host is set or runs fast, VMs and
 job sources fall silent, repeat themselves or contradict each other, and poison comes in as lines. `lost` counts jobs by
-what ended their VM: `agent` is a scale-in or a hook that ran out while the agent could have kept it open. `forbidden`
+what ended their VM: `agent` is a scale-in or a hook that ran out while the agent could have kept it open; `silent VM`
+one that ran out on a VM that alone did not report, as one does that is gone. `forbidden`
 lists the agent's calls that a fault forbids.
 """
 
@@ -380,6 +381,8 @@ class TroubledCloud(LoadedCloud):
     def _job_ends(self, vm: str, jobs: int) -> None:
         if jobs and self._is_open:
             cause = "agent" if self.clock.now() >= self._cut_off_until else "agent cut off"
+            # A VM that alone does not report may be gone, for all that the agent can know: it is not kept.
+            cause = "silent VM" if vm.encode() in self._silent_until else cause
             cause = "another party or AWS" if vm in self._by_another else cause
             self.lost[cause] += jobs
             if cause == "agent" and len(self.lost_examples) < 5:

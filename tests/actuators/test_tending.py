@@ -97,6 +97,29 @@ def test_a_silent_vm_is_neither_kept_nor_let_go_before_its_time() -> None:
     assert watch.sent() == [(COMPLETE, A)]
 
 
+def test_while_no_vm_reports_one_that_was_busy_is_kept_and_let_go_at_its_deadline() -> None:
+    watch = Watch(Cloud())
+    period_s = HOOK.heartbeat_s / HEARTBEATS_PER_PERIOD
+    watch.step(0.0, {A: 2.0, B: 0.0})
+    watch.sent()
+    for n in range(1, 4):
+        assert watch.step(n * period_s, {A: None, B: None}) == []
+        assert watch.sent() == [(HEARTBEAT, A)]
+    assert watch.step(4 * period_s, {A: 0.0, B: None}) == [(Reason.DRAINED, A)]
+    watch.step(5 * period_s, {B: None})
+    watch = Watch(Cloud())
+    watch.step(0.0, {A: 2.0})
+    assert watch.step(900.0, {A: None}) == [(Reason.DRAIN_TIMED_OUT, A)]
+
+
+def test_a_vm_that_alone_does_not_report_may_be_gone_and_is_not_kept() -> None:
+    watch = Watch(Cloud())
+    watch.step(0.0, {A: 2.0, B: 2.0})
+    watch.sent()
+    assert watch.step(150.0, {A: None, B: 2.0}) == []
+    assert watch.sent() == [(HEARTBEAT, B)]
+
+
 def test_the_earlier_of_our_deadline_and_the_hooks_limit_ends_a_drain() -> None:
     short = replace(HOOK, limit_s=100.0)
     watch = Watch(Cloud())

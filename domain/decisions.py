@@ -40,6 +40,7 @@ class Reason(StrEnum):
     STALE_INPUT = "stale_input"
     SAFE_FLOOR = "safe_floor"
     LOW_COVERAGE = "low_coverage"
+    NO_VM_REPORTS = "no_vm_reports"
     FLEET_SICK = "fleet_sick"
     CLOUD_UNREADABLE = "cloud_unreadable"
     GROUP_UNSUPPORTED = "group_unsupported"

@@ -10,6 +10,10 @@ from enum import StrEnum
 
 from domain.announcements import Announcement
 from domain.decisions import VmRefusal
+from domain.units import DAY_S
+
+NO_REPORTS_S = DAY_S
+"""VMs of a fleet that sent no report for so long are not due to report, where the deciding policy reads none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,8 @@ class GroupSnapshot:
     """One group at the end of the minute.
 
     requested: desired capacity that AWS holds. in_service: instances AWS counts as in service. warm: those of them that
-    have reported at least once. booting: requested or launching and not yet warm, within the boot deadline. overdue:
+    have reported at least once; in a fleet without reports, all.
+    booting: requested or launching and not yet warm, within the boot deadline. overdue:
     the same beyond the deadline. draining: leaving, no longer capacity. silent: warm but without enough samples this
     minute. idle_long: warm and without a busy core for the idle period; idle: without one now. mature: warm and older
     than the minimum lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least
@@ -177,6 +182,12 @@ class Snapshot:
     announced: tuple[Announcement, ...] | None = None
     terms: Terms | None = None
     signals: tuple[SignalSnapshot, ...] = ()
+
+    @property
+    def without_reports(self) -> bool:
+        """Whether VMs are in service, no VM reported within a day, and the deciding policy reads no VM reports."""
+        lately = self.vm_age_s is not None and self.vm_age_s <= NO_REPORTS_S
+        return self.due == 0 and not lately and sum(self.warm) > 0
 
     @property
     def requested(self) -> tuple[int, ...]:

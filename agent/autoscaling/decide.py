@@ -11,7 +11,7 @@ from agent.autoscaling.policies.fallback import Proposer
 from agent.rails.base import RailContext, RailLimits
 from agent.rails.budget import account
 from agent.rails.capacity_memory import shortage_until
-from agent.rails.inputs import snapshot_fits
+from agent.rails.inputs import SCALE_IN_WAITS, snapshot_fits
 from agent.rails.limits import bounds_of
 from agent.rails.order import apply_rails, replaceable
 from agent.rails.stability import next_in_streak, remaining_s
@@ -215,14 +215,20 @@ def _sentence(
         for group, now, then in zip(fleet.groups, snapshot.requested, final.desired, strict=True)
         if now != then
     ]
-    rails = [e.detail for e in effects if e.verdict is not Verdict.PASSED and e.detail]
+    rails = [
+        e.detail
+        for e in effects
+        if e.verdict is not Verdict.PASSED and e.detail and e.reason is not Reason.NO_VM_REPORTS
+    ]
     head = ", ".join(moved) if moved else "no change"
     return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails, *waiting])
 
 
 def _staying(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return a sentence for each group with idle VMs that may not go."""
-    return tuple(f"{g.key}: not removed though idle: {refusals_text(g.refused)}" for g in snapshot.groups if g.refused)
+    """Return a sentence for each group with idle VMs that may not go, and for a fleet whose idle VMs are not known."""
+    waits = (SCALE_IN_WAITS,) if snapshot.without_reports else ()
+    refused = (f"{g.key}: not removed though idle: {refusals_text(g.refused)}" for g in snapshot.groups if g.refused)
+    return (*waits, *refused)
 
 
 UNDER_WAY = "an earlier change is in progress"

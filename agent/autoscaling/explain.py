@@ -11,6 +11,7 @@ from agent.autoscaling.status import units_text
 from agent.autoscaling.store import DecisionRecord
 from agent.decisions.text import columns, counted, in_minutes, time_text
 from agent.ledger.codec import plain
+from agent.rails.inputs import SCALE_IN_WAITS
 from agent.rails.schedule import coming_text, opened
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
 from domain.errors import FailureClass
@@ -105,11 +106,13 @@ def _reports(snapshot: Snapshot) -> str:
         age = "no sample ever" if snapshot.age_s is None else f"newest sample {snapshot.age_s:.0f} s old"
         return f"{snapshot.coverage:.0%} of the VMs due reported, {age}"
     share = f"{snapshot.reported} of {vms(snapshot.due)} due reported ({snapshot.coverage:.0%})"
+    if not snapshot.due:
+        share = SCALE_IN_WAITS if snapshot.without_reports else "no VM was due to report"
     ages = [
         f"no report of {what} ever" if age_s is None else f"newest report of {what} {age_s:.0f} s old"
         for what, age_s in (("a VM", snapshot.vm_age_s), ("the queue", snapshot.queue_age_s))
     ]
-    return ", ".join([share if snapshot.due else "no VM was due to report", *ages])
+    return ", ".join([share, *ages])
 
 
 def _seen(inputs: DecisionInputs) -> list[str]:
@@ -133,7 +136,8 @@ def _seen(inputs: DecisionInputs) -> list[str]:
         if one.value is not None
     ]
     if snapshot.absent:
-        lines.append(f"absent: {', '.join(snapshot.absent)} ({snapshot.stale_bins} minutes in a row)")
+        lasting = f" ({snapshot.stale_bins} minutes in a row)" if snapshot.stale_bins else ", not needed"
+        lines.append(f"absent: {', '.join(snapshot.absent)}{lasting}")
     lines += [f"window {one.name} {coming_text(one, inputs.now)}" for one in opened(inputs.windows, inputs.now)]
     if inputs.in_flight:
         lines.append(f"an earlier intent was still open for: {', '.join(inputs.in_flight)}")

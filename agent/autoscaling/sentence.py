@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from agent.autoscaling.decide import DecisionInputs
 from agent.decisions.text import counted, duration_text, words
+from agent.rails.inputs import SCALE_IN_WAITS
 from domain.decisions import Decision, Direction, Mode, RailEffect, Reason, Verdict
 from domain.errors import FailureClass
 from domain.snapshot import QueueSnapshot, Snapshot
@@ -130,6 +131,8 @@ def _seen(snapshot: Snapshot) -> Iterator[str]:
     absent_for = duration_text(snapshot.stale_bins * MINUTE_S) if snapshot.stale_bins else ""
     if snapshot.absent and absent_for:
         yield f"{', '.join(snapshot.absent)} absent for {absent_for}"
+    if snapshot.without_reports:
+        yield SCALE_IN_WAITS
     if snapshot.cpu_mean is not None:
         yield f"CPU {100.0 * snapshot.cpu_mean:.0f} %"
     if (queue := snapshot.queue) is not None:

@@ -94,7 +94,8 @@ def _repeated(snapshot: Snapshot) -> tuple[str, object]:
     queue = snapshot.queue
     busy = sum(group.busy_cores or 0.0 for group in snapshot.groups)
     # Without a VM jobs wait because none is there: a pause, a budget or a want of capacity says why.
-    if queue is None or queue.waiting == 0 or busy > 0.0 or not any(snapshot.warm):
+    # Without VM reports none is known to be idle either.
+    if queue is None or queue.waiting == 0 or busy > 0.0 or not any(snapshot.warm) or snapshot.without_reports:
         return "", None
     said = queue.waiting, queue.running, queue.oldest_wait_s, queue.submitted, queue.job_core_s
     return (

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from agent.rails.base import (
 )
 from domain.decisions import Origin, Proposal, RailEffect, Reason, Verdict
 from domain.snapshot import Snapshot
+
+SCALE_IN_WAITS: Final = "no VM reports: scale-in waits"
 
 
 def snapshot_fits(context: RailContext) -> bool:
@@ -102,12 +105,20 @@ def input_fault(snapshot: Snapshot, limits: RailLimits) -> tuple[Reason, str] | 
 def _staleness_and_coverage(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
     """Rail 2: without fresh input nothing changes; after some minutes of that the fleet is raised to its safe floor.
 
-    Hold the current sizes; after more than `hold_bins` minutes of that, max(current, safe floor).
+    Hold the current sizes; after more than `hold_bins` minutes of that, max(current, safe floor). Without VM reports,
+    where the policy needs none, hold scale-in alone.
     """
     limits = context.limits
     fault = input_fault(context.snapshot, limits)
     if fault is None:
-        return conclude("staleness_and_coverage", proposal, ())
+        if not context.snapshot.without_reports:
+            return conclude("staleness_and_coverage", proposal, ())
+        kept = [
+            held(context, index, asked, Reason.NO_VM_REPORTS, SCALE_IN_WAITS)
+            for index, current, asked in changing(proposal, context)
+            if asked < current
+        ]
+        return conclude("staleness_and_coverage", proposal, kept)
     reason, why = fault
     bins = context.snapshot.stale_bins
     floored = bins > limits.hold_bins

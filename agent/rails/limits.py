@@ -51,9 +51,10 @@ def bounds(proposal: Proposal, context: RailContext) -> Iterator[Word]:
 
 
 def scale_in_is_held(context: RailContext) -> bool:
-    """Return whether no correction may take VMs: on unusable input, on a sick fleet, under a pause."""
+    """Return whether no correction may take VMs: on unusable input, without reports, on a sick fleet, under a pause."""
     return (
-        input_fault(context.snapshot, context.limits) is not None
+        context.snapshot.without_reports
+        or input_fault(context.snapshot, context.limits) is not None
         or sickness_of(context.snapshot, context.limits) is not None
         or pause_of(context, Direction.IN) is not None
     )

@@ -129,10 +129,11 @@ class LoopState:
     shadow_memories: that of each shadow by its name.
     protected: VM ids whose scale-in protection is, or is about to be, ours. submitted_seen: the job source's
     counter as last read. submitted_in_episode: jobs submitted since the live episode began. last_busy_at: when
-    something last ran or waited. intent_times: per id of an open intent, when it was made and its deadline, where the
-    clock was set since. former_calls: what a former leader may still change. put_back: per group key, the size before
-    its late call. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
-    rebuilt from what the VMs report. unsupported: why a group of the fleet cannot be managed, "" while all can.
+    something last ran or waited. vm_reported_at: time of the newest report of any VM. intent_times: per id of an open
+    intent, when it was made and its deadline, where the clock was set since. former_calls: what a former leader may
+    still change. put_back: per group key, the size before its late call. What is known per VM (first seen, warm, idle
+    since) is kept by the aggregator and is rebuilt from what the VMs report. unsupported: why a group of the fleet
+    cannot be managed, "" while all can.
     refusals: VMs that may not go. identities: per group key, the group that was last observed.
     """
 
@@ -152,6 +153,7 @@ class LoopState:
     submitted_in_episode: float = 0.0
     last_busy_at: float | None = None
     last_bin_end: float | None = None
+    vm_reported_at: float | None = None
     intent_times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     former_calls: tuple[FormerCall, ...] = ()
     put_back: Mapping[str, int] = field(default_factory=dict)
@@ -196,6 +198,7 @@ def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()
         seen_interruptions={vm: at + step_s for vm, at in state.seen_interruptions.items()},
         last_busy_at=None if state.last_busy_at is None else state.last_busy_at + step_s,
         last_bin_end=None,
+        vm_reported_at=None if state.vm_reported_at is None else state.vm_reported_at + step_s,
         former_calls=tuple(replace(call, at=call.at + step_s) for call in state.former_calls),
         intent_times={name: (created + step_s, deadline + step_s) for name, (created, deadline) in times.items()},
     )
@@ -225,6 +228,7 @@ def not_ahead(state: LoopState, open_intents: Sequence[Intent], now: float) -> L
         seen_interruptions={vm: min(at, now) for vm, at in state.seen_interruptions.items()},
         last_busy_at=None if state.last_busy_at is None else min(state.last_busy_at, now),
         last_bin_end=None if state.last_bin_end is None or state.last_bin_end > now else state.last_bin_end,
+        vm_reported_at=None if state.vm_reported_at is None else min(state.vm_reported_at, now),
         former_calls=tuple(replace(call, at=min(call.at, now)) for call in state.former_calls),
         intent_times={**state.intent_times, **ahead},
     )

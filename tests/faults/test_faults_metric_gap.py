@@ -60,6 +60,71 @@ def test_a_minute_with_too_few_samples_is_held_and_the_next_goes_on(
     assert len(told(world, Reason.METRICS_LOST)) == len(told(world, Reason.METRICS_RETURNED)) == 1
 
 
+def without_reports(make_world: Callable[..., World], **plan: object) -> World:
+    """Two groups with a queue and nothing else: no VM ever reports."""
+    world = make_world(
+        **{"groups": (SMALL, MEDIUM), "sizes": (1, 1), "limits": replace(QUICK, boot_deadline_s=300.0)} | plan
+    )
+    world.cpu = None
+    return world
+
+
+def test_a_queue_alone_sizes_the_fleet_by_the_second_minute(make_world: Callable[..., World]) -> None:
+    world = without_reports(make_world)
+    world.submit(30)  # 30 cores within the horizon, of which the two VMs are 6
+    world.tick(2)
+    assert world.desired() == {"small": 1, "medium": 7}
+    assert {d.reason for report in world.reports for d in report.decisions} <= {Reason.QUEUE_GREW, Reason.QUEUE_COVERED}
+    assert told(world, Reason.METRICS_LOST) == []
+
+
+def test_vms_that_never_report_are_no_reason_to_add_others(make_world: Callable[..., World]) -> None:
+    world = without_reports(make_world)
+    world.submit(30)
+    world.tick(20)
+    assert world.desired() == {"small": 1, "medium": 7}
+    assert [seen.overdue + seen.silent for seen in world.snapshot.groups] == [0, 0]
+    assert [(seen.warm, seen.removable) for seen in world.snapshot.groups] == [(1, ()), (7, ())]
+
+
+@pytest.mark.parametrize("hook", [True, False])
+def test_without_vm_reports_no_vm_is_taken_for_idle(make_world: Callable[..., World], hook: bool) -> None:
+    world = without_reports(make_world, hook=hook)
+    world.submit(30)
+    world.tick(5)
+    world.waiting = 0
+    world.tick(30)
+    assert world.desired() == {"small": 1, "medium": 7}
+    assert (world.count(TERMINATE), intents(world, Direction.IN)) == (0, [])
+    assert "no VM reports: scale-in waits" in world.last.sentence
+
+
+def test_a_smaller_size_that_a_policy_proposes_waits_for_reports(make_world: Callable[..., World]) -> None:
+    world = without_reports(make_world, sizes=(4, 1), policy="constant:1,1", needed=())
+    world.tick(3)
+    assert (world.last.reason, world.last.desired) == (Reason.NO_VM_REPORTS, (4, 1))
+    world.cpu = 0.1
+    world.tick(6)
+    assert world.desired() == {"small": 1, "medium": 1}
+
+
+def test_a_fleet_whose_vms_reported_is_held_when_they_stop_also_after_a_restart(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(sizes=(2, 1, 0))
+    world.tick(8)  # beyond the boot deadline
+    before = world.desired()
+    world.cpu = None
+    world.restart()
+    world.submit(60)
+    world.tick(10)
+    assert {report.decisions[0].reason for report in world.reports[8:]} <= HELD
+    assert world.desired() == before
+    world.clock.advance(86_400.0)
+    world.tick()
+    assert world.last.reason is Reason.QUEUE_GREW
+
+
 @pytest.mark.parametrize("minutes", [2, *exhaustive(15, 125)])
 def test_a_fleet_about_to_shrink_is_held_then_floored_and_shrinks_only_on_fresh_data(
     make_world: Callable[..., World], minutes: int

@@ -17,6 +17,7 @@ from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+from agent.autoscaling.policies.registry import inputs_needed
 from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
@@ -114,6 +115,7 @@ class Plan:
     read_attempts: int = 1
     interruptions: bool = True
     ledger_url: str = ""
+    needed: tuple[str, ...] | None = None
 
 
 class World:
@@ -348,7 +350,13 @@ class World:
         self.intake = IntakeCounters()
         self._reader = LineReader(self.store, self.intake, self.agent_clock.now)
         self.stranger = LineReader(self.store, self.intake, self.agent_clock.now)
-        aggregation = AggregationSettings(limits=self.plan.limits, grace_s=GRACE_S, idle_s=self.plan.idle_s)
+        needed = self.plan.needed
+        if needed is None:
+            # Other policies need the queue here as well, as learned ones do.
+            needed = inputs_needed("queue-rule") if self.plan.policy.startswith("queue-rule") else ("cpu", "queue")
+        aggregation = AggregationSettings(
+            limits=self.plan.limits, grace_s=GRACE_S, idle_s=self.plan.idle_s, needed=needed
+        )
         managed = tuple(
             ManagedFleet(fleet, self.plan.limits, self.plan.policy, (), aggregation, self.plan.drift)
             for fleet in self.fleets

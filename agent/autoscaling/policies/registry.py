@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from agent.autoscaling.policies.base import Policy
+from agent.autoscaling.policies.ppo_lstm import MODEL
 from agent.autoscaling.policies.rules import ConstantPolicy
 from agent.settings.fleet import PolicyName
 from agent.settings.plug_ins import POLICIES, installed, load, own_settings, refused
@@ -23,6 +24,9 @@ from domain.snapshot import OnMissing, Signal
 INPUTS: Final = ("cpu", "ram", "queue")
 """What a policy may need; a minute without it counts as stale."""
 LEARNED_NEEDS: Final = INPUTS
+REPORTS: Final = "reports"
+"""An input that is never absent: VMs are due to report, whichever metrics."""
+VM_INPUTS: Final = frozenset({"cpu", "ram", REPORTS})
 
 RULES: Final = frozenset(PolicyName) - {PolicyName.LEARNED}
 """Our own, which are always there; where one is not, the installation is broken."""
@@ -54,13 +58,16 @@ def _is_rule(kind: Any) -> bool:
 
 
 def inputs_needed(text: str, signals: Sequence[Signal] = ()) -> tuple[str, ...]:
-    """Return the inputs without which a minute of this policy is stale; none for a constant fleet or a model file.
+    """Return the inputs without which a minute of this policy is stale; none for a constant fleet.
 
-    signals: the fleet's own. Signal tracking needs those that hold while they are absent, no other policy needs any.
+    VMs must report while one of them is in VM_INPUTS. signals: the fleet's own. Signal tracking needs those that hold
+    while they are absent, no other policy needs any.
     """
     name = text.partition(":")[0]
     if name == PolicyName.LEARNED:
         return LEARNED_NEEDS
+    if name == MODEL:
+        return (REPORTS,)
     if name == PolicyName.SIGNAL_TRACKING:
         return tuple(one.input_name for one in signals if one.on_missing is OnMissing.HOLD)
     return tuple(getattr(rule_of(name), "needs", ()))

@@ -227,11 +227,11 @@ def _signal_text(one: SignalSnapshot) -> str:
 def cover_of(fleet: Fleet, snapshot: Snapshot) -> tuple[float, float]:
     """Return the free and the busy cores of the fleet's ready VMs.
 
-    What cannot be seen covers nothing: neither a silent VM's free cores nor an unseen group's busy ones count.
+    A silent VM covers nothing. A VM that reports no busy cores, or need not report, counts as busy with all of them.
     """
-    seen = [((g.warm - g.silent) * c, g.busy_cores) for g, c in zip(snapshot.groups, fleet.cores, strict=True)]
-    busy_cores = sum(busy for _, busy in seen if busy is not None)
-    free_cores = sum(max(0.0, total - busy) for total, busy in seen if busy is not None)
+    ready = [((g.warm - g.silent) * c, g.busy_cores) for g, c in zip(snapshot.groups, fleet.cores, strict=True)]
+    busy_cores = sum(float(total) if busy is None else busy for total, busy in ready)
+    free_cores = sum(max(0.0, total - busy) for total, busy in ready if busy is not None)
     return free_cores, busy_cores
 
 
@@ -239,12 +239,12 @@ def cover_of(fleet: Fleet, snapshot: Snapshot) -> tuple[float, float]:
 class QueueRulePolicy:
     """Autoscaler specification §9.4, in its stronger form: busy cores count as cover, since they take up what waits.
 
-    It already counts booting VMs, so pending capacity counts once. horizon_s: time in which waiting work should be
-    taken up. job_core_s: core-seconds of a job where the job source reports none. single: change at most one VM a
-    minute (act-7) instead of as many as needed.
+    It needs the queue alone: without VM reports it adds VMs and removes none. It already counts booting VMs, so pending
+    capacity counts once. horizon_s: time in which waiting work should be taken up. job_core_s: core-seconds of a job
+    where the job source reports none. single: change at most one VM a minute (act-7) instead of as many as needed.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("cpu", "queue")
+    needs: ClassVar[tuple[str, ...]] = ("queue",)
 
     horizon_s: float = 150.0
     job_core_s: float = 120.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from agent.autoscaling.minutes import Boot, JobLengths, Measured
+from agent.autoscaling.policies.registry import VM_INPUTS
 from agent.autoscaling.snapshot.group_fold import GroupFold, GroupRoster, fold_group
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
 from agent.rails.base import RailLimits
@@ -20,7 +21,7 @@ from domain.fleet import Fleet, Group
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
 from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
-from domain.snapshot import QueueSnapshot, Signal, SignalSnapshot, Snapshot, Terms
+from domain.snapshot import NO_REPORTS_S, QueueSnapshot, Signal, SignalSnapshot, Snapshot, Terms
 
 BIN_S = 60.0
 MIN_SAMPLE_SHARE = 0.5
@@ -157,8 +158,9 @@ class AggregationSettings:
     sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end; one value for every
     fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
     long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
-    rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
-    of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
+    rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"); with none of VM_INPUTS
+    VMs need not report while none has for a day. submitted_late: the count of submitted jobs comes from
+    CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
     whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
     core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
     minimum fleet, or a gap, so long ends a live episode. terms: passed on to the policies as they are. signals:
@@ -215,6 +217,7 @@ class Aggregator:
             seen = _observed_group(fleet, group.name, observed)
             most = max(group.maximum, seen.maximum)
             self._store.show(fleet.name, group.key, (instance.vm for instance in seen.instances), most, end)
+        reports = self._due_to_report(fleet, state, settings, end)
         folds = tuple(
             fold_group(
                 group,
@@ -226,6 +229,7 @@ class Aggregator:
                 state,
                 settings,
                 now,
+                reports=reports,
             )
             for group in fleet.groups
         )
@@ -245,8 +249,23 @@ class Aggregator:
         self._measured[fleet.name] = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
-            state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
+            newest = max(fold.newest_sample_at for fold in folds)
+            state = replace(
+                state,
+                stale_bins=state.stale_bins + 1 if stale else 0,
+                last_bin_end=end,
+                vm_reported_at=newest if math.isfinite(newest) else state.vm_reported_at,
+            )
         return replace(snapshot, stale_bins=state.stale_bins), state
+
+    def _due_to_report(self, fleet: Fleet, state: LoopState, settings: AggregationSettings, end: float) -> bool:
+        """Return whether the fleet's VMs are due to report: the policy needs it, or one of them did within a day."""
+        if not VM_INPUTS.isdisjoint(settings.needed):
+            return True
+        if state.vm_reported_at is not None and end - state.vm_reported_at <= NO_REPORTS_S:
+            return True
+        vms = [of for group in fleet.groups for of in self._store.vm_rows(fleet.name, group.key).values()]
+        return end - self._store.newest(np.array(vms, dtype=np.int64).ravel()) <= NO_REPORTS_S
 
     def _fold_signals(self, fleet: str, signals: Sequence[Signal], fold: BinFold) -> tuple[SignalSnapshot, ...]:
         rows = np.array([self._store.signal_row(fleet, signal.name) for signal in signals], dtype=np.int64)

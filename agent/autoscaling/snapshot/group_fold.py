@@ -100,6 +100,8 @@ def fold_group(
     state: LoopState,
     settings: AggregationSettings,
     now: float,
+    *,
+    reports: bool = True,
 ) -> GroupFold:
     """Fold one group; the terms are those of `GroupSnapshot`.
 
@@ -107,6 +109,9 @@ def fold_group(
     this minute is warm, and is left out of the means when it has too few samples, but is not silent and lowers no
     coverage: it could not have had more. Idle means that every reading of busy cores in the minute and the latest one
     are zero. A VM that may not go is left out of those that may be removed, and of those idle for long.
+
+    reports: whether VMs are due to report. Where they are not, a VM is warm from its service on, and none of them may
+    be removed: each may be at work.
     """
     vms = _vms(fleet, group, observed, store)
     lost_core_s = _lost_core_s(roster.gone(vms.names), store, fleet, group.key, now)
@@ -120,7 +125,12 @@ def fold_group(
 
     cold = np.isnan(roster.warm_since(seats))
     warm_since = _warm_since(vms, seats, store, roster, fold.end)
-    booted = cold & ~np.isnan(warm_since) & roster.booted(seats, vms.launched)
+    reported = ~np.isnan(warm_since)
+    if not reports:
+        unheard = vms.in_service & ~reported
+        warm_since[unheard] = fold.end
+        roster.warmed(seats[unheard], warm_since[unheard])
+    booted = cold & reported & roster.booted(seats, vms.launched)
     warm = vms.in_service & ~np.isnan(warm_since)
     newly = warm & (warm_since > fold.start)
 
@@ -130,7 +140,7 @@ def fold_group(
     _, busy_at_end = store.latest(vms.rows[:, _BUSY], fold.end)
     _, busy_now = store.latest(vms.rows[:, _BUSY], now)
     reporting = warm & (cpu_counts >= settings.min_samples)
-    silent = warm & ~reporting & ~newly
+    silent = warm & ~reporting & ~newly & reports
 
     known = busy_counts > 0
     idle = known & (busy == 0.0) & (busy_now == 0.0)
@@ -155,7 +165,7 @@ def fold_group(
     missing_late = int((missing_for > settings.limits.boot_deadline_s).sum())
 
     mature = warm & (age >= settings.limits.min_lifetime_s)
-    allowed, drains = mature & vms.healthy & ~silent & ~kept, observed.drain_hook is not None
+    allowed, drains = mature & vms.healthy & ~silent & ~kept & reports, observed.drain_hook is not None
     victims = _removable(vms, store, allowed, idle, since, drains, settings.removes_newest, now)
     # After a restart of the agent no report is old, but a VM launched so long ago has warmed up.
     warmed_up = (fold.end - warm_since >= settings.warm_up_s) | (
@@ -197,7 +207,7 @@ def fold_group(
         cpu=cpu[reporting] / 100.0,
         cpu_warmed_up=cpu[reporting & warmed_up] / 100.0,
         ram=ram[ram_usable] / 100.0,
-        expected=int((warm & (reporting | ~newly)).sum()),
+        expected=int((warm & (reporting | ~newly) & reports).sum()),
         reporting=int(reporting.sum()),
         unheard=int((late & vms.in_service).sum()),
         busy_at_end=float(busy_at_end[warm & known].sum()),

@@ -118,6 +118,21 @@ def test_a_minute_counted_stale_is_held_even_if_nothing_is_named():
     )
 
 
+SILENT = {"absent": ("cpu", "ram"), "due": 0, "reported": 0}
+
+
+def test_a_fleet_without_reports_grows_and_its_scale_in_waits():
+    effect = ask(staleness_and_coverage, proposal(9, 0, 3), scene(snapshot=SILENT))
+    assert (effect.verdict, effect.reason, effect.after) == (Verdict.VETOED, Reason.NO_VM_REPORTS, (9, 4, 4))
+    assert passes(staleness_and_coverage, proposal(9, 4, 5), scene(snapshot=SILENT))
+
+
+def test_vms_that_reported_within_a_day_are_due_to_report():
+    assert passes(staleness_and_coverage, proposal(9, 0, 3), scene(snapshot=SILENT | {"vm_age_s": 86_400.0}))
+    later = scene(snapshot=SILENT | {"vm_age_s": 86_401.0})
+    assert ask(staleness_and_coverage, proposal(9, 0, 3), later).reason is Reason.NO_VM_REPORTS
+
+
 def test_without_a_floor_the_current_sizes_stay():
     context = scene(snapshot={"absent": ("cpu",), "stale_bins": 9})
     assert ask(staleness_and_coverage, proposal(0, 9, 4), context).after == (4, 4, 4)

@@ -50,6 +50,7 @@ FULL = LoopState(
     submitted_in_episode=3.0,
     last_busy_at=NOON - 70.0,
     last_bin_end=NOON - 5.0,
+    vm_reported_at=NOON - 15.0,
     intent_times={},
     former_calls=(FormerCall("m", "web-0.m", 1, 4, (), NOON - 80.0),),
     put_back={"m": 2},

@@ -126,6 +126,11 @@ def test_the_queue_rule_takes_what_it_cannot_see_for_no_cover() -> None:
     assert ask(QueueRulePolicy(), silent).desired == (4, 4, 8)
 
 
+def test_ready_vms_that_report_no_busy_cores_count_as_busy() -> None:
+    unknown = minute((4, 4, 4), {KEYS[2]: {"busy_cores": None}}, 56)
+    assert ask(QueueRulePolicy(), unknown).desired == (4, 4, 4)
+
+
 def test_the_queue_rule_uses_its_own_job_length_where_none_is_reported() -> None:
     assert ask(QueueRulePolicy(job_core_s=300.0), minute(waiting=32, job_core_s=None)).desired == (4, 4, 5)
 

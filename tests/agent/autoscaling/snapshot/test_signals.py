@@ -93,8 +93,8 @@ def of_settings(**more: str) -> ManagedFleet:
 @pytest.mark.parametrize(
     ("usual", "meanwhile", "needed", "needed_meanwhile"),
     [
-        ("queue-rule", "signal-tracking", ("cpu", "queue"), ("signal rps",)),
-        ("signal-tracking", "queue-rule", ("signal rps",), ("cpu", "queue")),
+        ("queue-rule", "signal-tracking", ("queue",), ("signal rps",)),
+        ("signal-tracking", "queue-rule", ("signal rps",), ("queue",)),
         ("signal-tracking", "hold", ("signal rps",), ()),
     ],
 )

@@ -148,6 +148,11 @@ class AutoscalingPart(Part):
     def _fleets(self) -> Sequence[Fleet]:
         return [] if self._ports is None else [managed.fleet for managed in self._ports.fleets]
 
+    @classmethod
+    def decides(cls, settings: Settings) -> bool:
+        """Return whether fleets are described, or looked for by their tags."""
+        return bool(settings.fleets) or settings.discovery.enabled
+
     def subjects(self) -> tuple[str, ...]:
         """Return every fleet that is managed, configured or known to the ledger, by name."""
         configured = () if self._settings is None else self._settings.fleets

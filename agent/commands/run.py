@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.commands.options import app, examples
+from domain.errors import ConfigurationError, Mistake
 
 if TYPE_CHECKING:
     from domain.clock import Clock
@@ -26,9 +27,9 @@ FORCED_AFTER_S = 13.0
 def run() -> None:
     """Run the agent in the foreground: measure, decide once a minute, and act in act mode.
 
-    Settings come from the environment (`trimtab config check` lists them). SIGTERM and SIGINT end it within 15 seconds
-    with exit status 0; what it was about to do stays recorded and is followed by the next start. A second signal ends
-    it at once. SIGHUP has it look at the models directory at once.
+    Settings come from the environment (`trimtab config check --all` lists them). SIGTERM and SIGINT end it within 15
+    seconds with exit status 0; what it was about to do stays recorded and is followed by the next start. A second
+    signal ends it at once. SIGHUP has it look at the models directory at once. With nothing to decide it refuses.
     """
     from domain.clock import WallClock
 
@@ -39,6 +40,7 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     """Run the agent that these settings describe, on this clock, until a signal ends it."""
     import structlog
 
+    from agent.decisions.parts import kinds
     from agent.service import daemon
     from agent.service.logs import Scrubber, configure_logs, secrets_of
     from agent.service.systemd import Notifier
@@ -47,6 +49,9 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     # Only this user may read ledger, models and logs, however the process was started. The socket has its own mode.
     os.umask(PRIVATE)
     settings = load_settings(environ)
+    if not any(kind.decides(settings) for kind in kinds()):
+        remedy = "no fleet, cluster or pool is configured: write a file of settings with `trimtab init`, then load it"
+        raise ConfigurationError([Mistake("TRIMTAB_FLEETS", "(not set)", remedy)])
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
     if os.geteuid() == 0:
         structlog.get_logger(__name__).warning(

@@ -279,6 +279,11 @@ class Part:
         found: Mapping[str, object] = getattr(settings, self.configured_in) if settings and self.configured_in else {}
         return found
 
+    @classmethod
+    def decides(cls, settings: Settings) -> bool:
+        """Return whether the settings give it a subject; True for a decision whose settings describe none."""
+        return not cls.configured_in or bool(getattr(settings, cls.configured_in))
+
     def subjects(self) -> tuple[str, ...]:
         """Return its subjects by name: those of the settings, and those that the ledger knows."""
         return tuple(sorted({*self.configured, *self.decisions.subjects(self.name)}))

@@ -119,6 +119,8 @@ def settings(directory: Path) -> dict[str, str]:
     return inherited | {
         "TRIMTAB_STATE_DIRECTORY": str(directory),
         "TRIMTAB_LISTENER__PORT": "0",
+        "TRIMTAB_AWS__REGION": "us-east-1",
+        "TRIMTAB_DISCOVERY__ENABLED": "true",
         "AWS_EC2_METADATA_DISABLED": "true",
         "OMP_NUM_THREADS": "1",
     }

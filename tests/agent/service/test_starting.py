@@ -47,35 +47,29 @@ def test_all_mistakes_in_the_settings_are_said_at_once_and_nothing_is_started(
 def test_a_port_that_is_taken_is_named_with_what_to_do(make_daemon: Callable[..., Daemon]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LISTENER__PORT=str(port))
+        daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LISTENER__PORT=str(port), **FLEET)
         assert daemon.wait() == 2
     assert f"TRIMTAB_LISTENER__PORT is {port}: " in daemon.log.read_text()
 
 
 @pytest.mark.exhaustive
 def test_a_ledger_that_cannot_be_opened_is_named_with_what_to_do(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="sqlite:////proc/no-such-directory/ledger.db")
+    daemon = make_daemon(
+        TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="sqlite:////proc/no-such-directory/ledger.db", **FLEET
+    )
     assert daemon.wait() == 1
     assert "directory cannot be made" in daemon.log.read_text()
 
 
 @pytest.mark.exhaustive
 def test_a_database_that_is_down_is_waited_for_and_a_stop_ends_the_waiting(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="postgresql+psycopg://trimtab@127.0.0.1:1/trimtab")
+    daemon = make_daemon(
+        TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="postgresql+psycopg://trimtab@127.0.0.1:1/trimtab", **FLEET
+    )
     until(lambda: "ledger_not_there_yet" in daemon.log.read_text())
     daemon.terminate()
     assert daemon.wait(60.0) == 1
     assert "postgresql+psycopg://trimtab@127.0.0.1:1/trimtab" in daemon.log.read_text()
-
-
-@pytest.mark.exhaustive
-def test_without_a_fleet_it_observes_and_says_that_there_is_nothing_to_decide(
-    make_daemon: Callable[..., Daemon],
-) -> None:
-    daemon = make_daemon(TRIMTAB_MODE="observe")
-    daemon.await_ready()
-    assert daemon.supervisor.until("STATUS")["STATUS"].startswith("observe; no fleet")
-    stop(daemon)
 
 
 @pytest.mark.exhaustive

@@ -19,12 +19,13 @@ PAGE = Path("docs/operate/configuration.md")
 METRICS_PAGE = Path("docs/operate/metrics.md")
 
 
-@config.command(epilog=examples("trimtab config check", "TRIMTAB_MODE=act trimtab config check --json"))
+@config.command(epilog=examples("trimtab config check", "TRIMTAB_MODE=act trimtab config check --all"))
 def check(
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print mistakes only.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Print every effective setting and its source.")] = False,
 ) -> None:
-    """Print every effective setting and where it came from; list all mistakes at once and exit 1 if there is any."""
+    """Check the settings: print the verdict, or all mistakes at once with exit status 1."""
     from agent.decisions.parts import kinds
     from agent.settings.load import Source, read_settings
     from agent.settings.names import name_of, plain, values
@@ -52,10 +53,17 @@ def check(
     if as_json:
         print_json({"settings": rows, "mistakes": []})
         return
+    given_rows = [row for row in rows if row["source"] != Source.DEFAULT.value]
+    more = "" if every else "; --all prints every setting"
+    typer.echo(
+        f"no mistakes: {len(given_rows)} of {len(rows)} settings given; the ledger is "
+        f"{plain(loaded.settings.ledger_url)}{more}"
+    )
+    if not every:
+        return
     widths = [max(len(row[column]) for row in rows) for column in ("name", "value")]
     for row in rows:
         typer.echo(f"{row['name']:<{widths[0]}}  {row['value']:<{widths[1]}}  {row['source']}".rstrip())
-    typer.echo(f"\n{len(rows)} settings, no mistakes; the ledger is {plain(loaded.settings.ledger_url)}")
 
 
 @config.command(epilog=examples("trimtab config docs", "trimtab config docs --check"))

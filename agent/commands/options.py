@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 
 from domain.errors import BadInput, ConfigurationError, TrimtabError, install_command
 from domain.units import DAY_S, HOUR_S, MINUTE_S
@@ -138,7 +138,7 @@ class Program(TyperGroup):
 @cache
 def _plugged_in() -> Mapping[str, Any]:
     """Return the verbs of other packages; loading them costs time that `trimtab run` need not spend."""
-    outside = typer.Typer()
+    outside = typer.Typer(rich_markup_mode=None)
     # With a callback it stays a group, however few verbs there are.
     outside.callback()(lambda: None)
     for plugin in entry_points(group=ENTRY_POINTS):
@@ -146,6 +146,17 @@ def _plugged_in() -> Mapping[str, Any]:
     group: Any = typer.main.get_command(outside)
     return dict(group.commands)
 
+
+def _in_usage(argument: TyperArgument, ctx: Any) -> list[str]:
+    """Return an argument as a usage line names it: FILE, or an optional [FILE]."""
+    name = argument.metavar or argument.display_name_raw.upper()
+    if not argument.required and not name.startswith("["):
+        name = f"[{name}]"
+    return [name if argument.nargs == 1 or name.endswith("...") else f"{name}..."]
+
+
+# Typer sets required arguments in braces.
+TyperArgument.get_usage_pieces = _in_usage  # type: ignore[assignment, method-assign]
 
 app = typer.Typer(
     name="trimtab",

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +27,7 @@ from agent.settings.names import (
     leaf,
     name_of,
     path_of,
+    paths,
     plain,
     step,
     suggestion,
@@ -37,6 +39,8 @@ from domain.errors import BadInput, ConfigurationError, Mistake
 
 HARMLESS = re.compile(r"-?\d{1,6}(?:\.\d{1,3})?|true|false|yes|no|on|off", re.IGNORECASE)
 UNKNOWN = "there is no such setting; see docs/operate/configuration.md"
+SAME_WORD, UNLIKE = 0.8, 0.6
+"""Likeness, 0..1: from the first on a word is a misspelling of another; below the second two names differ."""
 ROUNDS = 3
 """Repairs tried: a wrong section, then the settings in it; after these nothing is wrong."""
 
@@ -135,7 +139,10 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
                     continue
                 close = suggestion(path)
                 remedy = f"there is no such setting; did you mean {close}?" if close else UNKNOWN
-                mistakes.append(Mistake(name, _masked_unknown(text, source), remedy))
+                shown = _masked_unknown(text, source)
+                if source is Source.ENVIRONMENT and close and _surely_means(path, path_of(close)):
+                    shown = without_password(_on_one_line(text))
+                mistakes.append(Mistake(name, shown, remedy))
             elif text:
                 spellings[path].append(name)
                 given[path] = Given(name, text, source)
@@ -152,6 +159,19 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
 def _masked_unknown(text: str, source: Source = Source.ENVIRONMENT) -> str:
     """Mask an unknown name's value unless it is a number or a switch: the name may be a misspelled secret's."""
     return text if source is Source.ENVIRONMENT and HARMLESS.fullmatch(text) else MASK
+
+
+def _surely_means(path: SettingPath, meant: SettingPath) -> bool:
+    """Return whether an unknown name is a misspelling of a setting that holds no secret, and of none that does."""
+    node = leaf(meant)
+    if node is None or _holds_secret(node) or _likeness(path[-1], meant[-1]) < SAME_WORD:
+        return False
+    secrets = (one for one in paths() if (held := leaf(one)) is not None and _holds_secret(held))
+    return all(_likeness("".join(path), "".join(one)) < UNLIKE for one in secrets)
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one.replace("_", ""), other.replace("_", "")).ratio()
 
 
 def _validated(

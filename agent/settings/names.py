@@ -212,8 +212,8 @@ PREAMBLE = """\
 <!-- Written by `trimtab config docs` from the definitions in agent/settings/; a test fails when it is stale. -->
 
 Every setting is an environment variable. Names begin with `TRIMTAB_`; `__` leads into a section. An empty variable
-counts as not set. `trimtab config check` prints the effective values and where each came from, and lists every mistake
-at once, unknown names included.
+counts as not set. `trimtab config check` lists every mistake at once, unknown names included; with `--all` it prints
+the effective values and where each came from.
 
 A fleet and each of its groups has a key of your choice, which is part of the variable's name. Keys are read in lower
 case: `TRIMTAB_FLEETS__Web__...` and `TRIMTAB_FLEETS__web__...` are the same fleet, which is `web` in metric paths

@@ -95,7 +95,7 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
         f'# $(touch {tmp_path}/ran)\nTRIMTAB_STATE_DIRECTORY="{tmp_path}/state"\nTRIMTAB_HTTP__PORT=8080\n'
         f"TRIMTAB_HTTP__SOCKET=/$(touch {tmp_path}/ran)\n"
     )
-    checked = place.trimtab("config", "check", TRIMTAB_HTTP__PORT="8081")
+    checked = place.trimtab("config", "check", "--all", TRIMTAB_HTTP__PORT="8081")
     assert checked.returncode == 0, checked.stderr
     lines = {line.split()[0]: line.split()[1] for line in checked.stdout.splitlines() if line.startswith("TRIMTAB")}
     assert lines["TRIMTAB_STATE_DIRECTORY"] == f"{tmp_path}/state"

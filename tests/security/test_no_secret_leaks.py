@@ -170,7 +170,13 @@ class TestCommands:
     @pytest.mark.exhaustive
     @pytest.mark.parametrize(
         "words",
-        [("config", "check"), ("config", "check", "--json"), ("config", "docs", "-o", "-"), ("status",), ("run",)],
+        [
+            ("config", "check", "--all"),
+            ("config", "check", "--json"),
+            ("config", "docs", "-o", "-"),
+            ("status",),
+            ("run",),
+        ],
         ids=" ".join,
     )
     def test_none_shows_a_secret_whether_it_works_or_not(self, words: tuple[str, ...], tmp_path: Path) -> None:

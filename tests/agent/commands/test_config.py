@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.decisions.part import Part
+from agent.decisions.parts import kinds
+from agent.settings import load_settings
 from agent.settings.names import page
 from tests.agent.commands.conftest import Trimtab
 
@@ -16,8 +19,10 @@ def test_check_prints_each_value_and_where_it_came_from(
     (tmp_path / "trimtab_ledger__url").write_text("postgresql+psycopg://trimtab:geheim@db/ledger")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("TRIMTAB_AWS__REGION", "eu-west-1")
-    result = trimtab("config", "check")
-    assert result.exit_code == 0
+    brief, result = trimtab("config", "check"), trimtab("config", "check", "--all")
+    assert (brief.exit_code, result.exit_code, len(brief.stdout.splitlines())) == (0, 0, 1)
+    assert brief.stdout.startswith("no mistakes: 2 of ")
+    assert result.stdout.startswith("no mistakes: 2 of ")
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.count("  ")}
     assert rows["TRIMTAB_MODE"] == ["observe", "default"]
     assert rows["TRIMTAB_AWS__REGION"] == ["eu-west-1", "environment"]
@@ -94,3 +99,26 @@ def test_check_lets_a_damaged_champion_be_for_the_agent_to_tell(
     monkeypatch.setenv("TRIMTAB_LEARNED__MODELS_DIR", str(tmp_path))
     (tmp_path / "champion.json").write_text("{")
     assert trimtab("config", "check").exit_code == 0
+
+
+def test_an_agent_with_nothing_to_decide_refuses_to_run_and_creates_nothing(
+    trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    monkeypatch.setenv("TRIMTAB_STATE_DIRECTORY", str(state))
+    result = trimtab("run")
+    assert (result.exit_code, state.exists()) == (2, False)
+    assert "trimtab init" in result.output
+
+
+def test_each_decision_says_whether_the_settings_give_it_a_subject() -> None:
+    deciding = {"TRIMTAB_DISCOVERY__ENABLED": "true", "TRIMTAB_AWS__REGION": "eu-west-1"}
+    assert [kind.name for kind in kinds() if kind.decides(load_settings(deciding))] == ["autoscaling"]
+    assert not any(kind.decides(load_settings({})) for kind in kinds())
+
+
+def test_a_decision_of_a_package_whose_subjects_no_setting_describes_may_run_alone() -> None:
+    class Lunch(Part):
+        name = "lunch"
+
+    assert Lunch.decides(load_settings({}))

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from agent.commands.main import app
 from agent.commands.options import duration_s, moment
 from agent.decisions.text import duration_text
 from domain.errors import BadInput
@@ -38,6 +42,25 @@ def test_every_verb_says_what_it_does_and_gives_two_examples(trimtab: Trimtab, v
     told, _, examples = result.stdout.partition("Examples:")
     assert told.splitlines()[2].strip(), "a sentence follows the usage line"
     assert len([line for line in examples.splitlines() if "trimtab " + " ".join(verb) in line]) == 2
+
+
+def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every verb and every word below one, those of the trainer included."""
+    if path:
+        yield path
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from verbs(command.get_command(None, name), (*path, name))
+
+
+@pytest.mark.parametrize("path", list(verbs(get_command(app))), ids=" ".join)
+def test_help_has_one_style_for_all_verbs(trimtab: Trimtab, path: tuple[str, ...]) -> None:
+    result = trimtab(*path, "--help")
+    assert result.exit_code == 0
+    usage = result.stdout.partition("\n\n")[0]
+    assert usage.startswith("Usage: ")
+    assert not set("{}") & set(usage)
+    assert "[[" not in usage
+    assert not set("╭│") & set(result.stdout), "no boxes"
 
 
 def test_the_command_line_itself_imports_nothing_heavy() -> None:

@@ -97,6 +97,10 @@ class CallBudget:
         return self._buckets.setdefault(family, _Bucket(self._burst, now))
 
 
+PRICE_LIST_REGION = "us-east-1"
+"""The Price List API has endpoints in three regions; this one lists every region's prices."""
+
+
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
     """The connection to AWS. The key pair is for look-alikes only; with AWS, credentials come from its own chain."""
@@ -192,7 +196,8 @@ class AwsSession:
                     user_agent_extra="trimtab",
                 )
                 make: Callable[..., Any] = self._boto.client
-                client = make(service, endpoint_url=self.options.endpoint_url, config=config)
+                region = PRICE_LIST_REGION if service == "pricing" else None
+                client = make(service, region_name=region, endpoint_url=self.options.endpoint_url, config=config)
                 if self._fence is not None:
                     endpoint = client._endpoint
                     endpoint.http_session = GatedTransport(endpoint.http_session, self._let_through)

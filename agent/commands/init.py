@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.commands.options import app, examples, show
-from domain.errors import BadInput, CloudError, ConfigurationError
+from agent.commands.options import app, duration_s, examples, show
+from domain.errors import BadInput, CloudError, ConfigurationError, Mistake, TrimtabError
 
 if TYPE_CHECKING:
+    from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.tagged_groups import TaggedGroup, VmSize
 
@@ -43,7 +46,18 @@ def init(
             help="Auto Scaling group of the fleet, described here or as the account has it; repeatable.",
         ),
     ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE=DOLLARS", help="Price of a VM type per hour; repeatable.", show_default=False),
+    ] = None,
     queue_url: Annotated[str | None, typer.Option(metavar="URL", help="SQS queue of the jobs.")] = None,
+    job_length: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long a job takes on one core, such as 90s or 5m; else 2m."),
+    ] = None,
+    cpu_from: Annotated[
+        str | None, typer.Option(help="reports (trimtab collect on each VM) or cloudwatch; else reports.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="AWS region; else $AWS_REGION.")] = None,
     mode: Annotated[str | None, typer.Option(help="observe or act; else observe.")] = None,
     policy: Annotated[str | None, typer.Option(help="Policy of the fleet; else the default.")] = None,
@@ -56,7 +70,7 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a file of settings for one fleet, checked as the agent checks it, and say what to do next.
+    """Write a checked file of settings for one fleet, and show its first decision and the next commands.
 
     Groups that are not described are looked up in the account, which is only read. Nothing is written when a setting
     is wrong.
@@ -73,42 +87,83 @@ def init(
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and asking:
         region = _asked("AWS region, such as eu-west-1")
-    known = _described(group or ())
-    groups = {_key(one): _from_text(one, text, region) for one, text in known.items() if text}
+    known, prices = _described(group or ()), _Prices(_given_prices(price or ()), region or "", asking)
     wanted = [one for one, text in known.items() if not text]
-    if asking or wanted or not groups:
-        session = _session(region, endpoint_url)
+    session = None
+    if asking or wanted or not known:
+        if region is None and endpoint_url is None:
+            raise BadInput("--region", "", "give the region of the groups, such as eu-west-1, or set AWS_REGION")
+        session = prices.session = _session(region, endpoint_url)
+    groups = {_key(one): _from_text(one, text, prices) for one, text in known.items() if text}
+    if session is not None:
         try:
             if wanted or not groups:
-                groups |= _from_account(session, wanted, region or "", asking=asking and not known)
+                groups |= _from_account(session, wanted, prices, asking=asking and not known)
             if queue_url is None and asking:
                 queue_url = _chosen_queue(session)
         except CloudError as error:
             if not asking:
-                raise
+                remedy = "check --region and the credentials, or describe each group by --group NAME=TYPE,..."
+                raise TrimtabError(f"the account cannot be read ({error}): {remedy}") from error
             typer.echo(f"the account cannot be read ({error}); describe the group by hand")
-            groups |= {} if groups else _by_hand(region)
+            session = prices.session = None
+            groups |= {} if groups else _by_hand(prices)
+    if asking:
+        job_length = job_length or _asked("How long does a job take on one core, such as 90s or 5m", "2m")
+        cpu_from = cpu_from or _asked("CPU of the VMs: reports (trimtab collect on each) or cloudwatch", "reports")
     mode = mode or (_asked("Mode: observe changes nothing, act does", "observe") if asking else "observe")
     settings = {"MODE": mode, "AWS__REGION": region, "AWS__ENDPOINT_URL": endpoint_url}
     settings["LEDGER__URL"] = None if ledger is None else f"sqlite:///{ledger.absolute()}"
     below = f"FLEETS__{name}"
-    settings |= {f"{below}__QUEUE_URL": queue_url or None, f"{below}__POLICY": policy}
+    settings |= {f"{below}__QUEUE_URL": queue_url or None, f"{below}__POLICY": policy, f"{below}__CPU_FROM": cpu_from}
+    if job_length is not None:
+        settings |= {f"{below}__QUEUE_RULE__{of}": f"{value:g}" for of, value in _of_jobs(job_length).items()}
     settings |= {f"{below}__GROUPS__{key}__{field.upper()}": v for key, of in groups.items() for field, v in of.items()}
     environ = {f"TRIMTAB_{setting}": str(value) for setting, value in settings.items() if value is not None}
-    _check(environ)
+    checked = _check(environ)
     _write(file, environ, force=force)
     show(
         [
             f"wrote {file}, readable by you alone: fleet {name} of {', '.join(groups)}, {mode} mode",
-            "what to do next:",
+            *prices.sources,
+            *_first_decision(checked, name, session),
+            "next:",
             # Without a slash a shell looks for the file on its path.
             f"  set -a; . {file if file.is_absolute() else f'./{file}'}; set +a",
-            "  trimtab config check     every setting, and where it comes from",
             "  trimtab preflight        what the account and the measurements still lack",
             "  trimtab run              in observe mode it decides, and changes nothing",
-            "docs/operate/install.md makes a service of it, docs/operate/instrument.md has the VMs report",
         ]
     )
+
+
+SHORTEST_HORIZON_S, HORIZON_OF_JOBS, LONGEST_HORIZON_S = 150.0, 1.25, 86_400.0
+"""The queue rule's horizon: no shorter than a boot, and longer than a job, of which more cores end none earlier."""
+EXAMPLE_JOBS = 20
+
+
+def _of_jobs(length: str) -> dict[str, float]:
+    """Return the queue rule's settings for jobs of this length on one core; BadInput names the option."""
+    length_s = duration_s("--job-length", length)
+    horizon_s = min(max(SHORTEST_HORIZON_S, HORIZON_OF_JOBS * length_s), LONGEST_HORIZON_S)
+    return {"JOB_CORE_S": length_s, "HORIZON_S": horizon_s}
+
+
+def _first_decision(settings: Settings, name: str, session: AwsSession | None) -> list[str]:
+    """Return the fleet's first decision, simulated: with the queue's length, else with an example's."""
+    import time
+
+    from agent.autoscaling.first_decision import first_decision
+    from collectors.cloudwatch import QueueDepthCollector
+
+    fleet, waiting = settings.fleet(name), 0
+    try:
+        if session is not None and fleet.queue_url is not None:
+            waiting = int(QueueDepthCollector(fleet, session.client("sqs")).collect(time.time())[0].value)
+    except Exception as error:
+        return [f"the queue cannot be read: check --queue-url ({error})"]
+    now, example = time.time(), "" if waiting else f" with {EXAMPLE_JOBS} jobs in the queue"
+    sentence = first_decision(settings, name, session, waiting or EXAMPLE_JOBS, now)
+    return [f"first decision{example}, simulated: {sentence}"]
 
 
 def _asked(question: str, default: str | None = None) -> str:
@@ -144,24 +199,78 @@ def _session(region: str | None, endpoint_url: str | None) -> AwsSession:
     return AwsSession(options, WallClock(), read_only=True)
 
 
-def _from_text(name: str, text: str, region: str | None) -> dict[str, Any]:
-    """Return the settings of a group that an option describes; the price is that of the table unless it is given."""
-    from agent.settings.discovery import price_per_hour
+@dataclass
+class _Prices:
+    """Prices per hour of VM types: those given, then the table, the Price List API, and the terminal.
 
+    sources: a line for each price that was not given. session: None without credentials.
+    """
+
+    given: Mapping[str, float]
+    region: str
+    asking: bool
+    session: AwsSession | None = None
+    sources: list[str] = field(default_factory=list)
+
+    def of(self, vm_type: str) -> float | None:
+        """Return the price of a type, None where nothing has one."""
+        from agent.settings.discovery import price_per_hour, prices_as_of
+        from collectors.pricing import listed_price_per_hour
+
+        if vm_type in self.given:
+            return self.given[vm_type]
+        known, source = price_per_hour(vm_type, self.region), f"the table of {prices_as_of()}"
+        if known is None and self.session is not None:
+            source = "the AWS Price List"
+            try:
+                known = listed_price_per_hour(self.session, vm_type, self.region)
+            except CloudError as error:
+                self._note(f"the AWS Price List cannot be read ({error.code}): allow pricing:GetProducts")
+        if known is None and self.asking:
+            return _price("answer", vm_type, _asked(f"Dollars per hour of {vm_type} in {self.region}"))
+        if known is not None:
+            self._note(f"price of {vm_type}: {known:g} dollars per hour, from {source}")
+        return known
+
+    def _note(self, line: str) -> None:
+        if line not in self.sources:
+            self.sources.append(line)
+
+
+def _given_prices(options: Sequence[str]) -> dict[str, float]:
+    pairs = (option.partition("=") for option in options)
+    return {vm_type.strip(): _price("--price", vm_type, text) for vm_type, _, text in pairs}
+
+
+def _price(option: str, vm_type: str, text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = 0.0
+    if not vm_type or not 0.0 < price < math.inf:
+        raise BadInput(option, f"{vm_type}={text}", "give a VM type and dollars per hour, such as c7i.large=0.0893")
+    return price
+
+
+def _from_text(name: str, text: str, prices: _Prices) -> dict[str, Any]:
+    """Return the settings of a group that an option describes; its price may come from elsewhere."""
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) == len(OF_A_GROUP) - 1 and (price := price_per_hour(parts[0], region or "")) is not None:
+    if len(parts) == len(OF_A_GROUP) - 1 and (price := prices.of(parts[0])) is not None:
         parts.append(f"{price:g}")
     if len(parts) != len(OF_A_GROUP):
         remedy = "give TYPE,CORES,GB,MIN,MAX,PRICE; the price may be left out for types and regions of the price table"
-        raise BadInput(f"--group {name}", text, remedy)
+        raise BadInput(f"--group {name}", text, f"{remedy}, or given by --price TYPE=DOLLARS")
     return {"name": name, **dict(zip(OF_A_GROUP, parts, strict=True))}
 
 
 def _from_account(
-    session: AwsSession, wanted: Sequence[str], region: str, *, asking: bool
+    session: AwsSession, wanted: Sequence[str], prices: _Prices, *, asking: bool
 ) -> dict[str, dict[str, Any]]:
-    """Return the settings of groups as the account has them; BadInput for one that it does not have, CloudError."""
-    from agent.settings.discovery import group_settings
+    """Return the settings of groups of the account.
+
+    ConfigurationError names every group that cannot be used; CloudError where the account cannot be read.
+    """
+    from agent.settings.discovery import PriceUnknown, group_settings
     from collectors.tagged_groups import TaggedGroups
 
     reader = TaggedGroups(session)
@@ -172,16 +281,25 @@ def _from_account(
     elif not wanted:
         remedy = f"name the groups of the fleet; the account has {', '.join(there) or 'none in this region'}"
         raise BadInput("--group", "", remedy)
-    missing = [one for one in wanted if one not in there]
-    if missing:
-        raise BadInput("--group", missing[0], f"the account has {', '.join(there) or 'no group in this region'}")
     found: dict[str, dict[str, Any]] = {}
+    mistakes: list[Mistake] = []
     for one in dict.fromkeys(wanted):
-        key = _key(one, there[one].tags)
-        if key in found:
-            remedy = f"{found[key]['name']} has the key {key} too: tag one of them with trimtab:group"
-            raise BadInput("--group", one, remedy)
-        found[key] = group_settings(there[one], sizes, region)
+        if one not in there:
+            remedy = f"the account has {', '.join(there) or 'no group in this region (--region)'}"
+            mistakes.append(Mistake("--group", one, remedy))
+            continue
+        try:
+            key = _key(one, there[one].tags)
+            if key in found:
+                remedy = f"{found[key]['name']} has the key {key} too: tag one of them with trimtab:group"
+                raise BadInput("--group", one, remedy)
+            found[key] = group_settings(there[one], sizes, prices.region, prices.of)
+        except PriceUnknown as error:
+            mistakes.append(Mistake("--group", one, f"no price is known: give --price {error.value}=DOLLARS"))
+        except BadInput as error:
+            mistakes.append(Mistake("--group", one, str(error)))
+    if mistakes:
+        raise ConfigurationError(mistakes)
     return found
 
 
@@ -218,28 +336,47 @@ def _chosen_queue(session: AwsSession) -> str:
     return urls[int(answer) - 1]
 
 
-def _by_hand(region: str | None) -> dict[str, dict[str, Any]]:
+def _by_hand(prices: _Prices) -> dict[str, dict[str, Any]]:
     """Ask for one group."""
-    from agent.settings.discovery import price_per_hour
-
     name = _asked("Name of the Auto Scaling group")
     vm_type = _asked("VM type, such as m5a.large")
     found = {"name": name, "vm_type": vm_type, "cores": _asked("vCPUs of one VM"), "memory_gb": _asked("GB of one VM")}
-    price = price_per_hour(vm_type, region or "")
-    found["price_per_hour"] = _asked("Dollars per hour of one VM", None if price is None else f"{price:g}")
+    found["price_per_hour"] = f"{prices.of(vm_type):g}"
     found |= {"min": _asked("Fewest VMs", "0"), "max": _asked("Most VMs", "10")}
     return {_key(name): found}
 
 
-def _check(environ: Mapping[str, str]) -> None:
-    """Check the settings as the agent does at its start; ConfigurationError with every mistake."""
+OPTIONS = {
+    "MODE": "--mode",
+    "REGION": "--region",
+    "ENDPOINT_URL": "--endpoint-url",
+    "LEDGER__URL": "--ledger",
+    "QUEUE_URL": "--queue-url",
+    "POLICY": "--policy",
+    "CPU_FROM": "--cpu-from",
+    "JOB_CORE_S": "--job-length",
+    "HORIZON_S": "--job-length",
+}
+"""The option behind each setting, by the end of its name; those of a group come from `--group`."""
+
+
+def _check(environ: Mapping[str, str]) -> Settings:
+    """Return the settings, checked as at a start of the agent; ConfigurationError has every mistake with its option."""
     from agent.decisions.parts import kinds
     from agent.settings.load import read_settings
 
-    settings = read_settings(environ).settings
-    wrong = [mistake for kind in kinds() for mistake in kind.mistakes(settings)]
+    try:
+        settings = read_settings(environ).settings
+        wrong = [mistake for kind in kinds() for mistake in kind.mistakes(settings)]
+    except ConfigurationError as error:
+        wrong = list(error.mistakes)
     if wrong:
-        raise ConfigurationError(wrong)
+        raise ConfigurationError([replace(one, name=f"{_option(one.name)}: {one.name}") for one in wrong])
+    return settings
+
+
+def _option(setting: str) -> str:
+    return next((option for end, option in OPTIONS.items() if setting.upper().endswith(f"_{end}")), "--group")
 
 
 def _write(file: Path, environ: Mapping[str, str], *, force: bool) -> None:

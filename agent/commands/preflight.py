@@ -25,6 +25,7 @@ def preflight(
     do not count.
     """
     import os
+    import time
     from dataclasses import asdict
 
     from agent.decisions.checks import State, passed
@@ -32,8 +33,12 @@ def preflight(
     from agent.settings import load_settings
     from domain.clock import WallClock
 
+    def listen(seconds: float) -> None:
+        typer.echo(f"listening for measurements for {seconds:.0f} s", err=True)
+        time.sleep(seconds)
+
     results = []
-    for result in check_everything(load_settings(os.environ), WallClock(), wait_s=wait):
+    for result in check_everything(load_settings(os.environ), WallClock(), wait_s=wait, wait=listen):
         results.append(result)
         if not as_json:
             _show(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -33,10 +33,25 @@ def price_per_hour(vm_type: str, region: str) -> float | None:
     return _table().get(region, {}).get(vm_type)
 
 
+def prices_as_of() -> str:
+    """Return the month of the price table, such as `2026-11`."""
+    as_of: str = _read_table()["as_of"]
+    return as_of
+
+
+@cache
+def _read_table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(Path(__file__).with_name("prices.json").read_text(encoding="utf-8"))
+    return table
+
+
 @cache
 def _table() -> dict[str, dict[str, float]]:
-    raw = json.loads(Path(__file__).with_name("prices.json").read_text(encoding="utf-8"))
-    return {region: prices for region, prices in raw.items() if isinstance(prices, dict)}
+    return {region: prices for region, prices in _read_table().items() if isinstance(prices, dict)}
+
+
+class PriceUnknown(BadInput):
+    """No price of a VM type is known; `value` is the type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +125,16 @@ def _fleet(name: str, members: Sequence[TaggedGroup], sizes: Mapping[str, VmSize
         ) from None
 
 
-def group_settings(group: TaggedGroup, sizes: Mapping[str, VmSize], region: str) -> dict[str, Any]:
-    """Return a group's settings by name, as AWS describes it; BadInput for one that cannot be planned with."""
+def group_settings(
+    group: TaggedGroup,
+    sizes: Mapping[str, VmSize],
+    region: str,
+    price: Callable[[str], float | None] | None = None,
+) -> dict[str, Any]:
+    """Return a group's settings by name, as AWS describes it; BadInput for one that cannot be planned with.
+
+    price: dollars per hour of a VM type; by default the table's. Raises PriceUnknown for a type without a price.
+    """
     if group.unsupported is not None:
         raise BadInput(f"units of group {group.name}", "no number of VMs", group.unsupported)
     if len(group.vm_types) != 1:
@@ -125,19 +148,19 @@ def group_settings(group: TaggedGroup, sizes: Mapping[str, VmSize], region: str)
         "vm_type": vm_type,
         "cores": sizes[vm_type].cores,
         "memory_gb": sizes[vm_type].memory_gb,
-        "price_per_hour": _price(group, vm_type, region),
+        "price_per_hour": _price(group, vm_type, region, price or (lambda of: price_per_hour(of, region))),
         "min": group.minimum,
         "max": group.maximum,
     }
 
 
-def _price(group: TaggedGroup, vm_type: str, region: str) -> float:
+def _price(group: TaggedGroup, vm_type: str, region: str, price: Callable[[str], float | None]) -> float:
     tagged = group.tags.get(PRICE)
     if tagged is None:
-        known = price_per_hour(vm_type, region)
+        known = price(vm_type)
         if known is None:
             remedy = f"the table has no price for it in {region}: tag the group with {PRICE}=<dollars per hour>"
-            raise BadInput(f"VM type of group {group.name}", vm_type, remedy)
+            raise PriceUnknown(f"VM type of group {group.name}", vm_type, remedy)
         return known
     try:
         return float(tagged)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from simulator.aws.requests import Response
 
 
 def price_per_hour(instance_type: str, region: str = "us-east-1") -> float:
@@ -28,6 +32,23 @@ def spot_price_per_hour(instance_type: str, zone: str) -> float:
     """
     share = 0.30 + 0.15 * (zlib.crc32(f"{instance_type}/{zone}".encode()) % 1000) / 1000.0
     return round(share * price_per_hour(instance_type, zone.rstrip("abcdefghij")), 6)
+
+
+def products(document: Mapping[str, Any]) -> Response:
+    """Answer the Price List API's GetProducts for a VM type in a region, both given by filters on equality.
+
+    A type without a price gives an empty list, as on AWS.
+    """
+    wanted = {one["Field"]: one["Value"] for one in document.get("Filters", ())}
+    vm_type, region = wanted.get("instanceType", ""), wanted.get("regionCode", "")
+    found = []
+    if document.get("ServiceCode") == "AmazonEC2" and vm_type in _table().get(region, {}):
+        price = {"unit": "Hrs", "pricePerUnit": {"USD": f"{price_per_hour(vm_type, region):.10f}"}}
+        term = {"offerTermCode": "JRTCKXETXF", "priceDimensions": {"ABC.JRTCKXETXF.6YS6EN2CT7": price}}
+        product = {"productFamily": "Compute Instance", "attributes": wanted}
+        found.append({"product": product, "terms": {"OnDemand": {"ABC.JRTCKXETXF": term}}, "version": "1"})
+    body = {"FormatVersion": "aws_v1", "PriceList": [json.dumps(one) for one in found]}
+    return 200, [("Content-Type", "application/x-amz-json-1.1")], json.dumps(body).encode()
 
 
 def priced(spot_price_history: bytes) -> bytes:

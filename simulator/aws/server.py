@@ -17,7 +17,7 @@ from simulator.aws.cloud import Cloud
 from simulator.aws.faults import Fault, error_for
 from simulator.aws.limits import OPERATIONS as LIMIT_OPERATIONS
 from simulator.aws.machines import ACCOUNT_ID
-from simulator.aws.prices import priced
+from simulator.aws.prices import priced, products
 from simulator.aws.region import Region
 from simulator.aws.requests import AwsError, AwsRequest, Response, answer_modelled, read_request, render
 from simulator.aws.scaling import insufficient_capacity
@@ -203,6 +203,8 @@ class Endpoint:
                 return self.cloud.limits.list_quotas(request.document, request.region)
             if request.service == "ec2" and request.operation in LIMIT_OPERATIONS:
                 return self.cloud.limits.answer(request, now, request_id)
+            if request.service == "pricing" and request.operation == "GetProducts":
+                return products(request.document)
             if request.service == "cloudformation":
                 adopt(self.cloud)
             if request.service == "ec2":

@@ -36,6 +36,7 @@ from agent.oversubscription.store import OversubscriptionStore
 from agent.rails.base import RailLimits
 from agent.settings import Settings
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
+from collectors.pricing import listed_price_per_hour
 from domain.controls import Controls
 from domain.decisions import Mode, Reason
 from domain.errors import CloudError
@@ -102,6 +103,7 @@ def alarm(world: World) -> None:
 def discover_and_look(world: World, mode: Mode) -> None:
     """Preflight, with fleets from the settings and with fleets from tags, read as the running agent reads them."""
     look(world, mode)
+    assert listed_price_per_hour(world.session, "c6i.large", "eu-west-1") == 0.0912  # as `trimtab init` asks
     tag(world)
     look(world, mode, DISCOVERY__ENABLED="true")
 
@@ -327,6 +329,7 @@ def test_only_what_aws_cannot_scope_reaches_every_resource(mode: str) -> None:
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",
         "ec2:DescribeLaunchTemplateVersions",
+        "pricing:GetProducts",
         "servicequotas:GetServiceQuota",
     }
     assert {grant.action for grant in grants(mode) if "*" in grant.action} == set()

@@ -12,6 +12,7 @@ from agent.autoscaling.inputs import behind_map, collectors_of, inputs_of, input
 from agent.autoscaling.part import managed_fleets
 from agent.autoscaling.plug_ins import actuator_of
 from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.autoscaling.policies.registry import VM_INPUTS, inputs_needed
 from agent.autoscaling.preflight.groups import check_fleet, check_types
 from agent.autoscaling.snapshot.series import ABSENT_ROW
 from agent.decisions.checks import (
@@ -51,7 +52,7 @@ CHANGES = (
 )
 """Actions needed in act mode; deploy/iam/act.json allows them, and a test compares them with the calls made."""
 
-AGE = "trimtab_newest_sample_age_seconds"
+AGE = "trimtab_newest_vm_sample_age_seconds"
 INSTRUMENT = "see docs/operate/instrument.md"
 PLUG_INS = "see docs/operate/plug-ins.md"
 
@@ -234,7 +235,9 @@ def check_arrivals(settings: Settings, arrivals: Arrivals) -> Iterator[CheckResu
         return
     for key in needing:
         subject, age_s = f"measurements of {key}", ages.get(key)
-        if age_s is None:
+        if age_s is None and not _reads_vms(settings, key):
+            yield _without_reports(settings, key, "the running agent has none of VMs")
+        elif age_s is None:
             yield missing(subject, "the running agent has none", f"send some: {INSTRUMENT}")
         elif age_s > settings.limits(key).max_age_s:
             yield missing(subject, f"the running agent received the last {age_s:.0f} s ago", f"send some: {INSTRUMENT}")
@@ -275,5 +278,16 @@ def _listened(settings: Settings, needing: list[str], arrivals: Arrivals) -> Ite
             queue = " and its queue" if counted else ""
             yield ok(subject, f"within {wait_s:.0f} s, {len(vms)} VMs{queue} reported to {place}")
         else:
-            detail = f"within {wait_s:.0f} s, none arrived at {place}"
-            yield advice(subject, detail, f"expected while no VM runs; otherwise {INSTRUMENT}")
+            yield _without_reports(settings, fleet.name, f"within {wait_s:.0f} s, none arrived at {place}")
+
+
+def _reads_vms(settings: Settings, key: str) -> bool:
+    """Return whether the fleet's policy reads VM reports."""
+    fleet = settings.fleets[key]
+    return not VM_INPUTS.isdisjoint(inputs_needed(fleet.policy, fleet.own_signals))
+
+
+def _without_reports(settings: Settings, key: str, detail: str) -> CheckResult:
+    """Return the result for a fleet without VM reports, with the effect on its decisions."""
+    then = "its sizes are held while VMs run" if _reads_vms(settings, key) else "the fleet can grow, scale-in waits"
+    return advice(f"measurements of {key}", f"{detail}: {then}", f"expected while no VM runs; otherwise {INSTRUMENT}")

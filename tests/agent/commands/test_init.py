@@ -73,7 +73,7 @@ def test_from_options_alone(init: Callable[..., Result], tmp_path: Path) -> None
     assert (group.key, group.name, group.minimum, group.maximum) == ("web_workers", "web workers", 1, 10)
     assert group.vm_type.price_per_hour > 0
     assert settings.mode.value == "observe"
-    for step in ("trimtab config check", "trimtab preflight", "trimtab run"):
+    for step in ("set -a; . ", "trimtab preflight", "trimtab run"):
         assert step in done.output
 
 
@@ -120,7 +120,7 @@ def test_a_link_that_leads_nowhere_is_not_written_through(init: Callable[..., Re
 def test_wrong_settings_are_all_named_and_nothing_is_written(init: Callable[..., Result], tmp_path: Path) -> None:
     done = init("--group", "web=m5a.large,two,8,11,10,0.1", "--region", "Europe", "--mode", "on")
     assert done.exit_code == 2
-    for name in ("TRIMTAB_MODE=on", "TRIMTAB_AWS__REGION=Europe", "__CORES=two"):
+    for name in ("--mode: TRIMTAB_MODE=on", "--region: TRIMTAB_AWS__REGION=Europe", "--group: TRIMTAB", "__CORES=two"):
         assert name in done.output
     assert list(tmp_path.iterdir()) == []
 
@@ -154,13 +154,15 @@ def test_without_a_group_it_says_which_there_are(init: Callable[..., Result], cl
 
 def test_it_asks_for_fleet_groups_queue_and_mode(init: Callable[..., Result], tmp_path: Path, cloud: World) -> None:
     account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
-    done = init(*account, answers=("batch", "2,1", "1", "act"))
+    done = init(*account, answers=("batch", "2,1", "1", "5m", "cloudwatch", "act"))
     assert done.exit_code == 0, done.output
     assert "1  web-large: m5a.2xlarge" in done.output
     settings = settings_of(tmp_path / "web.env")
     fleet = settings.fleet("batch")
     assert [group.name for group in fleet.groups] == ["web-small", "web-large"]
     assert (fleet.queue_url or "").endswith("/jobs")
+    assert settings.fleets["batch"].cpu_from.value == "cloudwatch"
+    assert settings.fleets["batch"].queue_rule.job_core_s == 300.0
     assert settings.mode.value == "act"
 
 
@@ -168,7 +170,7 @@ def test_an_answer_that_names_no_group_writes_nothing(
     init: Callable[..., Result], tmp_path: Path, cloud: World
 ) -> None:
     account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
-    done = init(*account, answers=("batch", "3", "1", "act"))
+    done = init(*account, answers=("batch", "3"))
     assert done.exit_code == 2
     assert "give numbers from 1 to 2" in done.output
     assert list(tmp_path.iterdir()) == []
@@ -176,7 +178,7 @@ def test_an_answer_that_names_no_group_writes_nothing(
 
 def test_where_the_account_cannot_be_read_it_asks_for_the_group(init: Callable[..., Result], tmp_path: Path) -> None:
     nobody = ("--region", "us-east-1", "--endpoint-url", "http://127.0.0.1:9")
-    done = init(*nobody, answers=("web", "workers", "m5a.large", "2", "8", "", "1", "4", ""))
+    done = init(*nobody, answers=("web", "workers", "m5a.large", "2", "8", "1", "4", "", "", ""))
     assert done.exit_code == 0, done.output
     assert "cannot be read" in done.output
     (group,) = settings_of(tmp_path / "web.env").fleet("web").groups
@@ -197,3 +199,99 @@ def test_a_directory_that_is_not_there_is_said_before_anything_is_asked(tmp_path
     assert done.exit_code != 0
     assert "directory that is there" in done.output
     assert "Key of the fleet" not in done.output
+
+
+def test_without_a_region_the_option_is_named(init: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    done = init("--group", "web-workers")
+    assert (done.exit_code, "--region is" in done.output) == (2, True)
+
+
+def test_an_account_that_cannot_be_read_leads_to_the_options(init: Callable[..., Result]) -> None:
+    done = init("--region", "us-east-1", "--endpoint-url", "http://127.0.0.1:9", "--group", "web-workers")
+    assert done.exit_code == 1
+    assert all(option in done.output for option in ("--region", "--group"))
+
+
+@pytest.mark.parametrize(
+    ("length", "job_core_s", "horizon_s"), [("20s", 20.0, 150.0), ("2m", 120.0, 150.0), ("20m", 1200.0, 1500.0)]
+)
+def test_the_length_of_a_job_sets_its_work_and_the_horizon(
+    init: Callable[..., Result], tmp_path: Path, length: str, job_core_s: float, horizon_s: float
+) -> None:
+    assert init("--group", DESCRIBED, "--region", "eu-west-1", "--job-length", length).exit_code == 0
+    rule = settings_of(tmp_path / "web.env").fleets["web"].queue_rule
+    assert (rule.job_core_s, rule.horizon_s) == (job_core_s, horizon_s)
+    assert (
+        "--job-length is"
+        in init("--group", DESCRIBED, "--region", "eu-west-1", "--force", "--job-length", "long").output
+    )
+
+
+class TestPrices:
+    @pytest.fixture(autouse=True)
+    def newer(self, cloud: World) -> None:
+        """Groups of two types that the price table lacks, and of one without any price."""
+        for vm_type in ("c6i.large", "m6i.large", "m6g.large"):
+            cloud.template(vm_type, vm_type)
+            about = {"LaunchTemplate": {"LaunchTemplateName": vm_type, "Version": "$Latest"}}
+            cloud.group(f"web-{vm_type.replace('.', '-')}", size=(0, 0, 5), **about)
+
+    def test_the_price_list_has_what_the_table_lacks(
+        self, init: Callable[..., Result], tmp_path: Path, cloud: World
+    ) -> None:
+        account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+        done = init(*account, "--group", "web-c6i-large", "--group", "web-small")
+        assert done.exit_code == 0, done.output
+        prices = {g.name: g.vm_type.price_per_hour for g in settings_of(tmp_path / "web.env").fleet("web").groups}
+        assert prices == {"web-c6i-large": 0.085, "web-small": 0.086}
+        assert "from the AWS Price List" in done.output
+        assert "from the table of 20" in done.output
+
+    def test_every_group_without_a_price_is_named_with_the_option(
+        self, init: Callable[..., Result], tmp_path: Path, cloud: World
+    ) -> None:
+        cloud.control.add_fault("access_denied", operations=["GetProducts"])
+        account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+        groups = ("--group", "web-c6i-large", "--group", "web-m6g-large", "--group", "web-none")
+        done = init(*account, *groups)
+        assert done.exit_code == 2
+        for wanted in ("--price c6i.large=DOLLARS", "--price m6g.large=DOLLARS", "--group=web-none"):
+            assert wanted in done.output
+        assert list(tmp_path.iterdir()) == []
+        given = init(*account, *groups[:4], "--price", "c6i.large=0.085", "--price", "m6g.large=0.077")
+        assert given.exit_code == 0, given.output
+        prices = {
+            g.vm_type.name: g.vm_type.price_per_hour for g in settings_of(tmp_path / "web.env").fleet("web").groups
+        }
+        assert prices == {"c6i.large": 0.085, "m6g.large": 0.077}
+        assert "--price is" in init(*account, *groups, "--force", "--price", "c6i.large=cheap").output
+
+    def test_it_asks_for_a_price_that_nothing_has(
+        self, init: Callable[..., Result], tmp_path: Path, cloud: World
+    ) -> None:
+        account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+        names = sorted(
+            one["AutoScalingGroupName"] for one in cloud.groups.describe_auto_scaling_groups()["AutoScalingGroups"]
+        )
+        number = str(1 + names.index("web-m6g-large"))
+        done = init(*account, answers=("web", number, "0.077", "", "", "", ""))
+        assert done.exit_code == 0, done.output
+        (group,) = settings_of(tmp_path / "web.env").fleet("web").groups
+        assert (group.vm_type.cores, group.vm_type.memory_gb, group.vm_type.price_per_hour) == (2, 8.0, 0.077)
+
+
+def test_it_shows_the_first_decision_with_jobs_that_wait_or_an_example(
+    init: Callable[..., Result], cloud: World
+) -> None:
+    account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint, "--group", "web-small")
+    queue = cloud.client("sqs").get_queue_url(QueueName="jobs")["QueueUrl"]
+    done = init(*account, "--queue-url", queue)
+    assert re.search(
+        "first decision with 20 jobs in the queue, simulated: would grow web_small .*20 jobs wait", done.output
+    )
+    for number in range(3):
+        cloud.client("sqs").send_message(QueueUrl=queue, MessageBody=str(number))
+    done = init(*account, "--queue-url", queue, "--force")
+    assert re.search("first decision, simulated: .*3 jobs wait", done.output)

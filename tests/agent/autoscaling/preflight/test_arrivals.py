@@ -49,7 +49,7 @@ class Metrics(BaseHTTPRequestHandler):
     age = ""
 
     def do_GET(self) -> None:
-        body = f"# TYPE trimtab_newest_sample_age_seconds gauge\n{self.age}".encode()
+        body = f"# TYPE trimtab_newest_vm_sample_age_seconds gauge\n{self.age}".encode()
         self.send_response_only(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -69,19 +69,22 @@ def agent(tmp_path: Path) -> Iterator[type[Metrics]]:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "state", "detail"),
+    ("age_s", "policy", "state", "detail"),
     [
-        ("7", State.OK, "the running agent received the last 7 s ago"),
-        ("900", State.MISSING, "the running agent received the last 900 s ago"),
-        (None, State.MISSING, "the running agent has none"),
+        ("7", "queue-rule", State.OK, "the running agent received the last 7 s ago"),
+        ("900", "queue-rule", State.MISSING, "the running agent received the last 900 s ago"),
+        (None, "threshold", State.MISSING, "the running agent has none"),
+        (None, "queue-rule", State.ADVICE, "the running agent has none of VMs: the fleet can grow, scale-in waits"),
     ],
 )
 def test_the_running_agent_is_queried(
-    agent: type[Metrics], tmp_path: Path, age_s: str | None, state: State, detail: str
+    agent: type[Metrics], tmp_path: Path, age_s: str | None, policy: str, state: State, detail: str
 ) -> None:
     if age_s is not None:
-        agent.age = f'trimtab_newest_sample_age_seconds{{fleet="web"}} {age_s}\n'
-    assert found(settings(tmp_path)) == [(state, detail)]
+        agent.age = f'trimtab_newest_vm_sample_age_seconds{{fleet="web"}} {age_s}\n'
+    assert found(
+        settings(tmp_path, TRIMTAB_FLEETS__web__POLICY=policy, TRIMTAB_FLEETS__web__GROUPS__small__MIN="1")
+    ) == [(state, detail)]
 
 
 def test_without_an_agent_what_arrives_meanwhile_counts(tmp_path: Path) -> None:

@@ -59,10 +59,8 @@ class PlacementResult(SectionResult):
 
     def brief(self) -> str:
         """Return the result in a line, with its figure."""
-        return (
-            f"{self.containers} containers, at most {self.peak_hosts} of {self.hosts} hosts; {self.moved} moved "
-            f"(host failure)"
-        )
+        hosts = f"at most {self.peak_hosts} of {self.hosts} hosts"
+        return f"{self.containers} containers on {hosts}; a failure moved {self.moved}"
 
     def sentence(self) -> str:
         """Return the result in one sentence."""

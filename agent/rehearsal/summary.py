@@ -513,7 +513,7 @@ class Summary:
             if run.policy.startswith(TRACKING):
                 above[TRACKING] = self._bill(run)
             elif run.policy.startswith(CONSTANT):
-                best = f"${run.cost:.2f}{self._apart(run)} with {_spelled(run)} VMs throughout, the best fixed fleet"
+                best = f"${run.cost:.2f}{self._apart(run)} for {_spelled(run)} VMs throughout, the best constant"
                 last["in hindsight"] = best
         above |= {"at maximum": self._bill(self.largest.run), **lines}
         commands = [Text(shell_lines(words, width), style="cyan") for words in self.next_words()]

@@ -69,6 +69,8 @@ def test_the_agent_decides_for_the_fleet_of_the_file(file: Path, cloud: RunningC
         "AutoScalingGroups"
     ]
     assert (group["MinSize"], group["DesiredCapacity"], group["MaxSize"]) == (1, 1, 10)
+    assert {tag["Key"]: tag["Value"] for tag in group["Tags"]}["trimtab:fleet"] == "web"
+    assert own["TRIMTAB_FLEETS__web__QUEUE_URL"].startswith(cloud.endpoint)
     assert [vm["LifecycleState"] for vm in group["Instances"]] == ["InService"]
     settings = load_settings({name: text for name, text in written.items() if name.startswith("TRIMTAB_")})
     with assembled(settings, clock, AwsKeys(AGENT_KEY, SECRET)) as agent:

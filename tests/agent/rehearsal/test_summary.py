@@ -154,7 +154,7 @@ BRIEF = replace(
 LINES = {
     "admission": "20 of 31 deployments admitted, peak 240 of 256 vCPUs (24 h)",
     "oversubscription": "22% of the cores not reserved; 5 of 216 h hot, by a surge",
-    "placement": "240 containers, at most 41 of 60 hosts; 12 moved (host failure)",
+    "placement": "1804 containers on at most 41 of 50 hosts; a failure moved 27",
     "deferral": "71 of 86 jobs started, 1 expired; 60% of left-over cores used",
 }
 SIZES = ((80, 24), (120, 40))

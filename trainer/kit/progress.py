@@ -286,7 +286,7 @@ class Lines(Listener):
     ) -> None:
         self._title, self._goals, self._cost, self._write, self._clock = title, goals, cost, write, clock
         self._first: tuple[int, float] | None = None
-        self._written_s = 0.0
+        self._written_s = float("-inf")
 
     def phase(self, words: str) -> None:
         """Write it at once."""
@@ -296,10 +296,10 @@ class Lines(Listener):
         """Write a line when the update was evaluated, something happened, or the last line is old."""
         if progress.note:
             self._write(f"{self._title}: {progress.note}")
-        now_s, first = self._clock(), self._first is None
+        now_s = self._clock()
         if self._first is None:
             self._first = (progress.steps, progress.wall_s)
-        if not (first or self._cost in progress.figures or now_s - self._written_s >= LINE_EVERY_S):
+        if not (self._cost in progress.figures or now_s - self._written_s >= LINE_EVERY_S):
             return
         self._written_s = now_s
         steps, seconds = progress.steps - self._first[0], progress.wall_s - self._first[1]

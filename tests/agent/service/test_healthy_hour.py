@@ -56,4 +56,4 @@ def test_a_healthy_hour_has_no_problem_no_alarm_and_no_event_but_those_of_decisi
         assert [event for event in events if event[0] not in OF_DECISIONS] == []
         log = [json.loads(line) for line in daemon.log.read_text("utf-8").splitlines() if line.startswith("{")]
         assert [line for line in log if line["event"] == "alarm"] == []
-        assert len([line for line in log if line["event"] == "decision"]) > 45
+        assert len([line for line in log if line["event"] == "decision"]) > 30

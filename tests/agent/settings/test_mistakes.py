@@ -237,7 +237,8 @@ def test_settings_at_the_edge_of_a_check_are_taken() -> None:
 def test_the_value_under_a_misspelt_name_is_shown_where_the_setting_holds_no_secret() -> None:
     misspelt = {"TRIMTAB_FLEETS__web__POLCY": "threshold", "TRIMTAB_AWS__REGON": "eu-west-1"}
     assert {name: found[0] for name, found in mistakes(misspelt).items()} == misspelt
-    hidden = dict.fromkeys(("TRIMTAB_HTTP__TOKN", "TRIMTAB_LEDGER__ULR", "TRIMTAB_NOTHING"), "hunter2")
+    names = ("TRIMTAB_HTTP__TOKN", "TRIMTAB_HTTP__TOCKET", "TRIMTAB_LEDGER__ULR", "TRIMTAB_NOTHING")
+    hidden = dict.fromkeys(names, "hunter2")
     assert {found[0] for found in mistakes(hidden).values()} == {"***"}
 
 

@@ -115,9 +115,9 @@ class CachedBook:
         self._book.unused_budget = unused_budget(self.rules.sla, self.counts.failures_ever, self.counts.requests_ever)
         return self._book
 
-    def drop(self, *, futures: bool = True) -> None:
-        """Have what is inside read from the ledger again; unless said otherwise futures outlive it where they hold."""
-        self._dropped = (self._book or self._dropped) if futures else None
+    def drop(self) -> None:
+        """Have what is inside read from the ledger again; futures outlive it where they hold."""
+        self._dropped = self._book or self._dropped
         self._book = None
 
     def work_by(self, rules: ClusterRules, deferred: int = 0) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import structlog
 
-from agent.admission import snapshots
 from agent.admission.answers import CachedBook, Shadow, answer_all, log_decisions, observe_all
 from agent.admission.book import Book
 from agent.admission.decision import first_unsafe, kept_for_uncertainty, worst_slack
@@ -30,7 +29,7 @@ from agent.admission.records import (
     Taken,
 )
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
-from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
+from agent.admission.store import AdmissionStore, ClusterCounts, month_of
 from agent.decisions.part import CapacityOf, one_service
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject
@@ -264,36 +263,6 @@ class AdmissionService:
         """Remember those no longer that ended before this time, as the ledger does with its history."""
         with self._lock:
             self._cached.book().forget(before)
-
-    def snapshot(self, path: Path) -> Path:
-        """Write what is inside, with the futures, to `path`.npz and `path`.json; return the latter's path."""
-        with self._lock:
-            book = self._cached.book()
-            # Whoever restores it adds up anew, and is to have the same sums.
-            book.add_up()
-            since = min((deployment.last_at for deployment in book.inside()), default=self._clock.now())
-            events = self._store.events_since(self.rules.name, since)
-            return snapshots.write(path, self.rules, self._cached.counts, book, events, self._clock.now())
-
-    def restore(self, path: Path) -> int:
-        """Put a snapshot in the place of everything inside, in the ledger too; return how many deployments it holds.
-
-        BadInput when it was written by another version or of another cluster, or when it is damaged. Decisions stay.
-        """
-        with self._lock:
-            found = snapshots.read(path, self.rules.name)
-            cached = self._cached
-            cached.book()
-            counts = replace(found.counts, decisions=max(found.counts.decisions, cached.counts.decisions))
-            tallies = {(one.owner, one.label): one.tally for one in found.tallies}
-            change = Change(counts, found.deployments, found.events, tallies=tallies)
-            cached.drop(futures=False)
-            self._store.write(self.rules.name, cached.revision, change, whole=True)
-            book = cached.book()
-            # Futures of other rules or horizons are computed anew.
-            if found.config_hash == self.rules.config_hash:
-                book.adopt(found.ids, found.arrays)
-            return len(found.deployments)
 
     def _answered(self, requests: Sequence[AdmissionRequest], *, advice: bool) -> tuple[AdmissionDecision, ...]:
         for request in requests:

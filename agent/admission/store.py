@@ -262,22 +262,14 @@ class AdmissionStore:
         rows = self._paged(query, decided.c.at, decided.c.decision_id)
         return tuple(codec.decode(AdmissionDecision, codec.unpack(row["body"])) for row in rows)
 
-    def write(self, cluster: str, revision: int, change: Change, *, whole: bool = False) -> int:
-        """Write a change to a cluster that stands at `revision`, and return its new one: all or nothing.
-
-        whole: it comes in the place of every deployment, event and tally of the cluster. Moved when it no longer stands
-        there.
-        """
+    def write(self, cluster: str, revision: int, change: Change) -> int:
+        """Write a change to a cluster at `revision`, and return its new one: all or nothing; Moved at another."""
         # Encoded before any lock is taken.
         deployed, happened = _deployment_rows(cluster, change), _event_rows(cluster, change)
         records, notes = _records(cluster, change), [journal.event_row(note) for note in change.notes]
         try:
             with self._database.write() as connection:
                 _advance(connection, cluster, revision, change.counts)
-                if whole:
-                    connection.execute(delete(deployments).where(deployments.c.cluster == cluster))
-                    connection.execute(delete(events).where(events.c.cluster == cluster))
-                    state.remove_under(connection, cluster, _NAMED)
                 _put_tallies(connection, cluster, change.tallies)
                 if deployed:
                     connection.execute(state.upsert(connection, deployments), deployed)

@@ -19,7 +19,6 @@ VERBS = (
     "decisions",
     "replay",
     "switches",
-    "cluster",
     "config",
     "models",
     "preflight",

@@ -70,11 +70,6 @@ def under(connection: Connection, fleet: str, prefix: str) -> list[bytes]:
     return [codec.unpack(row.body) for row in sorted(found, key=lambda row: str(row.key))]
 
 
-def remove_under(connection: Connection, fleet: str, prefix: str) -> None:
-    """Remove every key that begins so."""
-    connection.execute(delete(state).where(*_under(fleet, prefix)))
-
-
 def _under(fleet: str, prefix: str) -> tuple[ColumnElement[bool], ...]:
     return state.c.fleet == fleet, state.c.key.startswith(prefix, autoescape=True)
 

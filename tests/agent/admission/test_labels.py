@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -249,29 +248,6 @@ def test_an_explanation_says_which_prior_spoke_and_from_how_many_deployments(mak
         service.advise(ask("b", 10, label="web"))
     )
     assert "  label batch, owner ada" in admission_lines(make().advise(ask("c", 10, label="batch", owner="ada")))
-
-
-def test_a_snapshot_holds_what_was_learnt_and_one_from_before_names_can_be_read(
-    make: Make, clock: VirtualClock, tmp_path: Path
-) -> None:
-    service = make(labels=True)
-    brief(service, 4, START - HOUR_S, label="batch", owner="ada")
-
-    def asked(service: AdmissionService, name: str) -> AdmissionDecision:
-        return service.advise(ask(name, 10, label="batch", owner="ada"))
-
-    written, before = service.snapshot(tmp_path / "kept"), asked(service, "a")
-    with Ledger.open(f"sqlite:///{tmp_path / 'other.db'}") as elsewhere:
-        other = AdmissionService(rules(labels=True), AdmissionStore(elsewhere), clock)
-        brief(other, 1, START - HOUR_S, "lost", label="lost")
-        other.restore(written)
-        assert said(asked(other, "b")) == said(before)
-        assert set(AdmissionStore(elsewhere).inside("main").tallies) == {("ada", ""), ("ada", "batch")}
-        body = json.loads(written.read_text("utf-8"))
-        del body["tallies"]
-        written.write_text(json.dumps(body), "utf-8")
-        other.restore(written)
-        assert asked(other, "c").prior.kind is PriorKind.POPULATION
 
 
 def test_rules_without_labels_keep_the_hash_that_they_had() -> None:

@@ -64,16 +64,6 @@ class AdmissionPart(Part):
     learns = True
     asks = ("requests", "requests/batch", "deployments/events", "deployments/*/events")
     lists = ("requests/batch", "deployments/events")
-    earlier = MappingProxyType(
-        {
-            r"admissions(/batch)?": r"admission/requests\1",
-            r"admissions/([^/]+)": r"admission/decisions/\1",
-            r"deployments/(.+)": r"admission/deployments/\1",
-            r"clusters": "admission",
-            r"clusters/([^/]+)": r"admission/\1",
-            r"clusters/([^/]+)/admissions": r"admission/\1/requests",
-        }
-    )
     rehearsal = "agent.rehearsal.admissions:SECTION"
     sections = (
         Section(

@@ -9,7 +9,6 @@ import asyncio
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.routing import APIRoute
@@ -18,7 +17,6 @@ from starlette.types import Message, Receive, Scope, Send
 from agent.api.control import create_control_router
 from agent.api.errors import add_error_handlers
 from agent.api.limits import RequestLimits
-from agent.api.paths import successor
 from agent.api.reading import anonymous, create_health_router, create_reading_router, create_subject_router
 from agent.api.security import OPEN_PATHS, READING_METHODS, Role, roles_for
 from agent.view.view import AgentView, installed_version
@@ -67,9 +65,6 @@ class _Application(FastAPI):
             await super().__call__(scope, receive, send)
             return
         asked = scope
-        if (path := successor(scope["path"])) is not None:
-            send = _deprecated(send, path)
-            asked = {**asked, "path": path, "raw_path": quote(path).encode()}
         if scope["method"] == "HEAD":
             head = _Head(receive, send)
             asked, receive, send = {**asked, "method": "GET"}, head.receive, head.send
@@ -79,18 +74,6 @@ class _Application(FastAPI):
             # Requests are counted by their route, outside.
             if "route" in asked:
                 scope["route"] = asked["route"]
-
-
-def _deprecated(send: Send, path: str) -> Send:
-    """Return a channel that adds to the head of an answer that another path has taken the place of this one."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            link = f'<{quote(path)}>; rel="successor-version"'.encode()
-            message = {**message, "headers": [*message["headers"], (b"deprecation", b"true"), (b"link", link)]}
-        await send(message)
-
-    return sent
 
 
 class _Head:

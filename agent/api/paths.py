@@ -1,7 +1,4 @@
-"""What the decisions say of their paths: which an allocator may post to and read, and which list many in one body.
-
-And which paths took the place of those of the release before.
-"""
+"""What the decisions say of their paths: which an allocator may post to and read, and which list many in one body."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ class _Paths(NamedTuple):
     asks: re.Pattern[str]
     read: re.Pattern[str]
     lists: re.Pattern[str]
-    earlier: tuple[tuple[re.Pattern[str], str], ...]
 
 
 def _of_parts() -> _Paths:
@@ -35,7 +31,6 @@ def _paths(parts: tuple[type[Part], ...]) -> _Paths:
         _pattern(f"{part.name}/{path}" for part in parts for path in part.asks),
         _pattern(path for part in parts if part.asks for path in (part.name, f"{part.name}/**")),
         _pattern(f"{part.name}/{path}" for part in parts for path in part.lists),
-        tuple((re.compile(ROOT + before), ROOT + now) for part in parts for before, now in part.earlier.items()),
     )
 
 
@@ -47,23 +42,14 @@ def _pattern(paths: Iterable[str]) -> re.Pattern[str]:
 
 def is_asked(path: str) -> bool:
     """Return whether an allocator posts to this path."""
-    return _of_parts().asks.fullmatch(successor(path) or path) is not None
+    return _of_parts().asks.fullmatch(path) is not None
 
 
 def is_asked_about(path: str) -> bool:
     """Return whether an allocator reads this path."""
-    read = _of_parts().read.fullmatch(successor(path) or path)
-    return read is not None or ALWAYS_READ.fullmatch(path) is not None
+    return (_of_parts().read.fullmatch(path) or ALWAYS_READ.fullmatch(path)) is not None
 
 
 def is_list(path: str) -> bool:
     """Return whether the body of a request to this path may list many."""
-    return _of_parts().lists.fullmatch(successor(path) or path) is not None
-
-
-def successor(path: str) -> str | None:
-    """Return the path that took the place of this one, None for one that is still called so."""
-    for pattern, now in _of_parts().earlier:
-        if found := pattern.fullmatch(path):
-            return found.expand(now)
-    return None
+    return _of_parts().lists.fullmatch(path) is not None

@@ -99,7 +99,6 @@ class AutoscalingPart(Part):
     configured_in = "fleets"
     model_suffixes = (".onnx",)
     learns = True
-    earlier = MappingProxyType({r"fleets": "autoscaling", r"fleets/([^/]+)(/vms)?": r"autoscaling/\1\2"})
     alarms = MappingProxyType(
         {
             Reason.POLICY_FAILED: Severity.WARNING,

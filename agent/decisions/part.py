@@ -214,9 +214,8 @@ class Part:
     `trimtab learn` makes rounds for its subjects.
 
     Of its paths below /api/v1/<name>/, with `*` for any one segment: asks, those that the token of an allocator may
-    post to (it reads all of a decision that has some); lists, those whose body may list many. earlier: patterns of
-    paths below /api/v1/ that the release before had, and the paths there that took their place. rehearsal: module and
-    name, as `agent.rehearsal.admissions:SECTION`, of its section of `trimtab dry-run`, "" for none.
+    post to (it reads all of a decision that has some); lists, those whose body may list many. rehearsal:
+    module and name, as `agent.rehearsal.admissions:SECTION`, of its section of `trimtab dry-run`, "" for none.
 
     id_letters: small letters in the ids of its decisions, before the number, that no other decision has; None for those
     of its name. takes_rest: whether its sink takes every reading that no other part takes, and passes none on.
@@ -235,7 +234,6 @@ class Part:
     learns: ClassVar[bool] = False
     asks: ClassVar[tuple[str, ...]] = ()
     lists: ClassVar[tuple[str, ...]] = ()
-    earlier: ClassVar[Mapping[str, str]] = {}
     rehearsal: ClassVar[str] = ""
     id_letters: ClassVar[str | None] = None
     takes_rest: ClassVar[bool] = False

@@ -54,12 +54,6 @@ class OversubscriptionPart(Part):
     model_suffixes = (".onnx", ".json")
     learns = True
     asks = ("requests",)
-    earlier = MappingProxyType(
-        {
-            r"oversubscription/pools/([^/]+)": r"oversubscription/\1",
-            r"oversubscription/pools/([^/]+)/decisions": r"oversubscription/\1/rates",
-        }
-    )
     rehearsal = "agent.rehearsal.oversubscription:SECTION"
     sections = (
         Section(

@@ -250,7 +250,7 @@ class TestARunningAgent:
             for token in (READER, ASKER, OPERATOR, WRONG, ""):
                 headers = {"Authorization": f"Bearer {token}"} if token else {}
                 asked = [client.get(path, headers=headers) for path in ROUTES]
-                switch = "/api/v1/fleets/web/pause"
+                switch = "/api/v1/pause"
                 asked.append(client.post(switch, headers=headers, json={"owner": token, "reason": 7}))
                 asked.append(client.post(switch, headers=headers, content=b"x" * 40_000))
                 asked.append(client.put("/", headers=headers))
@@ -296,6 +296,6 @@ class TestARunningAgent:
 
 ROUTES = (
     *("/", "/fleets/web", "/healthz", "/readyz", "/metrics", "/openapi.json", "/nowhere", "/docs"),
-    *("/api/v1/status", "/api/v1/decisions", "/api/v1/fleets", "/api/v1/collectors", "/api/v1/decisions/web-1"),
-    *("/api/v1/decisions?limit=x", "/api/v1/fleets/none", "/api/v1/settings"),
+    *("/api/v1/status", "/api/v1/decisions", "/api/v1/autoscaling", "/api/v1/collectors", "/api/v1/decisions/web-1"),
+    *("/api/v1/decisions?limit=x", "/api/v1/autoscaling/none", "/api/v1/settings"),
 )

@@ -154,7 +154,7 @@ class TestTricks:
         [
             "/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/static/../../../etc/passwd",
             "/static/%2e%2e/%2e%2e/agent.py", "//etc/passwd", "/api/v1//status", "/api/v1/status/", "/api/v1/status%00",
-            "/api/v1/decisions/..%2f..%2fetc%2fpasswd", "/api/v1/decisions/%00", "/api/v1/fleets/%2e%2e",
+            "/api/v1/decisions/..%2f..%2fetc%2fpasswd", "/api/v1/decisions/%00", "/api/v1/autoscaling/%2e%2e",
             "/API/V1/STATUS", "/api/v1/./status", "/api/v1/status;x=1", "/%", "/%zz", "/\\..\\", "/%ff%fe",
             "/api/v1/decisions/' OR 1=1 --".replace(" ", "%20"),
         ],

@@ -23,8 +23,8 @@ def test_status_holds_the_agent_and_every_fleet(client: httpx.Client) -> None:
 def test_a_fleet_is_what_the_command_line_shows(client: httpx.Client, running: Running) -> None:
     running.world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, "ada", "test", START, None))
     shown = plain(fleet_status(running.world.ledger, "web", running.world.agent_clock.now()))
-    assert client.get("/api/v1/fleets/web").json() == shown
-    assert client.get("/api/v1/fleets").json() == [shown]
+    assert client.get("/api/v1/autoscaling/web").json() == shown
+    assert client.get("/api/v1/autoscaling").json() == [shown]
     assert shown["pauses"][0]["owner"] == "ada"
     assert [group["requested"] for group in shown["groups"]] == [2, 0, 2]
 
@@ -33,7 +33,7 @@ def test_vms_say_since_when_they_do_not_report(client: httpx.Client, running: Ru
     silent = running.world.in_service("small")[0]
     running.world.silent = {silent}
     running.tick(2)
-    reports = {vm["vm"]: vm for vm in client.get("/api/v1/fleets/web/vms").json()}
+    reports = {vm["vm"]: vm for vm in client.get("/api/v1/autoscaling/web/vms").json()}
     assert reports[silent] == {"group": "small", "vm": silent, "reporting": False, "last_sample_at": START + 180.0}
     new = [vm for vm in reports.values() if vm["last_sample_at"] is None]
     assert [vm["reporting"] for vm in new] == [False], "one more was asked for and has never reported"

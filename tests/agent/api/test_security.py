@@ -26,7 +26,7 @@ from tests.agent.api.conftest import PATIENCE_S, Serve, asked, serving
 from tests.agent.api.running import ASKER, OPERATOR, READER, Running
 from tests.golden import check_wording
 
-READS = ["/readyz", "/metrics", "/api/v1/status", "/api/v1/fleets", "/api/v1/openapi.json", "/", "/nothing"]
+READS = ["/readyz", "/metrics", "/api/v1/status", "/api/v1/autoscaling", "/api/v1/openapi.json", "/", "/nothing"]
 SWITCHES = ["/api/v1/pause", "/api/v1/resume", "/api/v1/pin", "/api/v1/unpin", "/nothing"]
 Connect = Callable[..., httpx.Client]
 
@@ -55,11 +55,11 @@ class TestOverTcp:
     def test_an_allocators_token_opens_nothing_that_is_not_described_for_it(self, over_tcp: Connect) -> None:
         asker = over_tcp(ASKER)
         assert asker.get("/api/v1/openapi.json").status_code == 200
-        for path in ("/", "/stream?since=0", "/nothing", "/api/v1/clustersx", "/api/v1/admissions/../status"):
+        for path in ("/", "/stream?since=0", "/nothing", "/api/v1/admissionx", "/api/v1/admission/../status"):
             assert asker.get(path).status_code == 403, path
-        for path in ("/api/v1/admissions/batch/x", "/api/v1/clusters", "/api/v1/oversubscription", "/nothing"):
+        for path in ("/api/v1/admission/requests/batch/x", "/api/v1/admission", "/api/v1/oversubscription", "/nothing"):
             assert asker.post(path).status_code == 403, path
-        assert asker.delete("/api/v1/admissions").status_code == 403
+        assert asker.delete("/api/v1/admission/requests").status_code == 403
 
     def test_an_allocator_cannot_hold_a_fleet(self, over_tcp: Connect, shared: Running) -> None:
         order = {"fleet": "web", "owner": "x", "reason": "x"}
@@ -72,7 +72,7 @@ class TestOverTcp:
     def test_a_refusal_names_the_role_that_is_needed(self, over_tcp: Connect) -> None:
         refused = {
             "read pauses": over_tcp(READER).post("/api/v1/pause", json={}),
-            "read asks": over_tcp(READER).post("/api/v1/admissions", json={}),
+            "read asks": over_tcp(READER).post("/api/v1/admission/requests", json={}),
             "ask reads": over_tcp(ASKER).get("/api/v1/status"),
         }
         assert {answer.status_code for answer in refused.values()} == {403}

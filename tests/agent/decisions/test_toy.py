@@ -243,18 +243,10 @@ def test_an_allocator_asks_it_and_nothing_else_of_it(toy: Path) -> None:
     for path in ("tokens/desk/close", "tokens/desk/requests/one", "tokens/a/b/requests", "tokens"):
         assert roles_for("POST", f"/api/v1/{path}") == (Role.OPERATOR,)
     assert Role.ASKER in roles_for("GET", "/api/v1/tokens/desk")
-    assert Role.ASKER in roles_for("GET", "/api/v1/counters/desk")
     assert Role.ASKER not in roles_for("GET", "/api/v1/tokensx")
     limits = RequestLimits()
     assert limits.body_limit("/api/v1/tokens/desk/requests") == limits.batch_bytes
     assert limits.body_limit("/api/v1/tokens/desk/close") == limits.body_bytes
-
-
-def test_paths_of_the_release_before_lead_to_it(running: Running) -> None:
-    with running.client() as client:
-        answer = client.get("/api/v1/counters/desk")
-        assert (answer.json()["subject"], answer.headers["deprecation"]) == ("desk", "true")
-        assert client.post("/api/v1/tokens/desk/requests", json={"names": ["ada"]}).json() == {"tokens": 1}
 
 
 def test_its_section_is_in_the_dry_run(toy: Path, tmp_path: Path) -> None:

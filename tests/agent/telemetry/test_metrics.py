@@ -192,7 +192,7 @@ def test_it_is_served_where_prometheus_looks(running: Running, socket_directory:
         parts = running.with_settings(http={"socket": socket_directory / "http.sock"}).parts
         interface = show(stack, parts)
         client = stack.enter_context(over_socket(interface.server))
-        client.get("/api/v1/fleets/web")
+        client.get("/api/v1/autoscaling/web")
         answer = client.get("/metrics")
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         samples = parsed(answer.text)

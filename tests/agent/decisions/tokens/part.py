@@ -42,7 +42,6 @@ class TokensPart(Part):
     configured_in = SUBJECTS.name
     asks = ("*/requests",)
     lists = ("*/requests",)
-    earlier = MappingProxyType({r"counters/([^/]+)": r"tokens/\1"})
     alarms = MappingProxyType({Reason.BUSY: Severity.WARNING})
     rehearsal = "tests.agent.decisions.tokens.section:SECTION"
     sections = (Section("Tokens", (gauge("tokens_given", "tokens of the newest decision", "desk"),)),)

@@ -1,4 +1,4 @@
-"""Routes of deferral: jobs are submitted, cancelled, quoted and explained; capacity is posted, drains are ordered."""
+"""Routes of deferral: jobs are submitted, cancelled and explained; capacity is posted, drains are ordered."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import Field
 
 from agent.decisions.controls import checked_owner, checked_reason
 from agent.decisions.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
+from agent.deferral.explain import LONGEST, JobExplained
 from agent.deferral.pools import CapacityForecast, PoolView
 from agent.deferral.queue import JobMessage, Moment
 from agent.deferral.records import LONGEST_ID, MOST_CORES, Cancelled, Drain, JobRecord, Report, Stage, Submitted
-from agent.deferral.rollouts import LONGEST, JobExplained, Quote
 
 if TYPE_CHECKING:
     from agent.deferral.part import DeferralPart
@@ -111,14 +111,6 @@ def create_router(part: DeferralPart) -> APIRouter:
     def explain(pool: PoolPath, job_id: JobPath) -> JobExplained:
         """Its score and rank in the newest decision, the first step it is expected to start in, what it waits for."""
         return pools.one(pool).explain(job_id)
-
-    @router.post("/pools/{pool}/quote", summary="What to expect of a job?", responses=UNKNOWN | CONFLICT)
-    def quote(pool: PoolPath, order: JobMessage) -> Quote:
-        """Chance of a start within its window, delay and discount, from `rollouts` courses of the forecast.
-
-        Nothing is recorded. There are 200 courses, fewer where thousands of jobs wait.
-        """
-        return pools.one(pool).quote(order.order())
 
     @router.get("/pools/{pool}/forecast", summary="Cores to expect", responses=UNKNOWN)
     def forecast(

@@ -262,11 +262,3 @@ class Outlook:
         at = hour_of_week(self._step, self._step_s)
         low, high = self._fitted.quantiles(self._known, at, steps, [LOW, HIGH]).round(6).tolist()
         return [ExpectedCores(*one) for one in zip(numbered, mean, low, high, strict=True)]
-
-    def rollouts(self, steps: int, number: int, seed: int) -> Floats:
-        """Return courses that may happen, (number, steps)."""
-        draws = np.random.default_rng(seed)
-        if self._fitted is not None:
-            return self._fitted.rollouts(self._known, hour_of_week(self._step, self._step_s), steps, number, draws)
-        drawn = draws.normal(0.0, self.spread, (number, steps)) if self.spread else np.zeros((number, steps))
-        return np.asarray((self._last() + np.cumsum(drawn, axis=1)).clip(0.0))

@@ -61,7 +61,7 @@ class DeferralPart(Part):
     kept = KEPT
     configured_in = SUBJECTS.name
     model_suffixes = (".onnx",)
-    asks = ("jobs", "pools/*/jobs", "pools/*/jobs/*/cancel", "pools/*/quote", "pools/*/capacity")
+    asks = ("jobs", "pools/*/jobs", "pools/*/jobs/*/cancel", "pools/*/capacity")
     rehearsal = "agent.rehearsal.deferrals:SECTION"
     sections = (
         Section(

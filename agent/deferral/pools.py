@@ -10,11 +10,11 @@ from agent.decisions.guards import held_by_pause
 from agent.decisions.part import Host, one_service
 from agent.decisions.text import time_text
 from agent.deferral.capacity import ExpectedCores, Outlook, believed, margin_in_force, read_capacity
+from agent.deferral.explain import JobExplained, explain_job, next_step
 from agent.deferral.ladder import Ladder, LearnedRung, Rung, ladder_of
 from agent.deferral.pool import DeferralPool, reserved_cores
 from agent.deferral.queue import ReadyQueue, SubmitQueue
-from agent.deferral.records import Drain, JobOrder, Stage, StepDecision, Totals, step_at
-from agent.deferral.rollouts import JobExplained, Quote, explain_job, next_step, quote
+from agent.deferral.records import Drain, Stage, StepDecision, Totals, step_at
 from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
 from agent.deferral.store import DEFERRAL, PoolState
@@ -101,7 +101,7 @@ class PoolService:
         )
         self._asked = Outlook(settings.step_s)
         self._asking = threading.Lock()
-        # Of its own: whoever looks at the pool, as admission does, waits for no quote.
+        # Of its own: whoever looks at the pool, as admission does, waits for no explanation.
         self._looked = Outlook(settings.step_s)
         self._looking = threading.Lock()
         self._watched: tuple[PoolState, Watch] | None = None
@@ -121,11 +121,6 @@ class PoolService:
         """Read the model again, where the pool has one."""
         if LEARNED in (self.settings.policy, self.settings.shadow):
             self.learned.look()
-
-    def quote(self, order: JobOrder) -> Quote:
-        """Return what to expect of a job that would be submitted now; BadInput."""
-        with self._asking:
-            return quote(self.pool, self._asked, order)
 
     def explain(self, job_id: str) -> JobExplained:
         """Return why a job is where it is; UnknownName."""

@@ -105,9 +105,6 @@ class DeferralSettings(Section, title="A deferral pool"):
     clamp_late: bool = Field(
         False, description="Accept a job whose earliest start has passed; its delay counts from there."
     )
-    discount: float = Field(
-        0.5, ge=0, le=1, description="Share of the price that a job saves when it is started; only quotes use it."
-    )
     keep_days: float = Field(
         7.0, ge=0.1, le=365, description="A job that ended is remembered for so long, and its id refused to another."
     )

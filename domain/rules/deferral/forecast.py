@@ -136,23 +136,6 @@ class Forecast:
         mean, fraction, chance = self._parts(capacity, hour, steps)
         return np.asarray((mean * (1.0 - chance * (1.0 - fraction))).clip(0.0), dtype=np.float64)
 
-    def rollouts(self, capacity: NDArray[Any], hour: int, steps: int, number: int, rng: np.random.Generator) -> Floats:
-        """Return courses that may happen (number, steps): noise and drops as they follow one another."""
-        known = np.asarray(capacity, dtype=np.float64)
-        age = np.full(number, self._age(known, hour))
-        noise = np.full(number, self._noise(known, hour, int(age[0])) if number else 0.0)
-        found = np.empty((number, steps))
-        innovations = self.residuals[0]
-        for k in range(1, steps + 1):
-            now = (hour + k) % HOURS_PER_DAY
-            going_on = np.where(age > 0, self.stay[np.clip(age, 1, LONGEST_DROP) - 1], self.enter[now])
-            age = np.where(rng.random(number) < going_on, age + 1, 0)
-            drawn = np.interp(rng.random(number), LEVELS, innovations)
-            noise = self.phi * noise + self.sigma * self.scale[now] * drawn
-            course = self.level[(hour + k) % HOURS_PER_WEEK] + noise
-            found[:, k - 1] = np.where(age > 0, course * self.depth[now], course)
-        return np.asarray(found.clip(0.0), dtype=np.float64)
-
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON data."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -87,9 +87,8 @@ def job(job_id: str = "a", **more: Any) -> dict[str, Any]:
     return {"job_id": job_id, "cores": 4, "duration_steps": 2, "latest_at": START + 9 * HOUR_S, **more}
 
 
-def test_a_job_is_quoted_submitted_started_explained_and_cancelled(pool: Pool, client: httpx.Client) -> None:
+def test_a_job_is_submitted_started_explained_and_cancelled(pool: Pool, client: httpx.Client) -> None:
     assert client.post("/capacity", json={"cores": 10, "by": "probe"}).status_code == 200
-    assert client.post("/quote", json=job()).json()["rollouts"] == 200
     assert client.post("/jobs", json=job()).json()["already"] is False
     assert client.post("/jobs", json=job("b", cores=9)).json()["job"]["stage"] == "waiting"
     pool.turn()

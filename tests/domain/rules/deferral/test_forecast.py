@@ -118,16 +118,6 @@ def test_four_weeks_of_one_pool_are_enough() -> None:
     assert found.depth[9] == pytest.approx(0.5, abs=0.05)
 
 
-def test_rollouts_have_the_quantiles_of_the_forecast(drops: Forecast) -> None:
-    """The 200 courses of a quote (§13), here 4,000: drops last their three hours in each course."""
-    known = np.array([drops.level[7]])
-    drawn = drops.rollouts(known, 7, 6, 4000, np.random.default_rng(0))
-    wanted = drops.quantiles(known, 7, 6, [0.25, 0.9])
-    np.testing.assert_allclose(np.quantile(drawn, [0.25, 0.9], axis=0), wanted, rtol=0.06)
-    low = drawn[:, 1:4] < 0.7 * drops.level[9:12]
-    assert (low.all(axis=1) | (~low).all(axis=1)).mean() > 0.95
-
-
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.integers(0, H - 1))
 @settings(max_examples=40, deadline=None)
 def test_quantiles_are_ordered_finite_and_not_negative(values: list[float], hour: int) -> None:

@@ -1,28 +1,25 @@
-"""What to expect of a job before it is submitted, and what a job that waits is waiting for."""
+"""What a job that waits is waiting for, and when it is expected to start."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from agent.deferral.capacity import Outlook
+from agent.deferral.explain import JobExplained, explain_job, played
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import JobRecord
-from agent.deferral.rollouts import FEWEST, ROLLOUTS, JobExplained, Quote, explain_job, played, quote
-from agent.deferral.store import Change
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
-from domain.errors import BadInput, UnknownName
+from domain.errors import UnknownName
 from domain.units import HOUR_S
 from tests.agent.deferral.pools import START, STEP, decided, made, order, turning
 
 
 @pytest.fixture
 def pool(ledger: Ledger, clock: VirtualClock) -> DeferralPool:
-    """A pool whose capacity was 10 cores, a little more or less, for six steps, with discounts of 60 %."""
-    pool = made(ledger, clock, discount=0.6)
+    """A pool whose capacity was 10 cores, a little more or less, for six steps."""
+    pool = made(ledger, clock)
     turns = turning(pool)
     for k in range(6):
         decided(turns, clock.now(), cores=10 + k % 2)
@@ -30,53 +27,8 @@ def pool(ledger: Ledger, clock: VirtualClock) -> DeferralPool:
     return pool
 
 
-def asked(pool: DeferralPool, cores: int, duration: int) -> Quote:
-    return quote(pool, Outlook(3600), order("q", cores, duration, window=11))
-
-
 def explained(pool: DeferralPool, job_id: str, paused: str = "") -> JobExplained:
     return explain_job(pool, Outlook(3600), job_id, paused, "")
-
-
-class TestQuote:
-    def test_is_sure_for_a_small_job_and_none_for_what_never_fits(self, pool: DeferralPool) -> None:
-        small = asked(pool, 1, 2)
-        assert (small.probability, small.delay_steps, small.discount, small.rollouts) == (1.0, 0.0, 0.6, 200)
-        assert small.likely_at == START + 6 * HOUR_S
-        large = asked(pool, 500, 2)
-        assert (large.probability, large.delay_steps, large.discount) == (0.0, None, 0.0)
-        assert large.unlikely
-
-    def test_falls_with_what_waits_before_it(self, pool: DeferralPool, clock: VirtualClock) -> None:
-        alone = asked(pool, 8, 4)
-        for n in range(3):
-            pool.submit(order(f"before-{n}", 8, 5, window=30))
-        behind = asked(pool, 8, 4)
-        assert alone.probability > 0.9
-        assert behind.probability < alone.probability
-
-    def test_is_the_same_again_and_recorded_nowhere(self, pool: DeferralPool) -> None:
-        before = pool.current().stored
-        assert asked(pool, 6, 3) == asked(pool, 6, 3)
-        assert pool.current().stored == before
-
-    def test_is_refused_as_the_job_would_be(self, pool: DeferralPool) -> None:
-        with pytest.raises(BadInput, match="cores"):
-            asked(pool, 0, 1)
-
-    def test_is_given_of_fewer_courses_where_thousands_of_jobs_came_at_once(
-        self, pool: DeferralPool, clock: VirtualClock
-    ) -> None:
-        step = STEP + 6
-        jobs = {
-            f"j{n}": JobRecord(f"j{n}", n, "", 1 + n % 8, 1 + n % 6, step, step + 9, step, 0.0) for n in range(3000)
-        }
-        pool.tried(lambda state, now: (None, Change(replace(state.head, jobs=3000), jobs)))
-        clock.advance(HOUR_S)
-        crowded = asked(pool, 8, 1)
-        assert FEWEST <= crowded.rollouts < ROLLOUTS
-        assert crowded.probability < 0.5
-        assert crowded == asked(pool, 8, 1)
 
 
 def test_what_is_played_fits_and_keeps_every_window() -> None:
@@ -130,13 +82,12 @@ class TestExplained:
 class TestADrain:
     """What would run beyond it does not start, whatever room there is."""
 
-    @pytest.mark.parametrize(("hours", "sure"), [(9, 1.0), (8, 1.0), (7, 0.0)])
-    def test_leaves_a_job_no_chance(self, pool: DeferralPool, hours: int, sure: float) -> None:
+    @pytest.mark.parametrize(("hours", "starts"), [(9, True), (8, True), (7, False)])
+    def test_leaves_a_job_no_chance(self, pool: DeferralPool, hours: int, starts: bool) -> None:
         pool.drain(START + hours * HOUR_S, "ada", "maintenance")
-        assert asked(pool, 1, 2).probability == sure
         pool.submit(order("a", 1, 2, window=11))
         expected = explained(pool, "a").expected_at
-        assert expected == (START + 6 * HOUR_S if sure else None)
+        assert expected == (START + 6 * HOUR_S if starts else None)
 
     def test_ends_the_window_of_one_that_has_no_room_before(self, pool: DeferralPool, clock: VirtualClock) -> None:
         turns = turning(pool)

@@ -1,62 +1,30 @@
-"""What may become of a job: its chance of a start within its window, the delay to expect, and what it waits for.
+"""Why a job is where it is: its rank in the newest decision, its expected first step, and what it waits for.
 
-The jobs that are known, and jobs such as came in the last week, are started by the knapsack on capacities that the
-forecast draws. Nothing is recorded.
+The jobs that are known are started by the knapsack on the mean of the forecast. Nothing is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agent.deferral.capacity import Outlook, margin_in_force
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import Drain, JobOrder, JobRecord, Stage, StepDecision, step_at
+from agent.deferral.records import Drain, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.store import PoolState
 from domain.rules.deferral.choosing import Group, History, View, knapsack, knapsack_values, take_in_order
 from domain.rules.deferral.jobs import W1, Ints
-from domain.units import DAY_S
 
-ROLLOUTS: Final = 200
 LONGEST: Final = 72
 """Steps that are looked ahead; a window that ends later counts as if it ended then."""
 EXACT: Final = 40
 """Up to so many jobs the knapsack is solved exactly, beyond by value for each core."""
-MOST_ROWS: Final = 1_000_000
-"""Jobs times rollouts that a quote plays, which take seconds; where more jobs wait, fewer rollouts are made."""
-FEWEST: Final = 20
-"""Rollouts of a quote however many jobs wait."""
-ARRIVALS_DAYS: Final = 7
 
-Floats = NDArray[np.float64]
-_NUMBER, _DURATION, _EARLIEST, _LATEST, _SUBMITTED = 0, 2, 3, 4, 5
+_DURATION, _EARLIEST, _LATEST, _SUBMITTED = 2, 3, 4, 5
 """Columns of a row, in the order of `Group`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What to expect of a job.
-
-    probability: of a start within its window. delay_steps: where it starts. likely_at: the median start, epoch seconds.
-    discount: share of the price that a start saves, times the chance. late, unlikely: as they would stand in its
-    record. looked_ahead: steps.
-    """
-
-    pool: str
-    job_id: str
-    at: float
-    rollouts: int
-    probability: float
-    delay_steps: float | None
-    likely_at: float | None
-    discount: float
-    late: bool
-    unlikely: bool
-    looked_ahead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,67 +44,10 @@ class JobExplained:
     waits_for: str
 
 
-def quote(pool: DeferralPool, outlook: Outlook, order: JobOrder, seed: int = 0) -> Quote:
-    """Return what to expect of a job that would be submitted now; BadInput as `DeferralPool.submit`."""
-    state, now, settings = pool.current(), pool.clock.now(), pool.settings
-    others = {name: one for name, one in state.jobs.items() if name != order.job_id}
-    job, _ = pool.taken(state.head, others, state.history, order, now)
-    first = next_step(state, now, settings.step_s)
-    steps = min(LONGEST, job.latest - first + 1)
-    margin, _ = margin_in_force(settings, state.history.rows, first, state.head.capacity or 0)
-    outlook.follow(state.history.rows, first)
-    known = _waiting((*others.values(), job), state.head.drain)
-    taken = _taken(others.values(), first, steps)
-    recent, rate = _recent(others.values(), first, round(ARRIVALS_DAYS * DAY_S / settings.step_s))
-    rate = min(rate, MOST_ROWS / FEWEST / steps)
-    number = max(FEWEST, min(ROLLOUTS, MOST_ROWS // max(1, known.shape[0] + round(rate * (steps - 1)))))
-    paths = np.floor(outlook.rollouts(steps, number, seed)).astype(np.int64) - margin
-    draws = np.random.default_rng(seed + 1)
-    starts = []
-    for path in paths:
-        coming = _arrivals(recent, rate, state.head.jobs + 2, first, steps, draws)
-        starts.append(_played(np.concatenate((known, coming)), taken, first, path).get(job.number, -1))
-    found = np.array(starts)
-    begun = found[found >= 0]
-    probability = begun.size / number
-    return Quote(
-        pool.name,
-        order.job_id,
-        now,
-        number,
-        probability,
-        float((begun - job.earliest).mean()) if begun.size else None,
-        float(np.median(begun)) * settings.step_s if begun.size else None,
-        probability * settings.discount,
-        job.late,
-        job.unlikely,
-        steps,
-    )
-
-
 def next_step(state: PoolState, now: float, step_s: int) -> int:
     """Return the first step that is not decided."""
     step = step_at(now, step_s)
     return step if state.head.step is None else max(step, state.head.step + 1)
-
-
-def _recent(jobs: Collection[JobRecord], first: int, week: int) -> tuple[Ints, float]:
-    """Return the last week's jobs (as `_rows`), and how many came in a step."""
-    rows = _rows([job for job in jobs if job.submitted >= first - week])
-    if not rows.size:
-        return rows, 0.0
-    return rows, rows.shape[0] / max(1, first - int(rows[:, _SUBMITTED].min()))
-
-
-def _arrivals(recent: Ints, rate: float, number: int, first: int, steps: int, draws: np.random.Generator) -> Ints:
-    """Return jobs such as were submitted in the last week, as they may come in the steps ahead; numbered from there."""
-    came = np.repeat(np.arange(first + 1, first + steps), draws.poisson(rate, steps - 1))
-    like = recent[draws.integers(len(recent), size=came.size)] if came.size else recent[:0]
-    made = like.copy()
-    made[:, _EARLIEST] = came + np.maximum(0, like[:, _EARLIEST] - like[:, _SUBMITTED])
-    made[:, _LATEST] = made[:, _EARLIEST] + like[:, _LATEST] - like[:, _EARLIEST]
-    made[:, _SUBMITTED], made[:, _NUMBER] = came, number + np.arange(came.size)
-    return made
 
 
 def _rows(jobs: Sequence[JobRecord]) -> Ints:
@@ -164,13 +75,9 @@ def _waiting(jobs: Iterable[JobRecord], drain: Drain | None) -> Ints:
     return rows
 
 
-def played(jobs: Collection[JobRecord], first: int, path: Ints, drain: Drain | None = None) -> Mapping[int, int]:
+def played(jobs: Collection[JobRecord], first: int, path: Ints, drain: Drain | None = None) -> dict[int, int]:
     """Return the step in which each waiting job starts, by its number; path: cores in the steps from `first` on."""
-    return _played(_waiting(jobs, drain), _taken(jobs, first, path.size), first, path)
-
-
-def _played(rows: Ints, running: Ints, first: int, path: Ints) -> dict[int, int]:
-    taken = running.copy()
+    rows, taken = _waiting(jobs, drain), _taken(jobs, first, path.size)
     rows = rows[rows[:, _SUBMITTED].argsort(kind="stable")]
     # Submitted by the end of each step: the first so many rows.
     known = np.searchsorted(rows[:, _SUBMITTED], first + np.arange(path.size), side="right")

@@ -1,10 +1,10 @@
 """Names of other senders: a file of patterns that says which measurement each foreign Graphite path is.
 
 A rule has a glob (`from = "collectd.{host}.cpu-*.cpu-{state}"`; a part in braces is named, `*` is any text, neither
-reaches over a dot, nor over the `;` of a tag) or a regular expression with named parts (`regex = ...`), and the
-measurement it becomes. A path with Graphite tags is taken by a rule that names them, and by no other. A VM is
-named by its instance id (part `vm`) or by any name that the inventory knows it by (part `host`). Several lines may be
-folded into one reading, such as those of each processor. The same file holds what Prometheus is asked for.
+reaches over a dot, nor over the `;` of a tag) and the measurement it becomes. A path with Graphite tags is taken by a
+rule that names them, and by no other. A VM is named by its instance id (part `vm`) or by any name that the inventory
+knows it by (part `host`). Several lines may be folded into one reading, such as those of each processor. The same file
+holds what Prometheus is asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from re._parser import parse  # type: ignore[import-not-found]
 from typing import Any, Final
 
 from collectors.base import Refusal, SampleSink
@@ -56,7 +55,7 @@ MOST_QUERIES: Final = 100
 KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PARTS: Final = frozenset({"fleet", "group", "vm", "host"})
 _FIELDS: Final = {
-    *("from", "regex", "to", "fleet", "group", "vm", "scale", "offset", "fold", "part", "counted", "not_counted"),
+    *("from", "to", "fleet", "group", "vm", "scale", "offset", "fold", "part", "counted", "not_counted"),
     "window_s",
 }
 _QUERY_FIELDS: Final = {"query", "to", "fleet", "group", "vm", "host", "scale", "offset"}
@@ -94,8 +93,8 @@ class Rule:
 
     fleet, group, vm: constants, None where a part of the path says it. part, counted, inverse: of a share, the part
     that tells whether a line counts, its values, and whether they are those that do not. window_s: a line older than
-    that beside the newest no longer belongs to a folded reading. glob: as written, "" for a regular expression. Without
-    a `;` in what is written, the rule takes no path with tags: they would run into the parts of the name.
+    that beside the newest no longer belongs to a folded reading. Without a `;` in what is
+    written, the rule takes no path with tags: they would run into the parts of the name.
     """
 
     written: str
@@ -111,18 +110,18 @@ class Rule:
     counted: frozenset[str] = frozenset()
     inverse: bool = False
     window_s: float = WINDOW_S
-    glob: str = ""
 
     def target(self, fleet: str, groups: Sequence[str]) -> str | None:
         """Return the Graphite target that finds the paths of this rule for a fleet with these groups.
 
-        None where it can have none: it is for another fleet or group, or is no glob of plain parts.
+        None where it can have none: it is for another fleet or group, or has characters that Graphite reads otherwise.
         """
-        if not self.glob or (self.fleet or fleet) != fleet or (self.group is not None and self.group not in groups):
+        if (self.fleet or fleet) != fleet or (self.group is not None and self.group not in groups):
             return None
         known = {"{fleet}": fleet, "{group}": f"{{{','.join(groups)}}}"}
-        target = "".join(known.get(piece, "*" if piece[:1] in ("{", "*") else piece) for piece in _pieces(self.glob))
-        return target if _PLAIN.fullmatch("".join(_pieces(self.glob)[::2])) else None
+        pieces = _pieces(self.written)
+        target = "".join(known.get(piece, "*" if piece[:1] in ("{", "*") else piece) for piece in pieces)
+        return target if _PLAIN.fullmatch("".join(pieces[::2])) else None
 
     def counts(self, parts: Mapping[str, str | None]) -> bool:
         """Return whether a line counts in a share."""
@@ -280,10 +279,9 @@ class _Reading:
             self._check_fold(fold, pattern)
         if len(self._wrong) > self._found or pattern is None or metric is None:
             return None
-        written = str(table.get("from") or table.get("regex"))
         return Rule(
-            written, pattern, metric, **constants, scale=scale, offset=offset, fold=fold, part=part, counted=counted,
-            inverse=inverse, window_s=window_s, glob=str(table.get("from") or ""),
+            str(table["from"]), pattern, metric, **constants, scale=scale, offset=offset, fold=fold, part=part,
+            counted=counted, inverse=inverse, window_s=window_s,
         )  # fmt: skip
 
     def query(self) -> Query | None:
@@ -316,27 +314,14 @@ class _Reading:
         return None
 
     def _pattern(self) -> re.Pattern[str] | None:
-        glob, regex = self._table.get("from"), self._table.get("regex")
-        if (glob is None) == (regex is None):
-            self._refuse("from", "give either `from`, a path with {parts} and *, or `regex`")
-            return None
-        name, text = ("from", glob) if regex is None else ("regex", regex)
+        text = self._table.get("from")
         if not isinstance(text, str) or not text or len(text) > 500:
-            self._refuse(name, "give a text of 1 to 500 characters")
+            self._refuse("from", "give a path of 1 to 500 characters, with {parts} and *")
             return None
         try:
-            expression = text if regex is not None else _of_glob(text)
-            if _ways(parse(expression)) <= MOST_WAYS:
-                return re.compile(expression)
-            why = f"one line could be tried in more than {MOST_WAYS} ways"
-            remedy = (
-                "fewer parts between two dots"
-                if regex is None
-                else "[^.]* for .*, and a possessive a++ in repeated parts"
-            )
-            self._refuse(name, f"{why}: write {remedy}")
-        except (re.error, RecursionError) as fault:
-            self._refuse(name, f"{fault}: name each part once, with letters, digits and _")
+            return re.compile(_of_glob(text))
+        except re.error as fault:
+            self._refuse("from", f"{fault}: name each part once, with letters, digits and _")
         return None
 
     def _metric(self) -> Measurement | None:
@@ -423,100 +408,12 @@ def _pieces(text: str) -> list[str]:
 
 MOST_PATH_BYTES: Final = 512
 """No file of Graphite has a longer path than some 255; expressions are not tried on what is longer than this."""
-MOST_WAYS: Final = 300_000
-"""Ways to try an expression on one line: two repeats that may share a line of MOST_PATH_BYTES, some milliseconds."""
-_END: Final = -1
-
-
-def _ways(tree: Iterable[Any], then: int | None = _END) -> int:
-    """Return a bound on the ways in which a parsed expression may be tried on a line, at most MOST_WAYS + 1.
-
-    A repeat of a character that what follows cannot be ends in one place only. then: the character that follows the
-    expression, _END, or None for any.
-    """
-    ways, items = 1, list(tree)
-    for place, (operation, argument) in enumerate(items):
-        follows = _first(items[place + 1 :], then)
-        match str(operation):
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                least, most, inner = argument
-                each = _ways(inner, follows if most <= 1 else None)
-                most = min(most, MOST_PATH_BYTES)
-                if each > 1:
-                    found = sum(each ** min(count, 20) for count in range(least, most + 1))
-                elif len(inner) == 1 and follows is not None and not _takes(inner[0], follows):
-                    found = 1
-                else:
-                    found = max(most - least, 0) + 1
-            case "ATOMIC_GROUP" | "POSSESSIVE_REPEAT":
-                inside = _ways(argument if str(operation) == "ATOMIC_GROUP" else argument[2], None)
-                found = inside if inside > MOST_WAYS else 1
-            case "SUBPATTERN" | "ASSERT" | "ASSERT_NOT":
-                found = _ways(argument[-1], follows if str(operation) == "SUBPATTERN" else None)
-            case "BRANCH":
-                found = sum(_ways(one, follows) for one in argument[1])
-            case "GROUPREF_EXISTS":
-                found = sum(_ways(one or (), follows) for one in argument[1:])
-            case _:
-                found = 1
-        ways = min(ways * found, MOST_WAYS + 1)
-    return ways
-
-
-def _first(items: Sequence[Any], then: int | None) -> int | None:
-    """Return the character that these items begin with, _END, or None where it may be one of several."""
-    if not items:
-        return then
-    operation, argument = items[0]
-    match str(operation):
-        case "LITERAL":
-            return int(argument)
-        case "SUBPATTERN":
-            return _first(list(argument[-1]), _first(items[1:], then))
-        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT" if argument[0] >= 1:
-            return _first(list(argument[2]), None)
-        case "AT" if str(argument) == "AT_END_STRING":
-            return _END
-        case _:
-            return None
-
-
-def _takes(item: Any, character: int) -> bool:
-    """Return whether a parsed item may take a character, in small letters or capitals; True where it is no set."""
-    operation, argument = item
-    spellings = {ord(one) for text in {chr(max(character, 0))} for one in (*text, *text.lower(), *text.upper())}
-    match str(operation):
-        case _ if character == _END:
-            return False
-        case "LITERAL":
-            return argument in spellings
-        case "NOT_LITERAL":
-            return spellings != {argument}
-        case "IN":
-            listed = [(str(kind), of) for kind, of in argument]
-            wholly = all(kind in ("NEGATE", "LITERAL", "RANGE") or str(of) in _CATEGORIES for kind, of in listed)
-            among = [any(_is_among(one, kind, of) for kind, of in listed) for one in spellings]
-            return not wholly or (not all(among) if listed[0][0] == "NEGATE" else any(among))
-        case _:
-            return True
-
-
-_CATEGORIES: Final = {
-    f"CATEGORY_{negation}{name}": re.compile(f"\\{letter.upper() if negation else letter}")
-    for negation in ("", "NOT_")
-    for name, letter in (("DIGIT", "d"), ("SPACE", "s"), ("WORD", "w"))
-}
-
-
-def _is_among(character: int, kind: str, of: Any) -> bool:
-    """Return whether a character is in one part of a set."""
-    if kind == "CATEGORY":
-        return _CATEGORIES[str(of)].match(chr(character)) is not None
-    return kind != "NEGATE" and (character == of if kind == "LITERAL" else of[0] <= character <= of[1])
+MOST_OPEN: Final = 2
+"""Parts between two dots that may end in any place: MOST_PATH_BYTES squared are the ways to try one path."""
 
 
 def _of_glob(text: str) -> str:
-    """Return the regular expression of a glob; re.error for a part without a name.
+    """Return the regular expression of a glob; re.error for a part without a name, or too many between two dots.
 
     No part reaches over a dot, so a segment of several is tried by itself, not once for each way of the others. In a
     tag, behind a `;`, a part may hold dots: the value of a tag is often a host's whole name.
@@ -540,7 +437,7 @@ def _of_glob(text: str) -> str:
 def _of_segment(text: str, stops: str) -> str:
     found: list[str] = []
     pieces = _pieces(text)
-    place = 0
+    place = opened = 0
     while place < len(pieces):
         piece, place = pieces[place], place + 1
         if piece == "*" and place + 1 < len(pieces) and pieces[place + 1] == "*":
@@ -548,10 +445,14 @@ def _of_segment(text: str, stops: str) -> str:
             # again, or a long line would be looked at as many times as its length to the power of the stars.
             found.append(rf"(?>[^{stops}]*?{re.escape(pieces[place])})")
             place += 1
-        elif piece == "*":
-            found.append(rf"[^{stops}]*")
+        elif piece == "*" or piece.startswith("{"):
+            # At the end of the segment a part ends where that does.
+            opened += "".join(pieces[place:]) != ""
+            found.append(rf"[^{stops}]*" if piece == "*" else rf"(?P<{piece[1:-1]}>[^{stops}]+)")
         else:
-            found.append(rf"(?P<{piece[1:-1]}>[^{stops}]+)" if piece.startswith("{") else re.escape(piece))
+            found.append(re.escape(piece))
+    if opened > MOST_OPEN:
+        raise re.error(f"{text!r} has more than {MOST_OPEN + 1} parts between two dots")
     return "".join(found)
 
 
@@ -787,7 +688,7 @@ class MappedSink:
             text = path.decode("utf-8")
         except UnicodeDecodeError:
             return RejectReason.NOT_TEXT
-        found = self._rules.match(text) if self._any is None or self._any.fullmatch(text) else None
+        found = self._rules.match(text) if self._any.fullmatch(text) else None
         if found is None:
             return RejectReason.FOREIGN_PATH
         rule, parts = found
@@ -832,22 +733,10 @@ def series_at(
     return VmSeries(*place, to)
 
 
-_BY_NUMBER: Final = re.compile(r"\\[1-9]|\(\?\([0-9]")
-
-
-def _any_of(rules: Sequence[Rule]) -> re.Pattern[str] | None:
-    """Return an expression that takes what any rule takes, to tell foreign paths at once; None where there is none.
-
-    Names of parts would stand in it twice, so they are left out; an expression that refers to one has no such form. Nor
-    has one that refers to a group by its number, which would be that of another expression's.
-    """
-    if any(_BY_NUMBER.search(rule.pattern.pattern) for rule in rules):
-        return None
-    bare = [re.sub(r"\(\?P<[^>]*>", "(?:", rule.pattern.pattern) for rule in rules]
-    try:
-        return re.compile("|".join(f"(?:{one})" for one in bare))
-    except re.error:
-        return None
+def _any_of(rules: Sequence[Rule]) -> re.Pattern[str]:
+    """Return an expression that takes what any rule takes, to tell foreign paths at once; parts have no names in it."""
+    bare = (re.sub(r"\(\?P<[^>]*>", "(?:", rule.pattern.pattern) for rule in rules)
+    return re.compile("|".join(f"(?:{one})" for one in bare))
 
 
 def _why(value: float, at: float, latest: float) -> RejectReason:

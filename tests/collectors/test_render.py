@@ -202,7 +202,6 @@ def test_a_rule_is_asked_where_it_can_hold_for_the_fleet_and_graphite_has_such_a
                 {from = "c.{vm}", to = "cpu_percent", fleet = "batch", group = "m"},
                 {from = "d.{vm}", to = "cpu_percent", fleet = "web", group = "xl"},
                 {from = "sum(e.{vm})", to = "cpu_percent"},
-                {regex = "f[.](?P<vm>.*)", to = "cpu_percent"},
             ]
             """)
     )

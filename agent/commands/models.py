@@ -1,15 +1,10 @@
-"""`trimtab models`: which models there are, which one decides for whom and why, whether a file would be taken.
-
-`trimtab pool-model` is the older way to change that of a pool.
-"""
+"""`trimtab models`: which models there are, which one decides for whom and why, whether a file would be taken."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +25,6 @@ from domain.errors import BadInput, ConfigurationError
 if TYPE_CHECKING:
     from agent.decisions.part import ModelSummary
     from agent.models.directory import ModelsDirectory
-    from domain.rules.oversubscription.pool import PoolRules
 
 DIGITS = 12
 SHOWN_LINES = 10
@@ -280,76 +274,3 @@ def _show(rows: list[_Verified]) -> None:
         about = ("refused:", row.refused, "", "") if held is None else (held.sees, held.does, held.network, held.limits)
         lines.append((row.model[:DIGITS], *about, row.role))
     show(columns(lines))
-
-
-@app.command(
-    "pool-model",
-    epilog=examples("trimtab pool-model MODEL.onnx --pool main", "trimtab pool-model --previous --pool main"),
-)
-def pool_model(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.onnx]", help="Model to use from now on.", show_default=False)
-    ] = None,
-    previous: Annotated[bool, typer.Option("--previous", help="Go back to the model before.")] = False,
-    pool: Annotated[
-        str | None, typer.Option("--pool", help="Pool; not needed when there is one.", show_default=False)
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the model that sets a pool's rates, use another one, or go back to the one before.
-
-    For a pool whose policy is model:DIRECTORY. A model comes from `trimtab train oversubscription --method vdn`; it
-    must be for as many subscribers as have a MODEL_PLACE, and for the pool's levels. It is tried before it is used.
-    The agent takes it up with the next hour; rates still go down one level in two hours.
-    """
-    from agent.models.directory import EVERY_FLEET, ModelsDirectory, read_model_file
-    from agent.oversubscription.rate_policies import PoolModels, champion_of, subject_of, verify_rates
-    from agent.settings.location import promotion_key_location
-
-    if file is not None and previous:
-        raise BadInput("pool-model", str(file), "give a file or --previous")
-    rules, path = _pool(pool)
-    subject, key = subject_of(rules), promotion_key_location(os.environ)
-    typer.echo(f"pool-model goes away: use trimtab promote {subject}", err=True)
-    directory = ModelsDirectory(path, key)
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    if file is not None or previous:
-        # With a key, only the agent may take over what was in use before: its ledger shows what decided.
-        with contextlib.suppress(BadInput):
-            champion_of(directory, rules, PoolModels(None, key, lambda _: key is None, lambda: at))
-    if previous:
-        directory.rollback(at, subject, lambda found: verify_rates(found, rules))
-    elif file is not None:
-        reason = "put in use by trimtab pool-model, without an evaluation"
-        directory.force(read_model_file(file), subject, reason, at, lambda found: verify_rates(found, rules))
-    earlier = directory.champion(EVERY_FLEET)
-    now = directory.champion(subject) or (earlier if earlier is not None and earlier.report is None else None)
-    if now is None:
-        raise BadInput("champion", str(path), f"no model is in use: trimtab promote {subject} FILE")
-    if as_json:
-        print_json({"pool": rules.name, "directory": str(path), "model": now.model, "previous": now.previous})
-        return
-    typer.echo(f"{rules.name}: {now.model[:DIGITS]} since {now.at}, before it {(now.previous or 'none')[:DIGITS]}")
-
-
-def _pool(name: str | None) -> tuple[PoolRules, Path]:
-    """Return the rules of the pool meant and the directory of its models; BadInput when it has none."""
-    from agent.oversubscription.settings import SUBJECTS, pool_rules_of
-    from agent.settings import load_settings
-
-    settings = load_settings(os.environ)
-    pools = SUBJECTS.of(settings)
-    there = ", ".join(sorted(pools)) or "(none is set)"
-    if name is None and len(pools) != 1:
-        raise BadInput("--pool", "", f"name one of: {there}")
-    chosen = next(iter(pools)) if name is None else name
-    if chosen not in pools:
-        raise BadInput("--pool", chosen, f"choose one of: {there}")
-    rules = pool_rules_of(chosen, pools[chosen])
-    kind, _, place = rules.policy.partition(":")
-    if rules.policy == "learned":
-        return rules, settings.models_directory
-    if kind != "model" or place.endswith(".onnx"):
-        remedy = f"set TRIMTAB_POOLS__{chosen}__POLICY to model:DIRECTORY: the verb keeps a pool's models there"
-        raise BadInput("policy", pools[chosen].policy, remedy)
-    return rules, Path(place)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +33,7 @@ from agent.oversubscription.records import (
     Vm,
 )
 from agent.oversubscription.shield import Answer, ask_filter, ask_shield
-from agent.oversubscription.store import HOUR, AlreadyDecided, OversubscriptionStore
+from agent.oversubscription.store import AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.usage_book import UsageBook
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
@@ -200,8 +199,6 @@ Signature = tuple[int, int]
 Inventory = tuple[float, Signature, dict[str, Vm] | BadInput | None]
 """When it was written, what it is known by, and its VMs: why they are not taken, or None for an unchanged file."""
 TRIES: Final = 5
-REMEMBERED_HOURS: Final = 24 * 30
-"""Of so many hours one must have been decided by a model for it to count as in use before models were evaluated."""
 INVENTORY_PATIENCE_S: Final = 5.0
 """So long a turn waits for the inventory; what takes longer is taken in a later turn."""
 LEADS_FOR_S: Final = 900.0
@@ -245,7 +242,7 @@ class Pool:
         models: PoolModels | None = None,
     ) -> None:
         self.rules = rules
-        self.models = replace(models or PoolModels(), decided_by=self._decided_by, at=self._time_text)
+        self.models = models or PoolModels()
         self.store = store
         self.book = book or UsageBook()
         self._clock = clock
@@ -429,14 +426,6 @@ class Pool:
                 if k >= 0:
                     loads.place(k, vm, profiles.index(vm.subscriber), profiles)
             self.profiles, self.loads = profiles, loads
-
-    def _decided_by(self, digest: str) -> bool:
-        """Return whether the ledger has one of the last hours decided by the model with this digest."""
-        hours = self.store.newest(self.rules.name, REMEMBERED_HOURS, HOUR)
-        return any(isinstance(hour, HourDecision) and hour.model == digest for hour in hours)
-
-    def _time_text(self) -> str:
-        return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def ground(self) -> tuple[Loads, Profiles]:
         """Return loads and profiles, built where there are none."""

@@ -15,7 +15,6 @@ import numpy as np
 import structlog
 
 from agent.models.directory import (
-    EVERY_FLEET,
     Champion,
     ModelsDirectory,
     Subject,
@@ -42,7 +41,6 @@ from domain.rules.oversubscription.ridge import WINDOW_H, moving_average_rate
 LEARNED: Final = "learned"
 PROBATION: Final = "on probation"
 OVERSUBSCRIPTION: Final = "oversubscription"
-BEFORE_THE_GATE: Final = "in use before the gate"
 BY_SETTINGS: Final = "its file is named in the settings"
 
 log = structlog.get_logger(__name__)
@@ -52,14 +50,11 @@ log = structlog.get_logger(__name__)
 class PoolModels:
     """Where the models of a pool are.
 
-    directory: the champions that the policy `learned` takes. key: must have signed what speaks for them. decided_by:
-    whether the pool has had its rates from the model with this digest; at: the time for the record.
+    directory: the champions that the policy `learned` takes. key: must have signed what speaks for them.
     """
 
     directory: Path | None = None
     key: bytes | None = None
-    decided_by: Callable[[str], bool] = lambda _: False
-    at: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +97,8 @@ def policy_of(text: str, rules: PoolRules, models: PoolModels | None = None) -> 
     directory = Path(given) if name == MODEL and given else place.directory if text == LEARNED else None
     if directory is not None:
         held = ModelsDirectory(directory, place.key)
-        champion = champion_of(held, rules, place)
-        forced = forced_reason(held.check(subject_of(rules), champion)) if champion.report else BEFORE_THE_GATE
+        champion = champion_of(held, rules)
+        forced = forced_reason(held.check(subject_of(rules), champion))
         content = held.read(champion.model).content
         return verify_rates(held.file_of(champion.model), rules, content, text=text, forced=forced)
     forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {MODEL}:PATH or {LEARNED}"
@@ -140,39 +135,13 @@ def verify_rates(
     return _by_rates(rates_in(content or read_model_file(path).content, path), text, rules, forced)
 
 
-def champion_of(directory: ModelsDirectory, rules: PoolRules, place: PoolModels) -> Champion:
-    """Return the champion of a pool; BadInput when there is none that may decide.
-
-    One that decided before pools' models were evaluated is taken over once, with the one before it, if the ledger shows
-    that it did: recorded as forced, or without a record where the directory cannot be written.
-    """
-    champions, remedy = directory.champions(), f"promote one: trimtab promote {subject_of(rules)} FILE"
-    own, earlier = champions.get(subject_of(rules)), champions.get(EVERY_FLEET)
-    if earlier is None or earlier.report is not None:
-        if own is not None:
-            return own
+def champion_of(directory: ModelsDirectory, rules: PoolRules) -> Champion:
+    """Return the champion of a pool; BadInput when it has none."""
+    found = directory.champions().get(subject_of(rules))
+    if found is None:
+        remedy = f"promote one: trimtab promote {subject_of(rules)} FILE"
         raise BadInput("champion", str(directory.path), f"the pool {rules.name} has no model: {remedy}")
-    changes = [line.get("reason") for line in directory.history(subject_of(rules))]
-    # A disk that was full after the first of both left half of it done.
-    half = changes == [BEFORE_THE_GATE] and own is not None and own.model == earlier.previous
-    if own is not None and not half:
-        return own
-    if changes and not half:
-        raise BadInput("champion", str(directory.path), f"the pool {rules.name} has no model: {remedy}")
-    path = directory.file_of(earlier.model)
-    verify_rates(path, rules)
-    if not place.decided_by(path.stem[:DIGITS]):
-        why = "nothing speaks for it, and the ledger records no hour of the pool that it decided"
-        raise BadInput("champion", earlier.model, f"{why}: {remedy}")
-    now, at = Champion(earlier.model), place.at()
-    for name in filter(None, (None if half else earlier.previous, earlier.model)):
-        try:
-            model = read_model_file(directory.file_of(name))
-            forced = directory.force(model, subject_of(rules), BEFORE_THE_GATE, at, lambda at: verify_rates(at, rules))
-            now = forced if name == earlier.model else now
-        except (OSError, BadInput) as error:
-            log.warning("model_not_recorded", pool=rules.name, model=name, detail=str(error))
-    return now
+    return found
 
 
 def _by_model(path: Path, text: str, rules: PoolRules, forced: str) -> RatePolicy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -11,16 +10,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from typer.testing import CliRunner
 
-from agent.commands.main import app
-from agent.models.directory import HISTORY, POINTER, Champion, ModelFile, ModelsDirectory, Subject, read_model_file
+from agent.models.directory import POINTER, Champion, ModelsDirectory, Subject, read_model_file
 from agent.models.file import METADATA_KEY
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import VmTable
@@ -272,136 +268,6 @@ def test_a_model_for_other_subscribers_or_levels_is_refused(
     with pytest.raises(BadInput) as refusal:
         load_rate_model(exported(tmp_path), rules(**changes))
     assert told in str(refusal.value)
-
-
-def test_the_model_before_is_restored_with_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "models"
-    first, second = exported(tmp_path / "a", seed=1), exported(tmp_path / "b", seed=2)
-    for name, value in {
-        "MACHINES": "12",
-        "MACHINE_CORES": "48",
-        "MACHINE_MEMORY_GB": "512",
-        "POLICY": f"model:{place}",
-        "SUBSCRIBERS__web__MODEL_PLACE": "0",
-        "SUBSCRIBERS__batch__MODEL_PLACE": "1",
-    }.items():
-        monkeypatch.setenv(f"TRIMTAB_POOLS__main__{name}", value)
-
-    def call(*given: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, ["pool-model", *given], catch_exceptions=False)
-        return result.exit_code, result.stdout + result.stderr
-
-    leaves = "pool-model goes away: use trimtab promote oversubscription main\n"
-    assert call()[0] == 2
-    assert call(str(first))[0] == 0
-    assert call(str(second))[0] == 0
-    assert model_in_use(place).name == second.name
-    code, text = call("--previous")
-    assert (code, text.startswith(leaves) or text.endswith(leaves)) == (0, True)
-    held = json.loads(CliRunner().invoke(app, ["pool-model", "--json"]).stdout)
-    assert (held["model"], held["previous"]) == (first.name, None)
-    events = [(line["event"], line["model"]) for line in ModelsDirectory(place).history()]
-    assert events == [("forced", first.name), ("forced", second.name), ("rolled back", first.name)]
-    assert call(str(second))[0] == 0
-    damaged(place / first.name)
-    assert call("--previous")[0] == 2
-    assert model_in_use(place).name == second.name
-
-
-def by_an_earlier_version(place: Path, *files: Path) -> None:
-    """What `trimtab pool-model` left before pools' models were evaluated: a pointer without a report."""
-    for file in files:
-        (place / file.name).write_bytes(file.read_bytes())
-    before, now = (None, *(file.name for file in files))[-2:]
-    (place / POINTER).write_text(json.dumps({"model": now, "previous": before, "report": None, "at": "then"}))
-
-
-@pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
-def test_a_model_in_use_before_the_gate_decides_on_and_is_recorded_once(
-    house: House, tmp_path: Path, key: bytes | None
-) -> None:
-    place, first, second = tmp_path / "models", exported(tmp_path, seed=1), exported(tmp_path, seed=2)
-    by_an_earlier_version(place, first, second)
-    house.pool.models = PoolModels(None, key, lambda digest: digest == second.name[:16], lambda: "now")
-    told = [event.detail for event in house.hour(0.2) if event.reason is Reason.MODEL_READY]
-    assert told == [f"main: {second.name[:16]} sets the rates, forced: in use before the gate"]
-    house.hour(0.2)
-    lines = ModelsDirectory(place, key).history(subject_of(house.rules))
-    assert [(line["event"], line["model"], line["reason"]) for line in lines] == [
-        ("forced", first.name, "in use before the gate"),
-        ("forced", second.name, "in use before the gate"),
-    ]
-    back = ModelsDirectory(place, key).rollback("now", subject_of(house.rules), lambda path: path)
-    assert back is not None
-    assert back.model == first.name
-    assert house.pool.memory.counts.fallbacks == 0
-
-
-def test_the_ledger_shows_which_model_was_in_use_before(house: House, tmp_path: Path) -> None:
-    place, file = tmp_path / "models", exported(tmp_path)
-    put_in_use(place, file, house.rules)
-    house.hour(0.2)
-    for name in (POINTER, HISTORY):
-        (place / name).unlink()
-    by_an_earlier_version(place, file)
-    house.open()
-    house.hour(0.2)
-    assert house.pool.hour is not None
-    assert house.pool.hour.model == file.name[:16]
-
-
-def test_a_model_that_never_decided_is_not_taken_over_from_a_pointer_without_a_report(
-    house: House, tmp_path: Path
-) -> None:
-    by_an_earlier_version(tmp_path / "models", exported(tmp_path))
-    (failed,) = [event.detail for event in house.hour(0.2) if event.reason is Reason.POLICY_FAILED]
-    assert "the ledger records no hour of the pool that it decided: promote one: trimtab promote" in failed
-    assert house.rate("web") == 1.0
-
-
-def test_a_model_taken_over_is_not_taken_over_again_after_its_rollback(house: House, tmp_path: Path) -> None:
-    place, file = tmp_path / "models", exported(tmp_path)
-    by_an_earlier_version(place, file)
-    models = PoolModels(None, None, lambda _: True, lambda: "now")
-    assert rates_of(house.rules.policy, house.rules, models).forced == "in use before the gate"
-    ModelsDirectory(place).rollback("now", subject_of(house.rules), lambda path: path)
-    with pytest.raises(BadInput, match="the pool main has no model: promote one"):
-        rates_of(house.rules.policy, house.rules, models)
-
-
-def test_where_the_directory_cannot_be_written_the_model_decides_on_unrecorded(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_an_earlier_version(tmp_path / "models", exported(tmp_path))
-
-    def read_only(*_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr("agent.models.directory.replace_file", read_only)
-    models = PoolModels(None, None, lambda _: True, lambda: "now")
-    assert rates_of(house.rules.policy, house.rules, models).forced == "in use before the gate"
-
-
-def test_a_disk_that_is_full_half_way_neither_brings_the_model_before_back_nor_ends_the_record(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, first, second = tmp_path / "models", exported(tmp_path, seed=1), exported(tmp_path, seed=2)
-    by_an_earlier_version(place, first, second)
-    models = PoolModels(None, None, lambda _: True, lambda: "now")
-    real = ModelsDirectory.force
-
-    def full_at_the_second(held: ModelsDirectory, model: ModelFile, *given: Any) -> Champion:
-        if model.name == second.name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(held, model, *given)
-
-    monkeypatch.setattr(ModelsDirectory, "force", full_at_the_second)
-    for _ in range(2):
-        assert rates_of(house.rules.policy, house.rules, models).model == second.name[:16]
-    monkeypatch.undo()
-    assert rates_of(house.rules.policy, house.rules, models).model == second.name[:16]
-    lines = ModelsDirectory(place).history(subject_of(house.rules))
-    assert [line["model"] for line in lines] == [first.name, second.name]
 
 
 def test_a_fleets_model_and_a_report_of_another_pool_are_refused(house: House, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def pattern(ledger: Ledger) -> None:
         intents = [intent for _, decided in records for intent in decided.decision.intents]
         for status, reason in ((Status.IN_PROGRESS, Reason.ACCEPTED), (Status.DONE, Reason.DONE)):
             outcomes = [(i, outcome_of(i, status, reason, at=i.created_at + 60.0)) for i in intents]
-            FleetStore(ledger).record_outcomes(outcomes)
+            FleetStore(ledger).record((), outcomes=outcomes)
 
 
 def build(path: Path, rows: int) -> None:

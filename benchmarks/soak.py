@@ -212,10 +212,8 @@ class Soak:
             listener(self.board.read(), turn)
         if self._minutes % SCRAPE_MINUTES == 0:
             self.telemetry.exposition()
-        if self.full_until and turn.failure:
-            self.audit.look_away(turn, cloud.changes)
-        else:
-            self.audit.look(cloud.clock.now(), turn, cloud.changes, cloud.owner_changed)
+        is_refused = bool(self.full_until and turn.failure)
+        self.audit.look(cloud.clock.now(), turn, cloud.changes, cloud.owner_changed, is_refused=is_refused)
         self._minutes += 1
         if self._minutes % HOUR == 0 and not self.full_until:
             chores.forget(self.ledger, cloud.host_clock.now(), self.keep_s)

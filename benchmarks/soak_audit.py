@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import pairwise
 
 from agent.decisions.turn import TickReport
@@ -41,16 +41,22 @@ class Audit:
         """Go on with a new process of the agent: what it reports must still be what the ledger holds."""
         self._ledger = ledger
 
-    def look_away(self, report: TickReport, changes: Sequence[SizeChange]) -> None:
-        """Check a tick without room on the disk: it decides nothing, and nothing changes."""
-        if not report.failure or changes:
-            self._flag("executed_without_a_ledger", f"{report.failure}: {changes}")
+    def look(
+        self,
+        at: float,
+        report: TickReport,
+        changes: Sequence[SizeChange],
+        owner: Collection[str] = (),
+        *,
+        is_refused: bool = False,
+    ) -> None:
+        """Check one tick; `at` never steps. changes: by the agent. owner: groups that another party resized.
 
-    def look(self, at: float, report: TickReport, changes: Sequence[SizeChange], owner: Collection[str]) -> None:
-        """Check one tick; `at` never steps. changes: by the agent. owner: groups that another party resized."""
-        if report.failure:
+        is_refused: the full disk ended the tick; what it reports was recorded before.
+        """
+        if report.failure and not is_refused:
             self._flag("failed_tick", report.failure)
-        if len(report.decisions) != len(self._fleets):
+        if len(report.decisions) != len(self._fleets) and not is_refused:
             self._flag("missing_decision", f"{len(report.decisions)} of {len(self._fleets)} fleets were decided")
         known = {intent.intent_id: intent for intent, _ in self._open.values()}
         requested = {snapshot.fleet: snapshot.requested for snapshot in report.snapshots}
@@ -67,7 +73,9 @@ class Audit:
                 self._flag("outcome_without_a_sentence", outcome.intent_id)
             if outcome.status.final:
                 self._open.pop(outcome.intent_id, None)
-        self._changes(changes, known, {outcome.intent_id for outcome in report.outcomes})
+        # The outcome of a call may be what the full disk refused; the next tick follows its intent.
+        recorded = known.keys() if is_refused else {outcome.intent_id for outcome in report.outcomes}
+        self._changes(changes, known, recorded)
         self._events(report, {self._key_of[name] for name in owner})
         self._journal(report)
         for intent, since in list(self._open.values()):
@@ -123,7 +131,7 @@ class Audit:
         if not intended - replaced <= moved:
             self._flag("intent_without_a_size", f"{decision.decision_id}: {decision.sentence}")
 
-    def _changes(self, changes: Sequence[SizeChange], known: Mapping[str, Intent], reasons: set[str]) -> None:
+    def _changes(self, changes: Sequence[SizeChange], known: Mapping[str, Intent], reasons: Set[str]) -> None:
         for change in changes:
             self.size_changes += 1
             place = self._key_of[change.group]

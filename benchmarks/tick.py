@@ -166,7 +166,7 @@ def _watch(watch: Stopwatch, ports: Ports) -> None:
     reads = dict.fromkeys(("check_epoch", "all_controls", "controls", "open_intents"), "read")
     watch.watch(ports.ledger, **reads)
     # The class, since the loop makes a store wherever it needs one.
-    watch.watch(FleetStore, record="record", record_outcomes="record", loop_states="read")
+    watch.watch(FleetStore, record="record", loop_states="read")
 
 
 def _turned(ports: Ports, cloud: LoadedCloud) -> TickReport:

@@ -23,7 +23,7 @@ from collectors.mapping import Hosts
 from domain.announcements import Recurring
 from domain.clock import JumpDetector
 from domain.controls import Window
-from domain.decisions import Mode
+from domain.decisions import Event, Mode
 from domain.fleet import Fleet
 
 
@@ -67,7 +67,8 @@ class Ports:
     `wall` and `monotonic` are the host's clocks, read again before each call: together they tell a clock step from the
     passing of time. `ages` holds how old intents are; `epoch` fences a deposed leader; `fence` raises Fenced when
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
-    `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded.
+    `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded,
+    `unrecorded` events of calls whose record the ledger refused.
     `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
     `hosts` holds the names of the VMs for the map of other senders' paths; None without one. `resized` returns AWS's
     changes of groups' sizes since a moment, raising CloudError: it is asked until it has answered once, and set again
@@ -91,6 +92,7 @@ class Ports:
     clock_step_s: float = 0.0
     ages: Ages = field(default_factory=Ages)
     refusals: Refusals = field(default_factory=Refusals)
+    unrecorded: Sequence[Event] = ()
     probationer: Callable[[str], str | None] = _nobody
     hosts: Hosts | None = None
     resized: Callable[[Collection[str], float], Sequence[Resize]] | None = None

@@ -118,46 +118,27 @@ class FleetStore:
         states: Mapping[str, LoopState] = _NO_STATES,
         epoch: int | None = None,
         measured: Mapping[str, Measured] = _NOTHING_MEASURED,
-        superseded: Sequence[tuple[Intent, Outcome]] = (),
+        outcomes: Sequence[tuple[Intent, Outcome]] = (),
     ) -> None:
-        """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
+        """Write outcomes, decisions with their inputs, open intents and the states that follow, events: all or nothing.
 
-        superseded: open intents that end with these decisions. measured: by fleet, what its row for learning holds
-        beside the inputs. A state in `states` takes the place of
-        the one that its fleet's decision gave. IntentConflict when a group has an open intent, Fenced when the epoch of
-        a decision, or `epoch`, is over, LedgerError when a decision has the id of another.
+        outcomes: a final status closes its intent, before those of these decisions are opened; one that says the same
+        as the last one adds no journal row. measured: by fleet, what its row for learning holds beside the inputs. A
+        state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has an
+        open intent, LedgerError when a decision has the id of another. Fenced when the epoch of a decision, or `epoch`,
+        is over: a deposed leader must not write its memory over the new one's.
         """
         batch = _Batch(made, events, measured)
         after = {decided.decision.fleet: decided.state for _, decided in made} | dict(states)
         with _intent_conflicts(batch.opened), self._database.write() as connection:
             if epoch is not None:
                 state.check_epoch(connection, epoch)
-            journal.add_outcomes(connection, superseded)
+            journal.add_outcomes(connection, outcomes)
             batch.write(connection)
             batch.minutes.write(connection, self._database)
             _put_states(connection, after)
         batch.minutes.written(self._database)
         self._newest.update({inputs.fleet.name: (inputs, decided.decision) for inputs, decided in made})
-
-    def record_outcomes(
-        self,
-        outcomes: Sequence[tuple[Intent, Outcome]],
-        states: Mapping[str, LoopState] = _NO_STATES,
-        events: Sequence[Event] = (),
-        epoch: int | None = None,
-    ) -> None:
-        """Write what came of intents, loop states and events: all or nothing.
-
-        A final status closes its intent. An outcome that says the same as the last one adds no journal row. Fenced when
-        `epoch` is over: a deposed leader must not write its memory over the new one's.
-        """
-        added = [journal.event_row(event) for event in events]
-        with self._database.write() as connection:
-            if epoch is not None:
-                state.check_epoch(connection, epoch)
-            journal.add_outcomes(connection, outcomes)
-            journal.add(connection, added)
-            _put_states(connection, states)
 
     def last_outcome(self, intent_id: str) -> Outcome | None:
         """Return the newest outcome of an intent, None while there is none."""

@@ -64,28 +64,32 @@ def run_tick(now: float, ports: Ports, times: BothTimes | None = None) -> TickRe
     """Turn the loop once for every fleet; times: `now` and the monotonic time of the same moment, where both were read.
 
     One fleet's trouble never stops another's decision. When the ledger cannot be read or written, or a newer leader has
-    taken over, nothing is executed and the report says so; measuring goes on and the next tick tries again.
+    taken over, nothing more is executed: the report holds the failure and what was recorded before it. Measuring goes
+    on and the next tick tries again.
     """
     # Before anything that takes time: read later, the monotonic time would make the wait look like a step of the clock.
     times = times or BothTimes(now, ports.monotonic())
+    turn = None
     try:
-        return _turn(now, ports, times)
+        if ports.fence is None:
+            ports.ledger.check_epoch(ports.epoch)
+        else:
+            ports.fence()
+        turn = _Turn(now, ports, times)
+        turn.run(times)
     except (LedgerError, Fenced) as error:
         reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else Reason.LEDGER_UNAVAILABLE
-        log.error("nothing_executed", reason=reason, detail=str(error))
-        return TickReport(now, failure=str(error), failure_reason=reason)
-
-
-def _turn(now: float, ports: Ports, times: BothTimes) -> TickReport:
-    if ports.fence is None:
-        ports.ledger.check_epoch(ports.epoch)
-    else:
-        ports.fence()
-    return _Turn(now, ports, times).run(times)
+        report = TickReport(now) if turn is None else turn.recorded()
+        log.error("ended_by_the_ledger", reason=reason, outcomes=len(report.outcomes), detail=str(error))
+        return replace(report, failure=str(error), failure_reason=reason)
+    return turn.recorded()
 
 
 class _Turn:
-    """What one turn has read, the state of each fleet as it changes, and the events to report."""
+    """What one turn has read, the state of each fleet as it changes, and what the ledger has of it.
+
+    `_write` is the only way to the ledger, and what it has written is what the turn reports, however the turn ends.
+    """
 
     def __init__(self, now: float, ports: Ports, times: BothTimes) -> None:
         self._now, self._ports = now, ports
@@ -93,17 +97,25 @@ class _Turn:
         self._managed = {managed.fleet.name: managed for managed in ports.fleets}
         self._fleets = [managed.fleet for managed in ports.fleets]
         self._states = self._store.loop_states(list(self._managed))
+        self._stored = dict(self._states)
         self._permission = Permission(now, ports, self._states, times)
         self._observed = Observed(now)
-        self._events: list[Event] = []
+        # Of calls of the last turn, whose record the ledger refused.
+        self._events: list[Event] = list(ports.unrecorded)
+        self._inherited = len(self._events)
+        self._written: set[int] = set()
+        self._outcomes: list[Outcome] = []
+        self._made: list[tuple[DecisionInputs, Decided]] = []
+        self._superseded: list[tuple[Intent, Outcome]] = []
+        self._cooldowns_taken_up = False
         self._measured: dict[str, Measured] = {}
         self._recreated: dict[tuple[str, str], str] = {}
         self._booting: dict[tuple[str, str], tuple[Intent, Outcome]] = {}
 
-    def run(self, times: BothTimes) -> TickReport:
-        """Take the turn and return its report."""
+    def run(self, times: BothTimes) -> None:
+        """Take the turn; LedgerError and Fenced end it where they come up."""
         ports, states = self._ports, self._states
-        jumps = self._carry_over_clock_step(times)
+        clock_set = self._carry_over_clock_step(times)
         before = dict(states)
         self._observed = ports.actuator.observe(self._fleets, self._now)
         if ports.hosts is not None:
@@ -135,40 +147,83 @@ class _Turn:
                 records.append(record)
         # Asked when every fleet's own policy has answered: no shadow comes before any of these.
         records = [self._beside(self._managed[inputs.fleet.name], inputs, decided) for inputs, decided in records]
+        self._superseded = self._superseded_by([decided for _, decided in records])
         records = [(inputs, self._without_superseded(decided)) for inputs, decided in records]
-        self._measured = {inputs.fleet.name: self._measure(inputs.fleet, bool(jumps)) for inputs, _ in records}
+        self._measured = {inputs.fleet.name: self._measure(inputs.fleet, clock_set) for inputs, _ in records}
         if ports.fence is not None:
             ports.fence()
-        records = self._record(records)
-        ports.refusals.recorded(inputs.fleet.name for inputs, _ in records)
-        states.update({inputs.fleet.name: decided.state for inputs, decided in records})
+        self._record(records)
+        ports.refusals.recorded(inputs.fleet.name for inputs, _ in self._made)
+        if self._cooldowns_taken_up:
+            ports.resized = None
         if ports.interruptions is not None and notices:
             ports.interruptions.acknowledge(notices)
 
-        superseded = self._superseded_by([decided for _, decided in records])
-        outcomes = [outcome for _, outcome in (*settled, *superseded)]
-        for inputs, decided in records:
+        for inputs, decided in self._made:
             _log(decided.decision)
             self._permission.decided(inputs, decided)
             for intent in decided.decision.intents:
-                recorded, what = len(self._events), f"{intent.intent_id} could not be carried out and stays open"
+                what = f"{intent.intent_id} could not be carried out and stays open"
                 with self._contained("execute_failed", intent.fleet, what):
-                    outcomes.append(self._execute(intent))
-                self._record_events(recorded)
+                    self._execute(intent)
         if ports.mode is Mode.ACT:
             self._tend()
+        self._write()
+
+    def recorded(self) -> TickReport:
+        """Return the report of what the ledger has of this turn.
+
+        Events of calls that it has not are left to the next turn. Others come again with what they are about, whose
+        state was not written either.
+        """
+        lasting = len(self._events) if self._made else self._inherited
+        self._ports.unrecorded = [one for n, one in enumerate(self._events[:lasting]) if n not in self._written]
         return TickReport(
             self._now,
-            tuple(inputs.snapshot for inputs, _ in records if inputs.snapshot is not None),
-            tuple(decided.decision for _, decided in records),
-            tuple(outcomes),
-            (*jumps, *self._events),
+            tuple(inputs.snapshot for inputs, _ in self._made if inputs.snapshot is not None),
+            tuple(decided.decision for _, decided in self._made),
+            tuple(self._outcomes),
+            tuple(one for n, one in enumerate(self._events) if n in self._written),
             partial=tuple(
                 inputs.fleet.name
-                for inputs, _ in records
-                if inputs.snapshot is not None and inputs.snapshot.bin_end - BIN_S < ports.listening_since
+                for inputs, _ in self._made
+                if inputs.snapshot is not None and inputs.snapshot.bin_end - BIN_S < self._ports.listening_since
             ),
         )
+
+    def _write(
+        self,
+        made: Sequence[tuple[DecisionInputs, Decided]] = (),
+        outcomes: Sequence[tuple[Intent, Outcome]] = (),
+        fleet: str | None = None,
+    ) -> None:
+        """Write decisions and outcomes with the events and states that the ledger has not: all or nothing of it.
+
+        fleet: only its events and its state, so that another's cannot refuse them.
+        """
+        states = self._states | {inputs.fleet.name: decided.state for inputs, decided in made}
+        changed = {
+            name: one
+            for name, one in states.items()
+            if one is not self._stored.get(name) and (fleet is None or name == fleet)
+        }
+        fresh = {
+            n: one
+            for n, one in enumerate(self._events)
+            if n not in self._written and (fleet is None or one.fleet == fleet)
+        }
+        if not (made or outcomes or changed or fresh):
+            return
+        self._store.record(
+            made, list(fresh.values()), changed, self._ports.epoch, measured=self._measured, outcomes=outcomes
+        )
+        self._written |= fresh.keys()
+        self._stored |= changed
+        self._states |= changed
+        self._made += made
+        for intent, outcome in outcomes:
+            self._outcomes.append(outcome)
+            self._ports.refusals.note(intent, outcome)
 
     @contextlib.contextmanager
     def _contained(self, logged: str, fleet: str, what: str, subject: str = "") -> Iterator[None]:
@@ -182,51 +237,31 @@ class _Turn:
             detail = f"{what}: {type(error).__name__}: {error}"
             self._events.append(Event(fleet, self._now, Reason.INTERNAL_ERROR, detail, subject))
 
-    def _record_events(self, recorded: int) -> None:
-        """Write the events that came after the first `recorded`, behind the turn's own record."""
-        if len(self._events) > recorded:
-            self._store.record((), events=self._events[recorded:])
-
-    def _record(self, records: list[tuple[DecisionInputs, Decided]]) -> list[tuple[DecisionInputs, Decided]]:
-        """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written.
+    def _record(self, records: Sequence[tuple[DecisionInputs, Decided]]) -> None:
+        """Write all decisions at once, or fleet by fleet when one of them cannot be stored.
 
         A fleet without a decision gets its state as it was before one: with the notices that are deleted after this.
         """
-        decided_for = {inputs.fleet.name for inputs, _ in records}
-        undecided = {name: state for name, state in self._states.items() if name not in decided_for}
         try:
-            self._store.record(
-                records,
-                events=self._events,
-                states=undecided,
-                epoch=self._ports.epoch,
-                measured=self._measured,
-                superseded=self._superseded_by([decided for _, decided in records]),
-            )
+            self._write(records, self._superseded)
         except (LedgerUnavailable, Fenced):
             raise
         except TrimtabError:
             log.exception("record_failed")
         else:
-            return records
-        written = []
+            return
         for inputs, decided in records:
             name = inputs.fleet.name
             try:
-                superseded = self._superseded_by([decided])
-                self._store.record([(inputs, decided)], measured=self._measured, superseded=superseded)
+                self._write([(inputs, decided)], [one for one in self._superseded if one[0].fleet == name], name)
             except (LedgerUnavailable, Fenced):
                 raise
             except TrimtabError as error:
                 detail = f"the decision could not be recorded, so it is not executed: {error}"
                 self._events.append(Event(name, self._now, Reason.INTERNAL_ERROR, detail))
-                undecided[name] = self._states[name]
-            else:
-                written.append((inputs, decided))
-        self._store.record((), events=self._events, states=undecided, epoch=self._ports.epoch)
-        return written
+        self._write()
 
-    def _carry_over_clock_step(self, times: BothTimes) -> tuple[Event, ...]:
+    def _carry_over_clock_step(self, times: BothTimes) -> bool:
         """Move every remembered time along when the clock was set, and record that before anything else is done."""
         ports, states = self._ports, self._states
         seen_s = ports.jumps.observe(times.now, times.monotonic, times.doubt_s)
@@ -243,13 +278,13 @@ class _Turn:
             ours = [intent for intent in open_intents if intent.fleet == name]
             states[name] = not_ahead(shifted(state, step_s, ours) if step_s else state, ours, self._now)
         if not step_s:
-            return ()
+            return False
         direction = "forward" if step_s > 0 else "back"
         detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
-        events = tuple(Event(name, self._now, Reason.CLOCK_JUMP, detail) for name in states)
-        self._store.record((), events, states, epoch=ports.epoch)
+        self._events += [Event(name, self._now, Reason.CLOCK_JUMP, detail) for name in states]
+        self._write()
         ports.clock_step_s = 0.0
-        return events
+        return True
 
     def _recognise_groups(self) -> None:
         """Forget what was known of a group in whose place there is another one, with an event.
@@ -290,7 +325,7 @@ class _Turn:
             # What the ledger knows holds meanwhile; the next turn asks again.
             log.warning("activities_unread", detail=str(error))
             return
-        ports.resized = None
+        self._cooldowns_taken_up = True
         for managed in fleets:
             name = managed.fleet.name
             state, events = with_past_resizes(self._states[name], managed.fleet, managed.limits, found, self._now)
@@ -335,11 +370,9 @@ class _Turn:
                     serving = {vm for group in observed.groups.values() for vm in (one.vm for one in group.serving)}
                     late = [vm for vm in intent.victims if vm in serving]
                     self._events.append(_not_drained(intent.fleet, intent.group, late, now))
-            changed: dict[str, LoopState] = {}
             if managed is not None:
-                changed[intent.fleet] = self._after(intent, outcome)
-            self._store.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
-            ports.refusals.note(intent, outcome)
+                self._after(intent, outcome)
+            self._write(outcomes=[(intent, outcome)], fleet=intent.fleet)
             settled.append((intent, outcome))
             if is_booting(intent, outcome):
                 self._booting[intent.fleet, intent.group] = intent, outcome
@@ -357,7 +390,7 @@ class _Turn:
         return ended
 
     def _without_superseded(self, decided: Decided) -> Decided:
-        ended = {before.intent_id for before, _ in self._superseded_by([decided])}
+        ended = {before.intent_id for before, _ in self._superseded if before.fleet == decided.decision.fleet}
         times = {name: one for name, one in decided.state.intent_times.items() if name not in ended}
         return replace(decided, state=replace(decided.state, intent_times=times)) if ended else decided
 
@@ -530,12 +563,11 @@ class _Turn:
         measured = (self._ports.aggregator.measured(fleet.name) if read else None) or Measured()
         return replace(measured, interrupted=interrupted, refused=self._ports.refusals.of(fleet), clock_set=clock_set)
 
-    def _execute(self, intent: Intent) -> Outcome:
+    def _execute(self, intent: Intent) -> None:
         """Act on one recorded intent and record its outcome."""
         outcome = self._ports.actuator.apply(intent, self._observed, self._now, self._permission)
-        after = self._after(intent, outcome)
-        self._store.record_outcomes([(intent, outcome)], states={intent.fleet: after}, epoch=self._ports.epoch)
-        self._ports.refusals.note(intent, outcome)
+        self._after(intent, outcome)
+        self._write(outcomes=[(intent, outcome)], fleet=intent.fleet)
         log.info(
             "outcome",
             decision_id=intent.decision_id,
@@ -545,28 +577,21 @@ class _Turn:
             reason=outcome.reason,
             detail=outcome.detail,
         )
-        return outcome
 
-    def _after(self, intent: Intent, outcome: Outcome) -> LoopState:
-        """Take an outcome into the fleet's state, which is returned, with an event where a VM was refused again."""
+    def _after(self, intent: Intent, outcome: Outcome) -> None:
+        """Take an outcome into the fleet's state, with an event where a VM was refused again."""
         fleet, state = intent.fleet, self._states[intent.fleet]
         after = state_after_outcome(state, intent, outcome, self._managed[fleet].limits, self._now)
         self._events += refusal_events(fleet, state, after, self._now)
         self._states[fleet] = after
-        return after
 
     def _tend(self) -> None:
-        recorded, ports = len(self._events), self._ports
+        ports = self._ports
         for fleet in self._fleets:
             with self._contained("tend_failed", fleet.name, "its VMs were not cared for this minute"):
                 busy = ports.aggregator.busy_cores(fleet, self._now)
                 self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, self._permission))
-        changed = self._without_given_back()
-        if not changed:
-            self._record_events(recorded)
-            return
-        self._store.record((), events=self._events[recorded:], states=changed, epoch=ports.epoch)
-        self._states.update(changed)
+        self._states |= self._without_given_back()
 
     def _without_given_back(self) -> dict[str, LoopState]:
         """Return the states of fleets of which protection was taken off: another party may protect those VMs now."""

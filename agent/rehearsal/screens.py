@@ -135,7 +135,7 @@ class LineScreen(Screen):
             done = f"{outcome.achieved} of {outcome.asked}"
             self._write(f"{clock_text(outcome.at)} {outcome.intent_id} {outcome.status}, {done}: {outcome.detail}")
         if turn.report.failure:
-            self._write(f"{clock_text(turn.report.at)} nothing was executed: {turn.report.failure}")
+            self._write(f"{clock_text(turn.report.at)} turn failed: {turn.report.failure}")
 
 
 class JsonScreen(Screen):
@@ -442,7 +442,7 @@ def log_lines(turn: Turn) -> list[Line]:
             done = f"{outcome.intent_id} {outcome.status}, {outcome.achieved} of {outcome.asked}"
             lines.append(Line(outcome.at, f"{done}: {outcome.detail}", "green" if complete else "red"))
     if report.failure:
-        lines.append(Line(report.at, f"nothing was executed: {report.failure}", "bold red", "failure"))
+        lines.append(Line(report.at, f"turn failed: {report.failure}", "bold red", "failure"))
     return lines
 
 

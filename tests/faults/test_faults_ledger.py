@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,12 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from agent.alarms.book import conditions
+from agent.autoscaling.store import FleetStore
 from agent.decisions.part import Severity
 from agent.ledger import Ledger
+from agent.ledger.journal import Kind
 from domain.decisions import Reason, Status
+from domain.errors import LedgerUnavailable
 from tests.faults.hands import before_call, between_look_and_leap
 from tests.faults.world import World
 
@@ -127,6 +132,45 @@ def test_a_disk_that_fills_between_decision_and_outcome_costs_no_second_change(w
     ]
     assert len(targets) == len(set(targets)), "no target is set twice"
     assert {outcome.status for outcome in world.outcomes if outcome.status.final} == {Status.DONE}
+
+
+def test_a_turn_that_the_ledger_ends_reports_what_it_took_before(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused at each of a turn's writes: the outcomes that it settled, its decisions, then those of its calls."""
+    world = make_world(sizes=(3, 0, 0), protect_busy=True)
+    drawn, reports, write = random.Random(4), [], FleetStore.record
+
+    def refused_at(number: int) -> Callable[..., None]:
+        writes = count()
+
+        def record(*about: Any, **more: Any) -> None:
+            if next(writes) >= number:
+                raise LedgerUnavailable("no room")
+            write(*about, **more)
+
+        return record
+
+    for minute in range(100):
+        world.submit(5 if minute % 10 == 3 else 0)
+        world.waiting = 0 if minute % 10 == 8 else world.waiting
+        world.busy = dict.fromkeys(world.in_service("small")[:1], 2.0 if minute % 4 < 2 else 0.0)
+        seq = world.ledger.newest_seq()
+        monkeypatch.setattr(FleetStore, "record", refused_at(drawn.choice((0, 1, 2, 1000, 1000))))
+        reports.append(report := world.tick())
+        written = world.ledger.journal(seq, limit=1000)
+        of_kind = {kind: sorted(entry.ref for entry in written if entry.kind is kind) for kind in Kind}
+        assert sorted(decision.decision_id for decision in report.decisions) == of_kind[Kind.DECISION]
+        assert sorted(event.subject for event in report.events) == of_kind[Kind.EVENT]
+        assert set(of_kind[Kind.OUTCOME]) <= {outcome.intent_id for outcome in report.outcomes}
+    monkeypatch.undo()
+    world.tick()
+    assert {len(report.decisions) for report in reports if report.failure} == {0, 1}
+    assert any(report.outcomes for report in reports if report.failure and not report.decisions), "settled"
+    assert any(report.outcomes for report in reports if report.failure and report.decisions), "executed"
+    protects = [event for event in world.events if event.reason is Reason.PROTECTED]
+    calls = world.count("SetInstanceProtection")
+    assert len(protects) == calls > 0, "the record of a call that the ledger refused comes with the next turn"
 
 
 @pytest.mark.emulates("needs_loop")

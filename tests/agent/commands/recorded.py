@@ -114,7 +114,7 @@ class Recorder:
         """Record what came of an intent, with what it changes in the loop's state."""
         state = FleetStore(self.ledger).loop_state(self.fleet.name)
         after = state_after_outcome(state, intent, outcome, self.limits, outcome.at)
-        FleetStore(self.ledger).record_outcomes([(intent, outcome)], states={self.fleet.name: after})
+        FleetStore(self.ledger).record((), outcomes=[(intent, outcome)], states={self.fleet.name: after})
 
 
 def story(path: Path, name: str = "web") -> str:

@@ -25,8 +25,8 @@ def record_for_ever(url: str, told: int) -> None:
         while True:
             for intent in ledger.open_intents():
                 state = replace(FleetStore(ledger).loop_state("web"), policy=f"settled {intent.decision_id}")
-                FleetStore(ledger).record_outcomes(
-                    [(intent, outcome_of(intent, Status.DONE, Reason.DONE))], states={"web": state}
+                FleetStore(ledger).record(
+                    (), states={"web": state}, outcomes=[(intent, outcome_of(intent, Status.DONE, Reason.DONE))]
                 )
             event = Event("web", START, Reason.STARTED, f"minute {number}")
             FleetStore(ledger).record([made(number, groups=GROUPS), made(number, "api")], events=[event])

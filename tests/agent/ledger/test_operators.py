@@ -32,7 +32,7 @@ def test_the_daemon_never_overwrites_what_operators_switched(ledger: Ledger) -> 
     ledger.pin("autoscaling", "web", PIN)
     for n in range(5):
         FleetStore(ledger).record([made(n)], states={"web": LoopState(decisions=n)})
-        FleetStore(ledger).record_outcomes([], states={"web": LoopState(decisions=n)})
+        FleetStore(ledger).record((), outcomes=[], states={"web": LoopState(decisions=n)})
     assert ledger.controls("autoscaling", "web") == Controls((PAUSE,), PIN)
     assert ledger.controls("autoscaling", "api") == Controls()
     assert FleetStore(ledger).loop_state("web").decisions == 4

@@ -124,11 +124,11 @@ def test_a_final_outcome_closes_its_intent_and_frees_the_group(ledger: Ledger) -
     (intent,) = decided.decision.intents
     assert FleetStore(ledger).last_outcome(intent.intent_id) is None
     waiting = outcome_of(intent, Status.IN_PROGRESS, Reason.ACCEPTED)
-    FleetStore(ledger).record_outcomes([(intent, waiting)], states={"web": LoopState(decisions=7)})
+    FleetStore(ledger).record((), outcomes=[(intent, waiting)], states={"web": LoopState(decisions=7)})
     assert ledger.open_intents() == (intent,)
     done = outcome_of(intent, Status.DONE, Reason.DONE, achieved=2, at=START + 90)
-    FleetStore(ledger).record_outcomes(
-        [(intent, done)], events=[Event("web", START + 90, Reason.CAPACITY_RETURNED, "warm")]
+    FleetStore(ledger).record(
+        (), [Event("web", START + 90, Reason.CAPACITY_RETURNED, "warm")], outcomes=[(intent, done)]
     )
     assert ledger.open_intents() == ()
     assert FleetStore(ledger).last_outcome(intent.intent_id) == done
@@ -142,7 +142,7 @@ def test_a_final_outcome_closes_its_intent_and_frees_the_group(ledger: Ledger) -
 def test_only_final_statuses_close(ledger: Ledger, status: Status) -> None:
     FleetStore(ledger).record([made(1, groups=("workers_2",))])
     (intent,) = ledger.open_intents()
-    FleetStore(ledger).record_outcomes([(intent, outcome_of(intent, status, Reason.ACCEPTED))])
+    FleetStore(ledger).record((), outcomes=[(intent, outcome_of(intent, status, Reason.ACCEPTED))])
     assert (ledger.open_intents() == ()) is status.final
     assert FleetStore(ledger).decision("web-00000001").intents[0].is_open is not status.final
 
@@ -158,10 +158,12 @@ def test_an_outcome_that_says_the_same_again_adds_no_row(ledger: Ledger) -> None
         outcome_of(intent, Status.IN_PROGRESS, Reason.ACCEPTED, at=START + 60.0 * minute) for minute in range(5)
     ]
     for look in looks:
-        FleetStore(ledger).record_outcomes([(intent, look)])
+        FleetStore(ledger).record((), outcomes=[(intent, look)])
     assert outcomes_in_journal(ledger) == ["accepted"]
     assert FleetStore(ledger).last_outcome(intent.intent_id) == looks[-1]
-    FleetStore(ledger).record_outcomes([(intent, outcome_of(intent, Status.IN_PROGRESS, Reason.PARTIAL, achieved=1))])
+    FleetStore(ledger).record(
+        (), outcomes=[(intent, outcome_of(intent, Status.IN_PROGRESS, Reason.PARTIAL, achieved=1))]
+    )
     assert outcomes_in_journal(ledger) == ["accepted", "partial"]
 
 
@@ -169,8 +171,8 @@ def test_a_closed_intent_stays_closed_and_a_late_word_is_still_written_down(ledg
     FleetStore(ledger).record([made(1, groups=("workers_2",))])
     (intent,) = ledger.open_intents()
     failed = outcome_of(intent, Status.FAILED, Reason.NO_CAPACITY)
-    FleetStore(ledger).record_outcomes([(intent, failed)])
-    FleetStore(ledger).record_outcomes([(intent, outcome_of(intent, Status.IN_PROGRESS, Reason.ACCEPTED))])
+    FleetStore(ledger).record((), outcomes=[(intent, failed)])
+    FleetStore(ledger).record((), outcomes=[(intent, outcome_of(intent, Status.IN_PROGRESS, Reason.ACCEPTED))])
     assert ledger.open_intents() == ()
     assert FleetStore(ledger).last_outcome(intent.intent_id) == failed
     assert outcomes_in_journal(ledger) == ["no_capacity", "accepted"]
@@ -183,7 +185,7 @@ def test_an_outcome_without_a_recorded_intent_is_refused_with_all_that_came_alon
     done = [(intent, outcome_of(intent, Status.DONE, Reason.DONE)) for intent in (known, stranger)]
     before = everything(ledger)
     with pytest.raises(LedgerError, match="intent web-00000099-workers_4 has an outcome but was never recorded"):
-        FleetStore(ledger).record_outcomes(done, states={"web": LoopState(decisions=50)})
+        FleetStore(ledger).record((), outcomes=done, states={"web": LoopState(decisions=50)})
     assert everything(ledger) == before
 
 

@@ -33,15 +33,15 @@ def test_rows_older_than_kept_go_and_younger_stay(ledger: Ledger) -> None:
 def test_open_intents_and_their_decisions_are_kept_at_any_age(ledger: Ledger) -> None:
     FleetStore(ledger).record([made(0, groups=("workers_2",)), made(1, groups=("workers_4",)), made(2)])
     kept, closed = ledger.open_intents()
-    FleetStore(ledger).record_outcomes([(kept, outcome_of(kept, Status.IN_PROGRESS, Reason.ACCEPTED))])
-    FleetStore(ledger).record_outcomes([(closed, outcome_of(closed, Status.DONE, Reason.DONE))])
+    FleetStore(ledger).record((), outcomes=[(kept, outcome_of(kept, Status.IN_PROGRESS, Reason.ACCEPTED))])
+    FleetStore(ledger).record((), outcomes=[(closed, outcome_of(closed, Status.DONE, Reason.DONE))])
     assert ledger.compact(START + 400 * DAY_S, DAY_S).finished
     assert ledger.open_intents() == (kept,)
     record = FleetStore(ledger).decision("web-00000000")
     assert (record.inputs, record.decision) == (made(0)[0], made(0, groups=("workers_2",))[1].decision)
     assert len(record.intents[0].outcomes) == 1
     assert refs(ledger) == ["web-00000000", kept.intent_id, kept.intent_id]
-    FleetStore(ledger).record_outcomes([(kept, outcome_of(kept, Status.DONE, Reason.DONE, at=START + 400 * DAY_S))])
+    FleetStore(ledger).record((), outcomes=[(kept, outcome_of(kept, Status.DONE, Reason.DONE, at=START + 400 * DAY_S))])
     ledger.compact(START + 500 * DAY_S, DAY_S)
     assert refs(ledger) == []
 
@@ -49,7 +49,9 @@ def test_open_intents_and_their_decisions_are_kept_at_any_age(ledger: Ledger) ->
 def test_what_a_recently_closed_intent_came_from_stays_explained(ledger: Ledger) -> None:
     FleetStore(ledger).record([made(0, groups=("workers_2",))])
     (intent,) = ledger.open_intents()
-    FleetStore(ledger).record_outcomes([(intent, outcome_of(intent, Status.DONE, Reason.DONE, at=START + 2 * HOUR_S))])
+    FleetStore(ledger).record(
+        (), outcomes=[(intent, outcome_of(intent, Status.DONE, Reason.DONE, at=START + 2 * HOUR_S))]
+    )
     ledger.compact(START + 2.5 * HOUR_S, HOUR_S)
     assert FleetStore(ledger).decision("web-00000000").intents[0].outcomes[0].status is Status.DONE
 

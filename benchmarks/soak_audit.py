@@ -52,7 +52,7 @@ class Audit:
     ) -> None:
         """Check one tick; `at` never steps. changes: by the agent. owner: groups that another party resized.
 
-        is_refused: the full disk ended the tick; what it reports was recorded before.
+        is_refused: the full disk ended the tick; its report holds the records before that.
         """
         if report.failure and not is_refused:
             self._flag("failed_tick", report.failure)

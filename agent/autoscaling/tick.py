@@ -64,8 +64,8 @@ def run_tick(now: float, ports: Ports, times: BothTimes | None = None) -> TickRe
     """Turn the loop once for every fleet; times: `now` and the monotonic time of the same moment, where both were read.
 
     One fleet's trouble never stops another's decision. When the ledger cannot be read or written, or a newer leader has
-    taken over, nothing more is executed: the report holds the failure and what was recorded before it. Measuring goes
-    on and the next tick tries again.
+    taken over, nothing more is executed: the report holds the failure and the records before it. Measuring continues
+    and the next tick tries again.
     """
     # Before anything that takes time: read later, the monotonic time would make the wait look like a step of the clock.
     times = times or BothTimes(now, ports.monotonic())
@@ -86,9 +86,9 @@ def run_tick(now: float, ports: Ports, times: BothTimes | None = None) -> TickRe
 
 
 class _Turn:
-    """What one turn has read, the state of each fleet as it changes, and what the ledger has of it.
+    """The readings of one turn, the state of each fleet as it changes, and the part that the ledger has.
 
-    `_write` is the only way to the ledger, and what it has written is what the turn reports, however the turn ends.
+    `_write` is the only way to the ledger; the turn reports its writes, however the turn ends.
     """
 
     def __init__(self, now: float, ports: Ports, times: BothTimes) -> None:
@@ -171,10 +171,10 @@ class _Turn:
         self._write()
 
     def recorded(self) -> TickReport:
-        """Return the report of what the ledger has of this turn.
+        """Return the report of this turn's records.
 
-        Events of calls that it has not are left to the next turn. Others come again with what they are about, whose
-        state was not written either.
+        Events of calls that are not recorded are left to the next turn. Other events come again, since the state
+        before them was not overwritten.
         """
         lasting = len(self._events) if self._made else self._inherited
         self._ports.unrecorded = [one for n, one in enumerate(self._events[:lasting]) if n not in self._written]

@@ -16,9 +16,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """What one tick did; `failure` says why nothing more was executed, when the ledger could not be used.
-
-    With a failure, decisions, outcomes and events are those that were recorded before it.
+    """The records of one tick; `failure` is why it ended early, when the ledger could not be used.
 
     failure_reason: what the failure is an alarm for. unread: fleets whose groups AWS did not show, where nothing was
     decided for them. partial: fleets whose minute began before this process listened.

@@ -78,10 +78,20 @@ def account_of_queue(url: str) -> str | None:
 
 
 def _carried(operation: str, response: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if operation == "GetCallerIdentity":
-        yield str(response["Account"]), "the caller"
-    elif operation == "DescribeAutoScalingGroups":
-        for group in response.get("AutoScalingGroups", ()):
-            parts = str(group.get("AutoScalingGroupARN", "")).split(":")
-            if len(parts) > 4 and _ACCOUNT.fullmatch(parts[4]):
-                yield parts[4], f"group {group.get('AutoScalingGroupName')}"
+    """Yield (account, resource) of every resource in a response; a reservation may be shared by another account."""
+    match operation:
+        case "GetCallerIdentity":
+            yield str(response["Account"]), "the caller"
+        case "DescribeAutoScalingGroups":
+            for group in response.get("AutoScalingGroups", ()):
+                yield from _owner(group.get("AutoScalingGroupARN"), f"group {group.get('AutoScalingGroupName')}")
+        case "GetServiceQuota":
+            yield from _owner(response["Quota"].get("QuotaArn"), f"quota {response['Quota'].get('QuotaCode')}")
+        case "GetParameter":
+            yield from _owner(response["Parameter"].get("ARN"), f"parameter {response['Parameter'].get('Name')}")
+
+
+def _owner(arn: str | None, resource: str) -> Iterator[tuple[str, str]]:
+    parts = (arn or "").split(":")
+    if len(parts) > 4 and _ACCOUNT.fullmatch(parts[4]):
+        yield parts[4], resource

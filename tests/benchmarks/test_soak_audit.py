@@ -14,7 +14,8 @@ from agent.decisions.turn import TickReport
 from benchmarks.soak import Disk, Soak
 from benchmarks.tagged_lines import EVERY
 from benchmarks.troubled_cloud import SizeChange
-from domain.decisions import Decision, Reason
+from domain.controls import Pause, PauseScope
+from domain.decisions import Decision, Direction, Intent, Reason
 
 GROUP = "fleet-00-workers-0"
 
@@ -51,6 +52,27 @@ def test_a_decision_without_a_sentence(soak: Soak) -> None:
 
 def test_a_fleet_that_is_held_by_the_pause_of_another_subject(soak: Soak) -> None:
     assert "paused_by_another_subject" in flagged(soak, replace(last(soak), reason=Reason.PAUSED))
+
+
+def test_a_fleet_that_is_resized_in_a_pause(soak: Soak) -> None:
+    decision = last(soak)
+    intent = Intent(
+        "fleet-00-9.workers-0",
+        decision.decision_id,
+        "fleet-00",
+        "workers-0",
+        Direction.OUT,
+        10,
+        12,
+        (),
+        1,
+        decision.at,
+        0.0,
+    )
+    resized = replace(decision, intents=(intent,))
+    assert "resized_in_a_pause" not in flagged(soak, resized)
+    soak.audit.pauses["fleet-00"] = Pause(PauseScope.ALL, "operator", "a look", decision.at, decision.at + 60.0)
+    assert "resized_in_a_pause" in flagged(soak, resized)
 
 
 def test_vms_that_report_by_lines_with_tags_are_read_like_the_others(soak: Soak) -> None:

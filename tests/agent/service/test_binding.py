@@ -199,6 +199,26 @@ def test_sts_is_asked_again_where_no_group_shows_the_account(start: Start, cloud
         assert agent.turn().failure_reason is Reason.ACCOUNT_FOREIGN
 
 
+def test_a_quota_and_a_parameter_of_another_account_stop_the_agent(start: Start, cloud: World) -> None:
+    with start(account=ACCOUNT) as agent:
+        agent.turn()
+        cloud.control.set_quota("L-1216C47A", 96.0)
+        agent.session.client("ssm").put_parameter(Name="/trimtab/cores", Value="8", Type="String")
+        calls = [
+            ("service-quotas", "GetServiceQuota", {"ServiceCode": "ec2", "QuotaCode": "L-1216C47A"}),
+            ("ssm", "GetParameter", {"Name": "/trimtab/cores"}),
+        ]
+        for service, operation, parameters in calls:
+            agent.session.read(service, operation, **parameters)
+            cloud.control.set_account(OTHER)
+            with pytest.raises(CloudError) as refused:
+                agent.session.read(service, operation, **parameters)
+            assert refused.value.code == "ForeignAccount"
+            assert agent.turn().failure_reason is Reason.ACCOUNT_FOREIGN
+            cloud.control.set_account(ACCOUNT)
+            agent.turn()
+
+
 def test_a_queue_of_another_account_is_refused_unless_the_settings_name_it(start: Start) -> None:
     url = f"https://sqs.us-east-1.amazonaws.com/{OTHER}/jobs"
     with start() as agent:

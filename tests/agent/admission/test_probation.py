@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from agent.admission.records import AdmissionDecision
-from agent.admission.service import AdmissionService, Clusters, try_out
-from agent.admission.settings import cluster_model_in
+from agent.admission.service import AdmissionService
 from agent.admission.text import admission_lines
 from agent.ledger import codec
-from agent.models.directory import ModelsDirectory, Subject, Then, read_model_file
-from agent.settings import load_settings
+from agent.models.directory import Subject
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from tests.agent.admission.clusters import HOUR_S, START, ask, event
 from tests.agent.admission.conftest import Make
-from tests.agent.models.making import reported
 
 SUBJECT = Subject("admission", "main")
 
@@ -84,45 +77,3 @@ def test_one_that_fails_says_so_and_the_answer_stands(make: Make) -> None:
     assert (found.shadow.reason, bool(found.shadow.failed)) == (Reason.INTERNAL_ERROR, True)
     assert found.admit
     assert plain is not service
-
-
-def test_the_pointer_puts_it_beside_its_cluster_and_takes_it_away(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = make()
-    directory = ModelsDirectory(tmp_path / "models")
-    directory.path.mkdir()
-    path = tmp_path / "learnt.json"
-    path.write_text(json.dumps({"rule": "second:9", "preset": "K"}))
-    model = read_model_file(path)
-    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": None})
-    directory.put_on_probation(model, SUBJECT, report, START, 24.0, Then.APPROVE, cluster_model_in, beaten=None)
-    environ = {
-        "TRIMTAB_CLUSTERS__main__CAPACITY_CORES": "500",
-        "TRIMTAB_LEARNED__MODELS_DIR": str(directory.path),
-        "TRIMTAB_STATE_DIRECTORY": str(tmp_path),
-    }
-    settings, clusters = load_settings(environ), Clusters({"main": service})
-    try_out(clusters, settings)
-    assert service.on_probation == Path(model.name).stem
-    assert service.rules.text != "second:9"
-    directory.end_probation(SUBJECT, "enough", "2026-11-23T00:00:00Z")
-    try_out(clusters, settings)
-    assert service.on_probation == ""
-
-
-@pytest.mark.parametrize("changed", ["rule", "report"])
-def test_one_that_was_changed_is_not_asked(make: Make, tmp_path: Path, changed: str) -> None:
-    service = make()
-    directory = ModelsDirectory(tmp_path / "models")
-    directory.path.mkdir()
-    path = tmp_path / "learnt.json"
-    path.write_text(json.dumps({"rule": "second:9", "preset": "K"}))
-    model = read_model_file(path)
-    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": None})
-    directory.put_on_probation(model, SUBJECT, report, START, 24.0, Then.APPROVE, cluster_model_in, beaten=None)
-    file = directory.path / (model.name if changed == "rule" else report)
-    file.write_text(file.read_text().replace("second:9", "second:1").replace("true", "false"))
-    environ = {"TRIMTAB_CLUSTERS__main__CAPACITY_CORES": "500", "TRIMTAB_LEARNED__MODELS_DIR": str(directory.path)}
-    try_out(Clusters({"main": service}), load_settings(environ | {"TRIMTAB_STATE_DIRECTORY": str(tmp_path)}))
-    assert service.on_probation == ""

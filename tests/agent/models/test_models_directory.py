@@ -20,20 +20,10 @@ from agent.models.directory import (
 )
 from agent.models.file import load_model
 from domain.errors import BadInput
-from tests.agent.models.making import ADD_L, ADD_M, ADD_S, preferring, reported
+from tests.agent.models.making import reported
 
 AT = "2026-03-01T12:00:00Z"
 WEB, OTHER = Subject("autoscaling", "web"), Subject("autoscaling", "other")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> ModelsDirectory:
-    return ModelsDirectory(tmp_path / "models")
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> list[Path]:
-    return [preferring(tmp_path, action) for action in (ADD_S, ADD_M, ADD_L)]
 
 
 def promoted(directory: ModelsDirectory, model: Path, subject: Subject = EVERY_FLEET) -> Champion:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models import directory as directory_module
-from agent.models import regular_files
 from agent.models.directory import (
     EVERY_FLEET,
     Champion,
@@ -27,21 +24,12 @@ from agent.models.directory import (
 )
 from agent.models.file import load_model
 from domain.errors import BadInput
-from tests.agent.models.making import ADD_L, ADD_M, ADD_S, preferring, reported
+from tests.agent.models.making import reported
+from tests.killed import changes, killed_at
 
 AT, LATER = "2026-03-01T12:00:00Z", "2026-03-04T12:00:00Z"
 SINCE_S, HOURS = 1_772_366_400.0, 72.0
 WEB, OTHER = Subject("autoscaling", "web"), Subject("autoscaling", "other")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> ModelsDirectory:
-    return ModelsDirectory(tmp_path / "models")
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> list[Path]:
-    return [preferring(tmp_path, action) for action in (ADD_S, ADD_M, ADD_L)]
 
 
 def promoted(directory: ModelsDirectory, model: Path, subject: Subject = WEB) -> Champion:
@@ -323,48 +311,8 @@ def test_a_damaged_entry_is_named_and_takes_no_champion_with_it(
     assert directory.probationers() == {}
 
 
-class _Killed(BaseException):
-    """The process ends here."""
-
-
-def _points(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], end: Callable[[], object], at: int) -> int:
-    """Run with `end` called before the system call number `at` that changes a file; return how many there were."""
-    count = 0
-
-    class Watched:
-        def __getattr__(self, name: str) -> Any:
-            real = getattr(os, name)
-            if name not in ("open", "write", "fsync"):
-                return real
-
-            def call(*arguments: Any) -> Any:
-                nonlocal count
-                count += 1
-                if count == at:
-                    end()
-                return real(*arguments)
-
-            return call
-
-    real_replace = Path.replace
-
-    def replace(self: Path, target: Path) -> Path:
-        nonlocal count
-        count += 1
-        if count == at:
-            end()
-        return real_replace(self, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(regular_files, "os", Watched())
-        patched.setattr(directory_module, "os", Watched())
-        patched.setattr(Path, "replace", replace)
-        act()
-    return count
-
-
 def test_a_promotion_from_probation_that_is_killed_anywhere_leaves_the_old_pointer_or_the_new_one(
-    tmp_path: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, models: list[Path]
 ) -> None:
     """Each point is a process of its own, ended by SIGKILL; what it left is then read and gone on with."""
 
@@ -379,17 +327,13 @@ def test_a_promotion_from_probation_that_is_killed_anywhere_leaves_the_old_point
 
     whole = begun("whole")
     old = (whole.path / "champion.json").read_bytes()
-    points = _points(monkeypatch, lambda: approve(whole), lambda: None, 0)
+    points = changes(lambda: approve(whole))
     new = (whole.path / "champion.json").read_bytes()
     assert points > 5
     seen = set()
     for at in range(1, points + 1):
         directory = begun(f"killed-{at}")
-        child = os.fork()
-        if child == 0:
-            _points(monkeypatch, lambda one=directory: approve(one), lambda: os.kill(os.getpid(), signal.SIGKILL), at)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        assert killed_at(partial(approve, directory), at)
         held = (directory.path / "champion.json").read_bytes()
         assert held in (old, new)
         seen.add(held)
@@ -424,24 +368,3 @@ def test_one_for_all_fleets_is_on_probation_for_those_without_a_champion_of_thei
     tried(directory, models[1], EVERY_FLEET)
     shelf = ModelShelf(directory.path)
     assert (shelf.probationer("web"), shelf.probationer("other")) == (f"learned:{models[1].stem}", None)
-
-
-@pytest.mark.parametrize("spoil", ["model", "report", "missing"])
-def test_one_that_is_refused_is_named_and_the_champion_stays(
-    directory: ModelsDirectory, models: list[Path], spoil: str
-) -> None:
-    promoted(directory, models[0])
-    one = tried(directory, models[1])
-    file = directory.path / (one.report if spoil == "report" else one.model)
-    whole = file.read_bytes()
-    if spoil == "missing":
-        file.unlink()
-    else:
-        file.write_bytes(whole[:-2] + b" \n")
-    shelf = ModelShelf(directory.path)
-    assert shelf.probationer("web") is None
-    assert (shelf.champions["web"].name, shelf.own("web") is shelf.champions["web"]) == (models[0].stem, True)
-    assert shelf.refusal.startswith("on probation for web: ")
-    file.write_bytes(whole)
-    assert shelf.probationer("web") == f"learned:{models[1].stem}"
-    assert shelf.refusal == ""

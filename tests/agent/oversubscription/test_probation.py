@@ -92,26 +92,3 @@ def test_a_subscriber_that_is_drifting_is_reserved_in_full_by_a_shadow_too(tmp_p
     assert house.pool.hour.shadow is not None
     assert house.pool.hour.shadow.rate("web") == 1.0
     house.ledger.close()
-
-
-LONG = pytest.mark.exhaustive
-
-
-@pytest.mark.parametrize("damage", ["changed", pytest.param("gone", marks=LONG), pytest.param("report", marks=LONG)])
-def test_one_that_is_damaged_is_named_and_changes_nothing(tmp_path: Path, damage: str) -> None:
-    one = on_probation(tmp_path, {"web": 0.2, "batch": 1.0})
-    model = tmp_path / "models" / (one.report if damage == "report" else one.model)
-    if damage == "gone":
-        model.unlink()
-    else:
-        model.write_text(model.read_text().replace("0.2", "0.3").replace("true", "false"))
-    house = house_of(tmp_path, tried=True)
-    house.live(140)
-    assert house.pool.hour is not None
-    assert house.pool.hour.shadow is not None
-    assert house.pool.hour.shadow.failed
-    assert house.pool.hour.shadow.rate("web") == 1.0
-    answer = house.ask(cores=4.0)
-    assert (answer.shadow, answer.rate) == (None, house.rate())
-    assert answer.rate < 1.0
-    house.ledger.close()

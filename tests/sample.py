@@ -2,7 +2,7 @@
 
 TESTS_SLICE is the seed, in `.ci/run` the hash of the commit. It orders the tests: a few of each file at a time, files
 in an order of their own for each seed. No test begins after TESTS_SLICE_S seconds, so how far a slice gets depends on
-the machine; what it begins with does not. A test that may take more than five minutes is in no slice.
+the machine; what it begins with does not. No exhaustive test may have more than LONGEST_S: a slice could not draw it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ def _longest_s(item: pytest.Item) -> float:
     return float(limit.args[0]) if limit is not None and limit.args else 0.0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    long = [item.nodeid for item in items if item.get_closest_marker("exhaustive") and _longest_s(item) > LONGEST_S]
+    if long:
+        raise pytest.UsageError(f"exhaustive, and its timeout is above {LONGEST_S:g} s: split it: {', '.join(long)}")
+
+
 class Slice:
     """Orders the tests by the seed, and begins none when the time is up."""
 
@@ -53,7 +59,7 @@ class Slice:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put them in the order of the seed."""
-        by_name = {item.nodeid: item for item in items if _longest_s(item) <= LONGEST_S}
+        by_name = {item.nodeid: item for item in items}
         items[:] = [by_name[name] for name in sliced(self.seed, list(by_name))]
         self.total = len(items)
 

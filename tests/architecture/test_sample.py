@@ -27,13 +27,11 @@ def test_every_file_has_its_turn_before_one_has_a_second() -> None:
 def test_no_test_begins_when_the_time_is_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makepyfile(
         test_it="""
-        import time, pytest
+        import time
+        import pytest
 
         @pytest.mark.parametrize("number", range(9))
         def test_it(number): time.sleep(0.4)
-
-        @pytest.mark.timeout(1200)
-        def test_long(): raise AssertionError("in no slice")
         """
     )
     monkeypatch.setenv("TESTS_SLICE", "c0ffee")
@@ -54,3 +52,18 @@ def test_a_slice_in_which_no_test_ran_fails_and_a_seed_without_a_commit_is_named
     result = pytester.runpytest_inprocess("-p", "tests.sample", "-p", "no:xdist", "-p", "no:schemathesis")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["slice none: 0 of 1 tests; *", "*SEED=...*"])
+
+
+def test_an_exhaustive_test_that_no_slice_could_draw_is_refused(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.exhaustive
+        @pytest.mark.timeout(301)
+        def test_long(): pass
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "tests.sample", "-p", "no:xdist", "-p", "no:schemathesis")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it.py::test_long"])

@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from tests.agent.preflight.looking import look, tag
 from tests.architecture.product import ROOT
 from tests.deploy.policies import grants, grants_of, permission
-from tests.faults.world import AGENT_KEY, OWNER_KEY, World
+from tests.faults.world import AGENT_KEY, OWNER_KEY, MakeWorld, World
 
 NO_PERMISSION_NEEDED = {"sts:GetCallerIdentity"}
 """AWS permits it with any policy."""
@@ -192,7 +191,7 @@ def permissions_used(world: World) -> set[str]:
 
 
 @pytest.fixture
-def acting(make_world: Callable[..., World]) -> World:
+def acting(make_world: MakeWorld) -> World:
     world = make_world(protect_busy=True)
     grow_and_shrink(world)
     interrupt(world)
@@ -206,7 +205,7 @@ def acting(make_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
-def observing(make_world: Callable[..., World]) -> World:
+def observing(make_world: MakeWorld) -> World:
     world = make_world(protect_busy=True, mode=Mode.ACT)
     world.submit(60)
     # The intent left open is followed by reading what became of it.

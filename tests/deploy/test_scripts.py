@@ -68,7 +68,7 @@ def a_checkout(at: Path) -> Path:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     place = Place(tmp_path, a_checkout(tmp_path / "checkout"))
 

@@ -156,7 +156,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_the_steps_of_the_dockerfile_make_an_environment_that_works(tmp_path: Path) -> None:
     checkout, source, venv = a_checkout(tmp_path / "checkout"), tmp_path / "source", tmp_path / "venv"
     source.mkdir()

@@ -18,6 +18,8 @@ from trainer.placement.playing import policy_of
 from trainer.placement.rollout import rollout
 
 PRIOR = fitted([small(10_000 + k) for k in range(5)])
+QUARTERS = ((0, 0.5), (1, 1.4), (2, 0.95), (3, 1.15))
+"""Five of the twenty seeds each, and how many hosts are saved on them at least: 1.0 in the mean of all."""
 
 
 def test_a_prior_has_the_counts_of_each_limit_and_the_cores_of_each_instance() -> None:
@@ -74,8 +76,9 @@ def test_what_rollout_cannot_do_is_refused() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(1800)
-def test_rollout_is_at_least_one_host_under_worst_fit() -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("part", "least"), QUARTERS)
+def test_rollout_is_at_least_one_host_under_worst_fit(part: int, least: float) -> None:
     """B10: 20 seeds of the small generator with five orders each; neither the vectors nor the prior saw them.
 
     Measured 1.05 with a standard error of 0.20; the first base alone is 1.00 under worst fit.
@@ -84,8 +87,8 @@ def test_rollout_is_at_least_one_host_under_worst_fit() -> None:
     prior = fitted([small(10_000 + k) for k in range(40)])
     orders = np.stack([shuffle_order(30, k) for k in range(5)])
     gains = []
-    for seed in range(20):
+    for seed in range(5 * part, 5 * part + 5):
         spread = engine.play_orders(small(seed), WF, orders)[:, 0]
         rolled = [rollout(small(seed), bases, prior, order=order).hosts for order in orders]
         gains.append(float((spread - rolled).mean()))
-    assert np.mean(gains) >= 1.0
+    assert np.mean(gains) >= least

@@ -6,6 +6,7 @@ After an intended change of wording: `TESTS_GOLDEN=write make test ARGS=...`, th
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,3 +23,8 @@ def check_wording(surface: str, texts: Mapping[str, str]) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(written, "utf-8")
     assert written == path.read_text("utf-8"), f"the wording of {surface} has changed: see tests/golden.py"
+
+
+def figures(text: str) -> list[float]:
+    """Return the numbers in a message, in order: an assertion looks at them and not at the words between."""
+    return [float(number.replace(",", "")) for number in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", text)]

@@ -64,5 +64,5 @@ def test_every_ec2_call_in_the_product_is_kept() -> None:
 
 
 def test_an_operation_that_was_cut_away_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match=r"ec2 operation is 'RunInstances': name it in collectors.aws_models.KEPT"):
+    with pytest.raises(BadInput, match=r"ec2 operation is 'RunInstances': .*KEPT"):
         check_kept("ec2", "RunInstances")

@@ -236,7 +236,7 @@ def test_the_question_is_never_from_the_future(server: Server, asking: Any) -> N
 def test_a_partial_answer_is_refused_and_a_note_about_the_query_is_not(server: Server, asking: Any) -> None:
     point = {"metric": {}, "value": [T0, "3"]}
     server.answer = success(point, warnings=["store 10.0.0.7 is not reachable"])
-    with pytest.raises(CollectionFailed, match=r"sum.*: the answer is not complete: store 10\.0\.0\.7"):
+    with pytest.raises(CollectionFailed, match=r"not complete: store 10\.0\.0\.7"):
         list(asking().collect(T0))
     server.answer = success(point, warnings=["PromQL info: metric might not be a counter"])
     assert list(asking().collect(T0)) == [Sample(WAITING, 3.0, T0)]

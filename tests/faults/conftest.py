@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.world import Plan, World
+from tests.faults.world import MakeWorld, Plan, World
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
     """Return a maker of worlds: fields of `Plan` by name."""
     made: list[World] = []
 
@@ -28,6 +28,6 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
+def world(make_world: MakeWorld) -> World:
     """A world with limits that hold nothing back."""
     return make_world()

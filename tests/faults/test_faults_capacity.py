@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -13,7 +12,7 @@ from agent.autoscaling.minutes import read_minutes
 from agent.autoscaling.store import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import SET, carried_out, intents, told
-from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, L, M, World, final_reasons
+from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, L, M, MakeWorld, World, final_reasons
 
 FORGETFUL = replace(QUICK, capacity_memory_s=300.0)
 TWO_TYPES: dict[str, Any] = {"groups": (SMALL, MEDIUM), "sizes": (1, 0)}
@@ -30,7 +29,7 @@ def asked(world: World, name: str) -> list[tuple[float, int]]:
     ]
 
 
-def test_another_type_is_asked_in_the_tick_that_sees_the_failed_activity(make_world: Callable[..., World]) -> None:
+def test_another_type_is_asked_in_the_tick_that_sees_the_failed_activity(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.fault("capacity", instance_type=M.name)
     world.submit(6)
@@ -53,7 +52,7 @@ def test_another_type_is_asked_in_the_tick_that_sees_the_failed_activity(make_wo
     assert [dict(minute.refused) for minute in recorded] == [{}, {1: 1}, {}, {}]
 
 
-def test_what_aws_cannot_launch_is_given_back_so_that_it_stops_trying(make_world: Callable[..., World]) -> None:
+def test_what_aws_cannot_launch_is_given_back_so_that_it_stops_trying(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.fault("capacity", instance_type=M.name)
     world.submit(6)
@@ -66,7 +65,7 @@ def test_what_aws_cannot_launch_is_given_back_so_that_it_stops_trying(make_world
     assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
-def test_the_shortage_is_forgotten_after_its_time_and_the_type_asked_again(make_world: Callable[..., World]) -> None:
+def test_the_shortage_is_forgotten_after_its_time_and_the_type_asked_again(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.fault("capacity", instance_type=M.name, duration_s=240.0)
     world.submit(6)
@@ -82,7 +81,7 @@ def test_the_shortage_is_forgotten_after_its_time_and_the_type_asked_again(make_
 
 
 @pytest.mark.exhaustive
-def test_no_type_is_asked_for_hours_on_end(make_world: Callable[..., World]) -> None:
+def test_no_type_is_asked_for_hours_on_end(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL, MEDIUM, LARGE), sizes=(10, 0, 0), limits=replace(QUICK, capacity_memory_s=600.0))
     world.fault("capacity", instance_type=M.name)
     world.fault("capacity", instance_type=L.name)
@@ -98,7 +97,7 @@ def test_no_type_is_asked_for_hours_on_end(make_world: Callable[..., World]) -> 
     assert world.last.reason is Reason.NO_CAPACITY
 
 
-def test_a_shortage_in_one_zone_is_left_to_awss_other_zone(make_world: Callable[..., World]) -> None:
+def test_a_shortage_in_one_zone_is_left_to_awss_other_zone(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.fault("capacity", instance_type=M.name, zone="us-east-1a")
     world.submit(10)
@@ -114,7 +113,7 @@ def test_a_shortage_in_one_zone_is_left_to_awss_other_zone(make_world: Callable[
     assert Reason.CAPACITY_FALLBACK not in {report.decisions[0].reason for report in world.reports}
 
 
-def test_giving_back_takes_none_of_the_vms_that_are_there(make_world: Callable[..., World]) -> None:
+def test_giving_back_takes_none_of_the_vms_that_are_there(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.submit(10)
     world.tick(3)
@@ -129,7 +128,7 @@ def test_giving_back_takes_none_of_the_vms_that_are_there(make_world: Callable[.
     assert [i["group"] for i in intents(world, Direction.OUT)][-1] == "small"
 
 
-def test_the_shortage_is_remembered_over_a_restart(make_world: Callable[..., World]) -> None:
+def test_the_shortage_is_remembered_over_a_restart(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.fault("capacity", instance_type=M.name)
     world.submit(6)
@@ -142,7 +141,7 @@ def test_the_shortage_is_remembered_over_a_restart(make_world: Callable[..., Wor
 
 @pytest.mark.parametrize("moment", ["before the reading back", "while giving back"])
 def test_throttling_in_the_midst_of_a_shortage_delays_the_fallback_and_loses_nothing(
-    make_world: Callable[..., World], moment: str
+    make_world: MakeWorld, moment: str
 ) -> None:
     world = make_world(**TWO_TYPES, limits=FORGETFUL)
     world.fault("capacity", instance_type=M.name)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from domain.decisions import Reason
 from domain.errors import RejectReason
-from tests.faults.world import World
+from tests.faults.world import MakeWorld, World
 
 LIES = [
     "trimtab.web.queue.waiting 1e15",
@@ -22,7 +20,7 @@ LIES = [
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_beside_the_truth_changes_no_decision(make_world: Callable[..., World], lie: str) -> None:
+def test_a_lie_beside_the_truth_changes_no_decision(make_world: MakeWorld, lie: str) -> None:
     decided = []
     for noise in (b"", f"{lie} ".encode()):
         world = make_world(sizes=(2, 0, 0))

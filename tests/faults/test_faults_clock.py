@@ -17,7 +17,7 @@ from agent.autoscaling.store import FleetStore
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.faults.evidence import SET, TERMINATE, told
-from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, START, M, Plan, World, final_reasons
+from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, START, M, MakeWorld, Plan, World, final_reasons
 from tests.stages import exhaustive
 
 HOUR = 3600.0
@@ -53,7 +53,7 @@ _PLAIN: dict[str, list[tuple[float, str, str]]] = {}
 """What is sent in the worlds whose clock is never set, by the test they belong to."""
 
 
-def in_both(make_world: Callable[..., World], play: Callable[[World, float], None], step: float, **plan: Any) -> World:
+def in_both(make_world: MakeWorld, play: Callable[[World, float], None], step: float, **plan: Any) -> World:
     """Play in a world whose clock is never set and in one whose clock is; the same is sent at the same true times."""
     if play.__qualname__ not in _PLAIN:
         plain = make_world(**plan)
@@ -69,7 +69,7 @@ def in_both(make_world: Callable[..., World], play: Callable[[World, float], Non
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", STEPS)
-def test_cool_downs_neither_vanish_nor_last_longer(make_world: Callable[..., World], step: float) -> None:
+def test_cool_downs_neither_vanish_nor_last_longer(make_world: MakeWorld, step: float) -> None:
     def play(world: World, step: float) -> None:
         world.submit(50)
         world.tick(3)
@@ -84,7 +84,7 @@ def test_cool_downs_neither_vanish_nor_last_longer(make_world: Callable[..., Wor
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", STEPS)
-def test_decisions_go_on_at_once(make_world: Callable[..., World], step: float) -> None:
+def test_decisions_go_on_at_once(make_world: MakeWorld, step: float) -> None:
     world = make_world(sizes=(2, 0, 0))
     world.tick(2)
     site_steps(world, step)
@@ -96,7 +96,7 @@ def test_decisions_go_on_at_once(make_world: Callable[..., World], step: float) 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_a_vm_ordered_before_is_not_overdue_after(make_world: Callable[..., World], step: float) -> None:
+def test_a_vm_ordered_before_is_not_overdue_after(make_world: MakeWorld, step: float) -> None:
     def play(world: World, step: float) -> None:
         world.submit(20)
         world.tick()
@@ -109,7 +109,7 @@ def test_a_vm_ordered_before_is_not_overdue_after(make_world: Callable[..., Worl
 
 
 @pytest.mark.parametrize("step", [HOUR, *exhaustive(-HOUR)])
-def test_idleness_counts_the_minutes_that_passed(make_world: Callable[..., World], step: float) -> None:
+def test_idleness_counts_the_minutes_that_passed(make_world: MakeWorld, step: float) -> None:
     def play(world: World, step: float) -> None:
         world.tick(2)
         site_steps(world, step)
@@ -121,7 +121,7 @@ def test_idleness_counts_the_minutes_that_passed(make_world: Callable[..., World
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_a_capacity_shortage_is_remembered_for_its_time(make_world: Callable[..., World], step: float) -> None:
+def test_a_capacity_shortage_is_remembered_for_its_time(make_world: MakeWorld, step: float) -> None:
     def play(world: World, step: float) -> None:
         world.fault("capacity", instance_type=M.name, duration_s=200.0)
         world.submit(6)
@@ -137,7 +137,7 @@ def test_a_capacity_shortage_is_remembered_for_its_time(make_world: Callable[...
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_an_open_intent_keeps_its_deadline(make_world: Callable[..., World], step: float) -> None:
+def test_an_open_intent_keeps_its_deadline(make_world: MakeWorld, step: float) -> None:
     def play(world: World, step: float) -> None:
         world.submit(8)
         world.fault("throttle", operations=[SET])
@@ -158,9 +158,7 @@ def test_an_open_intent_keeps_its_deadline(make_world: Callable[..., World], ste
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_a_drain_under_way_is_neither_cut_short_nor_left_without_heartbeats(
-    make_world: Callable[..., World], step: float
-) -> None:
+def test_a_drain_under_way_is_neither_cut_short_nor_left_without_heartbeats(make_world: MakeWorld, step: float) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), policy="constant:1")
     world.busy = dict.fromkeys(world.in_service("small"), 1.0)
     world.tick(2)
@@ -177,7 +175,7 @@ def test_a_drain_under_way_is_neither_cut_short_nor_left_without_heartbeats(
 
 
 @pytest.mark.parametrize("error", [-HOUR, HOUR])
-def test_a_host_with_a_wrong_clock_holds_until_it_is_put_right(make_world: Callable[..., World], error: float) -> None:
+def test_a_host_with_a_wrong_clock_holds_until_it_is_put_right(make_world: MakeWorld, error: float) -> None:
     world = make_world(sizes=(2, 1, 0))
     world.agent_clock.step(error)
     world.tick(4)
@@ -192,7 +190,7 @@ def test_a_host_with_a_wrong_clock_holds_until_it_is_put_right(make_world: Calla
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("error", [-HOUR, HOUR])
-def test_a_host_whose_clock_goes_wrong_takes_no_vm(make_world: Callable[..., World], error: float) -> None:
+def test_a_host_whose_clock_goes_wrong_takes_no_vm(make_world: MakeWorld, error: float) -> None:
     world = make_world(sizes=(3, 1, 0), limits=replace(QUICK, hold_bins=2))
     world.tick()
     world.agent_clock.step(error)
@@ -202,7 +200,7 @@ def test_a_host_whose_clock_goes_wrong_takes_no_vm(make_world: Callable[..., Wor
 
 
 @pytest.mark.exhaustive
-def test_a_leap_second_smeared_or_not_is_no_step(make_world: Callable[..., World]) -> None:
+def test_a_leap_second_smeared_or_not_is_no_step(make_world: MakeWorld) -> None:
     def play(world: World, per_minute: float, at_once: float) -> None:
         world.submit(50)
         for minute in range(12):
@@ -220,7 +218,7 @@ def test_a_leap_second_smeared_or_not_is_no_step(make_world: Callable[..., World
     assert len(lines[0]) == 3
 
 
-def test_a_slow_database_is_no_step_of_the_clock(make_world: Callable[..., World]) -> None:
+def test_a_slow_database_is_no_step_of_the_clock(make_world: MakeWorld) -> None:
     world = make_world()
     world.tick()
     world.ports.fence = lambda: world.clock.advance(8.0)
@@ -229,7 +227,7 @@ def test_a_slow_database_is_no_step_of_the_clock(make_world: Callable[..., World
 
 
 def test_a_step_while_the_agent_is_down_prolongs_no_cool_down_beyond_its_length(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(**GROWING)
     world.submit(50)
@@ -241,7 +239,7 @@ def test_a_step_while_the_agent_is_down_prolongs_no_cool_down_beyond_its_length(
     assert final_reasons(world)[0] is Reason.DONE
 
 
-def test_a_step_while_the_agent_is_down_keeps_no_intent_open_beyond_its_time(make_world: Callable[..., World]) -> None:
+def test_a_step_while_the_agent_is_down_keeps_no_intent_open_beyond_its_time(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     world.submit(8)
     world.fault("throttle", operations=[SET])
@@ -253,7 +251,7 @@ def test_a_step_while_the_agent_is_down_keeps_no_intent_open_beyond_its_time(mak
 
 
 def test_a_step_seen_while_the_ledger_is_full_is_carried_over_when_there_is_room(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(**GROWING)
     world.submit(50)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from domain.decisions import Reason, Status
 from domain.errors import FailureClass
 from domain.fleet import Group
 from tests.faults.evidence import SET, TERMINATE, calls_per_minute, carried_out, intents, told
-from tests.faults.world import MEDIUM, SMALL, M, S, World, final_reasons
+from tests.faults.world import MEDIUM, SMALL, M, MakeWorld, S, final_reasons
 
 TWO_FLEETS: dict[str, Any] = {
     "groups": (SMALL,),
@@ -22,7 +21,7 @@ TWO_FLEETS: dict[str, Any] = {
 
 
 def test_expired_credentials_are_reported_as_such_and_one_call_a_minute_asks_again(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world()
     world.tick(2)
@@ -37,7 +36,7 @@ def test_expired_credentials_are_reported_as_such_and_one_call_a_minute_asks_aga
     assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
-def test_new_credentials_are_enough(make_world: Callable[..., World]) -> None:
+def test_new_credentials_are_enough(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 0, 0))
     world.tick()
     world.submit(20)
@@ -50,7 +49,7 @@ def test_new_credentials_are_enough(make_world: Callable[..., World]) -> None:
 
 
 def test_credentials_that_expire_between_the_call_and_its_end_lose_no_intent(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     world.submit(8)
@@ -64,7 +63,7 @@ def test_credentials_that_expire_between_the_call_and_its_end_lose_no_intent(
     assert world.count(SET) == 1
 
 
-def test_a_denied_change_fails_with_the_remedy_and_the_other_fleet_goes_on(make_world: Callable[..., World]) -> None:
+def test_a_denied_change_fails_with_the_remedy_and_the_other_fleet_goes_on(make_world: MakeWorld) -> None:
     world = make_world(**TWO_FLEETS)
     world.submit(8)
     world.batch_waiting = 8
@@ -80,7 +79,7 @@ def test_a_denied_change_fails_with_the_remedy_and_the_other_fleet_goes_on(make_
     assert {FleetStore(world.ledger).last_outcome(intent["intent_id"]).status for intent in batch} == {Status.DONE}  # type: ignore[union-attr]
 
 
-def test_a_denied_change_fails_alone_and_the_fleets_other_groups_go_on(make_world: Callable[..., World]) -> None:
+def test_a_denied_change_fails_alone_and_the_fleets_other_groups_go_on(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL, MEDIUM), sizes=(1, 0), policy="constant:3,2")
     world.fault("access_denied", operations=[SET], groups=["workers-m"])
     world.tick(3)
@@ -89,7 +88,7 @@ def test_a_denied_change_fails_alone_and_the_fleets_other_groups_go_on(make_worl
 
 
 @pytest.mark.exhaustive
-def test_a_permission_that_stays_missing_is_tried_ever_less_often(make_world: Callable[..., World]) -> None:
+def test_a_permission_that_stays_missing_is_tried_ever_less_often(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
     world.submit(8)
     world.fault("access_denied", operations=[SET])
@@ -106,7 +105,7 @@ def test_a_permission_that_stays_missing_is_tried_ever_less_often(make_world: Ca
     assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
-def test_a_denied_termination_takes_none_and_is_no_storm(make_world: Callable[..., World]) -> None:
+def test_a_denied_termination_takes_none_and_is_no_storm(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(5,))
     world.fault("access_denied", operations=[TERMINATE])
     world.tick(10)
@@ -120,9 +119,7 @@ def test_a_denied_termination_takes_none_and_is_no_storm(make_world: Callable[..
     "operation",
     ["DescribeScalingActivities", "DescribeLifecycleHooks", "DescribeInstanceRefreshes", "DescribeInstances"],
 )
-def test_a_read_that_is_denied_costs_its_knowledge_and_not_the_decision(
-    make_world: Callable[..., World], operation: str
-) -> None:
+def test_a_read_that_is_denied_costs_its_knowledge_and_not_the_decision(make_world: MakeWorld, operation: str) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     world.fault("access_denied", operations=[operation])
     world.submit(8)
@@ -133,7 +130,7 @@ def test_a_read_that_is_denied_costs_its_knowledge_and_not_the_decision(
 
 
 @pytest.mark.exhaustive
-def test_a_denied_protection_is_reported_and_nothing_waits_for_it(make_world: Callable[..., World]) -> None:
+def test_a_denied_protection_is_reported_and_nothing_waits_for_it(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), protect_busy=True)
     world.busy = dict.fromkeys(world.in_service("small"), 1.0)
     world.fault("access_denied", operations=["SetInstanceProtection"])
@@ -144,7 +141,7 @@ def test_a_denied_protection_is_reported_and_nothing_waits_for_it(make_world: Ca
     assert world.count("SetInstanceProtection") <= 4
 
 
-def test_a_denied_completion_lets_the_hook_run_out_by_itself(make_world: Callable[..., World]) -> None:
+def test_a_denied_completion_lets_the_hook_run_out_by_itself(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,))
     world.fault("access_denied", operations=["CompleteLifecycleAction"])
     world.tick(9)
@@ -153,7 +150,7 @@ def test_a_denied_completion_lets_the_hook_run_out_by_itself(make_world: Callabl
     assert any("drain of" in detail for detail in told(world, Reason.CREDENTIALS))
 
 
-def test_a_denied_queue_of_notices_is_no_reason_to_hold(make_world: Callable[..., World]) -> None:
+def test_a_denied_queue_of_notices_is_no_reason_to_hold(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     world.fault("access_denied", services=["sqs"])
     world.submit(8)
@@ -162,7 +159,7 @@ def test_a_denied_queue_of_notices_is_no_reason_to_hold(make_world: Callable[...
     assert sum(call["service"] == "sqs" for call in world.calls) == 3
 
 
-def test_a_group_that_does_not_exist_holds_its_fleet_and_not_the_other(make_world: Callable[..., World]) -> None:
+def test_a_group_that_does_not_exist_holds_its_fleet_and_not_the_other(make_world: MakeWorld) -> None:
     world = make_world(**TWO_FLEETS)
     world.tick()
     world.owner.delete_auto_scaling_group(AutoScalingGroupName="batch-m", ForceDelete=True)

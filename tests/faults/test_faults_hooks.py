@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from domain.decisions import Reason
-from tests.faults.world import AGENT_KEY, World
+from tests.faults.world import AGENT_KEY, MakeWorld, World
 
 HEARTBEAT_S = 180.0
 """The heartbeat timeout of the world's hooks."""
@@ -46,7 +44,7 @@ def begin_drain(world: World) -> str:
 
 
 @pytest.fixture
-def drained(make_world: Callable[..., World]) -> tuple[World, str]:
+def drained(make_world: MakeWorld) -> tuple[World, str]:
     """A world in which one of two idle VMs has just begun to drain, and that VM's id."""
     world = make_world(sizes=(2, 0, 0))
     return world, begin_drain(world)
@@ -98,7 +96,7 @@ def calls_at(world: World) -> float:
     return float(call["at"])
 
 
-def test_a_completion_that_got_lost_is_sent_again(make_world: Callable[..., World]) -> None:
+def test_a_completion_that_got_lost_is_sent_again(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 0, 0))
     world.owner.put_lifecycle_hook(AutoScalingGroupName="workers-s", LifecycleHookName="drain", HeartbeatTimeout=7200)
     vm = begin_drain(world)
@@ -195,7 +193,7 @@ def test_a_job_that_never_ends_is_cut_at_the_drain_deadline_and_reported(drained
     assert told(world, vm) == [Reason.DRAINING, Reason.DRAIN_TIMED_OUT]
 
 
-def test_without_a_hook_a_busy_vm_is_never_chosen(make_world: Callable[..., World]) -> None:
+def test_without_a_hook_a_busy_vm_is_never_chosen(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), hook=False)
     first, second, third = world.in_service("small")
     world.busy = {first: 1.0, second: 1.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from agent.autoscaling.store import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import intents, told
-from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, M, World
+from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, M, MakeWorld, World
 from tests.stages import exhaustive
 
 PATIENT = replace(QUICK, capacity_memory_s=600.0, boot_deadline_s=600.0)
@@ -36,7 +35,7 @@ def launches(world: World) -> int:
 
 @pytest.mark.parametrize("heartbeat_s", [30, *exhaustive(90)])
 def test_launches_that_a_hook_abandons_are_given_back_and_their_type_is_left_alone(
-    make_world: Callable[..., World], heartbeat_s: int
+    make_world: MakeWorld, heartbeat_s: int
 ) -> None:
     world = make_world(**TWO_TYPES)
     hook_that_abandons(world, heartbeat_s)
@@ -56,7 +55,7 @@ def test_launches_that_a_hook_abandons_are_given_back_and_their_type_is_left_alo
 
 
 def test_an_intent_is_done_when_its_vms_are_in_service_and_not_when_they_are_pending(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(**TWO_TYPES)
     hook_that_abandons(world, 3600)
@@ -75,7 +74,7 @@ def test_an_intent_is_done_when_its_vms_are_in_service_and_not_when_they_are_pen
 
 
 def test_a_group_grows_further_while_its_vms_boot_and_all_are_given_back_when_launches_fail(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(**TWO_TYPES)
     hook_that_abandons(world, 240)
@@ -96,7 +95,7 @@ def test_a_group_grows_further_while_its_vms_boot_and_all_are_given_back_when_la
     assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
-def test_no_vm_in_service_is_removed_while_others_of_its_group_boot(make_world: Callable[..., World]) -> None:
+def test_no_vm_in_service_is_removed_while_others_of_its_group_boot(make_world: MakeWorld) -> None:
     world = make_world(groups=(MEDIUM,), sizes=(2,), limits=PATIENT)
     hook_that_abandons(world, 3600)
     world.submit(12)
@@ -110,7 +109,7 @@ def test_no_vm_in_service_is_removed_while_others_of_its_group_boot(make_world: 
 
 
 def test_vms_that_end_in_service_before_they_report_mark_their_type_and_are_overdue(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(groups=(SMALL, MEDIUM), sizes=(1, 0), limits=replace(QUICK, boot_deadline_s=240.0))
     world.submit(6)
@@ -147,7 +146,7 @@ def terminated(world: World) -> set[str]:
     return {str(call["params"]["InstanceId"]) for call in calls}
 
 
-def test_vms_that_another_party_asked_for_meanwhile_are_not_given_back(make_world: Callable[..., World]) -> None:
+def test_vms_that_another_party_asked_for_meanwhile_are_not_given_back(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES)
     first_launch_abandoned(world)
     world.owner.set_desired_capacity(AutoScalingGroupName=MEDIUM.name, DesiredCapacity=6)
@@ -157,7 +156,7 @@ def test_vms_that_another_party_asked_for_meanwhile_are_not_given_back(make_worl
 
 
 def test_a_vm_that_works_before_it_is_in_service_is_not_given_back(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.faults.world.REPORTING", ("InService", "Pending:Wait"))
     world = make_world(**TWO_TYPES)
@@ -179,7 +178,7 @@ def one_vm_boots(world: World, heartbeat_s: int) -> str:
 
 
 def test_scale_outs_that_supersede_one_another_end_overdue_where_no_vm_comes_into_service(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(groups=(MEDIUM,), sizes=(0,), limits=PATIENT)
     hook_that_abandons(world, 7000)
@@ -195,7 +194,7 @@ def test_scale_outs_that_supersede_one_another_end_overdue_where_no_vm_comes_int
     assert (breaker.group, breaker.failures) == ("medium", 1)
 
 
-def test_a_size_that_another_party_sets_while_vms_boot_is_reported(make_world: Callable[..., World]) -> None:
+def test_a_size_that_another_party_sets_while_vms_boot_is_reported(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES)
     vm = one_vm_boots(world, 7000)
     world.owner.set_desired_capacity(AutoScalingGroupName=MEDIUM.name, DesiredCapacity=4)
@@ -210,7 +209,7 @@ def test_a_size_that_another_party_sets_while_vms_boot_is_reported(make_world: C
     assert world.desired()["medium"] > 4
 
 
-def test_at_the_deadline_the_vms_of_the_scale_out_before_stay(make_world: Callable[..., World]) -> None:
+def test_at_the_deadline_the_vms_of_the_scale_out_before_stay(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES)
     first = one_vm_boots(world, 7000)
     world.submit(4)
@@ -228,7 +227,7 @@ def test_at_the_deadline_the_vms_of_the_scale_out_before_stay(make_world: Callab
     assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
-def test_vms_that_boot_are_kept_where_aws_has_none_for_the_one_that_ended(make_world: Callable[..., World]) -> None:
+def test_vms_that_boot_are_kept_where_aws_has_none_for_the_one_that_ended(make_world: MakeWorld) -> None:
     world = make_world(**TWO_TYPES)
     first = one_vm_boots(world, 7000)
     world.submit(12)

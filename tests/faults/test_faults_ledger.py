@@ -22,7 +22,7 @@ from agent.ledger.journal import Kind
 from domain.decisions import Reason, Status
 from domain.errors import LedgerUnavailable
 from tests.faults.hands import before_call, between_look_and_leap
-from tests.faults.world import World
+from tests.faults.world import MakeWorld, World
 
 
 class Disk:
@@ -174,7 +174,7 @@ def test_a_turn_that_the_ledger_ends_reports_what_it_took_before(
 
 
 @pytest.mark.emulates("needs_loop")
-def test_a_drain_is_not_begun_while_the_ledger_is_read_only(make_world: Callable[..., World], disk: Disk) -> None:
+def test_a_drain_is_not_begun_while_the_ledger_is_read_only(make_world: MakeWorld, disk: Disk) -> None:
     world = make_world(sizes=(3, 0, 0))
     world.tick()
     disk.read_only = True
@@ -188,7 +188,7 @@ def test_a_drain_is_not_begun_while_the_ledger_is_read_only(make_world: Callable
 
 
 @pytest.mark.emulates("needs_loop")
-def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: Callable[..., World], disk: Disk) -> None:
+def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: MakeWorld, disk: Disk) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     world.tick()
     disk.read_only = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, TERMINATE, intents, told
-from tests.faults.world import MEDIUM, QUICK, SMALL, M, Plan, World
+from tests.faults.world import MEDIUM, QUICK, SMALL, M, MakeWorld, Plan, World
 from tests.stages import exhaustive
 
 HELD = {Reason.STALE_INPUT, Reason.LOW_COVERAGE}
@@ -30,7 +29,7 @@ def gap(seconds: int) -> frozenset[int]:
 
 
 @pytest.mark.parametrize("seconds", [30, *exhaustive(10)])
-def test_a_gap_of_seconds_changes_no_decision(make_world: Callable[..., World], seconds: int) -> None:
+def test_a_gap_of_seconds_changes_no_decision(make_world: MakeWorld, seconds: int) -> None:
     decided = []
     for silent in (frozenset[int](), gap(seconds)):
         world = make_world(sizes=(4, 1, 0))
@@ -43,9 +42,7 @@ def test_a_gap_of_seconds_changes_no_decision(make_world: Callable[..., World], 
 
 
 @pytest.mark.parametrize("seconds", [40, 60])
-def test_a_minute_with_too_few_samples_is_held_and_the_next_goes_on(
-    make_world: Callable[..., World], seconds: int
-) -> None:
+def test_a_minute_with_too_few_samples_is_held_and_the_next_goes_on(make_world: MakeWorld, seconds: int) -> None:
     world = make_world(sizes=(4, 1, 0))
     world.tick()
     world.silent_seconds = gap(seconds)
@@ -60,7 +57,7 @@ def test_a_minute_with_too_few_samples_is_held_and_the_next_goes_on(
     assert len(told(world, Reason.METRICS_LOST)) == len(told(world, Reason.METRICS_RETURNED)) == 1
 
 
-def without_reports(make_world: Callable[..., World], **plan: object) -> World:
+def without_reports(make_world: MakeWorld, **plan: object) -> World:
     """Two groups with a queue and nothing else: no VM ever reports."""
     world = make_world(
         **{"groups": (SMALL, MEDIUM), "sizes": (1, 1), "limits": replace(QUICK, boot_deadline_s=300.0)} | plan
@@ -69,7 +66,7 @@ def without_reports(make_world: Callable[..., World], **plan: object) -> World:
     return world
 
 
-def test_a_queue_alone_sizes_the_fleet_by_the_second_minute(make_world: Callable[..., World]) -> None:
+def test_a_queue_alone_sizes_the_fleet_by_the_second_minute(make_world: MakeWorld) -> None:
     world = without_reports(make_world)
     world.submit(30)  # 30 cores within the horizon, of which the two VMs are 6
     world.tick(2)
@@ -78,7 +75,7 @@ def test_a_queue_alone_sizes_the_fleet_by_the_second_minute(make_world: Callable
     assert told(world, Reason.METRICS_LOST) == []
 
 
-def test_vms_that_never_report_are_no_reason_to_add_others(make_world: Callable[..., World]) -> None:
+def test_vms_that_never_report_are_no_reason_to_add_others(make_world: MakeWorld) -> None:
     world = without_reports(make_world)
     world.submit(30)
     world.tick(20)
@@ -88,7 +85,7 @@ def test_vms_that_never_report_are_no_reason_to_add_others(make_world: Callable[
 
 
 @pytest.mark.parametrize("hook", [True, False])
-def test_without_vm_reports_no_vm_is_taken_for_idle(make_world: Callable[..., World], hook: bool) -> None:
+def test_without_vm_reports_no_vm_is_taken_for_idle(make_world: MakeWorld, hook: bool) -> None:
     world = without_reports(make_world, hook=hook)
     world.submit(30)
     world.tick(5)
@@ -99,7 +96,7 @@ def test_without_vm_reports_no_vm_is_taken_for_idle(make_world: Callable[..., Wo
     assert "no VM reports: scale-in waits" in world.last.sentence
 
 
-def test_a_smaller_size_that_a_policy_proposes_waits_for_reports(make_world: Callable[..., World]) -> None:
+def test_a_smaller_size_that_a_policy_proposes_waits_for_reports(make_world: MakeWorld) -> None:
     world = without_reports(make_world, sizes=(4, 1), policy="constant:1,1", needed=())
     world.tick(3)
     assert (world.last.reason, world.last.desired) == (Reason.NO_VM_REPORTS, (4, 1))
@@ -109,7 +106,7 @@ def test_a_smaller_size_that_a_policy_proposes_waits_for_reports(make_world: Cal
 
 
 def test_a_fleet_whose_vms_reported_is_held_when_they_stop_also_after_a_restart(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(2, 1, 0))
     world.tick(8)  # beyond the boot deadline
@@ -127,7 +124,7 @@ def test_a_fleet_whose_vms_reported_is_held_when_they_stop_also_after_a_restart(
 
 @pytest.mark.parametrize("minutes", [2, *exhaustive(15, 125)])
 def test_a_fleet_about_to_shrink_is_held_then_floored_and_shrinks_only_on_fresh_data(
-    make_world: Callable[..., World], minutes: int
+    make_world: MakeWorld, minutes: int
 ) -> None:
     world = make_world(sizes=(2, 2, 0), limits=FLOORED)
     world.tick()  # idle for a minute of the two that count as long
@@ -149,7 +146,7 @@ def test_a_fleet_about_to_shrink_is_held_then_floored_and_shrinks_only_on_fresh_
 
 
 @pytest.mark.parametrize("policy", ["queue-rule", *exhaustive(BUSY_RULE, "target-tracking:in_periods=1")])
-def test_when_the_queue_alone_falls_silent_nothing_shrinks(make_world: Callable[..., World], policy: str) -> None:
+def test_when_the_queue_alone_falls_silent_nothing_shrinks(make_world: MakeWorld, policy: str) -> None:
     world = make_world(sizes=(3, 1, 0), policy=policy, limits=FLOORED)
     world.cpu = 0.05
     world.queue_reports = False
@@ -160,9 +157,7 @@ def test_when_the_queue_alone_falls_silent_nothing_shrinks(make_world: Callable[
 
 
 @pytest.mark.parametrize("policy", [BUSY_RULE, *exhaustive("target-tracking:in_periods=1", "constant:1,0,0")])
-def test_when_more_than_half_of_the_hosts_fall_silent_nothing_shrinks(
-    make_world: Callable[..., World], policy: str
-) -> None:
+def test_when_more_than_half_of_the_hosts_fall_silent_nothing_shrinks(make_world: MakeWorld, policy: str) -> None:
     world = make_world(sizes=(3, 2, 0), policy=policy)
     world.cpu = 0.05
     world.pass_minute()
@@ -174,7 +169,7 @@ def test_when_more_than_half_of_the_hosts_fall_silent_nothing_shrinks(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("policy", [BUSY_RULE, *exhaustive("target-tracking:in_periods=1", "constant:1,0,0")])
-def test_a_silent_vm_is_never_chosen_to_go(make_world: Callable[..., World], policy: str) -> None:
+def test_a_silent_vm_is_never_chosen_to_go(make_world: MakeWorld, policy: str) -> None:
     world = make_world(sizes=(4, 2, 0), policy=policy)
     world.cpu = 0.05
     world.busy = {vm: 1.0 for _, vm, _ in world.vms()}
@@ -187,9 +182,7 @@ def test_a_silent_vm_is_never_chosen_to_go(make_world: Callable[..., World], pol
 
 
 @pytest.mark.parametrize("floor", [0, 2])
-def test_a_fleet_at_zero_goes_to_its_floor_when_the_queue_is_not_heard(
-    make_world: Callable[..., World], floor: int
-) -> None:
+def test_a_fleet_at_zero_goes_to_its_floor_when_the_queue_is_not_heard(make_world: MakeWorld, floor: int) -> None:
     group = Group("medium", "workers-m", M, 0, 10)
     limits = replace(QUICK, safe_floor=(floor,), hold_bins=3)
     world = make_world(groups=(group,), sizes=(0,), limits=limits)
@@ -204,7 +197,7 @@ def test_a_fleet_at_zero_goes_to_its_floor_when_the_queue_is_not_heard(
     assert world.desired()["medium"] > floor
 
 
-def test_a_fleet_at_zero_whose_queue_is_heard_needs_no_vm_to_report(make_world: Callable[..., World]) -> None:
+def test_a_fleet_at_zero_whose_queue_is_heard_needs_no_vm_to_report(make_world: MakeWorld) -> None:
     world = make_world(groups=(MEDIUM,), sizes=(0,))
     world.tick(3)
     assert world.last.reason is Reason.QUEUE_COVERED
@@ -213,7 +206,7 @@ def test_a_fleet_at_zero_whose_queue_is_heard_needs_no_vm_to_report(make_world: 
     assert world.desired()["medium"] > 0
 
 
-def test_a_restart_in_the_midst_of_a_gap_forgets_nothing(make_world: Callable[..., World]) -> None:
+def test_a_restart_in_the_midst_of_a_gap_forgets_nothing(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 2, 0), limits=FLOORED)
     world.tick()
     world.metric_gap(2)
@@ -228,7 +221,7 @@ def test_a_restart_in_the_midst_of_a_gap_forgets_nothing(make_world: Callable[..
     assert world.count(TERMINATE) == 0
 
 
-def test_a_restart_does_not_make_a_half_silent_fleet_look_whole(make_world: Callable[..., World]) -> None:
+def test_a_restart_does_not_make_a_half_silent_fleet_look_whole(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 2, 0), policy="constant:3,2,0")
     world.tick(6)
     world.silent = set(world.in_service("small"))
@@ -339,7 +332,7 @@ def test_whatever_is_silent_when_nothing_shrinks_on_absent_data(part: int) -> No
     run_state_machine_as_test(seeded, settings=settings(max_examples=9, stateful_step_count=8, deadline=None))
 
 
-def test_the_ledger_shows_the_gap_to_whoever_asks(make_world: Callable[..., World]) -> None:
+def test_the_ledger_shows_the_gap_to_whoever_asks(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 0, 0), limits=FLOORED)
     world.tick()
     world.metric_gap(5)

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from domain.decisions import Mode, Reason
 from tests.agent.autoscaling.policies.misbehaving import Misbehaving, proposing, raising
-from tests.faults.world import AGENT_KEY, QUICK, L, M, World
+from tests.faults.world import AGENT_KEY, QUICK, L, M, MakeWorld, World
 
 HOUR = 3600.0
 Mischief = Callable[[World], object]
@@ -137,7 +137,7 @@ FAULTS: dict[str, Mischief] = {
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mischief", FAULTS)
-def test_nothing_is_changed(make_world: Callable[..., World], mischief: str) -> None:
+def test_nothing_is_changed(make_world: MakeWorld, mischief: str) -> None:
     limits = replace(QUICK, safe_floor=(6, 2, 1), hold_bins=1)
     world = make_world(mode=Mode.OBSERVE, sizes=(5, 0, 0), protect_busy=True, limits=limits)
     busy, *_ = world.in_service("small")
@@ -157,7 +157,7 @@ def test_nothing_is_changed(make_world: Callable[..., World], mischief: str) -> 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["timeout_after", "timeout_before", "throttle", "access_denied"])
-def test_what_act_mode_left_undone_is_left_so(make_world: Callable[..., World], kind: str) -> None:
+def test_what_act_mode_left_undone_is_left_so(make_world: MakeWorld, kind: str) -> None:
     world = make_world(sizes=(4, 0, 0))
     world.busy = dict.fromkeys(world.in_service("small"), 1.0)
     world.submit(30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ from actuators.drift import DriftRule
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Reason, Status
 from tests.faults.hands import between_look_and_leap, resume, set_by_hand, suspend
-from tests.faults.world import AGENT_KEY, QUICK, World, final_reasons
+from tests.faults.world import AGENT_KEY, QUICK, MakeWorld, World, final_reasons
 
 SET, TERMINATE = "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"
 COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
@@ -36,7 +35,7 @@ def refused(world: World) -> list[str]:
     [(DriftRule.ADOPT, Reason.DRIFT_ADOPTED), (DriftRule.REPORT, Reason.DRIFT_REPORTED)],
 )
 def test_a_size_set_by_hand_is_reported_once_and_not_set_back(
-    make_world: Callable[..., World], rule: DriftRule, reason: Reason
+    make_world: MakeWorld, rule: DriftRule, reason: Reason
 ) -> None:
     world = make_world(drift=rule, policy="hold")
     world.tick(2)
@@ -60,7 +59,7 @@ def test_the_next_decision_starts_from_the_size_set_by_hand(world: World) -> Non
 
 
 def test_what_was_added_by_hand_and_stays_idle_is_scaled_in_like_any_other_and_not_earlier(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(limits=replace(QUICK, in_periods=3))
     world.tick(2)
@@ -106,7 +105,7 @@ def test_a_minimum_raised_by_hand_is_kept(world: World) -> None:
 
 
 def test_another_scaler_on_the_same_group_is_reported_and_fought_no_faster_than_the_cooldown(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(limits=COOLING, drift=DriftRule.REPORT)
     world.submit(20)
@@ -141,7 +140,7 @@ def test_a_scale_out_undone_by_hand_is_not_done_again_in_the_same_minute(world: 
 
 
 def test_no_drain_is_begun_while_terminate_is_suspended_and_no_cooldown_either(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(4, 0, 0), limits=COOLING)
     suspend(world, "Terminate")
@@ -156,7 +155,7 @@ def test_no_drain_is_begun_while_terminate_is_suspended_and_no_cooldown_either(
 
 
 def test_nothing_is_asked_for_while_launch_is_suspended_and_no_cooldown_is_begun(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(limits=COOLING)
     suspend(world, "Launch")
@@ -175,7 +174,7 @@ def test_nothing_is_asked_for_while_launch_is_suspended_and_no_cooldown_is_begun
     [("Terminate", (4, 0, 0), 0, Reason.TERMINATE_SUSPENDED), ("Launch", (1, 0, 0), 20, Reason.LAUNCH_SUSPENDED)],
 )
 def test_a_process_suspended_at_the_last_moment_skips_the_action_without_call_or_cooldown(
-    make_world: Callable[..., World], process: str, sizes: tuple[int, ...], jobs: int, reason: Reason
+    make_world: MakeWorld, process: str, sizes: tuple[int, ...], jobs: int, reason: Reason
 ) -> None:
     world = make_world(sizes=sizes, limits=COOLING, idle_s=60.0 if not jobs else 120.0)
     world.submit(jobs)
@@ -191,7 +190,7 @@ def test_a_process_suspended_at_the_last_moment_skips_the_action_without_call_or
     assert world.mutations != []
 
 
-def test_a_spot_notice_begins_no_drain_while_terminate_is_suspended(make_world: Callable[..., World]) -> None:
+def test_a_spot_notice_begins_no_drain_while_terminate_is_suspended(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     suspend(world, "Terminate")
     world.tick()
@@ -203,7 +202,7 @@ def test_a_spot_notice_begins_no_drain_while_terminate_is_suspended(make_world: 
 
 
 def test_no_drain_is_begun_during_an_instance_refresh_and_scaling_in_goes_on_after_it(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(4, 0, 0), limits=COOLING)
     world.tick()

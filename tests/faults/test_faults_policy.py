@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -19,12 +18,12 @@ from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 from tests.agent.autoscaling.policies.misbehaving import NONSENSE, Misbehaving, in_turn, proposing, quitting, raising
 from tests.faults.evidence import carried_out, told
-from tests.faults.world import QUICK, SMALL, World
+from tests.faults.world import QUICK, SMALL, MakeWorld
 
 BASELINE = "queue-rule"
 
 
-def test_whatever_a_policy_answers_the_baseline_stands_in_and_it_is_reported(make_world: Callable[..., World]) -> None:
+def test_whatever_a_policy_answers_the_baseline_stands_in_and_it_is_reported(make_world: MakeWorld) -> None:
     policy = Misbehaving(raising)
     world = make_world(policy="bad", known={"bad": policy}, interruptions=False)
     twin_desired = []
@@ -51,7 +50,7 @@ def test_whatever_a_policy_answers_the_baseline_stands_in_and_it_is_reported(mak
 
 
 def test_a_policy_that_hangs_is_left_behind_at_its_deadline_and_not_started_again(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     let_go = threading.Event()
 
@@ -75,7 +74,7 @@ def test_a_policy_that_hangs_is_left_behind_at_its_deadline_and_not_started_agai
         let_go.set()
 
 
-def test_a_policy_that_comes_to_itself_decides_again(make_world: Callable[..., World]) -> None:
+def test_a_policy_that_comes_to_itself_decides_again(make_world: MakeWorld) -> None:
     policy = Misbehaving(in_turn(raising, quitting, proposing((2, 0, 0)), proposing((3, 0, 0))))
     world = make_world(policy="bad", known={"bad": policy}, deadline_s=0.3, interruptions=False)
     world.tick(4)
@@ -85,7 +84,7 @@ def test_a_policy_that_comes_to_itself_decides_again(make_world: Callable[..., W
 
 
 @pytest.mark.exhaustive
-def test_rails_bound_what_can_be_read(make_world: Callable[..., World]) -> None:
+def test_rails_bound_what_can_be_read(make_world: MakeWorld) -> None:
     world = make_world(policy="bad", known={"bad": Misbehaving(proposing((500, 7, 0)))}, interruptions=False)
     world.tick(3)
     assert world.desired() == {"small": 10, "medium": 7, "large": 0}
@@ -93,7 +92,7 @@ def test_rails_bound_what_can_be_read(make_world: Callable[..., World]) -> None:
     assert any(effect.reason is Reason.ABOVE_MAXIMUM for effect in world.reports[0].decisions[0].effects)
 
 
-def test_rails_slow_down_a_policy_that_swings(make_world: Callable[..., World]) -> None:
+def test_rails_slow_down_a_policy_that_swings(make_world: MakeWorld) -> None:
     policy = Misbehaving(in_turn(*[proposing((10, 0, 0)), proposing((1, 0, 0))] * 10))
     limits = replace(
         QUICK, max_step_out=2, max_step_in=1, cooldown_out_s=300.0, cooldown_in_s=300.0, in_periods=3, max_reversals=2
@@ -105,7 +104,7 @@ def test_rails_slow_down_a_policy_that_swings(make_world: Callable[..., World]) 
     assert world.count("TerminateInstanceInAutoScalingGroup") == 0
 
 
-def test_a_shadow_that_misbehaves_harms_nothing_but_itself(make_world: Callable[..., World]) -> None:
+def test_a_shadow_that_misbehaves_harms_nothing_but_itself(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
     managed = world.ports.fleets[0]
     bad = Misbehaving(proposing((float("nan"),)), {"h": (float("inf"),)})
@@ -118,7 +117,7 @@ def test_a_shadow_that_misbehaves_harms_nothing_but_itself(make_world: Callable[
     assert told(world, Reason.POLICY_FAILED) == []
 
 
-def test_a_policy_cannot_change_the_memory_it_was_given_in_place(make_world: Callable[..., World]) -> None:
+def test_a_policy_cannot_change_the_memory_it_was_given_in_place(make_world: MakeWorld) -> None:
     class Scribbler(Misbehaving):
         def decide(self, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
             self.seen.append(dict(memory))
@@ -147,7 +146,7 @@ def failures(decision: Decision) -> list[str]:
     return [shadow.detail.partition(STANDING_IN)[2] for shadow in decision.shadows]
 
 
-def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: Callable[..., World]) -> None:
+def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: MakeWorld) -> None:
     let_go = threading.Event()
 
     def hangs(fleet: Fleet, snapshot: Snapshot) -> Any:
@@ -176,7 +175,7 @@ def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: Ca
         let_go.set()
 
 
-def test_the_policy_of_every_fleet_answers_before_any_shadow_is_asked(make_world: Callable[..., World]) -> None:
+def test_the_policy_of_every_fleet_answers_before_any_shadow_is_asked(make_world: MakeWorld) -> None:
     known = {name: Named(proposing((1,)), name=name) for name in ("live", "aside")}
     world = make_world(
         groups=(SMALL,), sizes=(1,), batch=(replace(SMALL, key="b", name="batch-b"),), policy="live", known=known
@@ -187,7 +186,7 @@ def test_the_policy_of_every_fleet_answers_before_any_shadow_is_asked(make_world
     assert Named.asked == ["web live", "batch live", "web aside", "batch aside"]
 
 
-def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_world: Callable[..., World]) -> None:
+def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
     world.ports.fleets = tuple(replace(one, shadows=("hold",)) for one in world.ports.fleets)
 
@@ -205,7 +204,7 @@ def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_worl
     assert (inputs.shadows, [item.same for item in replay([(inputs, decision)])]) == ((), [True])
 
 
-def test_a_shadow_that_is_the_policy_or_is_named_twice_is_asked_once(make_world: Callable[..., World]) -> None:
+def test_a_shadow_that_is_the_policy_or_is_named_twice_is_asked_once(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
     live = world.ports.fleets[0].policy
     world.ports.fleets = tuple(replace(one, shadows=("hold", live, "hold")) for one in world.ports.fleets)

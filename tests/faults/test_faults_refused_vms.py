@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,14 +13,14 @@ from agent.autoscaling.store import FleetStore
 from domain.controls import Pause, PauseScope
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import TERMINATE, carried_out, intents, told
-from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, World
+from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, MakeWorld, World
 from tests.stages import exhaustive
 
 STEP_OF_TWO = replace(QUICK, max_step_in=2)
 
 
 @pytest.fixture
-def idle(make_world: Callable[..., World]) -> World:
+def idle(make_world: MakeWorld) -> World:
     """Six VMs, idle for a minute less than it takes to be removed; at most two leave in a minute."""
     world = make_world(groups=(SMALL,), sizes=(6,), limits=STEP_OF_TWO)
     world.tick()
@@ -56,7 +55,7 @@ def test_vms_that_another_party_protects_stay_and_all_others_go(idle: World, cou
 
 
 def test_a_vm_that_another_party_protects_once_the_agent_gave_it_back_is_theirs_also_after_a_restart(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(groups=(SMALL,), sizes=(3,), limits=QUICK, protect_busy=True)
     vm, *others = world.in_service("small")
@@ -85,7 +84,7 @@ def test_a_vm_that_aws_refuses_gives_its_place_to_the_next_in_the_same_minute(id
 
 
 def test_a_refusal_is_remembered_for_longer_each_time_and_reported_from_the_third_on(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(groups=(replace(SMALL, minimum=0),), sizes=(3,), limits=replace(QUICK, max_step_in=1))
     world.tick()
@@ -137,7 +136,7 @@ def test_no_busy_vm_begins_to_drain_because_an_idle_one_may_not_go(idle: World) 
 
 @pytest.mark.parametrize("unprotect_new", [False, True])
 def test_vms_that_their_group_protects_at_the_launch_and_never_work_go_where_the_setting_lets_them(
-    make_world: Callable[..., World], unprotect_new: bool
+    make_world: MakeWorld, unprotect_new: bool
 ) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), protect_busy=True, unprotect_new=unprotect_new)
     first = world.in_service("small")
@@ -154,7 +153,7 @@ def test_vms_that_their_group_protects_at_the_launch_and_never_work_go_where_the
     assert left == {first[0]} | (set() if unprotect_new else launched)
 
 
-def test_a_protected_vm_of_a_group_at_its_minimum_is_no_refusal(make_world: Callable[..., World]) -> None:
+def test_a_protected_vm_of_a_group_at_its_minimum_is_no_refusal(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     world.owner.set_instance_protection(
         AutoScalingGroupName=SMALL.name, InstanceIds=world.in_service("small"), ProtectedFromScaleIn=True
@@ -164,7 +163,7 @@ def test_a_protected_vm_of_a_group_at_its_minimum_is_no_refusal(make_world: Call
 
 
 def test_jobs_that_wait_for_a_paused_fleet_without_vms_are_no_input_that_repeats(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(groups=(MEDIUM,), sizes=(0,))
     world.tick()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from agent.autoscaling.minutes import read_minutes
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.fleet import Group
-from tests.faults.world import AGENT_KEY, LARGE, MEDIUM, QUICK, SMALL, S, World
+from tests.faults.world import AGENT_KEY, LARGE, MEDIUM, QUICK, SMALL, MakeWorld, S, World
 
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 STORM = 9
@@ -54,14 +53,14 @@ def told_of(world: World, reason: Reason) -> Counter[str]:
 
 
 @pytest.fixture
-def fleet_of_thirty(make_world: Callable[..., World]) -> World:
+def fleet_of_thirty(make_world: MakeWorld) -> World:
     world = make_world(sizes=(10, 10, 10), policy="hold")
     pass_busy(world)
     return world
 
 
 def test_one_notice_drains_its_vm_and_asks_for_another_at_the_next_turn_without_a_cool_down(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
@@ -81,7 +80,7 @@ def test_one_notice_drains_its_vm_and_asks_for_another_at_the_next_turn_without_
 
 
 def test_a_vm_that_drains_is_taken_two_minutes_after_its_notice_whatever_it_still_does(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
@@ -124,7 +123,7 @@ def test_a_storm_over_a_third_of_the_fleet_replaces_each_vm_once_within_the_cap(
     assert world.count("SetDesiredCapacity") == 0
 
 
-def test_a_storm_in_one_group_is_worked_off_group_cap_by_group_cap(make_world: Callable[..., World]) -> None:
+def test_a_storm_in_one_group_is_worked_off_group_cap_by_group_cap(make_world: MakeWorld) -> None:
     world = make_world(sizes=(10, 0, 0), policy="hold", limits=replace(QUICK, max_replacements_percent=0.0))
     pass_busy(world)
     struck = give_notice(world, world.in_service("small")[:8], shuffled=True)
@@ -140,7 +139,7 @@ def test_a_storm_in_one_group_is_worked_off_group_cap_by_group_cap(make_world: C
 
 @pytest.mark.parametrize("seconds_before_the_turn", [pytest.param(5, marks=pytest.mark.exhaustive), 55])
 def test_eighty_notices_for_a_hundred_vms_are_all_drained_while_they_last(
-    make_world: Callable[..., World], seconds_before_the_turn: int
+    make_world: MakeWorld, seconds_before_the_turn: int
 ) -> None:
     group = replace(SMALL, maximum=100)
     world = make_world(groups=(group,), sizes=(100,), policy="hold")
@@ -157,7 +156,7 @@ def test_eighty_notices_for_a_hundred_vms_are_all_drained_while_they_last(
     assert world.desired() == {"small": 100}
 
 
-def test_a_notice_repeated_for_minutes_is_acted_on_once(make_world: Callable[..., World]) -> None:
+def test_a_notice_repeated_for_minutes_is_acted_on_once(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
     (vm,) = give_notice(world, world.in_service("small")[:1])
@@ -189,7 +188,7 @@ def test_a_storm_while_aws_throttles_every_termination_is_worked_off_when_it_sto
     assert world.ledger.open_intents() == ()
 
 
-def test_notices_that_cannot_be_received_are_received_later(make_world: Callable[..., World]) -> None:
+def test_notices_that_cannot_be_received_are_received_later(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
     world.fault("throttle", services=["sqs"], duration_s=70.0)
@@ -203,7 +202,7 @@ def test_notices_that_cannot_be_received_are_received_later(make_world: Callable
     assert len(world.in_service("small")) == 3
 
 
-def test_a_notice_that_cannot_be_deleted_comes_again_and_changes_nothing(make_world: Callable[..., World]) -> None:
+def test_a_notice_that_cannot_be_deleted_comes_again_and_changes_nothing(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
     world.fault("throttle", operations=["DeleteMessageBatch"], duration_s=200.0)
@@ -217,7 +216,7 @@ def test_a_notice_that_cannot_be_deleted_comes_again_and_changes_nothing(make_wo
 
 
 def test_a_notice_that_comes_while_the_groups_cannot_be_read_is_kept_for_the_next_turn(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
@@ -231,7 +230,7 @@ def test_a_notice_that_comes_while_the_groups_cannot_be_read_is_kept_for_the_nex
     assert messages_left(world) == 0
 
 
-def test_a_notice_for_somebody_elses_vm_is_forgotten_without_a_word(make_world: Callable[..., World]) -> None:
+def test_a_notice_for_somebody_elses_vm_is_forgotten_without_a_word(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 0, 0))
     machines = world._client("ec2")
     (stranger,) = machines.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)["Instances"]
@@ -244,7 +243,7 @@ def test_a_notice_for_somebody_elses_vm_is_forgotten_without_a_word(make_world: 
     assert told_of(world, Reason.SPOT_INTERRUPTION) == {}
 
 
-def test_a_notice_of_another_fleet_is_that_fleets_to_act_on(make_world: Callable[..., World]) -> None:
+def test_a_notice_of_another_fleet_is_that_fleets_to_act_on(make_world: MakeWorld) -> None:
     other = Group("crunch", "workers-crunch", S, 2, 5)
     world = make_world(groups=(MEDIUM, LARGE), sizes=(2, 0), batch=(other,))
     pass_busy(world)
@@ -256,7 +255,7 @@ def test_a_notice_of_another_fleet_is_that_fleets_to_act_on(make_world: Callable
     assert messages_left(world) == 0
 
 
-def test_a_rebalance_hint_is_reported_and_changes_nothing(make_world: Callable[..., World]) -> None:
+def test_a_rebalance_hint_is_reported_and_changes_nothing(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 0, 0))
     pass_busy(world)
     (vm,) = give_notice(world, world.in_service("small")[:1], kind="rebalance", duplicates=1)
@@ -266,7 +265,7 @@ def test_a_rebalance_hint_is_reported_and_changes_nothing(make_world: Callable[.
     assert messages_left(world) == 0
 
 
-def test_a_notice_is_not_acted_on_again_by_a_restarted_agent(make_world: Callable[..., World]) -> None:
+def test_a_notice_is_not_acted_on_again_by_a_restarted_agent(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
     (vm,) = give_notice(world, world.in_service("small")[:1])
@@ -281,7 +280,7 @@ def test_a_notice_is_not_acted_on_again_by_a_restarted_agent(make_world: Callabl
 
 
 @pytest.mark.exhaustive
-def test_a_notice_outlives_a_decision_that_cannot_be_stored(make_world: Callable[..., World]) -> None:
+def test_a_notice_outlives_a_decision_that_cannot_be_stored(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)
     (vm,) = give_notice(world, world.in_service("small")[:1])
@@ -294,7 +293,7 @@ def test_a_notice_outlives_a_decision_that_cannot_be_stored(make_world: Callable
     assert terminated(world)[vm] == 1
 
 
-def test_notices_are_recorded_by_group_in_the_minute_that_read_them(make_world: Callable[..., World]) -> None:
+def test_notices_are_recorded_by_group_in_the_minute_that_read_them(make_world: MakeWorld) -> None:
     world = make_world(sizes=(2, 1, 0), policy="hold")
     pass_busy(world)
     before = len(list(read_minutes(world.ledger.database, world.fleet.name)))
@@ -305,7 +304,7 @@ def test_notices_are_recorded_by_group_in_the_minute_that_read_them(make_world: 
     assert [dict(minute.interrupted) for minute in recorded] == [{0: 1, 1: 1}, {}]
 
 
-def test_a_notice_of_a_vm_that_leaves_already_is_no_drain_that_came_too_late(make_world: Callable[..., World]) -> None:
+def test_a_notice_of_a_vm_that_leaves_already_is_no_drain_that_came_too_late(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     pass_busy(world)
     vm = world.in_service("small")[0]
@@ -317,7 +316,7 @@ def test_a_notice_of_a_vm_that_leaves_already_is_no_drain_that_came_too_late(mak
     assert told_of(world, Reason.NOT_DRAINED) == {}
 
 
-def test_without_replacements_none_is_drained_whatever_the_share(make_world: Callable[..., World]) -> None:
+def test_without_replacements_none_is_drained_whatever_the_share(make_world: MakeWorld) -> None:
     world = make_world(sizes=(6, 0, 0), policy="hold", limits=replace(QUICK, max_replacements=0))
     pass_busy(world)
     give_notice(world, world.in_service("small")[:3])

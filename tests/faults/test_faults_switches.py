@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from agent.rails.base import RailLimits
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Origin, Reason
 from tests.faults.hands import between_look_and_leap, set_by_hand
-from tests.faults.world import QUICK, World
+from tests.faults.world import QUICK, MakeWorld, World
 
 SET, TERMINATE = "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"
 COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
@@ -51,7 +50,7 @@ def test_a_pin_holds_against_waiting_work(world: World) -> None:
     assert world.count(SET) == 1
 
 
-def test_a_pause_of_scaling_in_holds_only_that(make_world: Callable[..., World]) -> None:
+def test_a_pause_of_scaling_in_holds_only_that(make_world: MakeWorld) -> None:
     world = make_world(sizes=(4, 0, 0))
     pause(world, PauseScope.IN)
     world.tick(4)
@@ -64,7 +63,7 @@ def test_a_pause_of_scaling_in_holds_only_that(make_world: Callable[..., World])
     assert world.count(TERMINATE) == 0
 
 
-def test_a_pause_of_everything_holds_until_it_is_over_and_starts_no_cooldown(make_world: Callable[..., World]) -> None:
+def test_a_pause_of_everything_holds_until_it_is_over_and_starts_no_cooldown(make_world: MakeWorld) -> None:
     world = make_world(limits=COOLING)
     world.tick()
     pause(world, PauseScope.ALL, world.clock.now() + 200.0)
@@ -88,7 +87,7 @@ def test_a_pause_survives_a_restart_and_resume_lifts_it(world: World) -> None:
     assert world.count(SET) > 0
 
 
-def test_a_pause_lets_drains_that_have_begun_come_to_their_end(make_world: Callable[..., World]) -> None:
+def test_a_pause_lets_drains_that_have_begun_come_to_their_end(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     world.tick(2)
     assert world.count(TERMINATE) == 2
@@ -106,7 +105,7 @@ def protected(world: World) -> set[str]:
     return {vm["InstanceId"] for group in groups for vm in group["Instances"] if vm["ProtectedFromScaleIn"]}
 
 
-def test_busy_vms_are_protected_and_idle_again_they_are_not(make_world: Callable[..., World]) -> None:
+def test_busy_vms_are_protected_and_idle_again_they_are_not(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
     first, second, _ = world.in_service("small")
     world.busy = {first: 2.0, second: 1.0}
@@ -118,7 +117,7 @@ def test_busy_vms_are_protected_and_idle_again_they_are_not(make_world: Callable
     assert world.count("SetInstanceProtection") == 2
 
 
-def test_protection_is_taken_off_again_by_a_restarted_agent(make_world: Callable[..., World]) -> None:
+def test_protection_is_taken_off_again_by_a_restarted_agent(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
     first, second, _ = world.in_service("small")
     world.busy = {first: 2.0, second: 1.0}
@@ -131,7 +130,7 @@ def test_protection_is_taken_off_again_by_a_restarted_agent(make_world: Callable
     assert FleetStore(world.ledger).loop_state("web").protected == ()
 
 
-def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_world: Callable[..., World]) -> None:
+def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
     first, *_ = world.in_service("small")
     world.busy = {first: 2.0}
@@ -146,7 +145,7 @@ def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_w
     assert protected(world) == {first}
 
 
-def test_protection_set_by_somebody_else_is_left_alone_and_its_vm_too(make_world: Callable[..., World]) -> None:
+def test_protection_set_by_somebody_else_is_left_alone_and_its_vm_too(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), protect_busy=True)
     keep = world.in_service("small")[0]
     world.owner.set_instance_protection(AutoScalingGroupName="workers-s", InstanceIds=[keep], ProtectedFromScaleIn=True)
@@ -156,7 +155,7 @@ def test_protection_set_by_somebody_else_is_left_alone_and_its_vm_too(make_world
     assert world.count("SetInstanceProtection") == 0
 
 
-def test_a_protected_busy_vm_is_not_drained_while_an_idle_one_is_there(make_world: Callable[..., World]) -> None:
+def test_a_protected_busy_vm_is_not_drained_while_an_idle_one_is_there(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), protect_busy=True)
     busy, *_ = world.in_service("small")
     world.busy = {busy: 2.0}
@@ -204,7 +203,7 @@ def test_an_agent_deposed_between_decision_and_call_does_not_make_the_call(world
 
 
 @pytest.mark.exhaustive
-def test_two_agents_side_by_side_make_each_change_once(make_world: Callable[..., World]) -> None:
+def test_two_agents_side_by_side_make_each_change_once(make_world: MakeWorld) -> None:
     world = make_world(sizes=(1, 0, 0))
     world.tick()
     first, first_ledger = world.ports, world.ledger
@@ -218,7 +217,7 @@ def test_two_agents_side_by_side_make_each_change_once(make_world: Callable[...,
     first_ledger.close()
 
 
-def test_a_deposed_agent_lets_its_drains_to_the_new_leader(make_world: Callable[..., World]) -> None:
+def test_a_deposed_agent_lets_its_drains_to_the_new_leader(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0))
     world.tick(2)
     asked = len(world.mutations)
@@ -231,7 +230,7 @@ def test_a_deposed_agent_lets_its_drains_to_the_new_leader(make_world: Callable[
     assert len(world.vms()) == 1
 
 
-def test_an_agent_that_only_observes_deposes_nobody_by_looking(make_world: Callable[..., World]) -> None:
+def test_an_agent_that_only_observes_deposes_nobody_by_looking(make_world: MakeWorld) -> None:
     world = make_world(mode=Mode.OBSERVE, limits=RailLimits())
     set_by_hand(world, "small", 3)
     world.tick(5)

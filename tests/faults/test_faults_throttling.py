@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,13 +24,13 @@ from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.errors import FailureClass
 from tests.faults.evidence import SET, TERMINATE, calls_per_minute, carried_out, intents, told
-from tests.faults.world import SMALL, Plan, World, final_reasons
+from tests.faults.world import SMALL, MakeWorld, Plan, World, final_reasons
 
 ONE_GROUP: dict[str, Any] = {"groups": (SMALL,), "sizes": (1,)}
 
 
 def test_a_throttled_change_is_one_intent_tried_once_a_minute_until_it_goes_through(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(**ONE_GROUP)
     world.submit(8)
@@ -48,7 +47,7 @@ def test_a_throttled_change_is_one_intent_tried_once_a_minute_until_it_goes_thro
 
 
 @pytest.mark.exhaustive
-def test_changes_throttled_for_half_an_hour_open_no_breaker(make_world: Callable[..., World]) -> None:
+def test_changes_throttled_for_half_an_hour_open_no_breaker(make_world: MakeWorld) -> None:
     world = make_world(**ONE_GROUP)
     world.submit(8)
     world.fault("throttle", operations=[SET], duration_s=1810.0)
@@ -63,7 +62,7 @@ def test_changes_throttled_for_half_an_hour_open_no_breaker(make_world: Callable
     assert world.desired() == {"small": 4}
 
 
-def test_five_minutes_without_one_answer_change_nothing_and_end_by_themselves(make_world: Callable[..., World]) -> None:
+def test_five_minutes_without_one_answer_change_nothing_and_end_by_themselves(make_world: MakeWorld) -> None:
     world = make_world(**ONE_GROUP)
     world.tick(2)
     world.fault("throttle", duration_s=301.0)
@@ -81,7 +80,7 @@ def test_five_minutes_without_one_answer_change_nothing_and_end_by_themselves(ma
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("read_attempts", [1, 3])
 def test_the_call_rate_falls_while_aws_throttles(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, read_attempts: int
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, read_attempts: int
 ) -> None:
     # Only the waiting between botocore's own attempts is left out, not the attempts.
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda seconds: None))
@@ -102,7 +101,7 @@ def test_the_call_rate_falls_while_aws_throttles(
 
 
 def test_a_change_that_took_effect_before_the_silence_is_not_taken_for_somebody_elses(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(**ONE_GROUP)
     world.submit(8)
@@ -117,7 +116,7 @@ def test_a_change_that_took_effect_before_the_silence_is_not_taken_for_somebody_
     assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
-def test_a_drain_goes_on_after_throttling(make_world: Callable[..., World]) -> None:
+def test_a_drain_goes_on_after_throttling(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(3,))
     world.tick()
     world.fault("throttle", duration_s=170.0)

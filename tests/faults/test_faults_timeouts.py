@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, carried_out, intents, told
-from tests.faults.world import QUICK, SMALL, World, final_reasons
+from tests.faults.world import QUICK, SMALL, MakeWorld, World, final_reasons
 from tests.stages import exhaustive
 from tests.waiting import until
 
@@ -29,7 +28,7 @@ def statuses(world: World) -> list[Status]:
     [("timeout_after", 1), ("timeout_before", 2), *exhaustive(("foreign_page", 1), ("internal_error", 2))],
 )
 def test_a_scale_out_whose_answer_got_lost_is_read_back_before_anything_else_and_opens_no_breaker(
-    make_world: Callable[..., World], kind: str, calls: int
+    make_world: MakeWorld, kind: str, calls: int
 ) -> None:
     world = make_world(**ONE_GROUP, limits=replace(QUICK, breaker_failures=1))
     world.submit(8)
@@ -46,7 +45,7 @@ def test_a_scale_out_whose_answer_got_lost_is_read_back_before_anything_else_and
     assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
-def test_an_answer_slower_than_the_timeout_is_one_that_got_lost(make_world: Callable[..., World]) -> None:
+def test_an_answer_slower_than_the_timeout_is_one_that_got_lost(make_world: MakeWorld) -> None:
     world = make_world(**ONE_GROUP, read_timeout_s=1.0)
     world.submit(8)
     world.fault("timeout_after", operations=[SET], count=1, hold_s=1.5)
@@ -63,9 +62,7 @@ def test_an_answer_slower_than_the_timeout_is_one_that_got_lost(make_world: Call
 @pytest.mark.parametrize(
     ("kind", "calls"), [("timeout_after", 2), *exhaustive(("foreign_page", 2), ("timeout_before", 3))]
 )
-def test_a_termination_with_a_lost_answer_takes_no_vm_more(
-    make_world: Callable[..., World], kind: str, calls: int
-) -> None:
+def test_a_termination_with_a_lost_answer_takes_no_vm_more(make_world: MakeWorld, kind: str, calls: int) -> None:
     world = make_world(groups=(SMALL,), sizes=(3,))
     world.fault(kind, operations=[TERMINATE], count=1)
     world.tick(10)
@@ -79,9 +76,7 @@ def test_a_termination_with_a_lost_answer_takes_no_vm_more(
 
 
 @pytest.mark.parametrize("kind", ["foreign_page", "timeout_before"])
-def test_a_reading_without_an_answer_is_no_empty_group_and_nothing_is_sent(
-    make_world: Callable[..., World], kind: str
-) -> None:
+def test_a_reading_without_an_answer_is_no_empty_group_and_nothing_is_sent(make_world: MakeWorld, kind: str) -> None:
     world = make_world(**ONE_GROUP)
     world.tick()
     world.submit(8)
@@ -95,9 +90,7 @@ def test_a_reading_without_an_answer_is_no_empty_group_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize("kind", ["timeout_before", "timeout_after"])
-def test_an_agent_that_dies_over_a_lost_answer_finds_out_after_the_restart(
-    make_world: Callable[..., World], kind: str
-) -> None:
+def test_an_agent_that_dies_over_a_lost_answer_finds_out_after_the_restart(make_world: MakeWorld, kind: str) -> None:
     world = make_world(**ONE_GROUP)
     world.submit(8)
     world.fault(kind, operations=[SET], count=1)
@@ -112,7 +105,7 @@ def test_an_agent_that_dies_over_a_lost_answer_finds_out_after_the_restart(
 # Row 4: two of the victims may not go
 
 
-def shrinking(make_world: Callable[..., World], **plan: Any) -> tuple[World, list[str]]:
+def shrinking(make_world: MakeWorld, **plan: Any) -> tuple[World, list[str]]:
     """Six idle VMs, all but the one with the lowest id about to go; returns two of them, for AWS to refuse."""
     world = make_world(groups=(SMALL,), sizes=(6,), **plan)
     world.tick()
@@ -121,7 +114,7 @@ def shrinking(make_world: Callable[..., World], **plan: Any) -> tuple[World, lis
 
 
 def test_the_spare_goes_in_place_of_one_that_was_refused_and_the_ledger_counts_four_of_five(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world, stuck = shrinking(make_world)
     world.fault("fail_terminate", instance_ids=stuck, duration_s=400.0)
@@ -141,7 +134,7 @@ def test_the_spare_goes_in_place_of_one_that_was_refused_and_the_ledger_counts_f
     assert not record.is_open
 
 
-def test_the_two_that_were_refused_are_retried_and_only_they(make_world: Callable[..., World]) -> None:
+def test_the_two_that_were_refused_are_retried_and_only_they(make_world: MakeWorld) -> None:
     world, stuck = shrinking(make_world)
     world.fault("fail_terminate", instance_ids=stuck, duration_s=90.0)
     world.tick(6)
@@ -155,7 +148,7 @@ def test_the_two_that_were_refused_are_retried_and_only_they(make_world: Callabl
     assert final_reasons(world) == [Reason.SUPERSEDED, Reason.DONE]
 
 
-def test_the_minimum_is_never_broken_by_what_is_retried(make_world: Callable[..., World]) -> None:
+def test_the_minimum_is_never_broken_by_what_is_retried(make_world: MakeWorld) -> None:
     world, stuck = shrinking(make_world)
     world.fault("fail_terminate", instance_ids=stuck, duration_s=90.0)
     world.tick()
@@ -166,7 +159,7 @@ def test_the_minimum_is_never_broken_by_what_is_retried(make_world: Callable[...
     assert len(carried_out(world, TERMINATE)) == 4
 
 
-def test_survivors_of_a_partial_scale_in_go_later_by_a_new_decision(make_world: Callable[..., World]) -> None:
+def test_survivors_of_a_partial_scale_in_go_later_by_a_new_decision(make_world: MakeWorld) -> None:
     world, stuck = shrinking(make_world, limits=replace(QUICK, stop_deadline_s=100.0))
     world.fault("fail_terminate", instance_ids=stuck, duration_s=200.0)
     world.tick(9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 from domain.decisions import Reason
 from domain.fleet import VmType
 from simulator.aws.group import Member
-from tests.faults.world import SMALL, World
+from tests.faults.world import SMALL, MakeWorld, World
 
-Make = Callable[..., World]
+Make = MakeWorld
 
 ALONE: dict[str, Any] = {"groups": (SMALL,), "sizes": (2,)}
 DRAINING = "RecordLifecycleActionHeartbeat"

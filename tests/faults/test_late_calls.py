@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, carried_out, intents
 from tests.faults.hands import between_look_and_leap, set_by_hand
-from tests.faults.world import QUICK, SMALL, World, final_reasons
+from tests.faults.world import QUICK, SMALL, MakeWorld, World, final_reasons
 from tests.stages import exhaustive
 
 COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
@@ -32,7 +31,7 @@ def pin(world: World, **desired: int) -> None:
     world.ledger.pin("autoscaling", "web", Pin(desired, "ada", "load test", now, now + 3600.0))
 
 
-def one_group(make_world: Callable[..., World], size: int = 1, **plan: object) -> World:
+def one_group(make_world: MakeWorld, size: int = 1, **plan: object) -> World:
     return make_world(groups=(SMALL,), sizes=(size,), idle_s=60.0, **plan)
 
 
@@ -40,7 +39,7 @@ def one_group(make_world: Callable[..., World], size: int = 1, **plan: object) -
 
 
 @pytest.mark.parametrize("scope", [PauseScope.ALL, PauseScope.OUT])
-def test_a_pause_made_after_the_decision_stops_its_call(make_world: Callable[..., World], scope: PauseScope) -> None:
+def test_a_pause_made_after_the_decision_stops_its_call(make_world: MakeWorld, scope: PauseScope) -> None:
     world = one_group(make_world, limits=COOLING)
     world.tick()
     world.submit(8)
@@ -54,7 +53,7 @@ def test_a_pause_made_after_the_decision_stops_its_call(make_world: Callable[...
     assert world.desired() == {"small": 4}
 
 
-def test_a_pause_made_between_two_terminations_stops_the_second(make_world: Callable[..., World]) -> None:
+def test_a_pause_made_between_two_terminations_stops_the_second(make_world: MakeWorld) -> None:
     world = one_group(make_world, 3)
     client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
     client.meta.events.register(f"after-call.auto-scaling.{TERMINATE}", lambda **_: pause(world, PauseScope.IN))
@@ -67,7 +66,7 @@ def test_a_pause_made_between_two_terminations_stops_the_second(make_world: Call
 
 @pytest.mark.parametrize(("size", "jobs", "operation"), [(1, 8, SET), (3, 0, TERMINATE)])
 def test_an_intent_that_aws_throttled_is_not_sent_under_a_pause(
-    make_world: Callable[..., World], size: int, jobs: int, operation: str
+    make_world: MakeWorld, size: int, jobs: int, operation: str
 ) -> None:
     world = one_group(make_world, size)
     world.submit(jobs)
@@ -85,7 +84,7 @@ def test_an_intent_that_aws_throttled_is_not_sent_under_a_pause(
 
 
 def test_capacity_that_does_not_come_is_not_given_back_under_a_pause_of_everything(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = one_group(make_world)
     world.fault("capacity", instance_type="m5a.large")
@@ -102,7 +101,7 @@ def test_capacity_that_does_not_come_is_not_given_back_under_a_pause_of_everythi
 # A pin between decision and call
 
 
-def test_a_pin_made_after_the_decision_stops_a_call_against_it(make_world: Callable[..., World]) -> None:
+def test_a_pin_made_after_the_decision_stops_a_call_against_it(make_world: MakeWorld) -> None:
     world = one_group(make_world)
     world.tick()
     world.submit(8)
@@ -113,7 +112,7 @@ def test_a_pin_made_after_the_decision_stops_a_call_against_it(make_world: Calla
     assert world.mutations == []
 
 
-def test_an_intent_that_aws_throttled_is_not_sent_against_a_pin(make_world: Callable[..., World]) -> None:
+def test_an_intent_that_aws_throttled_is_not_sent_against_a_pin(make_world: MakeWorld) -> None:
     world = one_group(make_world)
     world.submit(8)
     world.fault("throttle", operations=[SET], duration_s=90.0)
@@ -127,7 +126,7 @@ def test_an_intent_that_aws_throttled_is_not_sent_against_a_pin(make_world: Call
 # Budget and circuit breaker
 
 
-def test_an_intent_that_the_budget_no_longer_bears_is_not_sent(make_world: Callable[..., World]) -> None:
+def test_an_intent_that_the_budget_no_longer_bears_is_not_sent(make_world: MakeWorld) -> None:
     # Four small ones an hour; with a large one there is room for one.
     world = make_world(limits=replace(QUICK, budget_per_hour=0.44), sizes=(1, 0, 0))
     world.tick()
@@ -152,9 +151,7 @@ def interrupted(world: World) -> str:
 
 
 @pytest.mark.parametrize("scope", [PauseScope.ALL, *exhaustive(PauseScope.IN, PauseScope.OUT)])
-def test_a_pause_holds_replacements_and_one_waits_for_its_end(
-    make_world: Callable[..., World], scope: PauseScope
-) -> None:
+def test_a_pause_holds_replacements_and_one_waits_for_its_end(make_world: MakeWorld, scope: PauseScope) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     vm = interrupted(world)
     pause(world, scope)
@@ -170,7 +167,7 @@ def test_a_pause_holds_replacements_and_one_waits_for_its_end(
 
 
 def test_a_pause_made_after_the_decision_stops_a_replacement_and_does_not_lose_it(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     vm = interrupted(world)
@@ -185,7 +182,7 @@ def test_a_pause_made_after_the_decision_stops_a_replacement_and_does_not_lose_i
     assert world.count(TERMINATE) == 1
 
 
-def test_an_open_circuit_breaker_holds_replacements(make_world: Callable[..., World]) -> None:
+def test_an_open_circuit_breaker_holds_replacements(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     interrupted(world)
     state = FleetStore(world.ledger).loop_state("web")
@@ -199,7 +196,7 @@ def test_an_open_circuit_breaker_holds_replacements(make_world: Callable[..., Wo
 # Care for VMs
 
 
-def test_a_pause_stops_taking_protection_off_and_not_setting_it(make_world: Callable[..., World]) -> None:
+def test_a_pause_stops_taking_protection_off_and_not_setting_it(make_world: MakeWorld) -> None:
     world = one_group(make_world, 3, policy="hold", protect_busy=True)
     first, second, _ = world.in_service("small")
     world.busy = {first: 2.0}
@@ -214,7 +211,7 @@ def test_a_pause_stops_taking_protection_off_and_not_setting_it(make_world: Call
     assert world.count("SetInstanceProtection") == 3
 
 
-def test_a_pause_does_not_stop_the_heartbeats_of_a_vm_that_works(make_world: Callable[..., World]) -> None:
+def test_a_pause_does_not_stop_the_heartbeats_of_a_vm_that_works(make_world: MakeWorld) -> None:
     world = one_group(make_world, 2)
     world.tick()
     ((_, vm, _),) = [one for one in world.vms() if one[2] == "Terminating:Wait"]
@@ -231,7 +228,7 @@ def test_a_pause_does_not_stop_the_heartbeats_of_a_vm_that_works(make_world: Cal
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("stopped_s", [125.0, 183.0, 305.0])
 def test_a_process_stopped_between_decision_and_call_does_not_make_the_call(
-    make_world: Callable[..., World], stopped_s: float
+    make_world: MakeWorld, stopped_s: float
 ) -> None:
     world = one_group(make_world)
     world.tick()
@@ -247,7 +244,7 @@ def test_a_process_stopped_between_decision_and_call_does_not_make_the_call(
 
 
 def test_a_host_that_slept_does_not_make_the_call_although_its_monotonic_clock_stood_still(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = one_group(make_world)
     world.tick()
@@ -258,7 +255,7 @@ def test_a_host_that_slept_does_not_make_the_call_although_its_monotonic_clock_s
 
 
 def test_an_intent_past_its_deadline_by_the_monotonic_clock_alone_is_not_sent(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = one_group(make_world, limits=replace(QUICK, boot_deadline_s=100.0))
     world.tick()
@@ -274,7 +271,7 @@ def test_an_intent_past_its_deadline_by_the_monotonic_clock_alone_is_not_sent(
     assert world.mutations == []
 
 
-def test_a_scale_out_whose_load_is_gone_ends_unsent(make_world: Callable[..., World]) -> None:
+def test_a_scale_out_whose_load_is_gone_ends_unsent(make_world: MakeWorld) -> None:
     world = one_group(make_world, limits=COOLING)
     world.submit(8)
     world.fault("throttle", operations=[SET], duration_s=90.0)
@@ -288,7 +285,7 @@ def test_a_scale_out_whose_load_is_gone_ends_unsent(make_world: Callable[..., Wo
 
 
 def test_a_scale_out_that_would_now_be_smaller_is_decided_anew_in_the_same_minute(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = one_group(make_world)
     world.submit(8)
@@ -301,7 +298,7 @@ def test_a_scale_out_that_would_now_be_smaller_is_decided_anew_in_the_same_minut
     assert [call["DesiredCapacity"] for call in carried_out(world, SET)] == ["2"]
 
 
-def test_a_late_intent_waits_for_measurements_and_is_then_sent(make_world: Callable[..., World]) -> None:
+def test_a_late_intent_waits_for_measurements_and_is_then_sent(make_world: MakeWorld) -> None:
     world = one_group(make_world)
     world.submit(8)
     world.fault("throttle", operations=[SET], duration_s=90.0)
@@ -315,7 +312,7 @@ def test_a_late_intent_waits_for_measurements_and_is_then_sent(make_world: Calla
 
 
 def test_a_late_intent_without_measurements_ends_unsent_and_counts_against_no_group(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = one_group(make_world)
     world.submit(8)
@@ -330,7 +327,7 @@ def test_a_late_intent_without_measurements_ends_unsent_and_counts_against_no_gr
 # Victims
 
 
-def test_a_victim_that_works_again_is_left_and_another_one_chosen(make_world: Callable[..., World]) -> None:
+def test_a_victim_that_works_again_is_left_and_another_one_chosen(make_world: MakeWorld) -> None:
     world = one_group(make_world, 3)
     world.fault("throttle", operations=[TERMINATE], duration_s=130.0)
     world.running_jobs = 2
@@ -344,7 +341,7 @@ def test_a_victim_that_works_again_is_left_and_another_one_chosen(make_world: Ca
     assert not gone & world.busy.keys()
 
 
-def test_a_victim_given_work_between_decision_and_call_is_not_terminated(make_world: Callable[..., World]) -> None:
+def test_a_victim_given_work_between_decision_and_call_is_not_terminated(make_world: MakeWorld) -> None:
     world = one_group(make_world, 3)
 
     def work_comes() -> None:

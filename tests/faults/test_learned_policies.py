@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +27,8 @@ from domain.snapshot import Snapshot, Terms
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, poisoned, preferring, promote, scorer
 from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told
-from tests.faults.world import QUICK, World
+from tests.faults.world import QUICK, MakeWorld, World
 from tests.stages import exhaustive
-
-MakeWorld = Callable[..., World]
 
 
 @pytest.fixture
@@ -42,7 +39,7 @@ def models(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def learned(make_world: MakeWorld, models: Path) -> Callable[..., World]:
+def learned(make_world: MakeWorld, models: Path) -> MakeWorld:
     """A maker of worlds whose policy is the champion of the models directory."""
 
     def make(
@@ -69,7 +66,7 @@ def deciders(world: World) -> list[str]:
     return [report.decisions[0].proposal.policy for report in world.reports]
 
 
-def test_the_champion_scales_the_fleet_under_the_name_of_its_file(learned: Callable[..., World], models: Path) -> None:
+def test_the_champion_scales_the_fleet_under_the_name_of_its_file(learned: MakeWorld, models: Path) -> None:
     path = preferring(models, ADD_M, NOTHING)
     promote(models, path)
     world = learned()
@@ -81,9 +78,7 @@ def test_the_champion_scales_the_fleet_under_the_name_of_its_file(learned: Calla
     assert told(world, Reason.POLICY_FAILED) == []
 
 
-def test_it_is_not_offered_what_cools_down_and_chooses_the_next_best(
-    learned: Callable[..., World], models: Path
-) -> None:
+def test_it_is_not_offered_what_cools_down_and_chooses_the_next_best(learned: MakeWorld, models: Path) -> None:
     promote(models, preferring(models, ADD_M, ADD_L, ADD_S, NOTHING))
     world = learned(limits=replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0))
     world.tick(5)
@@ -92,7 +87,7 @@ def test_it_is_not_offered_what_cools_down_and_chooses_the_next_best(
     assert all(not effect.reason for report in world.reports for effect in report.decisions[0].effects)
 
 
-def test_its_memory_goes_on_minute_by_minute_and_over_a_restart(learned: Callable[..., World], models: Path) -> None:
+def test_its_memory_goes_on_minute_by_minute_and_over_a_restart(learned: MakeWorld, models: Path) -> None:
     promote(models, write_model(models, 3, hidden=8, scale=1.0))
     ends = []
     for restarts in (False, True):
@@ -110,7 +105,7 @@ def test_its_memory_goes_on_minute_by_minute_and_over_a_restart(learned: Callabl
 
 
 def test_a_scorer_scales_any_fleet_goes_on_after_a_restart_and_comes_out_the_same_again(
-    learned: Callable[..., World], models: Path
+    learned: MakeWorld, models: Path
 ) -> None:
     path = scorer(models, {"added_log": 1.0, "is_hold": 0.01}, sees={"jobs_3": 0.5}, margin=0.001)
     promote(models, path)
@@ -137,7 +132,7 @@ def test_a_scorer_scales_any_fleet_goes_on_after_a_restart_and_comes_out_the_sam
     assert told(world, Reason.POLICY_FAILED) == []
 
 
-def test_its_memory_is_zeroed_when_a_live_episode_begins(learned: Callable[..., World], models: Path) -> None:
+def test_its_memory_is_zeroed_when_a_live_episode_begins(learned: MakeWorld, models: Path) -> None:
     path = write_model(models, 3, hidden=8, scale=0.5, bias=[9.0] + [0.0] * 6)
     promote(models, path)
     world = learned(sizes=(1, 0, 0))
@@ -157,7 +152,7 @@ def test_its_memory_is_zeroed_when_a_live_episode_begins(learned: Callable[..., 
     "trouble", ["corrupt", "nan", *exhaustive("missing", "truncated", "no champion", "other fleet", "slow")]
 )
 def test_the_queue_rule_stands_in_for_a_model_in_trouble_and_steps_back_when_it_is_good_again(
-    learned: Callable[..., World], models: Path, trouble: str
+    learned: MakeWorld, models: Path, trouble: str
 ) -> None:
     good = preferring(models, NOTHING)
     spoil(models, trouble)
@@ -233,7 +228,7 @@ class Sleepy:
     ],
 )
 def test_the_order_is_queue_rule_threshold_hold(
-    learned: Callable[..., World], broken: tuple[type[Policy], ...], stands_in: str
+    learned: MakeWorld, broken: tuple[type[Policy], ...], stands_in: str
 ) -> None:
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
         if isinstance(policy, broken):
@@ -247,7 +242,7 @@ def test_the_order_is_queue_rule_threshold_hold(
     assert [policy.name for policy in FALLBACKS][len(broken)] == stands_in
 
 
-def test_absent_input_holds_the_fleet_and_keeps_the_memory(learned: Callable[..., World], models: Path) -> None:
+def test_absent_input_holds_the_fleet_and_keeps_the_memory(learned: MakeWorld, models: Path) -> None:
     promote(models, write_model(models, 3, hidden=8))
     world = learned()
     world.tick(2)
@@ -258,9 +253,7 @@ def test_absent_input_holds_the_fleet_and_keeps_the_memory(learned: Callable[...
     assert told(world, Reason.POLICY_FAILED) == []
 
 
-def test_a_new_champion_decides_from_the_next_minute_with_its_own_memory(
-    learned: Callable[..., World], models: Path
-) -> None:
+def test_a_new_champion_decides_from_the_next_minute_with_its_own_memory(learned: MakeWorld, models: Path) -> None:
     first, second = write_model(models, 1, hidden=8), write_model(models, 2, hidden=8)
     promote(models, first)
     world = learned()
@@ -271,9 +264,7 @@ def test_a_new_champion_decides_from_the_next_minute_with_its_own_memory(
     assert {key.partition(".")[0] for key in FleetStore(world.ledger).loop_state("web").memory} == {second.stem[:12]}
 
 
-def test_a_champion_that_is_refused_leaves_the_one_before_it_deciding(
-    learned: Callable[..., World], models: Path
-) -> None:
+def test_a_champion_that_is_refused_leaves_the_one_before_it_deciding(learned: MakeWorld, models: Path) -> None:
     first, second = preferring(models, NOTHING), preferring(models, ADD_S)
     promote(models, first)
     world = learned()
@@ -285,9 +276,7 @@ def test_a_champion_that_is_refused_leaves_the_one_before_it_deciding(
     assert told(world, Reason.POLICY_FAILED) == []
 
 
-def test_a_learned_shadow_is_recorded_with_its_own_memory_and_changes_nothing(
-    learned: Callable[..., World], models: Path
-) -> None:
+def test_a_learned_shadow_is_recorded_with_its_own_memory_and_changes_nothing(learned: MakeWorld, models: Path) -> None:
     path = write_model(models, 3, hidden=8, scale=1.0, bias=[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0])
     promote(models, path)
     world = learned(policy="hold", shadows=("learned",))
@@ -300,7 +289,7 @@ def test_a_learned_shadow_is_recorded_with_its_own_memory_and_changes_nothing(
     assert len(state.shadow_memories[name(path)]) == 2
 
 
-def test_a_rule_can_be_the_shadow_of_a_learned_policy(learned: Callable[..., World], models: Path) -> None:
+def test_a_rule_can_be_the_shadow_of_a_learned_policy(learned: MakeWorld, models: Path) -> None:
     promote(models, preferring(models, NOTHING))
     world = learned(shadows=("threshold:low=0.5,periods=3,exclude_warming=false",))
     world.cpu = 0.95
@@ -312,7 +301,7 @@ def test_a_rule_can_be_the_shadow_of_a_learned_policy(learned: Callable[..., Wor
     assert (set(memory), len(state.memory)) == ({"streaks"}, 2)
 
 
-def test_a_model_in_trouble_as_a_shadow_harms_nothing(learned: Callable[..., World]) -> None:
+def test_a_model_in_trouble_as_a_shadow_harms_nothing(learned: MakeWorld) -> None:
     world = learned(policy="hold", shadows=("learned",))
     world.tick()
     (shadow,) = world.last.shadows
@@ -321,7 +310,7 @@ def test_a_model_in_trouble_as_a_shadow_harms_nothing(learned: Callable[..., Wor
 
 
 def test_a_model_on_probation_is_recorded_beside_the_policy_until_its_probation_ends(
-    learned: Callable[..., World], models: Path, tmp_path: Path
+    learned: MakeWorld, models: Path, tmp_path: Path
 ) -> None:
     first, challenger = preferring(models, NOTHING), preferring(tmp_path, ADD_M)
     promote(models, first)
@@ -349,7 +338,7 @@ def test_a_model_on_probation_is_recorded_beside_the_policy_until_its_probation_
 
 
 def test_every_minute_replays_byte_for_byte_also_those_in_which_another_stood_in(
-    learned: Callable[..., World], models: Path
+    learned: MakeWorld, models: Path
 ) -> None:
     world = learned(shadows=("queue-rule", "learned"))
     world.submit(5)
@@ -368,7 +357,7 @@ def test_every_minute_replays_byte_for_byte_also_those_in_which_another_stood_in
 
 
 def test_what_the_training_did_not_see_is_reported_once_when_it_begins_and_once_when_it_ends(
-    learned: Callable[..., World], models: Path
+    learned: MakeWorld, models: Path
 ) -> None:
     promote(models, preferring(models, NOTHING, changes={"feature_high": [1.0, 0.8, 0.8, 1.0, 1.0, 1.0, 1.0]}))
     world = learned()

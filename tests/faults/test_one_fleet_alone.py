@@ -11,14 +11,14 @@ from agent.ledger.journal import Kind
 from domain.decisions import Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, told
-from tests.faults.world import SMALL, M, World
+from tests.faults.world import SMALL, M, MakeWorld, World
 from tests.stages import exhaustive
 
 BATCH = Group("medium", "batch-m", M, 1, 10)
 
 
 @pytest.fixture
-def two(make_world: Callable[..., World]) -> World:
+def two(make_world: MakeWorld) -> World:
     """The fleets `web` and `batch`, both with work that waits from the next turn on."""
     world = make_world(groups=(SMALL,), sizes=(1,), batch=(BATCH,), protect_busy=True)
     world.tick(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from actuators.activities import read_resizes
@@ -10,7 +9,7 @@ from agent.autoscaling.store import FleetStore
 from collectors.aws import AwsSession
 from domain.decisions import Direction, Reason
 from tests.faults.evidence import told
-from tests.faults.world import QUICK, World
+from tests.faults.world import QUICK, MakeWorld, World
 
 SLOW = replace(QUICK, cooldown_out_s=600.0, cooldown_in_s=900.0)
 
@@ -22,7 +21,7 @@ def reading(world: World) -> AwsSession:
     return session
 
 
-def grown_by_a_person(make_world: Callable[..., World]) -> World:
+def grown_by_a_person(make_world: MakeWorld) -> World:
     """A world in which a person set three VMs, the agent off; they came up two minutes before it starts."""
     world = make_world(limits=SLOW)
     world.clock.advance(1800.0)
@@ -31,7 +30,7 @@ def grown_by_a_person(make_world: Callable[..., World]) -> World:
     return world
 
 
-def test_what_a_person_did_before_the_start_counts(make_world: Callable[..., World]) -> None:
+def test_what_a_person_did_before_the_start_counts(make_world: MakeWorld) -> None:
     world = grown_by_a_person(make_world)
     reading(world)
     world.submit(40)
@@ -47,14 +46,14 @@ def test_what_a_person_did_before_the_start_counts(make_world: Callable[..., Wor
     assert "before this process" in sentence
 
 
-def test_without_it_the_agent_would_have_grown_at_once(make_world: Callable[..., World]) -> None:
+def test_without_it_the_agent_would_have_grown_at_once(make_world: MakeWorld) -> None:
     world = grown_by_a_person(make_world)
     world.submit(40)
     world.tick()
     assert world.desired()["small"] > 3
 
 
-def test_the_vms_that_a_group_was_created_with_hold_no_scale_out(make_world: Callable[..., World]) -> None:
+def test_the_vms_that_a_group_was_created_with_hold_no_scale_out(make_world: MakeWorld) -> None:
     world = make_world(limits=SLOW)
     session = reading(world)
     assert world.in_service("small"), "it was created with a VM"
@@ -64,7 +63,7 @@ def test_the_vms_that_a_group_was_created_with_hold_no_scale_out(make_world: Cal
     assert world.desired()["small"] > 1
 
 
-def test_a_lost_ledger_forgets_no_cool_down(make_world: Callable[..., World]) -> None:
+def test_a_lost_ledger_forgets_no_cool_down(make_world: MakeWorld) -> None:
     world = make_world(limits=SLOW)
     world.clock.advance(1800.0)
     world.submit(6)
@@ -83,7 +82,7 @@ def test_a_lost_ledger_forgets_no_cool_down(make_world: Callable[..., World]) ->
     }
 
 
-def test_it_is_read_once_and_again_until_aws_answers(make_world: Callable[..., World]) -> None:
+def test_it_is_read_once_and_again_until_aws_answers(make_world: MakeWorld) -> None:
     world = grown_by_a_person(make_world)
     reading(world)
 
@@ -99,7 +98,7 @@ def test_it_is_read_once_and_again_until_aws_answers(make_world: Callable[..., W
     assert len(told(world, Reason.COOLING_DOWN)) == 1
 
 
-def test_old_changes_replacements_and_failures_do_not_count(make_world: Callable[..., World]) -> None:
+def test_old_changes_replacements_and_failures_do_not_count(make_world: MakeWorld) -> None:
     world = grown_by_a_person(make_world)
     session, now = reading(world), world.clock.now()
     names = {"workers-s", "workers-m"}

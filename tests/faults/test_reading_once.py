@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from domain.decisions import Reason
 from tests.faults.evidence import TERMINATE
-from tests.faults.world import World, final_reasons
+from tests.faults.world import MakeWorld, World, final_reasons
 
 
 def whole_readings(world: World) -> int:
@@ -22,7 +20,7 @@ def test_a_scale_out_seen_done_needs_no_second_reading(world: World) -> None:
     assert whole_readings(world) == 4
 
 
-def test_what_settling_changed_is_read_before_the_decision_of_that_minute(make_world: Callable[..., World]) -> None:
+def test_what_settling_changed_is_read_before_the_decision_of_that_minute(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), idle_s=60.0)
     world.fault("throttle", operations=[TERMINATE], duration_s=90.0)
     world.tick()

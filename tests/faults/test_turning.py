@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from domain.decisions import Direction, Mode, Reason, Status
-from tests.faults.world import World
+from tests.faults.world import MakeWorld, World
 
 
 def test_waiting_work_brings_vms_through_an_absolute_target(world: World) -> None:
@@ -53,7 +51,7 @@ def test_a_quiet_fleet_gets_no_call_that_changes_anything(world: World) -> None:
     assert world.mutations == []
 
 
-def test_observe_mode_decides_and_changes_nothing(make_world: Callable[..., World]) -> None:
+def test_observe_mode_decides_and_changes_nothing(make_world: MakeWorld) -> None:
     world = make_world(mode=Mode.OBSERVE)
     world.submit(50)
     world.tick(4)

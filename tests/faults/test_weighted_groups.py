@@ -7,7 +7,7 @@ weights is held.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,11 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger.codec import decode, encode
 from domain.decisions import Direction, Mode, Reason, Status
 from domain.snapshot import Snapshot
-from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, World, final_reasons
+from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, MakeWorld, World, final_reasons
 from tests.golden import check_wording
 from tests.stages import exhaustive
 
-Make = Callable[..., World]
+Make = MakeWorld
 
 
 def weigh(world: World, *weights: int, **sizes: Any) -> None:

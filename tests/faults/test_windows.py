@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +18,7 @@ from agent.rails.schedule import Planned
 from domain.clock import BothTimes
 from domain.controls import PauseScope
 from domain.decisions import Mode, Reason
-from tests.faults.world import START, World
+from tests.faults.world import START, MakeWorld, World
 
 
 def planned(minute: int, minutes: float, **more: Any) -> Planned:
@@ -33,7 +32,7 @@ def under(world: World, *windows: Planned) -> None:
     world.ports.fleets = tuple(replace(one, planned=windows) for one in world.ports.fleets)
 
 
-def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: Callable[..., World]) -> None:
+def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: MakeWorld) -> None:
     world = make_world(idle_s=100_000.0)
     rush = planned(3, 10.0, minimum=4, maximum=9)
     under(world, rush)
@@ -68,7 +67,7 @@ def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: Callable[
     assert effect.after[0] >= 4
 
 
-def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_world: Callable[..., World]) -> None:
+def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_world: MakeWorld) -> None:
     world = make_world()
     under(world, planned(1, 10.0, pause=PauseScope.ALL))
     now = START + 30.0
@@ -82,7 +81,7 @@ def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_worl
     assert "the schedule" in refusal.detail
 
 
-def test_a_pinned_group_stays_and_the_others_make_up_for_it(make_world: Callable[..., World]) -> None:
+def test_a_pinned_group_stays_and_the_others_make_up_for_it(make_world: MakeWorld) -> None:
     world = make_world(idle_s=100_000.0)
     under(world, planned(2, 30.0, minimum=4))
     world.tick()

@@ -417,6 +417,10 @@ def _no_noise(at: float) -> bytes:
     return b""
 
 
+MakeWorld = Callable[..., World]
+"""Makes a world of a plan: the fixture `make_world`."""
+
+
 def final_reasons(world: World) -> list[Reason]:
     """Reasons of the outcomes that ended an intent, in order."""
     return [outcome.reason for outcome in world.outcomes if outcome.status.final]

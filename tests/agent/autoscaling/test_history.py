@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from agent.autoscaling.store import FleetStore
 from domain.units import DAY_S, HOUR_S
 from tests.agent.api.running import Running
 from tests.faults.conftest import make_world
-from tests.faults.world import World
+from tests.faults.world import MakeWorld
 from tests.golden import check_wording
 
 __all__ = ["make_world"]
@@ -88,7 +87,7 @@ def test_a_chart_says_in_words_what_it_shows_and_at_each_point_its_values() -> N
     assert (cost.unit, cost.values[-1].text) == ("dollars", "$0.50")
 
 
-def test_sizes_by_type_stand_beside_what_was_requested(make_world: Callable[..., World]) -> None:
+def test_sizes_by_type_stand_beside_what_was_requested(make_world: MakeWorld) -> None:
     running = Running(make_world())
     running.tick(2)
     running.world.submit(40)
@@ -102,7 +101,7 @@ def test_sizes_by_type_stand_beside_what_was_requested(make_world: Callable[...,
 
 
 def test_a_longer_chart_reads_no_more_decisions_than_it_can_show(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.autoscaling.history.MOST_READ", 4)
     running = Running(make_world())
@@ -115,7 +114,7 @@ def test_a_longer_chart_reads_no_more_decisions_than_it_can_show(
 
 
 def test_the_history_reads_once_and_then_only_what_was_missed(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = Running(make_world())
     running.tick(3)
@@ -141,7 +140,7 @@ def test_the_history_reads_once_and_then_only_what_was_missed(
     assert (seen(), reads) == ([0, 0, 0, 7, 7, 7], ["web", "web"])
 
 
-def test_the_history_ends_after_an_hour(make_world: Callable[..., World]) -> None:
+def test_the_history_ends_after_an_hour(make_world: MakeWorld) -> None:
     running = Running(make_world())
     running.tick(2)
     history = FleetHistory(running.world.ledger)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,7 +26,7 @@ from domain.announcements import Announcement
 from domain.controls import Pause, PauseScope, Pin
 from tests.agent.api.running import Running
 from tests.faults.conftest import make_world
-from tests.faults.world import QUICK, World
+from tests.faults.world import QUICK, MakeWorld
 from tests.golden import check_wording
 
 __all__ = ["make_world"]
@@ -117,7 +116,7 @@ def item_of(running: Running, decision_id: str) -> DecisionItem:
     return decision_item(found.seq, found.decision, found.inputs)
 
 
-def test_a_decision_is_listed_by_its_plain_sentence(make_world: Callable[..., World]) -> None:
+def test_a_decision_is_listed_by_its_plain_sentence(make_world: MakeWorld) -> None:
     running = Running(make_world(limits=replace(QUICK, max_step_out=2)))
     running.world.submit(60)
     running.tick(2)
@@ -126,7 +125,7 @@ def test_a_decision_is_listed_by_its_plain_sentence(make_world: Callable[..., Wo
     check_wording("decision-list", {"change": item.change, "why": item.why})
 
 
-def test_decisions_that_say_the_same_one_after_the_other_have_one_row(make_world: Callable[..., World]) -> None:
+def test_decisions_that_say_the_same_one_after_the_other_have_one_row(make_world: MakeWorld) -> None:
     running = Running(make_world())
     running.tick(3)
     running.world.submit(40)

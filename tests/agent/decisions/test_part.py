@@ -145,9 +145,9 @@ def test_an_explanation_has_the_body_and_the_inputs(ledger: Ledger, plain: Plain
 
 
 def test_a_part_that_keeps_no_inputs_cannot_decide_again(plain: Plain) -> None:
-    with pytest.raises(BadInput, match="it keeps no inputs from which it could be decided again"):
+    with pytest.raises(BadInput, match="DECISION is 'plain'"):
         plain.replay("desk", None, None)
-    with pytest.raises(BadInput, match="--policy is 'eager': no other policy can be tried on plain"):
+    with pytest.raises(BadInput, match="--policy is 'eager'"):
         plain.what_if("desk", "eager", None, None)
 
 
@@ -188,7 +188,7 @@ def test_a_name_that_is_not_clear_lists_those_there_are(
 
 
 def test_the_subject_of_a_part_is_found_by_its_word(ledger: Ledger, plain: Plain) -> None:
-    with pytest.raises(BadInput, match="SUBJECT is '': neither the ledger nor the settings know a desk"):
+    with pytest.raises(BadInput, match=r"SUBJECT is '': neither .* know a desk"):
         one_subject(plain, None)
     decide(ledger, "a")
     assert one_subject(plain, None) == one_subject(plain, "desk") == "desk"
@@ -207,7 +207,7 @@ def test_parts_are_a_sequence_and_found_by_name(parts: Parts) -> None:
 def test_a_name_means_the_one_subject_that_has_it_and_several_are_listed(ledger: Ledger, parts: Parts) -> None:
     busy, plain = parts
     assert parts.meant("north", field="fleet") == parts.meant("busy/north", field="fleet") == (busy, "north")
-    with pytest.raises(UnknownName, match="fleet is 'desk': choose one of: busy/north, busy/south"):
+    with pytest.raises(UnknownName, match=r"fleet is 'desk': .*: busy/north, busy/south$"):
         parts.meant("desk", field="fleet")
     decide(ledger, "a")
     decide(ledger, "b", subject="north")
@@ -215,7 +215,7 @@ def test_a_name_means_the_one_subject_that_has_it_and_several_are_listed(ledger:
     with pytest.raises(BadInput, match="choose one of: busy/north, plain/north"):
         parts.meant("north", field="fleet")
     assert parts.meant("plain/north", field="fleet") == (plain, "north")
-    with pytest.raises(BadInput, match="there are several subjects, name one of: north, south"):
+    with pytest.raises(BadInput, match=r": north, south$"):
         parts.meant(None, field="fleet")
 
 
@@ -245,7 +245,7 @@ def test_subjects_are_chosen_by_decision_by_name_or_all(ledger: Ledger, parts: P
     assert parts.choose("plain", None) == [(plain, "desk"), (plain, "north")]
     assert parts.choose(None, "north") == [(busy, "north"), (plain, "north")]
     assert parts.choose("busy", "south") == [(busy, "south")]
-    with pytest.raises(UnknownName, match=r"SUBJECT is 'x': choose one of: busy north, busy south, plain desk"):
+    with pytest.raises(UnknownName, match=r"SUBJECT is 'x': .*: busy north, busy south, plain desk"):
         parts.choose(None, "x")
     with pytest.raises(UnknownName, match="DECISION is 'gone'"):
         parts.choose("gone", None)

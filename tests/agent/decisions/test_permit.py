@@ -10,6 +10,7 @@ from agent.rails.state import Breaker, LoopState
 from domain.controls import Controls, Pause, PauseScope
 from domain.decisions import Direction, Intent, Reason
 from tests.agent.rails.scenes import NOON
+from tests.golden import figures
 
 OUT, IN, ALL = PauseScope.OUT, PauseScope.IN, PauseScope.ALL
 
@@ -68,7 +69,7 @@ def test_an_open_breaker_refuses_its_group_alone() -> None:
     refusal = refused_by_breaker("web", breakers, NOON)
     assert refusal is not None
     assert refusal.reason is Reason.CIRCUIT_OPEN
-    assert refusal.detail == "circuit open after 3 failures in a row; next probe 12:05:00 UTC"
+    assert figures(refusal.detail) == [3, 12, 5, 0]
     assert refused_by_breaker("db", breakers, NOON) is None
     # A call is a trial already: failures alone do not hold it.
     assert refused_by_breaker("web", breakers, NOON + 300.0) is None

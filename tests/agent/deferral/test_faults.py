@@ -528,7 +528,7 @@ class TestAClockThatGoesBack:
         turns = turning(pool)
         decided(turns, START + 5 * HOUR_S, cores=10)
         turns.turn(START, 1)
-        assert "the clock went back: nothing is decided before" in turns.problem
+        assert turns.problem.startswith("the clock went back: ")
         decided(turns, START + 6 * HOUR_S)
         assert turns.problem == ""
 

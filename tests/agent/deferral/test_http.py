@@ -223,9 +223,9 @@ def test_preflight_names_a_queue_that_is_not_there(cloud: RunningCloud, clock: V
     options = AwsOptions("us-east-1", cloud.endpoint, access_key_id=AGENT_KEY, secret_access_key=SECRET)
     account = Account(AwsSession(options, clock, read_only=True), ROLE_SESSION)
     found = [one for one in DeferralPart.preflight(settings, account) if one.state is State.MISSING]
-    assert [one.remedy for one in found] == [
-        "correct TRIMTAB_DEFERRALS__night__SUBMIT_QUEUE_URL, or allow sqs:GetQueueAttributes"
-    ]
+    (remedy,) = [one.remedy for one in found]
+    assert "TRIMTAB_DEFERRALS__night__SUBMIT_QUEUE_URL" in remedy
+    assert "sqs:GetQueueAttributes" in remedy
 
 
 @pytest.mark.parametrize(

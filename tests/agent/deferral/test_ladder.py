@@ -165,5 +165,5 @@ def test_a_policy_that_cannot_run_is_warned_of_at_the_start_and_stays_a_problem(
     with capture_logs() as logs, agent_at(START, tmp_path, "http://127.0.0.1:1", "observe", given) as (agent, _):
         problems = agent.part(DeferralPart).problems()
     assert [one["pool"] for one in logs if one["event"] == "policy_cannot_run"] == ["night"]
-    assert "rolling cannot run, knapsack decides: highspy is missing" in problems["deferral night"]
+    assert "knapsack decides: highspy is missing" in problems["deferral night"]
     assert problems["deferral day"] == ""

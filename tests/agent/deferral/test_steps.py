@@ -223,7 +223,7 @@ class TestCapacity:
             clock.advance(HOUR_S)
             last = decided(turns, clock.now())
         assert (last.step, last.reason, last.starts) == (STEP + 4, Reason.CAPACITY_MISSING, ())
-        assert "the spare cores of fleet web are not known: KeyError" in last.detail
+        assert "fleet web are not known: KeyError" in last.detail
         assert stages(pool) == {"a": "ended", "b": "waiting"}
 
     def test_that_was_posted_longer_than_a_step_ago_is_missing(self, ledger: Ledger, clock: VirtualClock) -> None:

@@ -97,9 +97,7 @@ def test_a_whole_number_in_a_float_field_is_written_as_a_float() -> None:
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_none_is_refused_by_name(number: float) -> None:
-    with pytest.raises(
-        BadInput, match=r"LoopState for the ledger is '-?(NaN|Infinity)': use None for an absent number"
-    ):
+    with pytest.raises(BadInput, match=r"LoopState for the ledger is '-?(NaN|Infinity)': "):
         codec.encode(LoopState(memory={"h": (number,)}))
     with pytest.raises(BadInput, match="only finite numbers"):
         codec.encode_mapping({"a": [number]})
@@ -116,7 +114,7 @@ HALF: Any = 0.5
 
 @pytest.mark.parametrize("value", [Spend(FIVE), LoopState(HALF), Event("web", START, Reason.DONE, "\ud800")])
 def test_a_value_of_another_type_than_declared_is_refused(value: Any) -> None:
-    with pytest.raises(BadInput, match="store only plain values of the declared types"):
+    with pytest.raises(BadInput, match="plain values of the declared types"):
         codec.encode(value)
 
 

@@ -17,6 +17,7 @@ from agent.ledger.identity import INCARNATION, NUMBERS, Identity, Mark, Remember
 from agent.ledger.sqlite_file import damage, foreign_log, index_of, log_of, mark
 from agent.ledger.witness import NAME, Record, Witness
 from domain.errors import LedgerUnavailable
+from tests.golden import figures
 
 
 @given(st.text(min_size=1, max_size=32), st.integers(0, 5), st.integers(0, INCARNATION - 1))
@@ -108,7 +109,7 @@ def test_an_older_copy_beside_a_newer_log_is_found_out(files: Files, tmp_path: P
     files.mark(7, 3)
     files.mark(7, 4)
     mixed = placed(tmp_path / "mixed", older, log_of(files.path))
-    assert foreign_log(mixed) == "the file is of generation 1, the log begins at 3"
+    assert figures(foreign_log(mixed)) == [1, 3]
 
 
 def test_a_newer_copy_beside_an_older_log_is_found_out(files: Files, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_newer_copy_beside_an_older_log_is_found_out(files: Files, tmp_path: P
         files.mark(7, generation)
     files.fold()
     mixed = placed(tmp_path / "mixed", files.path, log)
-    assert foreign_log(mixed) == "the file is of generation 3, the log ends at 1"
+    assert figures(foreign_log(mixed)) == [3, 1]
 
 
 def test_the_log_of_another_ledger_is_found_out(files: Files, tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_the_log_of_another_ledger_is_found_out(files: Files, tmp_path: Path) ->
         other.fold()
         other.mark(9, 2)
         mixed = placed(tmp_path / "mixed", files.path, log_of(other.path))
-    assert foreign_log(mixed) == "the file carries the mark 00000007, the log 00000009"
+    assert figures(foreign_log(mixed)) == [7, 9]
 
 
 def test_a_file_that_was_never_marked_takes_any_log(files: Files, tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_log_beside_what_is_no_database_is_found_out(files: Files, tmp_path: P
     text = tmp_path / "text"
     text.write_text("no database at all, and long enough for a header " * 20)
     mixed = placed(tmp_path / "mixed", text, log_of(files.path))
-    assert foreign_log(mixed) == "the file is not a SQLite database, the log belongs to one"
+    assert "not a SQLite database" in foreign_log(mixed)
 
 
 @pytest.mark.parametrize("length", [0, 10, 31, 32, 40])
@@ -257,7 +258,7 @@ def test_a_file_of_blanks_says_nothing(witness: Witness) -> None:
 
 def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    with pytest.raises(LedgerUnavailable, match=r"cannot be opened \(.*\): make it a plain file"):
+    with pytest.raises(LedgerUnavailable, match=r"make it a plain file"):
         Witness(tmp_path, "here")
     (tmp_path / NAME).rmdir()
     os.mkfifo(tmp_path / NAME)

@@ -158,5 +158,5 @@ def test_epochs_grow_and_an_old_one_is_fenced(url: str, ledger: Ledger) -> None:
         second = other.take_epoch("host-b:2", START + 1)
     assert (first, second, ledger.epoch()) == (1, 2, 2)
     ledger.check_epoch(second)
-    with pytest.raises(Fenced, match="leader epoch 1 is over: host-b:2 leads since epoch 2"):
+    with pytest.raises(Fenced, match=r"epoch 1 .* host-b:2 .* epoch 2"):
         ledger.check_epoch(first)

@@ -8,6 +8,7 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from domain.errors import BadInput
 from tests.agent.ledger.records import START, made
+from tests.golden import figures
 
 
 def numbers(ledger: Ledger, **asked: Any) -> list[str]:
@@ -18,14 +19,12 @@ def test_an_unknown_decision_names_the_ids_around_it(ledger: Ledger) -> None:
     FleetStore(ledger).record([made(n) for n in (1, 2, 3, 7, 8, 9)])
     with pytest.raises(BadInput) as refused:
         FleetStore(ledger).decision("web-00000005")
-    assert str(refused.value) == (
-        "decision is 'web-00000005': no such decision is recorded, or it is older than the ledger keeps; "
-        "near it are web-00000002, web-00000003, web-00000007, web-00000008"
-    )
+    assert (refused.value.field, refused.value.value) == ("decision", "web-00000005")
+    assert figures(refused.value.remedy.replace("-", " ")) == [2, 3, 7, 8]
 
 
 def test_an_empty_ledger_says_that_it_is_empty(ledger: Ledger) -> None:
-    with pytest.raises(BadInput, match="decision is 'web-1': no decision is recorded yet"):
+    with pytest.raises(BadInput, match="decision is 'web-1': no decision "):
         FleetStore(ledger).decision("web-1")
 
 

@@ -167,7 +167,7 @@ def test_a_hot_machine_takes_no_oversold_vm_until_it_was_cool_for_an_hour(make: 
     events = house.hour(used)
     hot = next(event for event in events if event.reason is Reason.MACHINE_HOT)
     assert hot.subject == "m1"
-    assert "mostly by batch, and new VMs of batch are reserved more" in hot.detail
+    assert "new VMs of batch are reserved more" in hot.detail
     assert "moving v0" in hot.detail
     assert [*house.pool.memory.closed] == ["m1"]
     assert house.ask().machine != "m1"

@@ -191,7 +191,7 @@ def test_one_golden_number_that_is_not_the_trainers_is_enough(tmp_path: Path) ->
     content = bytes(model.SerializeToString())
     spoilt = path.with_name(f"{hashlib.sha256(content).hexdigest()}.onnx")
     spoilt.write_bytes(content)
-    with pytest.raises(BadInput, match="its output q for the golden inputs is not the trainer's"):
+    with pytest.raises(BadInput, match="output q for the golden inputs"):
         load_rate_model(spoilt, pool_of(staggered_pair(), PLACED))
 
 
@@ -238,7 +238,7 @@ def test_while_a_model_is_read_the_hour_waits_two_turns_and_is_decided_without_i
     house.turn()
     assert house.pool.memory.hour == decided
     (failed,) = [event.detail for event in house.turn() if event.reason is Reason.POLICY_FAILED]
-    assert "it is still being read, for 0 s now: look after the file and its disk" in failed
+    assert "still being read, for 0 s now" in failed
     assert (house.pool.memory.hour, house.rate("web")) == (decided + 1, 1.0)
     over.set()
 
@@ -282,7 +282,7 @@ def test_a_fleets_model_and_a_report_of_another_pool_are_refused(house: House, t
     held = json.loads((place / POINTER).read_text())
     held["subjects"]["oversubscription"]["main"] = {"model": file.name, "report": other.report}
     (place / POINTER).write_text(json.dumps(held))
-    with pytest.raises(BadInput, match="it is of oversubscription other, not of oversubscription main"):
+    with pytest.raises(BadInput, match=r"oversubscription other, not .* main"):
         rates_of(house.rules.policy, house.rules)
 
 

@@ -23,7 +23,7 @@ from domain.decisions import Mode, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from tests.agent.oversubscription.pools import rules
 from tests.faults.conftest import make_world
-from tests.faults.world import World
+from tests.faults.world import MakeWorld, World
 
 __all__ = ["make_world"]
 
@@ -57,7 +57,7 @@ class Desk:
 
 
 @pytest.fixture
-def make(make_world: Callable[..., World]) -> Callable[..., Desk]:
+def make(make_world: MakeWorld) -> Callable[..., Desk]:
     def made(mode: Mode = Mode.ACT) -> Desk:
         world = make_world(mode=mode)
         pool = Pool(rules(), OversubscriptionStore(world.ledger), world.agent_clock)

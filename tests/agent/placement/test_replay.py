@@ -28,6 +28,7 @@ from domain.rules.placement.policies import WF, Policy, policy_document
 from domain.units import DAY_S
 from tests.agent.ledger.postgres.conftest import open_ledger, server, url  # noqa: F401
 from tests.agent.placement.hosts import START, app, ask, host, inventory, kind, made
+from tests.golden import figures
 from tests.stages import exhaustive
 
 APPS = (app("shop", limit=2, excludes=["batch"]), app("mail", 2), app("batch", 8), app("lone", limit=1))
@@ -170,7 +171,7 @@ def test_the_policy_of_then_is_found_by_its_digest(ledger: Ledger, clock: Virtua
     pool = made(ledger, clock, inventory(*APPS), policy=f"file:{file}")
     pool.request(ask("r1", "mail"))
     history, found = steps_of(PlacementStore(ledger), "main", None, None)
-    with pytest.raises(BadInput, match=r"main-p1 was decided by mine, and no file of /nonexistent has that policy"):
+    with pytest.raises(BadInput, match=r"main-p1 was decided by mine, .*/nonexistent"):
         list(replayed(history, found, nowhere()))
     (tmp_path / "report-1.json").write_text("[]")
     there = PoliciesThen(ModelsDirectory(tmp_path))
@@ -251,7 +252,7 @@ class TestCommand:
         done = trimtab.invoke(program, ["replay", "placement", "main", "--policy", "wf"])
         assert done.exit_code == 0, done.output
         lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-        assert lines[0] == "WF on 6 recorded requests of main: 5 agree, 1 differ"
+        assert figures(lines[0]) == [6, 5, 1]
         assert "main-p3 2026-09-21 16:13:20 UTC large-1 large-2" in lines
         assert lines[-2:] == ["recorded 2.20 3 3 11.00 5", "would be 2.40 3 3 12.00 5"]
         data = json.loads(trimtab.invoke(program, ["replay", "placement", "--policy", "wf", "--json"]).stdout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from agent.service.assembly import AwsKeys, aws_session
 from domain.clock import WallClock
 from domain.decisions import Mode
 from tests.agent.preflight.looking import look, settings_of
-from tests.faults.world import AGENT_KEY, World
+from tests.faults.world import AGENT_KEY, MakeWorld, World
 from tests.golden import check_wording
 
 STAGING = {
@@ -43,7 +42,7 @@ def group(world: World, name: str, **tags: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_cluster_that_is_ready_shows_its_size_and_its_requests(make_world: Callable[..., World]) -> None:
+def test_a_cluster_that_is_ready_shows_its_size_and_its_requests(make_world: MakeWorld) -> None:
     world = make_world()
     world.control.set_quota("L-1216C47A", 256.0)
     group(world, "batch-a", cluster="staging", admission="pending", requested="3")
@@ -57,7 +56,7 @@ def test_a_cluster_that_is_ready_shows_its_size_and_its_requests(make_world: Cal
     assert [call for call in world.calls if call["mutating"]] == []
 
 
-def test_obstacles_to_admission_are_reported_with_a_remedy(make_world: Callable[..., World]) -> None:
+def test_obstacles_to_admission_are_reported_with_a_remedy(make_world: MakeWorld) -> None:
     world = make_world()
     group(world, "batch-a", cluster="staging", admission="pending", requested="many")
     group(world, "batch-b", cluster="stagging")
@@ -76,13 +75,13 @@ def test_obstacles_to_admission_are_reported_with_a_remedy(make_world: Callable[
     assert of_clusters(world)["capacity of staging"].state is State.MISSING
 
 
-def test_a_cluster_whose_members_ask_over_http_is_not_looked_for(make_world: Callable[..., World]) -> None:
+def test_a_cluster_whose_members_ask_over_http_is_not_looked_for(make_world: MakeWorld) -> None:
     off = {"CLUSTERS__staging__TAGGED_GROUPS": "false", "CLUSTERS__staging__QUOTA_CODE": ""}
     assert of_clusters(make_world(), **off) == {}
 
 
 def test_a_group_that_aws_describes_without_a_field_is_reported_and_the_others_are_checked(
-    make_world: Callable[..., World],
+    make_world: MakeWorld,
 ) -> None:
     world = make_world()
     world.control.set_quota("L-1216C47A", 256.0)

@@ -12,11 +12,11 @@ from tests.agent.api.running import Running
 from tests.agent.web.browsing import DESKTOP
 from tests.agent.web.serving import Served
 from tests.faults.conftest import make_world  # noqa: F401 (a fixture)
-from tests.faults.world import World
+from tests.faults.world import MakeWorld
 
 
 @pytest.fixture
-def running(make_world: Callable[..., World]) -> Running:  # noqa: F811
+def running(make_world: MakeWorld) -> Running:  # noqa: F811
     """An agent whose loop has turned three times."""
     agent = Running(make_world())
     agent.tick(3)

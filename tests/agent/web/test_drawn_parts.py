@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from agent.web.page import Pages
 from domain.errors import UnknownName
 from tests.agent.api.running import Running
 from tests.agent.web.serving import Served
-from tests.faults.world import World
+from tests.faults.world import MakeWorld
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RotaPage:
 
 
 @pytest.fixture
-def both(make_world: Callable[..., World], tmp_path: Path) -> Running:
+def both(make_world: MakeWorld, tmp_path: Path) -> Running:
     class RotaPart(Part):
         name = "shift"
 
@@ -104,7 +104,7 @@ def test_a_subject_that_no_part_draws_is_refused_with_those_there_are(both: Runn
         pages.of("day")
 
 
-def test_a_fleet_shows_what_its_shadows_proposed_and_when_it_last_learnt(make_world: Callable[..., World]) -> None:
+def test_a_fleet_shows_what_its_shadows_proposed_and_when_it_last_learnt(make_world: MakeWorld) -> None:
     hostile = "<script>document.title='broken'</script>"
     world = make_world()
     shadows = ("hold", "constant:7,0,1", "learned")

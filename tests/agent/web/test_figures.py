@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import httpx
@@ -11,7 +10,7 @@ import httpx
 from tests.agent.api.running import Running
 from tests.agent.web.serving import Served
 from tests.faults.test_weighted_groups import weigh
-from tests.faults.world import QUICK, SMALL, World
+from tests.faults.world import QUICK, SMALL, MakeWorld
 
 
 def words(html: str) -> str:
@@ -19,7 +18,7 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
-def test_coverage_and_overdue_vms_are_shown_with_what_they_mean(make_world: Callable[..., World]) -> None:
+def test_coverage_and_overdue_vms_are_shown_with_what_they_mean(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), policy="hold", limits=replace(QUICK, boot_deadline_s=120.0))
     agent = Running(world)
     world.silent = {world.in_service("small")[0]}
@@ -33,7 +32,7 @@ def test_coverage_and_overdue_vms_are_shown_with_what_they_mean(make_world: Call
     assert '<rect class="overdue" x="50.0%"' in page
 
 
-def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_world: Callable[..., World]) -> None:
+def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     agent = Running(world)
     agent.tick(2)
@@ -44,7 +43,7 @@ def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_
     assert re.search(r"Coverage 0% 0 of 1 VM .* 2 min old", seen), seen
 
 
-def test_a_size_that_aws_counts_in_other_units_is_shown_with_both(make_world: Callable[..., World]) -> None:
+def test_a_size_that_aws_counts_in_other_units_is_shown_with_both(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), policy="hold")
     agent = Running(world)
     weigh(world, 3, DesiredCapacity=6, MaxSize=30)

@@ -18,7 +18,7 @@ from domain.decisions import Event, Mode, Reason
 from tests.agent.api.running import READER, Running
 from tests.agent.web.browsing import PHONE, complaints, sideways
 from tests.agent.web.serving import QUICK, Served
-from tests.faults.world import SMALL, World
+from tests.faults.world import SMALL, MakeWorld
 
 pytestmark = pytest.mark.needs_chromium
 
@@ -189,7 +189,7 @@ def test_a_metric_gap_shows_as_holding_and_names_what_is_absent(running: Running
     assert page.locator("dd.held").count() == 1
 
 
-def test_an_agent_that_only_observes_or_does_not_lead_says_so(make_world: Callable[..., World], look: Look) -> None:
+def test_an_agent_that_only_observes_or_does_not_lead_says_so(make_world: MakeWorld, look: Look) -> None:
     running = Running(make_world(mode=Mode.OBSERVE))
     running.tick()
     with Served(running.parts) as served:
@@ -269,7 +269,7 @@ def test_behind_the_agents_own_server_a_token_opens_the_page_and_its_stream(
         server.stop()
 
 
-def test_a_fleet_that_is_new_gets_its_card(make_world: Callable[..., World], look: Look) -> None:
+def test_a_fleet_that_is_new_gets_its_card(make_world: MakeWorld, look: Look) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     both = running.world.ports.fleets
     running.world.ports.fleets = both[:1]
@@ -284,7 +284,7 @@ def test_a_fleet_that_is_new_gets_its_card(make_world: Callable[..., World], loo
 
 
 def test_many_fleets_have_a_row_each_and_their_groups_on_their_own_pages(
-    make_world: Callable[..., World], look: Look, monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.autoscaling.page.MOST_CARDS", 1)
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
@@ -301,7 +301,7 @@ def test_many_fleets_have_a_row_each_and_their_groups_on_their_own_pages(
 
 
 @pytest.mark.exhaustive
-def test_a_fleets_own_page_follows_that_fleet_alone(make_world: Callable[..., World], look: Look) -> None:
+def test_a_fleets_own_page_follows_that_fleet_alone(make_world: MakeWorld, look: Look) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     running.tick()
     with Served(running.parts) as served:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,7 @@ from domain.controls import Pause, PauseScope
 from domain.decisions import Event, Reason
 from tests.agent.api.running import Running
 from tests.agent.web.serving import QUICK, Served
-from tests.faults.world import SMALL, Plan, World
+from tests.faults.world import SMALL, MakeWorld, Plan, World
 from tests.waiting import until
 
 
@@ -232,7 +232,7 @@ def test_a_restarted_agent_goes_on_where_the_last_one_stopped(running: Running) 
         assert refs(until_parts(stream)) == ["web-4"]
 
 
-def test_one_fleets_stream_carries_its_rows_and_the_agents_own(make_world: Callable[..., World]) -> None:
+def test_one_fleets_stream_carries_its_rows_and_the_agents_own(make_world: MakeWorld) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     running.tick()
     FleetStore(running.world.ledger).record((), events=[Event("", 1.0, Reason.STARTED, "act mode, 2 fleets")])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.world import Plan, World
+from tests.faults.world import MakeWorld, Plan, World
 from tests.real.filesystem.disks import Disk, small_disk
 
 TMPFS = pytest.param("tmpfs", marks=pytest.mark.needs_mount)
@@ -21,7 +21,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def make_world(disk: Disk, tmp_path: Path) -> Iterator[Callable[..., World]]:
+def make_world(disk: Disk, tmp_path: Path) -> Iterator[MakeWorld]:
     """Return a maker of worlds whose ledger is on the disk: fields of `Plan` by name."""
     made: list[World] = []
 
@@ -35,6 +35,6 @@ def make_world(disk: Disk, tmp_path: Path) -> Iterator[Callable[..., World]]:
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
+def world(make_world: MakeWorld) -> World:
     """A world with limits that hold nothing back."""
     return make_world()

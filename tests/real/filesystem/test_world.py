@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from agent.alarms.book import conditions
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Decision, Reason, Status
 from tests.faults.hands import before_call
-from tests.faults.world import World
+from tests.faults.world import MakeWorld, World
 from tests.real.filesystem.conftest import EXT4
 from tests.real.filesystem.disks import Disk
 
@@ -101,7 +99,7 @@ def test_a_disk_that_fails_between_decision_and_outcome_costs_no_second_change(w
 
 
 @only_ext4
-def test_a_drain_is_not_begun_while_the_disk_has_failed(make_world: Callable[..., World], disk: Disk) -> None:
+def test_a_drain_is_not_begun_while_the_disk_has_failed(make_world: MakeWorld, disk: Disk) -> None:
     world = make_world(sizes=(3, 0, 0))
     world.tick()
     disk.fail()
@@ -114,7 +112,7 @@ def test_a_drain_is_not_begun_while_the_disk_has_failed(make_world: Callable[...
 
 
 @only_ext4
-def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: Callable[..., World], disk: Disk) -> None:
+def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: MakeWorld, disk: Disk) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     world.tick()
     disk.fail()

@@ -172,7 +172,7 @@ def test_every_setting_is_packed() -> None:
 
 
 def test_a_setting_whose_costs_outgrow_64_bits_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"step_s is 1000000000000\.0: give a shorter step"):
+    with pytest.raises(BadInput, match=r"step_s is 1000000000000\.0: "):
         AutoscalingBatch(replace(CONFIG, step_s=1e12), TRACES[:1], 1)
 
 

@@ -165,7 +165,7 @@ def test_all_vms_booting_gives_zero_use_and_jobs_wait() -> None:
 
 
 def test_a_job_wider_than_any_usable_vm_is_an_error_at_load() -> None:
-    with pytest.raises(TraceError, match="width of job 7 is 8: the largest VM has 4 cores"):
+    with pytest.raises(TraceError, match=r"width of job 7 is 8: .* 4 cores"):
         Simulation(config(limits=(1, 1, 0)), trace_of("wide", [Job(7, 0.0, 1.0, width=8)]))
     with pytest.raises(TraceError, match="no VM type may be used"):
         Simulation(

@@ -29,7 +29,7 @@ def test_there_are_three_windows_of_each_of_three_logs() -> None:
     assert [trace.name for traces in windows().values() for trace in traces][3] == (
         "hpc2n-2002-day-24-time24-run24-keep0.5"
     )
-    with pytest.raises(BadInput, match="window is 'ctc': choose one of nasa-1993-10-08, "):
+    with pytest.raises(BadInput, match=r"window is 'ctc': .* nasa-1993-10-08, "):
         window("ctc")
 
 

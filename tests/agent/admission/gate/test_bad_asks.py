@@ -20,13 +20,13 @@ def asking(text: str, largest: int = 10) -> ClusterGroup:
 
 @pytest.mark.parametrize("text", ["", "many", "0", "-2", "2.5", "1e3", "٣", "9999999", " 3"])
 def test_a_size_that_is_no_number_of_vms_is_none(text: str) -> None:
-    with pytest.raises(BadInput, match=r"^tag trimtab:requested is .*: give the number of VMs that the group is to"):
+    with pytest.raises(BadInput, match=r"^tag trimtab:requested is "):
         vms_wanted(asking(text))
 
 
 def test_more_than_the_groups_maximum_is_none_either() -> None:
     assert vms_wanted(asking("4", largest=4)) == 4
-    with pytest.raises(BadInput, match=r"is 5: the group's maximum is 4: raise it, or request less"):
+    with pytest.raises(BadInput, match=r"is 5: the group's maximum is 4"):
         vms_wanted(asking("5", largest=4))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.admission.settings import ClusterSettings
 from tests.agent.admission.gate.yard import MakeYard, Yard
+from tests.golden import figures
 
 QUOTA = "L-1216C47A"
 
@@ -21,8 +22,8 @@ def test_a_quota_less_what_is_set_aside_is_the_capacity(make_yard: MakeYard) -> 
     yard.ask("b", 1)
     yard.turn()
     assert yard.service.rules.capacity_cores == 16
-    assert [(d.deployment_id, d.admit, d.detail) for d in yard.decisions()][1:] == [
-        ("b.1", False, "16 of 16 cores are reserved: 4 more do not fit")
+    assert [(d.deployment_id, d.admit, figures(d.detail)) for d in yard.decisions()][1:] == [
+        ("b.1", False, [16, 16, 4])
     ]
     assert yard.desired("a") == 4
 
@@ -53,7 +54,7 @@ def test_nobody_comes_in_while_the_quota_was_never_read(make_yard: MakeYard) -> 
     told = yard.turn(2)
     assert [event.reason.value for event in told] == ["cloud_unreadable", "cloud_unreadable"]
     assert "gpu: the capacity could not be read" in told[0].detail
-    assert told[1].detail == "gpu: a waits: the capacity of its cluster is unknown or 0"
+    assert told[1].detail.startswith("gpu: a waits: ")
     assert (yard.mutations, yard.decisions()) == ([], [])
 
 

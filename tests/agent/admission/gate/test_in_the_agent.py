@@ -143,9 +143,8 @@ def test_a_gate_that_fails_is_reported_and_the_fleets_decisions_stand(
     monkeypatch.setattr(yard.gate, "turn", fail)
     report = turned_part(yard, TickReport(yard.clock.now()))
     assert report.failure is None
-    assert [(event.reason, event.detail) for event in report.events] == [
-        (Reason.INTERNAL_ERROR, "admission: its turn was cut short: AttributeError: a mistake of ours")
-    ]
+    (event,) = report.events
+    assert (event.reason, "AttributeError" in event.detail) == (Reason.INTERNAL_ERROR, True)
 
 
 def test_a_cluster_whose_capacity_cannot_be_worked_with_is_reported_and_the_others_go_on(yard: Yard) -> None:
@@ -155,7 +154,8 @@ def test_a_cluster_whose_capacity_cannot_be_worked_with_is_reported_and_the_othe
     terms = {"nobody": ClusterSettings(capacity_cores=1, quota_code=QUOTA), CLUSTER: ClusterSettings(capacity_cores=1)}
     gate = Gate(yard.session, yard.ledger, {CLUSTER: yard.service}, terms, Mode.ACT, yard.clock)
     events = gate.turn(yard.clock.now(), yard.epoch)
-    assert events[0].detail == "nobody: capacity: its part of the turn was cut short: KeyError: 'nobody'"
+    assert events[0].detail.startswith("nobody: capacity: ")
+    assert "KeyError: 'nobody'" in events[0].detail
     assert yard.desired("batch-a") == 4
 
 

@@ -34,17 +34,16 @@ def test_by_default_the_capacity_is_fixed_and_no_group_is_looked_for() -> None:
 
 def test_one_capacity_is_enough() -> None:
     values = {"TAGGED_GROUPS": "true", "QUOTA_CODE": "L-1216C47A", "RESERVATION_ID": "cr-0123456789abcdef0"}
-    assert remedies(**values) == {"RESERVATION_ID": "give the quota or the reservation: a cluster has one capacity"}
+    assert set(remedies(**values)) == {"RESERVATION_ID"}
 
 
 def test_a_quota_is_read_for_tagged_groups_only() -> None:
-    assert remedies(QUOTA_CODE="L-1216C47A") == {
-        "TAGGED_GROUPS": "set it to true: quota_code is read for a cluster of tagged groups"
-    }
+    assert set(remedies(QUOTA_CODE="L-1216C47A")) == {"TAGGED_GROUPS"}
 
 
 def test_a_code_that_is_none_is_reported_with_an_example() -> None:
-    assert remedies(TAGGED_GROUPS="true", QUOTA_CODE="1216C47A", RESERVATION_ID="r-1") == {
-        "QUOTA_CODE": "give the code of a service quota such as L-1216C47A",
-        "RESERVATION_ID": "give the id of a capacity reservation such as cr-0123456789abcdef0",
+    found = remedies(TAGGED_GROUPS="true", QUOTA_CODE="1216C47A", RESERVATION_ID="r-1")
+    assert {name: remedy.rpartition(" ")[2] for name, remedy in found.items()} == {
+        "QUOTA_CODE": "L-1216C47A",
+        "RESERVATION_ID": "cr-0123456789abcdef0",
     }

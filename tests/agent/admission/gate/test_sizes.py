@@ -11,6 +11,7 @@ from collectors.tagged_groups import ClusterGroup
 from domain.decisions import Outcome, Reason, Status
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.admission.gate.yard import MakeYard, Yard
+from tests.golden import figures
 
 
 def grown(yard: Yard, name: str, vms: int) -> None:
@@ -41,9 +42,7 @@ def test_a_group_that_never_asked_counts_with_what_it_has_in_service(yard: Yard)
     yard.group("old", vms=3, vm_type="m5a.2xlarge")
     told = yard.turn()
     assert yard.kinds() == [("old.1", "started", 24)]
-    assert [(event.reason.value, event.detail) for event in told] == [
-        ("started", "gpu: old has 24 cores in service without an admission: they count")
-    ]
+    assert [(event.reason.value, figures(event.detail)) for event in told] == [("started", [24])]
     yard.ask("batch-a", 3)
     yard.turn()
     assert yard.answer("batch-a") == "refused:rejected_feasibility"

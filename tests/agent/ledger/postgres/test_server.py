@@ -54,7 +54,7 @@ def test_a_restored_server_goes_on_beyond_all_that_is_known_once_nobody_leads(ur
     with Ledger.open(url, witness_in=tmp_path) as ledger:
         ledger.bind(LedgerOwner("1111", "us-east-1", "prod"))
         ledger.take_lease("ana", 60.0, START)
-        with pytest.raises(BadInput, match="restore PostgreSQL with its own tools, then run this without FILE"):
+        with pytest.raises(BadInput, match="run this without FILE"):
             restore(url, tmp_path / "copy.db", (), START, ())
         with pytest.raises(LedgerUnavailable, match="is led by ana: stop the agents first"):
             restore(url, None, (tmp_path,), START, ())

@@ -170,9 +170,9 @@ def test_settings_may_be_stricter_than_the_policys_file_and_not_laxer() -> None:
 
 def test_rates_stay_behind_the_guard_that_they_were_found_with() -> None:
     assert replace(POOL, risk_filter=True, drift_spread=0.0).budget(RateGuard(FILTER, 0.01)) == 0.01
-    with pytest.raises(BadInput, match=r"risk_filter is True: set it to false: .* found behind a shield"):
+    with pytest.raises(BadInput, match=r"risk_filter is True: set it to false: "):
         replace(POOL, risk_filter=True).budget(RateGuard(SHIELD, 0.01))
-    with pytest.raises(BadInput, match=r"risk_filter is False: set it to true: .* found behind a filter"):
+    with pytest.raises(BadInput, match=r"risk_filter is False: set it to true: "):
         POOL.budget(RateGuard(FILTER, 0.01))
 
 

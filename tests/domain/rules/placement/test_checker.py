@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from domain.rules.placement.checker import REJECTED, Packing, violations
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request
+from tests.golden import figures
 
 WEB = Application("web", (4, 8, 60), 2, frozenset({"db"}))
 DB = Application("db", (8, 16, 60), 1000, frozenset(), rack_limit=1)
@@ -49,7 +50,8 @@ def test_each_broken_rule_is_a_sentence(
 
 def test_an_exclusion_holds_for_both_whoever_names_it_and_comes_first() -> None:
     made = instance(("db", 1), ("web", 1))
-    assert violations(made, Packing(("quick",), (0, 0))) == ["r1[0] of web on host 0: db runs there, which it excludes"]
+    (wrong,) = violations(made, Packing(("quick",), (0, 0)))
+    assert wrong.startswith("r1[0] of web on host 0: db ")
 
 
 def test_a_rack_counts_over_its_hosts() -> None:
@@ -57,9 +59,9 @@ def test_a_rack_counts_over_its_hosts() -> None:
     assert violations(made, Packing(kinds, (0, 1), ("a", "b"))) == []
     assert violations(made, Packing(kinds, (0, 1))) == []
     wrong = violations(made, Packing(kinds, (0, 1), ("a", "a")))
-    assert wrong == ["r0[1] of db on host 1: 2 instances in rack a, the limit is 1"]
+    assert [*map(figures, wrong)] == [[0, 1, 1, 2, 1]]
     own = violations(instance(("db", 2)), Packing(("quick",), (0, 0), ("",)))
-    assert own == ["r0[1] of db on host 0: 2 instances in rack host 0, the limit is 1"]
+    assert [*map(figures, own)] == [[0, 1, 0, 2, 0, 1]]
     assert violations(made, Packing(kinds, (0, 1), ("a",))) == ["1 racks are given for 2 hosts"]
 
 
@@ -76,7 +78,8 @@ def test_what_ran_at_the_begin_counts() -> None:
     made = instance(("web", 1), snapshot=(("plain", {"web": 2}),))
     assert "cores 12 of 8" in violations(made, Packing(("plain",), (0,)))[0]
     assert violations(made, Packing(("plain", "plain"), (1,))) == []
-    assert violations(made, Packing(("quick",), (0,))) == ["the first hosts are not those of the snapshot"]
+    (wrong,) = violations(made, Packing(("quick",), (0,)))
+    assert "of the snapshot" in wrong
 
 
 def test_a_container_may_be_rejected_where_that_is_allowed() -> None:

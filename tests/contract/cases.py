@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.contract.running import RunningAgent
@@ -37,9 +37,9 @@ Order = dict[str, Any]
 class Case:
     """One decision.
 
-    path: orders are posted here. order: the first one, by its id. answer: fields of its answer. other: fields that
-    make it another order under the same id, which the field `conflict` names. wrong: changes of the order and the field
-    that each refusal names. newness: the field of the answer that differs when an order is repeated, "" for none.
+    path: orders are posted here. order: the first one, by its id. answer: fields of its answer. others: changes that
+    each make it another order under the same id, which the field `conflict` names. wrong: changes of the order and the
+    field that each refusal names. newness: the field of the answer that differs when an order is repeated, "" for none.
     decides_in_turn: whether it decides in a turn, else on each order. asked_by: whether the token of an allocator opens
     `path`. unknown: changes that name a subject that is not there, or a path that does. prepare: what must be there
     before the first order.
@@ -53,7 +53,7 @@ class Case:
     answer: Mapping[str, Any]
     wrong: tuple[tuple[str, Order], ...]
     unknown: Order | str
-    other: Order = field(default_factory=dict)
+    others: tuple[Order, ...] = ()
     conflict: str = ""
     newness: str = ""
     decides_in_turn: bool = False
@@ -159,7 +159,7 @@ PLACEMENT = Case(
         ("colour", {"colour": "red"}),
     ),
     {"pool": "west"},
-    other={"count": 3},
+    others=({"count": 3}, {"partial": True}),
     conflict="request_id",
     prepare=_hosts,
 )
@@ -178,12 +178,13 @@ DEFERRAL = Case(
         ("duration_steps", {"duration_steps": 0}),
         ("latest_at", {"latest_at": START - 1.0}),
         ("latest_at", {"earliest_at": START + 990 * HOUR_S}),
+        ("earliest_at", {"earliest_at": START - HOUR_S}),
         ("job_id", {"job_id": "a b"}),
         ("version", {"version": 2}),
         ("colour", {"colour": "red"}),
     ),
     {"pool": "west"},
-    other={"cores": 5},
+    others=({"cores": 5}, {"duration_steps": 3}),
     conflict="job_id",
     newness="already",
     decides_in_turn=True,
@@ -210,7 +211,7 @@ AUTOSCALING = Case(
         ("colour", {"colour": "red"}),
     ),
     {"fleet": "west"},
-    other={"jobs": 5},
+    others=({"jobs": 5}, {"in_minutes": 91}),
     conflict="id",
     newness="new",
     decides_in_turn=True,

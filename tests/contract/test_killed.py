@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
 from agent.admission.part import AdmissionPart
 from agent.autoscaling import announcements
 from agent.autoscaling.part import AutoscalingPart
 from agent.deferral.part import DeferralPart
 from agent.ledger import codec
-from agent.ledger.database import Database
 from agent.oversubscription.part import OversubscriptionPart
 from agent.oversubscription.records import RateRequest
 from agent.placement.part import PlacementPart
@@ -32,6 +28,7 @@ from tests.agent.deferral.pools import order
 from tests.agent.placement.hosts import app, host, inventory
 from tests.contract.cases import SETTINGS, START
 from tests.contract.running import RunningAgent, running
+from tests.killed import Points, said_before_death
 from tests.simulator.aws.world import World
 
 BEGIN = START + 60.0
@@ -180,35 +177,6 @@ LIVES = (
 )
 
 
-class Points:
-    """Counts moments around each write of the ledger; at the `at`-th one the process is killed, None for never."""
-
-    def __init__(self, at: int | None) -> None:
-        self.at, self.count = at, 0
-
-    def point(self) -> None:
-        self.count += 1
-        if self.count == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Have a point before each transaction that writes, one before its commit, and one after it."""
-        plain, point = Database.write, self.point
-
-        @contextlib.contextmanager
-        def write(database: Database) -> Iterator[Connection]:
-            point()
-            with plain(database) as connection:
-                yield connection
-                point()
-            point()
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Database, "write", write)
-            yield
-
-
 @dataclass
 class Scene:
     """Where lives are lived: a directory with a ledger to begin with, and the endpoint of the cloud."""
@@ -234,9 +202,9 @@ class Scene:
         with running(f"sqlite:///{ledger}", VirtualClock(at), endpoint, directory=self.directory, **settings) as made:
             yield made.lead()
 
-    def live(self, ledger: Path, first: int, answered: Callable[[str], object]) -> None:
+    def live(self, ledger: Path, first: int, answered: Callable[[str], object], points: Points) -> None:
         """Take the steps from `first` on, and pass on each answer."""
-        with self.agent(ledger, BEGIN + STEP_S * first) as agent:
+        with points.watched(), self.agent(ledger, BEGIN + STEP_S * first) as agent:
             for number in range(first, len(self.life.steps)):
                 agent.clock.advance(BEGIN + STEP_S * number - agent.clock.now())
                 answer = self.life.steps[number](agent)
@@ -244,23 +212,7 @@ class Scene:
 
     def die(self, ledger: Path, at: int) -> list[str]:
         """Live in a child that is killed at a point, and return the decision ids that it answered."""
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                with Points(at).watched():
-                    self.live(ledger, 0, lambda answer: os.write(writing, f"{answer}\n".encode()))
-                os.write(writing, b"ended\n")
-            except BaseException as error:
-                os.write(writing, f"failed: {error!r}\n".encode())
-            os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as lines:
-            answers = lines.read().split("\n")[:-1]
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status), answers
-        return answers
+        return said_before_death(lambda answered: self.live(ledger, 0, answered, Points(at)))
 
     def kept(self, ledger: Path) -> list[tuple[str, Any]]:
         """The decisions of its subject, oldest first: id, and body but for durations."""
@@ -280,8 +232,7 @@ def scene(toy: None, world: World, tmp_path: Path, request: pytest.FixtureReques
 def check(scene: Scene, every: int) -> None:
     """Kill at every `every`-th point, go on from the first step that was not answered, and compare with no death."""
     whole, points = scene.ledger("whole"), Points(None)
-    with points.watched():
-        scene.live(whole, 0, lambda answer: None)
+    scene.live(whole, 0, lambda answer: None, points)
     undisturbed = scene.kept(whole)
     assert points.count >= 3 * len(undisturbed) > 0
     for at in range(1 + every // 2, points.count + 1, every):
@@ -289,7 +240,7 @@ def check(scene: Scene, every: int) -> None:
         answered = scene.die(ledger, at)
         before = scene.kept(ledger)
         assert {one for one in answered if one} <= {decision_id for decision_id, _ in before}, at
-        scene.live(ledger, len(answered), lambda answer: None)
+        scene.live(ledger, len(answered), lambda answer: None, Points(None))
         found = scene.kept(ledger)
         assert found[: len(before)] == before, at
         ids = [int(decision_id.rpartition("-")[2].strip("aopdt")) for decision_id, _ in found]

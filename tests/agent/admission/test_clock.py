@@ -134,11 +134,11 @@ def test_an_agent_that_runs_keeps_its_promises_when_its_clock_is_set(tmp_path: P
         assert up.wait(60.0)
         transport = httpx.HTTPTransport(uds=str(directory / "s.sock"))
         with httpx.Client(transport=transport, base_url="http://localhost/api/v1", timeout=30.0) as client:
-            assert client.post("/admissions", json={"deployment_id": "a", "cores": 90}).json()["admit"]
+            assert client.post("/admission/requests", json={"deployment_id": "a", "cores": 90}).json()["admit"]
             clock.set_by_s = 2 * HOUR_S
-            answer = client.post("/admissions", json={"deployment_id": "b", "cores": 90}).json()
+            answer = client.post("/admission/requests", json={"deployment_id": "b", "cores": 90}).json()
             assert (answer["admit"], answer["reason"]) == (False, "rejected_feasibility")
-            assert client.get("/clusters/main").json()["total_cores"] == 90
+            assert client.get("/admission/main").json()["total_cores"] == 90
     finally:
         stop.set()
         agent.join(30.0)

@@ -371,11 +371,6 @@ class TestTheMarginalHeuristic:
 
 
 class TestAskedAgain:
-    def test_under_the_same_request_id_gets_the_same_decision(self, make: Make) -> None:
-        first = make().admit(ask("shop", 10, request_id="r1"))
-        assert make().admit(ask("shop", 10, request_id="r1")) == first
-        assert make().newest() == (first,)
-
     def test_a_refusal_too(self, make: Make) -> None:
         first = make().admit(ask("shop", 1001, request_id="r1"))
         assert make().admit(ask("shop", 1001, request_id="r1")) == first

@@ -44,18 +44,6 @@ def kept(store: FleetStore) -> tuple[Announced, ...]:
     return announcements.kept(store, ["web"])["web"].announced
 
 
-def test_the_same_request_again_changes_nothing_and_another_of_its_id_is_refused(
-    ledger: Ledger, store: FleetStore
-) -> None:
-    assert announcements.announce(store, "web", made()) == (made(), True)
-    before = ledger.newest_seq()
-    later = made(now=NOW + 60.0)
-    assert announcements.announce(store, "web", later) == (made(), False)
-    with pytest.raises(StateConflict, match="it belongs to other work"):
-        announcements.announce(store, "web", made(work=replace(WORK, jobs=201)))
-    assert (ledger.newest_seq(), kept(store)) == (before, (made(),))
-
-
 def test_a_time_from_now_on_is_that_of_the_first_request(store: FleetStore) -> None:
     first = made(in_minutes=10.0)
     announcements.announce(store, "web", first)

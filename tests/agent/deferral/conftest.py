@@ -10,7 +10,7 @@ from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_c
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from simulator.aws.process import RunningCloud, start_in_thread
-from tests.agent.deferral.pools import START, Make, Queues, made, turning
+from tests.agent.deferral.pools import START, Make, Queues, made, queues_of, turning
 from tests.agent.sqlite_ledger import ledger, path
 
 __all__ = ["ledger", "path"]
@@ -37,10 +37,7 @@ def make(cloud: RunningCloud, ledger: Ledger, clock: VirtualClock) -> Iterator[M
     session = AwsSession(options, clock, read_only=False)
 
     def queues(*, fifo: bool = True, **settings: Any) -> Queues:
-        submit = client.create_queue(QueueName="submit")["QueueUrl"]
-        about = {"FifoQueue": "true"} if fifo else {}
-        name = "ready.fifo" if fifo else "ready"
-        ready = client.create_queue(QueueName=name, Attributes=about)["QueueUrl"]
+        submit, ready = queues_of(client, fifo=fifo)
         pool = made(ledger, clock, submit_queue_url=submit, ready_queue_url=ready, **settings)
         return Queues(client, session, pool, turning(pool, session=session), clock)
 

@@ -111,13 +111,9 @@ class Queues:
 
     def ready(self) -> list[dict[str, Any]]:
         """What lies on the ready queue; it is taken off."""
-        found = []
         url = self.pool.settings.ready_queue_url
-        while messages := self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            for message in messages:
-                found.append(json.loads(message["Body"]))
-                self.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        assert url is not None
+        return taken_off(self.client, url)
 
     def left(self) -> int:
         about = self.client.get_queue_attributes(QueueUrl=self.submit, AttributeNames=["All"])["Attributes"]
@@ -125,6 +121,26 @@ class Queues:
 
 
 Make = Callable[..., Queues]
+
+
+def queues_of(client: Any, name: str = "", *bodies: str, fifo: bool = True) -> tuple[str, str]:
+    """The URLs of a new submit queue with messages on it, and of an empty ready queue."""
+    submit = client.create_queue(QueueName=f"submit{name}")["QueueUrl"]
+    about, suffix = ({"FifoQueue": "true"}, ".fifo") if fifo else ({}, "")
+    ready = client.create_queue(QueueName=f"ready{name}{suffix}", Attributes=about)["QueueUrl"]
+    for body in bodies:
+        client.send_message(QueueUrl=submit, MessageBody=body)
+    return submit, ready
+
+
+def taken_off(client: Any, url: str) -> list[dict[str, Any]]:
+    """What lies on a queue, which is empty then."""
+    found = []
+    while messages := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        for message in messages:
+            found.append(json.loads(message["Body"]))
+            client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return found
 
 
 def job(job_id: str, cores: float = 4, duration: int = 2, **more: Any) -> str:

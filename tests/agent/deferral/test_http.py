@@ -105,12 +105,6 @@ def test_a_job_is_submitted_started_explained_and_cancelled(pool: Pool, client: 
         assert pool.name in [one["pool"] for one in above.get("/pools").json()]
 
 
-def test_a_job_that_cannot_start_before_it_was_submitted_is_refused(client: httpx.Client) -> None:
-    answer = client.post("/jobs", json=job(earliest_at=START - HOUR_S))
-    assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (422, "earliest_at")
-    assert client.get("/jobs").json() == []
-
-
 def test_jobs_are_listed_page_by_page(client: httpx.Client) -> None:
     for name in "abcde":
         assert client.post("/jobs", json=job(name)).status_code == 200

@@ -27,18 +27,6 @@ def test_a_job_is_recorded_with_its_window_in_steps(ledger: Ledger, clock: Virtu
     assert (job.cores, job.duration, job.earliest, job.latest, job.submitted) == (4, 2, STEP + 2, STEP + 5, STEP)
 
 
-def test_the_same_id_with_the_same_content_gets_the_same_answer(ledger: Ledger, clock: VirtualClock) -> None:
-    pool = made(ledger, clock)
-    first = pool.submit(order("a", cores=4))
-    clock.advance(3 * HOUR_S)
-    again = pool.submit(order("a", cores=4))
-    assert again.already
-    assert again.job == first.job
-    with pytest.raises(StateConflict, match="it belongs to another job"):
-        pool.submit(order("a", cores=5))
-    assert pool.current().head.totals.submitted == 1
-
-
 @pytest.mark.parametrize(
     ("field", "given"),
     [

@@ -43,16 +43,16 @@ def test_a_pool_shows_rates_reasons_and_risk(client: httpx.Client) -> None:
     assert rows["theirs"]["rate"] == rows["ours"]["rate"] == 1.0
     assert pool["decision"]["risk"]["violation"] == 0.0
     assert pool["problem"] == "no inventory file is set"
-    assert client.get(f"{BASE}/pools/east").json()["pool"] == "east"
+    assert client.get(f"{BASE}/east").json()["pool"] == "east"
 
 
 def test_a_request_names_a_machine_and_is_listed_by_its_kind(client: httpx.Client) -> None:
     order = {"subscriber": "theirs", "cores": 4, "memory_gb": 16, "request_id": "r1", "pool": "north"}
     answer = client.post(f"{BASE}/requests", json=order).json()
     assert (answer["rate"], answer["machine"], answer["decision_id"]) == (1.0, "spare-1", "north-o2")
-    listed = client.get(f"{BASE}/pools/north/decisions").json()
+    listed = client.get(f"{BASE}/north/rates").json()
     assert [one["decision_id"] for one in listed] == ["north-o2", "north-o1"]
-    assert [one["decision_id"] for one in client.get(f"{BASE}/pools/north/decisions?kind=hour").json()] == ["north-o1"]
+    assert [one["decision_id"] for one in client.get(f"{BASE}/north/rates?kind=hour").json()] == ["north-o1"]
 
 
 def test_a_pool_that_is_not_there_is_not_rearmed_and_one_in_force_neither(client: httpx.Client) -> None:

@@ -33,23 +33,6 @@ class TestARequest:
         assert best.host == "large-1"
         assert best.score == pytest.approx(sum(best.terms.values()))
 
-    def test_again_with_the_same_body_gets_the_same_answer(self, ledger: Ledger, clock: VirtualClock) -> None:
-        pool = made(ledger, clock, inventory())
-        first = pool.request(ask("r1", count=2))
-        clock.advance(10.0)
-        assert pool.request(ask("r1", count=2, requested_by="somebody else")) == first
-        assert held(pool) == {"r1": ["large-1", "large-1"]}
-
-    @pytest.mark.parametrize("other", [{"count": 3}, {"application": "mail"}, {"partial": True}])
-    def test_with_another_body_under_its_id_is_a_conflict(
-        self, ledger: Ledger, clock: VirtualClock, other: dict[str, object]
-    ) -> None:
-        pool = made(ledger, clock, inventory())
-        pool.request(ask("r1", count=2))
-        with pytest.raises(StateConflict, match="it belongs to 2 of shop"):
-            pool.request(ask("r1", **{"count": 2, **other}))  # type: ignore[arg-type]
-        assert held(pool) == {"r1": ["large-1", "large-1"]}
-
     def test_that_does_not_fit_as_a_whole_reserves_nothing(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
         decision = pool.request(ask("r1", count=17))

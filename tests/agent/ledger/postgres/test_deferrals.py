@@ -16,8 +16,7 @@ from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.errors import Fenced
 from simulator.aws.process import start_in_thread
-from tests.agent.deferral.killed_pool import drained, fresh_queues
-from tests.agent.deferral.pools import START, made, order, stages, turning
+from tests.agent.deferral.pools import START, job, made, order, queues_of, stages, taken_off, turning
 
 pytestmark = pytest.mark.needs_postgresql
 
@@ -52,7 +51,8 @@ def test_what_one_agent_began_the_next_one_ends(open_ledger: OpenLedger, fifo: b
     options = AwsOptions(REGION, running.endpoint, access_key_id=AGENT_KEY, secret_access_key=SECRET)
     sessions = [AwsSession(options, clock, read_only=False) for _ in range(2)]
     try:
-        submit, ready = fresh_queues(client, "both", fifo=fifo)
+        jobs = [job(f"j{n}", 4, 3) for n in range(14)]
+        submit, ready = queues_of(client, "both", *jobs, fifo=fifo)
         ledgers = [open_ledger(), open_ledger()]
         turns = [
             turning(made(ledger, clock, submit_queue_url=submit, ready_queue_url=ready), session=session)
@@ -74,15 +74,15 @@ def test_what_one_agent_began_the_next_one_ends(open_ledger: OpenLedger, fifo: b
         clock.advance(121.0)
         for _ in range(2):
             turns[1].turn(clock.now(), epochs[1])
-        found = drained(client, ready)
+        found = Counter(one["job_id"] for one in taken_off(client, ready))
         state = turns[1].pool.current()
         assert set(found) == set(state.jobs) == {f"j{n}" for n in range(14)}
         assert set(stages(turns[1].pool).values()) == {"running"}
-        twice = sum(Counter(found).values()) - len(found)
+        twice = found.total() - len(found)
         # Ten arrived before; of the four others the second agent cannot know that they were not sent.
         sent_before = deposed_at == "SendMessageBatch" and not fifo
         assert (twice, state.head.totals.repeated_starts) == ((10, 14) if sent_before else (0, 0))
-        assert not drained(client, submit)
+        assert not taken_off(client, submit)
     finally:
         for session in sessions:
             session.close()

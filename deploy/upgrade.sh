@@ -5,13 +5,11 @@ set -euo pipefail
 
 usage() {
     cat << END
-usage: upgrade.sh [--rollback [--lose STATE | --leave-ledger]] [--role agent|collect|both|learn] [--source CHECKOUT|WHEEL] [--extras NAME]
+usage: upgrade.sh [--rollback [--leave-ledger]] [--role agent|collect|both|learn] [--source CHECKOUT|WHEEL] [--extras NAME]
                   [--prefix $PREFIX] [--config $CONFIG] [--units $UNITS] [--state $STATE]
 
   --rollback      go back to the version before. Where that works with an older schema, the service is stopped and the
-                  ledger is copied and brought to that schema first; history and open intents stay
-  --lose STATE    with --rollback: state that the older schema has no place for (admission, oversubscription) is
-                  exported and dropped. Without it such a rollback refuses and changes nothing. May be repeated
+                  copy of the ledger that the upgrade made takes the place of the ledger, which is kept beside it
   --leave-ledger  with --rollback: switch the program alone; you see to the ledger yourself
 END
 }
@@ -19,22 +17,16 @@ END
 read_options "$@"
 ROLLBACK=
 LEAVE=
-LOSE=()
 set -- ${REST[@]+"${REST[@]}"}
 while [ $# -gt 0 ]; do
     case $1 in
         --rollback) ROLLBACK=yes ;;
         --leave-ledger) LEAVE=yes ;;
-        --lose)
-            [ $# -ge 2 ] || fail "--lose needs a value; see --help"
-            LOSE+=(--lose "$2")
-            shift
-            ;;
         *) fail "$1: no such option; see --help" ;;
     esac
     shift
 done
-[ -n "$ROLLBACK" ] || [ -z "$LEAVE${LOSE[*]-}" ] || fail "--lose and --leave-ledger go with --rollback; see --help"
+[ -n "$ROLLBACK" ] || [ -z "$LEAVE" ] || fail "--leave-ledger goes with --rollback; see --help"
 [ -L "$PREFIX/venv" ] || fail "nothing is installed in $PREFIX: run install.sh"
 OLD=$(readlink "$PREFIX/venv")
 
@@ -75,7 +67,9 @@ copy_ledger() {
     (umask 077 && "$2/bin/python" -I -c 'import contextlib, sqlite3, sys
 with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)) as now:
     with contextlib.closing(sqlite3.connect(sys.argv[2])) as copy:
-        now.backup(copy)' "$STATE/ledger.db" "$copy")
+        now.backup(copy)
+        # Else a reader would leave a log and its index beside the copy.
+        copy.execute("PRAGMA journal_mode=DELETE")' "$STATE/ledger.db" "$copy")
     say "copied the ledger to $copy"
     find "$STATE" -maxdepth 1 -type f -name 'ledger.db.before-*' -printf '%T@ %p\n' | sort -rn | tail -n +$((COPIES + 1)) \
         | cut -d' ' -f2- | while IFS= read -r old; do
@@ -86,26 +80,36 @@ with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
 
 newest_schema() { "$1/bin/python" -I -c 'from agent.ledger.schema import REVISIONS; print(REVISIONS[-1])'; }
 
-# Brings the ledger to the schema that the version in $1 works with. The version in use does it: it alone knows how.
-fit_ledger() {
-    local known newest current
-    known=$(newest_schema "$1") || fail "$1 does not start: nothing was changed"
+# Whether the version in $1 works with an older schema than the ledger has; the schemas are in KNOWN and CURRENT.
+needs_copy() {
+    local newest
+    KNOWN=$(newest_schema "$1") || fail "$1 does not start: nothing was changed"
     newest=$(newest_schema "$OLD") || fail "$OLD does not start: nothing was changed; --leave-ledger switches all the same"
-    [[ $newest > $known ]] || return 0
+    [[ $newest > $KNOWN ]] || return 1
     if [ ! -f "$STATE/ledger.db" ] && [ ! -e "$CONFIG/credentials/ledger__url" ] \
         && ! grep -qsiE '^[[:space:]]*TRIMTAB_(LEDGER__URL|STATE_DIRECTORY)=' "$CONFIG/agent.env"; then
         say "there is no ledger yet"
-        return 0
+        return 1
     fi
-    current=$("$PREFIX/bin/trimtab" ledger check --json | "$OLD/bin/python" -I -c 'import json, sys
+    CURRENT=$("$PREFIX/bin/trimtab" ledger check --json | "$OLD/bin/python" -I -c 'import json, sys
 print(json.load(sys.stdin)["schema"])') \
         || fail "the ledger cannot be read: nothing was changed; --leave-ledger switches the program alone"
-    [[ $current > $known ]] || return 0
+    [[ $CURRENT > $KNOWN ]]
+}
+
+# Switches to the version in $1 and puts the copy from before the upgrade in the ledger's place. That version does it:
+# the one in use would bring the copy to its own schema.
+restore_copy() {
+    local copy
+    copy=$STATE/ledger.db.before-$(basename "$OLD")
+    say "the ledger has schema $CURRENT, the version before works with $KNOWN"
+    [ -f "$copy" ] || fail "$copy is not there: nothing was switched. Restore the ledger from before the upgrade with the \
+tools of its database, then --rollback --leave-ledger switches the program"
     stop
-    copy_ledger "rollback-$(date -u +%Y%m%dT%H%M%SZ)" "$OLD"
-    say "the ledger has schema $current, the version before works with $known"
-    "$PREFIX/bin/trimtab" ledger downgrade --to "$known" ${LOSE[@]+"${LOSE[@]}"} \
-        || fail "the ledger keeps its schema and nothing was switched: --lose names what may go, see --help"
+    switch_to "$1"
+    "$PREFIX/bin/trimtab" ledger restore "$copy" \
+        || { switch_to "$OLD"; fail "the copy could not be restored: the version in use stays"; }
+    say "later rows are in the replaced ledger: report deployments that started since the upgrade again"
 }
 
 restart() {
@@ -124,9 +128,9 @@ if [ -n "$ROLLBACK" ]; then
     [ -L "$PREFIX/previous" ] || fail "there is no version to go back to in $PREFIX"
     BEFORE=$(readlink "$PREFIX/previous")
     if [[ $ROLES == *agent* ]] && [ -z "$LEAVE" ]; then
-        fit_ledger "$BEFORE"
+        if needs_copy "$BEFORE"; then restore_copy "$BEFORE"; fi
     fi
-    switch_to "$BEFORE"
+    if [ "$(readlink "$PREFIX/venv")" != "$BEFORE" ]; then switch_to "$BEFORE"; fi
     ln -sfn "$OLD" "$PREFIX/previous"
     restart
     exit 0

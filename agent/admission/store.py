@@ -388,7 +388,6 @@ def _number_from(connection: Connection, first: int) -> None:
     number_groups_from(connection, first)
 
 
-KEPT: Final = Kept(ADMISSION, "0003", (clusters, deployments, events), _forget, _newest_number, _number_from)
+KEPT: Final = Kept(ADMISSION, _forget, _newest_number, _number_from)
 
-# They stand in a table of KEPT, with which a downgrade exports them; here is only how long they are kept.
-EVENTS_KEPT: Final = Kept(LEARNING, "0003", forget=_forget_events, must_be_named=False)
+EVENTS_KEPT: Final = Kept(LEARNING, forget=_forget_events)

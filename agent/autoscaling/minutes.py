@@ -391,7 +391,7 @@ def forget(connection: Connection, before: float, most: int) -> int:
 
 
 # No decision rests on it: a return to an older version, which may be urgent, need not wait for its name.
-KEPT: Final = Kept(LEARNING, "0007", tables=(contexts, minutes), forget=forget, must_be_named=False)
+KEPT: Final = Kept(LEARNING, forget=forget)
 
 
 class Refusals:

@@ -387,4 +387,4 @@ def _number_from(connection: Connection, first: int) -> None:
     _put_states(connection, {fleet: replace(memory, decisions=first) for fleet, memory in found.items()})
 
 
-KEPT: Final = Kept(AUTOSCALING, "0001", newest_number=_newest_number, number_from=_number_from)
+KEPT: Final = Kept(AUTOSCALING, newest_number=_newest_number, number_from=_number_from)

@@ -1,4 +1,4 @@
-"""The ledger as the verbs use it, and `trimtab ledger`: look at it, restore it, make it fit an older version."""
+"""The ledger as the verbs use it, and `trimtab ledger`: look at it, restore it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ledger = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look at the ledger itself, or make it fit an older version of Trimtab.",
+    help="Look at the ledger itself, or restore it.",
 )
 app.add_typer(ledger, name="ledger")
 
@@ -62,57 +62,6 @@ def check(option: LedgerOption = None, as_json: JsonOption = False) -> None:
     for name, value in found.items():
         text = (", ".join(value) or "none") if isinstance(value, list) else value
         typer.echo(f"{name.replace('_', ' '):<14} {text}")
-
-
-@ledger.command(
-    epilog=examples("trimtab ledger downgrade --to 0004", "trimtab ledger downgrade --to 0002 --lose admission")
-)
-def downgrade(
-    to: Annotated[str, typer.Option("--to", metavar="SCHEMA", help="Schema of the version to go back to.")],
-    option: LedgerOption = None,
-    lose: Annotated[
-        list[str] | None,
-        typer.Option("--lose", metavar="STATE", help="State to export and drop: admission, oversubscription."),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export", metavar="FILE", help="File for the removed rows; default: in the folder of the SQLite ledger."
-        ),
-    ] = None,
-) -> None:
-    """Bring the schema back to that of an older version, with the agent stopped; history and open intents stay.
-
-    State that the older version has no place for is never dropped unnoticed: the command refuses until --lose names
-    it, and writes it to a file first. Upgrading needs no command: an agent that starts does it.
-    """
-    from agent.decisions.parts import kept
-
-    with open_ledger(option, to_write=True) as opened:
-        place, before = opened.place, opened.schema()
-        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        directory = Path() if "://" in place else Path(place).parent
-        path = export or directory / f"ledger-schema-{before}-to-{to}-{moment}.jsonl"
-        written = opened.downgrade(to, kept(), lose=lose or (), export_to=path)
-    typer.echo(f"{place}: schema {before} -> {to}; install the version that uses it before starting the agent again")
-    if written is not None:
-        typer.echo(
-            f"rows that schema {to} cannot store: exported to {written}; back on schema {before}: "
-            "trimtab ledger import FILE"
-        )
-
-
-@ledger.command("import", epilog=examples("trimtab ledger import ledger-schema-0004-to-0002-20261122T150000Z.jsonl"))
-def take_in(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Export of `trimtab ledger downgrade`.")],
-    option: LedgerOption = None,
-) -> None:
-    """Put back the state that a downgrade exported, with the agent stopped, once the ledger has its schema again."""
-    from agent.decisions.parts import kept
-
-    with open_ledger(option, to_write=True) as opened:
-        rows, place = opened.take_in(file, kept()), opened.place
-    typer.echo(f"{place}: {rows} rows put back from {file}")
 
 
 @ledger.command(epilog=examples("trimtab ledger restore copy.db", "trimtab ledger restore"))

@@ -47,7 +47,7 @@ def _is_part(name: str, kind: object) -> bool:
 
 def kept() -> tuple[Kept, ...]:
     """Return what every installed part keeps in the ledger."""
-    own = (kind.kept or Kept(kind.name, "0006") for kind in kinds())
+    own = (kind.kept or Kept(kind.name) for kind in kinds())
     return (*own, *(beside for kind in kinds() for beside in kind.kept_beside))
 
 

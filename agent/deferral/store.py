@@ -181,4 +181,4 @@ def _number_from(connection: Connection, first: int) -> None:
         state.put(connection, [(pool, _HEAD, body)])
 
 
-KEPT: Final = Kept(DEFERRAL, "0006", newest_number=_newest_number, number_from=_number_from)
+KEPT: Final = Kept(DEFERRAL, newest_number=_newest_number, number_from=_number_from)

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeGuard
 
@@ -16,12 +16,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from agent.ledger import export, identity, migrations, postgresql, sqlite_file
+from agent.ledger import identity, migrations, postgresql, sqlite_file
 from agent.ledger.identity import Identity, Remembered
-from agent.ledger.kept import Kept
 from agent.ledger.schema import REVISIONS
 from agent.ledger.witness import Witness
-from domain.errors import BadInput, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, install_command
+from domain.errors import Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, install_command
 
 _WRITES: Final = "trimtab_writes"
 _LOOKS: Final = 3
@@ -306,25 +305,6 @@ class Database:
         with self.read() as connection:
             return schema_revision(connection) or ""
 
-    def downgrade(
-        self, revision: str, kept: Sequence[Kept], lose: Collection[str], export_to: Path | None
-    ) -> Path | None:
-        """Bring the schema back to an older revision; this object must not be used afterwards.
-
-        Returns the file that holds what that revision has no place for, None when nothing is lost. BadInput when there
-        is no such revision, or state is lost that `lose` does not name.
-        """
-        if revision not in REVISIONS:
-            raise BadInput("schema", revision, f"give one of {', '.join(REVISIONS)}")
-        with self.write() as connection:
-            if not self.sqlite:
-                postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
-            exported = export.export_lost(
-                connection, schema_revision(connection) or "", revision, kept, lose, export_to
-            )
-            migrations.downgrade(connection, revision)
-        return exported
-
     def pragma(self, words: str) -> list[tuple[Any, ...]]:
         """Run one of SQLite's maintenance pragmas to its end, outside transactions; LedgerUnavailable as `write`."""
         with self._translated():
@@ -429,6 +409,11 @@ class Database:
 
     def _upgrade(self, current: str | None) -> None:
         if current is not None and current not in REVISIONS:
+            if current < REVISIONS[0]:
+                raise LedgerError(
+                    f"ledger {self.place} has schema {current}, older than the {REVISIONS[0]} that this Trimtab takes "
+                    "up: start the agent of a version that converts it once (docs/operate/operating.md, Restart)"
+                )
             raise LedgerError(
                 f"ledger {self.place} has schema {current}, newer than the {REVISIONS[-1]} that this Trimtab "
                 "knows: install the version that wrote it, or a newer one"

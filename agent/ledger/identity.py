@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, insert, inspect, select, text, update
+from sqlalchemy import Connection, func, insert, inspect, select, update
 
 from agent.ledger.schema import identity as table
 from agent.ledger.schema import leader
@@ -76,20 +76,9 @@ class Remembered:
 def read(connection: Connection) -> Identity | None:
     """Return the ledger's identity, None when it is older than identities are."""
     if not inspect(connection).has_table(table.name):
-        return _saved(connection)
+        return None
     row = connection.execute(select(table.c.ledger_id, table.c.generation)).first()
     return None if row is None else Identity(row.ledger_id, row.generation)
-
-
-def _saved(connection: Connection) -> Identity | None:
-    """Return what a downgrade left of the identity; see revision 0005."""
-    if not inspect(connection).has_table("state"):
-        return None
-    saved = connection.execute(text("SELECT body FROM state WHERE fleet = '' AND key = 'identity'")).scalar()
-    if saved is None:
-        return None
-    ledger_id, generation, *_ = bytes(saved).decode("utf-8").split(" ")
-    return Identity(ledger_id, int(generation))
 
 
 # Built once: every transaction that writes begins with it.

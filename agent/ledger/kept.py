@@ -1,4 +1,4 @@
-"""What one decision keeps in the ledger beside its rows in `decisions`: tables of its own, and how it numbers."""
+"""What one decision keeps in the ledger beside its rows in `decisions`: what is forgotten of it, and how it numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 
 LEARNING: Final = "learning"
 """What learning needs, which is kept longer than the decisions."""
@@ -26,18 +26,14 @@ def _no_counter(connection: Connection, first: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a decision keeps; `name` is the decision, `since` the schema that first had a place for it.
+    """What a decision keeps; `name` is the decision.
 
-    tables: its own, exported before a downgrade drops them. forget: removes up to so many rows older than a time and
+    forget: removes up to so many rows older than a time and
     returns how many there were. newest_number: the largest number that a counter of its own has given, 0 without one.
-    number_from: lets these counters continue above a number, after a restore. must_be_named: whether a downgrade that
-    drops it waits for its name; it is exported in any case.
+    number_from: lets these counters continue above a number, after a restore.
     """
 
     name: str
-    since: str
-    tables: tuple[Table, ...] = ()
     forget: Callable[[Connection, float, int], int] = _no_rows
     newest_number: Callable[[Connection], int] = _no_numbers
     number_from: Callable[[Connection, int], None] = _no_counter
-    must_be_named: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -11,17 +11,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from agent.ledger import codec, export, identity, journal, postgresql, retention, state
+from agent.ledger import codec, identity, journal, postgresql, retention, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.identity import Identity, LedgerOwner
 from agent.ledger.journal import JournalEntry, Kind
 from agent.ledger.kept import Kept
-from agent.ledger.lock import lock_directory, lock_ledger
 from agent.ledger.postgresql import Held, Taken
 from agent.ledger.retention import Compacted
 from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.decisions import AGENT, Event, Intent, Reason
-from domain.errors import LedgerForeign, LedgerUnavailable
+from domain.errors import LedgerForeign
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a transaction waits for another process's before it gives up."""
@@ -303,44 +302,6 @@ class Ledger:
     def schema(self) -> str:
         """Return the revision of the ledger's schema."""
         return self.database.schema()
-
-    def downgrade(
-        self, revision: str, kept: Sequence[Kept] = (), *, lose: Collection[str] = (), export_to: Path | None = None
-    ) -> Path | None:
-        """Bring the schema back to that of an older version and close the ledger.
-
-        kept: what each decision keeps. Journal, fleets' decisions, open intents and controls stay. What the older
-        schema has no place for is written to `export_to` before it is dropped, and only where `lose` names the
-        decision; returns the file, None when nothing was lost. No agent may be running: LedgerUnavailable when one uses
-        the file's directory or holds the lease. BadInput when there is no such revision, or state would be lost that is
-        not named.
-        """
-        with self._without_agent():
-            exported = self.database.downgrade(revision, kept, lose, export_to)
-            self.close()
-            return exported
-
-    def take_in(self, path: Path, kept: Sequence[Kept] = ()) -> int:
-        """Put back the rows that a downgrade exported and return how many; no agent may be running, as there.
-
-        BadInput when the file is no export, or the ledger holds state of the same kind already.
-        """
-        with self._without_agent(), self.database.write() as connection:
-            return export.import_rows(connection, path, kept)
-
-    @contextlib.contextmanager
-    def _without_agent(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            if self.database.path is not None:
-                stack.enter_context(lock_directory(self.database.path.parent))
-                stack.enter_context(lock_ledger(self.database.path))
-            elif (holder := self._lease_holder()) is not None:
-                raise LedgerUnavailable(f"ledger {self.place} is led by {holder.owner}: stop the agents first")
-            yield
-
-    def _lease_holder(self) -> Held | None:
-        with self.database.write() as connection:
-            return postgresql.lease_holder(connection)
 
     def compact(
         self,

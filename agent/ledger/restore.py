@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, NullPool, create_engine, inspect, text
+from sqlalchemy import Connection, NullPool, create_engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.ledger import identity, journal, postgresql, sqlite_file, state
-from agent.ledger.database import Database, connect_read_only, schema_revision, sqlite_path
+from agent.ledger.database import Database, connect_read_only, sqlite_path
 from agent.ledger.identity import INCARNATION, NUMBERS, Identity, LedgerOwner
 from agent.ledger.kept import Kept
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
+from agent.ledger.schema import decisions
 from agent.ledger.witness import NAME as WITNESS
 from agent.ledger.witness import Witness
 from domain.controls import Controls
@@ -50,8 +51,7 @@ class Restored:
 
     kept: where what was in place is kept, None when there was nothing. epoch: the restore's own. open_intents: those
     that the next start reads back. lost: pauses and pins that the ledger before had and the copy has not, by
-    decision and subject; None when the one before could not be read. Before schema 0010 they are of a name alone, of
-    the decision "".
+    decision and subject; None when the one before could not be read.
     """
 
     place: str
@@ -155,11 +155,10 @@ def _restore_sqlite(
                 "to accept it",
             )
         with contextlib.closing(Database(f"sqlite:///{made}", read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
-            ledger_id = known[0].ledger_id if there is None and known else None
             if is_another:
                 with database.write() as connection:
                     identity.bind(connection, LedgerOwner(None, None, None))
-            epoch, first, opened = _leap(database, known, before or Facts(), at, source, ledger_id, parts)
+            epoch, first, opened = _leap(database, known, before or Facts(), at, source, parts)
             database.pragma("wal_checkpoint(TRUNCATE)")
         _own_as(made, real)
         _flush(made)
@@ -185,7 +184,7 @@ def _restore_postgresql(
         if is_another:
             with database.write() as connection:
                 identity.bind(connection, LedgerOwner(None, None, None))
-        epoch, first, opened = _leap(database, known, Facts(), at, None, None, parts)
+        epoch, first, opened = _leap(database, known, Facts(), at, None, parts)
         return Restored(database.place, None, epoch, first, opened, None)
 
 
@@ -195,7 +194,6 @@ def _leap(
     before: Facts,
     at: float,
     source: Path | None,
-    ledger_id: str | None,
     parts: Sequence[Kept],
 ) -> tuple[int, int, tuple[str, ...]]:
     """Bring generation, epoch and numbers beyond all that is known; return epoch, number and the open intents."""
@@ -205,7 +203,7 @@ def _leap(
         # Beyond every number as well, for these follow from it.
         decided = max(before.decisions, _newest_number(connection, parts))
         incarnation = max(*(found.incarnation for found in (there, *known)), decided // NUMBERS) + 1
-        identity.put(connection, moved := Identity(ledger_id or there.ledger_id, incarnation * INCARNATION))
+        identity.put(connection, moved := Identity(there.ledger_id, incarnation * INCARNATION))
         identity.stamp(connection, moved)
         first = moved.first_number
         for each in parts:
@@ -220,17 +218,8 @@ def _leap(
 
 def _newest_number(connection: Connection, parts: Sequence[Kept]) -> int:
     """Return the largest number that a decision of any kind has, by the table and by the counters of each kind."""
-    there = inspect(connection)
-    # An older version's ledger lacks what came later.
-    known = [each for each in parts if all(there.has_table(table.name) for table in each.tables)]
-    numbers = [each.newest_number(connection) for each in known]
-    numbered = [
-        table
-        for table in ("decisions", "admission_decisions", "oversubscription_decisions")
-        if there.has_table(table) and any(column["name"] == "number" for column in there.get_columns(table))
-    ]
-    numbers += [connection.execute(text(f"SELECT MAX(number) FROM {table}")).scalar() or 0 for table in numbered]
-    return max(numbers, default=0)
+    numbers = [each.newest_number(connection) for each in parts]
+    return max(connection.execute(select(func.max(decisions.c.number))).scalar() or 0, *numbers, 0)
 
 
 def _facts(path: Path, parts: Sequence[Kept]) -> Facts | None:
@@ -240,12 +229,11 @@ def _facts(path: Path, parts: Sequence[Kept]) -> Facts | None:
     )
     try:
         with engine.connect() as connection:
-            by_name = (schema_revision(connection) or "") < "0010"
             return Facts(
                 identity.read(connection),
                 state.newest_epoch(connection),
                 _newest_number(connection, parts),
-                state.every_control(connection, by_name=by_name),
+                state.every_control(connection),
             )
     except (SQLAlchemyError, sqlite3.Error, ValueError, LedgerUnavailable):
         return None
@@ -279,12 +267,9 @@ def _lost(
 ) -> dict[tuple[str, str], Controls]:
     lost = {}
     for (decision, subject), had in before.items():
-        # What a name alone holds, an older schema's, it holds for every decision.
-        has = [
-            each for (of, name), each in after.items() if name == subject and (of == decision or "" in (of, decision))
-        ]
-        pauses = tuple(pause for pause in had.pauses if all(pause not in each.pauses for each in has))
-        pin = had.pin if all(had.pin != each.pin for each in has) else None
+        has = after.get((decision, subject), Controls())
+        pauses = tuple(pause for pause in had.pauses if pause not in has.pauses)
+        pin = had.pin if had.pin != has.pin else None
         if pauses or pin is not None:
             lost[decision, subject] = Controls(pauses, pin)
     return lost

@@ -107,24 +107,21 @@ def all_controls_of(rows: Iterable[Sequence[Any]], subjects: Sequence[str]) -> d
     return {subject: _controls(bodies) for subject, bodies in switched.items()}
 
 
-def every_control(connection: Connection, *, by_name: bool) -> dict[tuple[str, str], Controls]:
-    """Return what operators have switched for each (decision, subject), expired switches included.
-
-    by_name: of a ledger before schema 0010, whose controls are of a name alone; their decision is "".
-    """
+def every_control(connection: Connection) -> dict[tuple[str, str], Controls]:
+    """Return what operators have switched for each (decision, subject), expired switches included."""
     query = select(state.c.fleet, state.c.key, state.c.body)
-    is_switch = or_(state.c.key == "pin", state.c.key.startswith("pause."), state.c.key.startswith("pin."))
+    is_switch = or_(state.c.key.startswith("pause."), state.c.key.startswith("pin."))
     switched: dict[tuple[str, str], dict[str, bytes]] = {}
     for subject, key, body in connection.execute(query.where(is_switch)):
         kind, _, rest = key.partition(".")
         decision = rest if kind == "pin" else rest.rpartition(".")[0]
-        if (decision == "") is by_name:
+        # Those of a name alone, which a schema before wrote, hold nothing.
+        if decision:
             switched.setdefault((decision, subject), {})[key] = codec.unpack(body)
     return {of: _controls(bodies) for of, bodies in switched.items()}
 
 
 def _controls(switched: Mapping[str, bytes]) -> Controls:
-    # The scope is the last part of a pause's key, whichever schema wrote it.
     of_scope = {key.rpartition(".")[2]: body for key, body in switched.items() if key.startswith("pause.")}
     pin = next((body for key, body in switched.items() if key.startswith("pin")), None)
     pauses = (_decoded(Pause, of_scope.get(scope)) for scope in PauseScope)

@@ -216,4 +216,4 @@ def forget(connection: Connection, before: float, most: int) -> int:
 
 
 # No decision rests on it: a return to an older version need not wait for its name.
-HOURS_KEPT: Final = Kept(LEARNING, "0008", tables=(hours,), forget=forget, must_be_named=False)
+HOURS_KEPT: Final = Kept(LEARNING, forget=forget)

@@ -22,7 +22,7 @@ HOUR, REQUEST = "hour", "request"
 MEMORY: Final = "oversubscription.memory."
 _ALL: Final = 2**31 - 1
 
-KEPT: Final = Kept(OVERSUBSCRIPTION, "0004")
+KEPT: Final = Kept(OVERSUBSCRIPTION)
 
 
 def publications(ledger: Ledger) -> EffectStore[Publication]:

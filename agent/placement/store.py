@@ -349,7 +349,7 @@ def _number_from(connection: Connection, first: int) -> None:
         state.put(connection, [(pool, _HEAD, body)])
 
 
-KEPT: Final = Kept(PLACEMENT, "0006", newest_number=_newest_number, number_from=_number_from)
+KEPT: Final = Kept(PLACEMENT, newest_number=_newest_number, number_from=_number_from)
 
 
 def _forget_changes(connection: Connection, before: float, most: int) -> int:
@@ -363,4 +363,4 @@ def _forget_changes(connection: Connection, before: float, most: int) -> int:
 
 
 # What was decided does not rest on it: a return to an older version need not wait for its name.
-CHANGES_KEPT: Final = Kept("placement_changes", "0009", tables=(changes,), forget=_forget_changes, must_be_named=False)
+CHANGES_KEPT: Final = Kept("placement_changes", forget=_forget_changes)

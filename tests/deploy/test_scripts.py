@@ -14,12 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.admission.records import DeploymentEvent, EventKind
-from agent.admission.service import clusters_of
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
-from agent.settings import Settings
-from domain.clock import VirtualClock
 from tests.architecture.product import ROOT
 
 INSTALLED = ("agent", "actuators", "collectors", "domain", "simulator", "trainer", "deploy")
@@ -133,22 +129,28 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert place.venv == second
     assert len(list((tmp_path / "opt" / "environments").iterdir())) == 2
 
-    # The version before knows an older schema, which has no place for pools: the rollback refuses and changes nothing.
+    # The version before works with an older schema: without a copy of before the upgrade nothing is switched.
     (known,) = Path(first).glob("lib/python3*/site-packages/agent/ledger/schema.py")
-    whole = known.read_text()
-    known.write_text(f"{whole}\nREVISIONS = ('0001', '0002')\n")
+    known.write_text(f"{known.read_text()}\nREVISIONS = ('0009',)\n")
     settings = tmp_path / "etc" / "agent.env"
     settings.write_text(settings.read_text().replace("TRIMTAB_MOOD=good\n", ""))
-    fill(f"sqlite:///{ledger}")
+    copied.rename(tmp_path / "away.db")
     kept = place.script("upgrade.sh", "--rollback")
     assert kept.returncode == 1
     assert "nothing was switched" in kept.stderr
     assert (place.venv, schema(ledger)) == (second, REVISIONS[-1])
 
-    back = place.script("upgrade.sh", "--rollback", "--lose", "admission")
+    shutil.copy(tmp_path / "away.db", copied)
+    broken = place.script("upgrade.sh", "--rollback")
+    assert (broken.returncode, place.venv, schema(ledger)) == (1, second, REVISIONS[-1])
+
+    with closing(sqlite3.connect(copied)) as direct, direct:
+        direct.execute("UPDATE alembic_version SET version_num = '0009'")
+    back = place.script("upgrade.sh", "--rollback")
     assert back.returncode == 0, back.stderr
-    assert (place.venv, schema(ledger)) == (first, "0002")
-    assert list((tmp_path / "state").glob("ledger-schema-*-to-0002-*.jsonl"))
+    assert (place.venv, schema(ledger)) == (first, "0009")
+    (replaced,) = (tmp_path / "state").glob("ledger.db.replaced-*")
+    assert schema(replaced) == REVISIONS[-1]
     assert len(copies(tmp_path)) == 3
 
     (tmp_path / "opt" / "notes.txt").write_text("not ours")
@@ -161,15 +163,6 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert place.script("uninstall.sh", "--purge").returncode == 0
     assert not (tmp_path / "etc").exists()
     assert not (tmp_path / "state").exists()
-
-
-def fill(url: str) -> None:
-    """Have a deployment run in a cluster: state that the schema 0002 has no place for."""
-    rules = {"main": {"capacity_cores": 100, "policy": "zeroth", "threshold_cores": 100}}
-    opened = Ledger.open(url)
-    clusters = clusters_of(Settings.model_validate({"mode": "act", "clusters": rules}), opened, VirtualClock(10.0))
-    clusters.one("main").observe(DeploymentEvent("e1", "shop", EventKind.STARTED, 16, 5.0))
-    opened.close()
 
 
 def schema(ledger: Path) -> str:
@@ -220,8 +213,7 @@ def empty(tmp_path: Path) -> Place:
         ("install.sh", ["--prefix", "relative"], "relative: give an absolute path"),
         ("install.sh", ["--prefix"], "--prefix needs a value"),
         ("upgrade.sh", [], "run install.sh"),
-        ("upgrade.sh", ["--rollback", "--lose"], "--lose needs a value"),
-        ("upgrade.sh", ["--lose", "admission"], "--lose and --leave-ledger go with --rollback"),
+        ("upgrade.sh", ["--leave-ledger"], "--leave-ledger goes with --rollback"),
         ("upgrade.sh", ["--role", "agent", "--back"], "--back: no such option"),
         ("uninstall.sh", ["--all"], "--all: no such option"),
     ],

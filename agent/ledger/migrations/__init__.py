@@ -1,4 +1,4 @@
-"""Brings a ledger's schema to the revision that this code works with, or back to that of an older version."""
+"""Brings a ledger's schema to the revision that this code works with."""
 
 from __future__ import annotations
 
@@ -17,13 +17,6 @@ def upgrade(connection: Connection) -> None:
     from alembic import command
 
     command.upgrade(_config(connection), "head")
-
-
-def downgrade(connection: Connection, revision: str) -> None:
-    """Take back every revision after `revision` inside the caller's transaction."""
-    from alembic import command
-
-    command.downgrade(_config(connection), revision)
 
 
 def _config(connection: Connection) -> Config:

@@ -9,7 +9,7 @@ from agent.decisions.parts import kept
 from agent.ledger import Kind, Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason
-from tests.agent.admission.clusters import HOUR_S, START, ask, event, rules
+from tests.agent.admission.clusters import HOUR_S, ask, event, rules
 from tests.agent.admission.conftest import Make
 
 DAY_S = 24 * HOUR_S
@@ -81,14 +81,3 @@ def test_old_events_decisions_and_ended_deployments_go_and_live_ones_stay(
     assert again.deployment("ended") is None
     assert [decision.deployment_id for decision in again.newest()] == ["new"]
     assert AdmissionStore(ledger).events("main", [old.event_id]) == {}
-
-
-def test_the_schema_can_be_taken_back_and_comes_again_empty(path: Path, clock: VirtualClock) -> None:
-    url = f"sqlite:///{path}"
-    with Ledger.open(url) as ledger:
-        AdmissionService(rules(), AdmissionStore(ledger), clock).observe(event("a", "started", 4, START))
-        ledger.downgrade("0002", kept(), lose=["admission"], export_to=path.with_name("lost.jsonl"))
-    with Ledger.open(url) as ledger:
-        service = AdmissionService(rules(), AdmissionStore(ledger), clock)
-        assert service.deployments() == ()
-        assert not service.observe(event("a", "started", 4, START)).already_seen

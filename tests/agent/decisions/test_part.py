@@ -39,7 +39,7 @@ class Busy(Part):
 
     name = "busy"
     order = 5
-    kept = Kept("busy", "0004")
+    kept = Kept("busy")
 
     def subjects(self) -> tuple[str, ...]:
         return ("north", "south")
@@ -275,7 +275,7 @@ def two_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_installed_parts_turn_in_their_order_and_ask_one_another(ledger: Ledger, two_kinds: None) -> None:
     try:
         assert installed.kinds() == (Busy, Plain)
-        assert installed.kept() == (Kept("busy", "0004"), Kept("plain", "0006"))
+        assert installed.kept() == (Kept("busy"), Kept("plain"))
         parts = parts_of(a_host(ledger))
         assert [part.name for part in parts] == ["busy", "plain"]
         assert parts[1].host.capacity("busy", "north") == Capacity(1.0)

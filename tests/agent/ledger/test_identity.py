@@ -15,7 +15,6 @@ import pytest
 
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
-from agent.ledger.schema import REVISIONS
 from domain.controls import Pause, PauseScope
 from domain.errors import LedgerReplaced
 from tests.agent.ledger.records import START, made
@@ -226,22 +225,11 @@ def test_another_ledger_is_refused_at_a_start(ended: Path, url: str) -> None:
         opened(url, ended)
 
 
-def test_a_ledger_of_an_older_version_is_refused_before_it_is_upgraded(ended: Path, url: str) -> None:
-    with Ledger.open(url) as ledger:
-        ledger.downgrade("0004")
+def test_a_ledger_without_an_identity_is_refused(ended: Path, url: str) -> None:
     with closing(sqlite3.connect(ended)) as direct, direct:
-        direct.execute("DELETE FROM state WHERE key = 'identity'")
+        direct.execute("DROP TABLE ledger_identity")
     with pytest.raises(LedgerReplaced, match="it has no identity"):
         opened(url, ended)
-    with closing(sqlite3.connect(ended)) as direct:
-        assert direct.execute("SELECT version_num FROM alembic_version").fetchone() == ("0004",)
-
-
-def test_a_ledger_that_was_brought_down_and_up_again_is_still_itself(ended: Path, url: str) -> None:
-    for revision in REVISIONS[:-1]:
-        with Ledger.open(url) as ledger:
-            ledger.downgrade(revision)
-        opened(url, ended).close()
 
 
 def test_what_went_on_without_the_agent_is_taken_up(ended: Path, url: str) -> None:

@@ -218,7 +218,7 @@ def test_one_batch_of_rows_goes_at_a_time_the_oldest_first_over_all_that_is_kept
         asked.append(most)
         return min(most, 2) if len(asked) == 1 else 0
 
-    kept = (Kept("toy", "0006", forget=forget),)
+    kept = (Kept("toy", forget=forget),)
     first = ledger.compact(START + 160.0, 60.0, kept, batch=4, batches=1)
     assert (first.rows, first.finished, asked) == (4, False, [])
     assert refs(ledger) == []

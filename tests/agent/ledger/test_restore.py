@@ -217,17 +217,13 @@ def test_a_tree_page_that_only_the_quick_check_reads_is_found(ended: Path) -> No
     assert "`trimtab ledger restore FILE`" in output
 
 
-def test_an_older_versions_copy_is_brought_up_and_stays_this_ledger(ended: Path, url: str) -> None:
+def test_an_older_versions_copy_is_refused_and_the_ledger_stays(ended: Path, url: str) -> None:
     copy = ended.with_name("copy.db")
-    with Ledger.open(f"sqlite:///{copy}") as ledger:
-        ledger.downgrade("0002")
     with closing(sqlite3.connect(copy)) as direct, direct:
-        direct.execute("DELETE FROM state WHERE key = 'identity'")
-    with Ledger.open(url) as ledger:
-        ledger_id = ledger.identity().ledger_id
-    restored(ended, copy)
-    with opened(url, ended) as ledger:
-        assert ledger.identity().ledger_id == ledger_id
+        direct.execute("UPDATE alembic_version SET version_num = '0009'")
+    status, output = trimtab("ledger", "restore", copy, "--ledger", ended)
+    assert (status, "has schema 0009, older than the 0010" in output) == (1, True)
+    opened(url, ended).close()
 
 
 def test_a_link_to_the_ledger_stays_a_link(ended: Path, tmp_path: Path) -> None:

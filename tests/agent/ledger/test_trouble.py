@@ -209,13 +209,14 @@ def test_a_file_that_vanished_is_noticed_and_never_silently_begun_anew(path: Pat
     assert FleetStore(ledger).loop_state("web").decisions == 2
 
 
-def test_a_newer_schema_is_refused_with_what_to_do(url: str, path: Path) -> None:
+@pytest.mark.parametrize(("schema", "why"), [("9001", "newer than the"), ("0009", "older than the")])
+def test_another_schema_is_refused_with_what_to_do(url: str, path: Path, schema: str, why: str) -> None:
     Ledger.open(url).close()
     with sqlite3.connect(path) as direct:
-        direct.execute("UPDATE alembic_version SET version_num = '9001'")
+        direct.execute("UPDATE alembic_version SET version_num = ?", (schema,))
     direct.close()
     for read_only in (False, True):
-        with pytest.raises(LedgerError, match="schema 9001"):
+        with pytest.raises(LedgerError, match=f"schema {schema}, {why}"):
             Ledger.open(url, read_only=read_only)
 
 

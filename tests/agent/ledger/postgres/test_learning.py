@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -36,19 +35,11 @@ def test_two_agents_write_one_recording_and_share_its_settings(open_ledger: Call
         assert connection.exec_driver_sql("SELECT count(*) FROM learning_contexts").scalar() == 1
 
 
-def test_it_is_kept_longer_than_decisions_and_comes_back_after_a_downgrade(
-    open_ledger: Callable[..., Ledger], tmp_path: Path
-) -> None:
-    ledger, export = open_ledger(), tmp_path / "lost.jsonl"
+def test_it_is_kept_longer_than_decisions(open_ledger: Callable[..., Ledger]) -> None:
+    ledger = open_ledger()
     FleetStore(ledger).record([made(day, at=START + day * DAY_S, epoch=0) for day in range(4)], measured=MEASURED)
     ledger.compact(START + 4 * DAY_S, DAY_S, (minutes.KEPT,), longer_s={"learning": 3 * DAY_S})
-    before = list(read_minutes(ledger.database, "web"))
-    assert len(before) == 2
-    assert ledger.downgrade("0006", kept(), export_to=export) == export
-    again = open_ledger()
-    assert list(read_minutes(again.database, "web")) == []
-    again.take_in(export, kept())
-    assert list(read_minutes(again.database, "web")) == before
+    assert len(list(read_minutes(ledger.database, "web"))) == 2
 
 
 def test_the_events_of_a_cluster_and_the_hours_of_a_pool_are_read_in_their_order(

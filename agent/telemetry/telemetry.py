@@ -5,18 +5,15 @@ What turns, requests and writes of the ledger did is counted as they end; what i
 
 from __future__ import annotations
 
-import math
 import platform
 import re
 import threading
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
@@ -85,27 +82,17 @@ class Telemetry:
 
     def samples(self) -> Iterator[tuple[str, LabelValues, float]]:
         """Return name, label values and value of all but the process's metrics; histograms as count and sum."""
-        values = self._all()
-        for metric in self._metrics:
-            for labels, value in values.get(metric.name, {}).items():
-                yield metric.name, labels, float(value)
-        for name, distribution in self.values.distributions().items():
-            yield f"{name}_count", (), float(distribution.count)
-            yield f"{name}_sum", (), distribution.total
+        for family in self.families():
+            for sample in family.samples:
+                if not sample.name.endswith("_bucket"):
+                    yield sample.name, tuple(sample.labels.values()), sample.value
 
     def families(self) -> Iterator[Family]:
         """Return the catalogue with its values, as prometheus_client takes it."""
-        values, distributions = self._all(), self.values.distributions()
+        read, counted = self._readings.read(), self.values.families()
         for metric in self._metrics:
-            if metric.kind is Kind.HISTOGRAM:
-                found = distributions[metric.name]
-                buckets = [("+Inf" if math.isinf(le) else repr(le), count) for le, count in found.buckets]
-                yield HistogramMetricFamily(metric.name, metric.meaning, buckets=buckets, sum_value=found.total)
-            else:
-                yield _family(metric, values.get(metric.name, {}))
-
-    def _all(self) -> dict[str, Mapping[LabelValues, float]]:
-        return {**self.values.counts(), **self._readings.read()}
+            found = None if metric.name in read else counted.get(metric.name)
+            yield found or _family(metric, read.get(metric.name, {}))
 
 
 class _Catalogue(Collector):
@@ -126,66 +113,48 @@ def _family(metric: Metric, values: Mapping[LabelValues, float]) -> Family:
     return family
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """A histogram: observations up to each bound (cumulative, the last bound is infinity), and their sum."""
-
-    buckets: tuple[tuple[float, int], ...]
-    total: float
-
-    @property
-    def count(self) -> int:
-        """All observations."""
-        return self.buckets[-1][1]
-
-
 class Values:
     """Counters and histograms of the catalogue, by name; a name that is not in it is a KeyError."""
 
     def __init__(self) -> None:
         metrics = own_metrics()
         self._lock = threading.Lock()
-        self._labels = {metric.name: len(metric.labels) for metric in metrics}
-        self._counts: dict[str, dict[LabelValues, float]] = defaultdict(dict)
-        self._bounds = {metric.name: metric.bounds for metric in metrics if metric.kind is Kind.HISTOGRAM}
-        self._buckets = {name: [0] * (len(bounds) + 1) for name, bounds in self._bounds.items()}
-        self._sums = dict.fromkeys(self._bounds, 0.0)
-        for metric in metrics:
-            if metric.kind is Kind.COUNTER and not metric.labels:
-                self._counts[metric.name][()] = 0.0
+        self._counters = {
+            metric.name: Counter(metric.name, metric.meaning, metric.labels, registry=None)
+            for metric in metrics
+            if metric.kind is Kind.COUNTER
+        }
+        self._histograms = {
+            metric.name: Histogram(metric.name, metric.meaning, registry=None, buckets=metric.bounds)
+            for metric in metrics
+            if metric.kind is Kind.HISTOGRAM
+        }
+        self._labelled: dict[str, set[LabelValues]] = defaultdict(set)
 
     def count(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Add to a counter."""
-        if len(labels) != self._labels[name]:
-            raise ValueError(f"{name} has {self._labels[name]} labels, not {len(labels)}")
-        with self._lock:
-            counts = self._counts[name]
-            if labels not in counts and len(counts) >= MOST_LABEL_SETS:
-                labels = (OTHER,) * len(labels)
-            counts[labels] = counts.get(labels, 0.0) + by
+        counter = self._counters[name]
+        if labels:
+            with self._lock:
+                known = self._labelled[name]
+                if labels not in known and len(known) >= MOST_LABEL_SETS:
+                    labels = (OTHER,) * len(labels)
+                known.add(labels)
+            counter = counter.labels(*labels)
+        counter.inc(by)
 
     def observe(self, name: str, value: float) -> None:
         """Add an observation to a histogram."""
-        with self._lock:
-            self._buckets[name][bisect_left(self._bounds[name], value)] += 1
-            self._sums[name] += value
+        self._histograms[name].observe(value)
 
-    def counts(self) -> Mapping[str, Mapping[LabelValues, float]]:
-        """Return a copy of every counter."""
-        with self._lock:
-            return {name: dict(counts) for name, counts in self._counts.items()}
-
-    def distributions(self) -> Mapping[str, Distribution]:
-        """Return every histogram."""
-        with self._lock:
-            return {name: self._distribution(name) for name in self._bounds}
-
-    def _distribution(self, name: str) -> Distribution:
-        reached, buckets = 0, []
-        for bound, count in zip((*self._bounds[name], math.inf), self._buckets[name], strict=True):
-            reached += count
-            buckets.append((bound, reached))
-        return Distribution(tuple(buckets), self._sums[name])
+    def families(self) -> dict[str, Family]:
+        """Return every counter and histogram, without the times at which they were made, which the catalogue lacks."""
+        found = {}
+        for name, metric in (self._counters | self._histograms).items():
+            (family,) = metric.collect()
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            found[name] = family
+        return found
 
 
 class Readings:

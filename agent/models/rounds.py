@@ -6,10 +6,8 @@ it, the agent only reads it: the two are processes of different users.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
@@ -18,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from agent.models.directory import Subject
-from agent.models.regular_files import read_file, replace_file
+from agent.models.regular_files import read_file
 from domain.errors import BadInput
 
 FORMAT: Final = 1
@@ -78,27 +76,6 @@ def status_file(directory: Path, subject: Subject) -> Path:
     return directory / f"{PREFIX}{subject.decision}-{subject.name}{SUFFIX}"
 
 
-def write_round(
-    directory: Path, subject: Subject, outcome: Ending, sentence: str, at: float, cpu_s: float = 0.0
-) -> RoundStatus:
-    """Replace a subject's status, whole or not at all, and return it; OSError when the directory takes no file.
-
-    at: epoch seconds, of the end of the round. The last good end is carried on from the status before; one that cannot
-    be read counts as none.
-    """
-    good_at: float | None = at
-    if not outcome.good:
-        try:
-            good_at = _read(status_file(directory, subject)).good_at
-        except (OSError, BadInput):
-            good_at = None
-    made = RoundStatus(subject.decision, subject.name, at, outcome, sentence[:LONGEST_SENTENCE], good_at, cpu_s)
-    text = json.dumps(asdict(made), sort_keys=True, indent=1, allow_nan=False) + "\n"
-    directory.mkdir(parents=True, exist_ok=True)
-    replace_file(status_file(directory, subject), text.encode("utf-8"))
-    return made
-
-
 def read_rounds(directory: Path, decision: str) -> tuple[Mapping[str, RoundStatus], tuple[str, ...]]:
     """Return the status of every subject of a decision by its name, and a sentence for each file that cannot be read.
 
@@ -116,7 +93,7 @@ def read_rounds(directory: Path, decision: str) -> tuple[Mapping[str, RoundStatu
         if not (name.startswith(f"{PREFIX}{decision}-") and name.endswith(SUFFIX)):
             continue
         try:
-            status = _read(directory / name)
+            status = read_status(directory / name)
         except FileNotFoundError:
             continue
         except (OSError, BadInput) as error:
@@ -131,7 +108,8 @@ def read_rounds(directory: Path, decision: str) -> tuple[Mapping[str, RoundStatu
     return found, tuple(problems)
 
 
-def _read(file: Path) -> RoundStatus:
+def read_status(file: Path) -> RoundStatus:
+    """Return the status in a file; OSError or BadInput when it cannot be read."""
     content = read_file(file, LARGEST_STATUS_BYTES)
     try:
         return TypeAdapter(RoundStatus).validate_json(content)

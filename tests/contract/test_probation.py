@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.autoscaling.policies.ppo_lstm import LEARNED
 from agent.decisions.parts import kinds
 from agent.ledger import codec
-from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Probationer, Subject, Then, moment_text, read_model_file
 from agent.oversubscription.settings import DIGITS
 from domain.clock import VirtualClock
 from domain.rules.placement.policies import DP, policy_document
@@ -26,6 +26,7 @@ from tests.contract.running import RunningAgent, running
 from tests.contract.test_killed import timeless
 from tests.simulator.aws.world import World
 from tests.stages import exhaustive
+from trainer.promotion.directory import ModelsWriter
 
 FIRST, MOST = 26, 200
 """Hours of a life: placement compares once a day; a model is read beside the loop, however long that takes."""
@@ -71,7 +72,7 @@ every = pytest.mark.parametrize("learned", EVERY, ids=str)
 
 def on_probation(place: Path) -> dict[str, Probationer]:
     """Put a model of each decision on probation in a directory, and return them by decision."""
-    directory, found = ModelsDirectory(place), {}
+    directory, found = ModelsWriter(place), {}
     place.mkdir()
     for one in EVERY:
         model = read_model_file(one.write(place.parent))
@@ -232,5 +233,5 @@ def test_one_that_is_damaged_decides_nothing_until_it_is_whole_and_nothing_after
             path.write_bytes(content)
         life.until(lambda: all(life.beside(one) == {names[one]} for one in EVERY))
         for one in EVERY:
-            ModelsDirectory(place).end_probation(one.subject, "over", moment_text(START))
+            ModelsWriter(place).end_probation(one.subject, "over", moment_text(START))
         life.until(lambda: all(life.beside(one) == {one.otherwise} - {""} for one in EVERY))

@@ -16,7 +16,7 @@ from agent.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
 from agent.autoscaling.replay import replay
 from agent.autoscaling.store import FleetStore
 from agent.ledger.journal import Kind
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import Subject
 from agent.models.file import load_model
 from agent.rails.state import Memory
 from benchmarks.lstm_model import write_model
@@ -29,6 +29,7 @@ from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told
 from tests.faults.world import QUICK, MakeWorld, World
 from tests.stages import exhaustive
+from trainer.promotion.directory import ModelsWriter
 
 
 @pytest.fixture
@@ -314,7 +315,7 @@ def test_a_model_on_probation_is_recorded_beside_the_policy_until_its_probation_
 ) -> None:
     first, challenger = preferring(models, NOTHING), preferring(tmp_path, ADD_M)
     promote(models, first)
-    directory = ModelsDirectory(models)
+    directory = ModelsWriter(models)
     one = tried(directory, challenger)
     world = learned()
     shelf = ModelShelf(models, models / "nothing-shipped")

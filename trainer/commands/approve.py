@@ -15,7 +15,8 @@ from trainer.commands.options import epilog
 from trainer.commands.promote import DirectoryOption, KeyOption
 
 if TYPE_CHECKING:
-    from agent.models.directory import ModelsDirectory, Probationer, Subject
+    from agent.models.directory import Probationer, Subject
+    from trainer.promotion.directory import ModelsWriter
 
 EPILOG = epilog(
     "",
@@ -50,13 +51,14 @@ def approve(
     whole, and the champion must be the one with which it was compared. The way back is `trimtab promote --rollback`.
     """
     from agent.decisions.parts import kinds
-    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
+    from agent.models.directory import Subject, moment_text, read_key
     from agent.settings.location import models_location, promotion_key_location
+    from trainer.promotion.directory import ModelsWriter
 
     known = {kind.name: kind for kind in kinds()}
     if decision not in known:
         raise BadInput("DECISION", decision, f"choose one of {', '.join(sorted(known))}")
-    directory = ModelsDirectory(
+    directory = ModelsWriter(
         models_dir or models_location(os.environ), read_key(key_file) or promotion_key_location(os.environ)
     )
     subject, now = Subject(decision, name), moment_text(time.time())
@@ -72,7 +74,7 @@ def approve(
     _print(as_json, {"subject": name, "model": champion.model, "report": champion.report, "divergence": seen}, lines)
 
 
-def _divergence(directory: ModelsDirectory, subject: Subject, one: Probationer, ledger: str | None) -> str:
+def _divergence(directory: ModelsWriter, subject: Subject, one: Probationer, ledger: str | None) -> str:
     """Return where the proposals differ so far; a ledger may be elsewhere."""
     from agent.settings.location import ledger_location
 

@@ -48,10 +48,11 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
     A budget that is used up, and a record from which too little can be learnt, are ends too. at_s: epoch seconds. With
     --try nothing is changed, the status of the last round neither.
     """
-    from agent.models.rounds import Ending, write_round
+    from agent.models.rounds import Ending
     from trainer.learning.recorded import NothingRecorded
     from trainer.learning.stages import BudgetUsed, cpu_s
     from trainer.learning.windows import TooLittle
+    from trainer.promotion.rounds import write_round
 
     def left(end: End) -> None:
         if not try_only:

@@ -42,9 +42,10 @@ from trainer.commands.promote import KeyOption, TryOption
 from trainer.commands.promote_admission import cluster_of_settings
 
 if TYPE_CHECKING:
-    from agent.models.directory import Champion, ModelsDirectory, Probationer
+    from agent.models.directory import Champion, Probationer
     from trainer.learning.admission_round import AdmissionRound, ClusterRound, InUse
     from trainer.learning.promise import Inspected, Kept, Replay
+    from trainer.promotion.directory import ModelsWriter
 
 EPILOG = epilog(
     STATUSES_OF_PROMISE,
@@ -146,7 +147,7 @@ def admission(
 
 
 def _in_use(
-    cluster: str, directory: ModelsDirectory, against: str | None, capacity: int | None, sla: float | None
+    cluster: str, directory: ModelsWriter, against: str | None, capacity: int | None, sla: float | None
 ) -> InUse:
     """Return what decides for a cluster: the champion, where the settings let it, else what the settings say."""
     from agent.admission.settings import LEARNED, SUBJECTS, champion_of, rules_of

@@ -136,7 +136,8 @@ def learn_one(
     A process that ends without leaving a status of its own gets one by its exit status: but for those that the verbs
     agree on, it failed. now: epoch seconds. patience_s: of wall time, after which the process is ended.
     """
-    from agent.models.rounds import Ending, read_rounds, write_round
+    from agent.models.rounds import Ending, read_rounds
+    from trainer.promotion.rounds import write_round
 
     before = read_rounds(models_dir, subject.decision)[0].get(subject.name)
     status, last = _run(command, patience_s)

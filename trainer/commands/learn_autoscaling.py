@@ -36,12 +36,12 @@ from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption
 
 if TYPE_CHECKING:
-    from agent.models.directory import ModelsDirectory
     from trainer.learning.fidelity import Fidelity
     from trainer.learning.round import Round, RoundSettings
     from trainer.learning.subject import Learner
     from trainer.learning.watch import Inspection
     from trainer.learning.windows import Windows
+    from trainer.promotion.directory import ModelsWriter
 
 EPILOG = epilog(
     """
@@ -119,14 +119,15 @@ def autoscaling(
     if check:
         _check(_learner(source, models_dir, None), workers, as_json)
         return
-    from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, moment_text, read_key
+    from agent.models.directory import AUTOSCALING, Subject, moment_text, read_key
     from agent.settings.location import models_location, promotion_key_location
     from trainer.learning.state import locked
+    from trainer.promotion.directory import ModelsWriter
 
     folder = out or OUT / fleet
     usual = models_elsewhere(folder) if origin is not None else models_location(os.environ)
     place, now_s = models_dir or usual, time.time() if at is None else at
-    directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
+    directory = ModelsWriter(place, read_key(key_file) or promotion_key_location(os.environ))
     plan = _plan(Asked(cpu_minutes, probation_hours, then, watch_hours), tuple(setting or ()), start)
     with locked(place, fleet, moment_text(now_s)):
         run = Run(source, folder, directory, plan, now_s, try_only, as_json)
@@ -165,7 +166,7 @@ class Run:
 
     source: Source
     out: Path
-    directory: ModelsDirectory
+    directory: ModelsWriter
     plan: Plan
     now_s: float
     try_only: bool
@@ -401,14 +402,14 @@ def _learner(source: Source, models_dir: Path | None, folder: Path | None) -> Le
 def _export(
     fleet: str, ledger: str | None, days: float, idle: float | None, models_dir: Path | None, path: Path
 ) -> None:
-    from agent.models.directory import ModelsDirectory
     from agent.settings.location import ledger_location, models_location
     from trainer.learning.minutes import read_record
     from trainer.learning.subject import idle_s_of
     from trainer.learning.transfer import export_of, write_export
+    from trainer.promotion.directory import ModelsWriter
 
     recorded = read_record(ledger or ledger_location(os.environ), fleet, days)
-    directory = ModelsDirectory(models_dir or models_location(os.environ))
+    directory = ModelsWriter(models_dir or models_location(os.environ))
     found = export_of(recorded, idle_s_of(fleet, idle, os.environ), directory)
     write_export(found, path)
     minutes, models = len(recorded.minutes), sum(name.endswith(".onnx") for name in found.models)

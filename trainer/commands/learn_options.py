@@ -23,11 +23,12 @@ from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
 
 if TYPE_CHECKING:
-    from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, Verify
+    from agent.models.directory import Probationer, Subject, Then
     from trainer.learning.probation import ProbationStatus
     from trainer.learning.promise import Inspected
     from trainer.learning.state import State
     from trainer.learning.transfer import PartsExport
+    from trainer.promotion.directory import ModelsWriter, Verify
     from trainer.promotion.gate import Term
 
 ModelsDirOption = Annotated[Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")]
@@ -131,7 +132,7 @@ class Judged:
 
 
 def after_probation(
-    directory: ModelsDirectory, subject: Subject, found: Judged, now: str, verify: Verify, *, act: bool
+    directory: ModelsWriter, subject: Subject, found: Judged, now: str, verify: Verify, *, act: bool
 ) -> End:
     """Do what follows from how a probation stands, and return the end of the call; act: else nothing is changed."""
     from agent.models.directory import Then
@@ -173,7 +174,7 @@ class PromiseRun:
     """
 
     subject: Subject
-    directory: ModelsDirectory
+    directory: ModelsWriter
     out: Path
     terms: Terms
     now_s: float
@@ -200,13 +201,14 @@ def promise_run(
     place: the models directory that is asked for. usual: the one of the settings. Raises BadInput for what the options
     contradict, and for an origin that is no export of the subject.
     """
-    from agent.models.directory import ModelsDirectory, read_key
+    from agent.models.directory import read_key
     from agent.settings.location import promotion_key_location
     from trainer.learning.transfer import read_parts
+    from trainer.promotion.directory import ModelsWriter
 
     folder, now_s = out or OUT / f"{subject.decision}-{subject.name}", time.time() if at is None else at
     found = None if origin is None else read_parts(origin, subject)
-    directory = ModelsDirectory(
+    directory = ModelsWriter(
         place or (usual if found is None else models_elsewhere(folder)),
         read_key(key_file) or promotion_key_location(os.environ),
     )

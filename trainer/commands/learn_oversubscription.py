@@ -40,11 +40,12 @@ from trainer.commands.promote import KeyOption, TryOption
 from trainer.commands.promote_oversubscription import pool_of_settings
 
 if TYPE_CHECKING:
-    from agent.models.directory import Champion, Probationer, Verify
+    from agent.models.directory import Champion, Probationer
     from domain.rules.oversubscription.pool import PoolRules
     from trainer.learning.oversubscription_round import OversubscriptionRound, PoolInUse
     from trainer.learning.pools import RecordedPool
     from trainer.learning.promise import Inspected, Kept, Replay
+    from trainer.promotion.directory import Verify
 
 EPILOG = epilog(
     STATUSES_OF_PROMISE,

@@ -78,12 +78,13 @@ def placement(
     are placed anew under the policy before, and it is rolled back where that surely opened fewer hosts; a policy on
     probation is judged when its hours are over.
     """
-    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
+    from agent.models.directory import Subject, moment_text, read_key
     from agent.settings.location import ledger_location, models_location, promotion_key_location
     from trainer.learning.placement_round import PLACEMENT
+    from trainer.promotion.directory import ModelsWriter
 
     key = read_key(key_file) or promotion_key_location(os.environ)
-    directory = ModelsDirectory(models_dir or models_location(os.environ), key)
+    directory = ModelsWriter(models_dir or models_location(os.environ), key)
     terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
     folder, now_s = out or OUT / f"placement-{pool}", time.time() if at is None else at
     run = PromiseRun(Subject(PLACEMENT, pool), directory, folder, terms, now_s, try_only, as_json)

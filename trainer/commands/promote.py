@@ -17,7 +17,8 @@ from agent.decisions.text import columns
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from agent.models.directory import ModelsDirectory, Subject, Verify
+    from agent.models.directory import Subject
+    from trainer.promotion.directory import ModelsWriter, Verify
     from trainer.promotion.gate import Contest, Gate
 
 REFUSED = 1
@@ -69,14 +70,15 @@ def carry_out(
 
     `verify` and `gate` are the decision's. Exits with status 1 when the gate refuses.
     """
-    from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, read_key, read_model_file
+    from agent.models.directory import Subject, Then, moment_text, read_key, read_model_file
     from agent.settings.location import models_location, promotion_key_location
+    from trainer.promotion.directory import ModelsWriter
 
     if (wish.challenger is not None) + wish.rollback + wish.status != 1:
         given = "" if wish.challenger is None else str(wish.challenger)
         raise BadInput("promote", given, "give a model, --rollback or --status")
     subject = Subject(decision, name)
-    directory = ModelsDirectory(
+    directory = ModelsWriter(
         place or models_location(os.environ), read_key(wish.key_file) or promotion_key_location(os.environ)
     )
     now_s = time.time() if wish.at is None else wish.at
@@ -110,7 +112,7 @@ def carry_out(
             raise typer.Exit(REFUSED)
 
 
-def _show(contest: Contest, directory: ModelsDirectory, subject: Subject) -> None:
+def _show(contest: Contest, directory: ModelsWriter, subject: Subject) -> None:
     judgement = contest.judgement
     against = contest.report["champion"]["sha256"] or contest.report["champion"]["label"]
     rows: list[tuple[object, ...]] = [("family", "runs", "cost", "95 %", "sure")]
@@ -134,7 +136,7 @@ def _show(contest: Contest, directory: ModelsDirectory, subject: Subject) -> Non
     show(lines)
 
 
-def _rollback(directory: ModelsDirectory, subject: Subject, at: str, verify: Verify, as_json: bool) -> None:
+def _rollback(directory: ModelsWriter, subject: Subject, at: str, verify: Verify, as_json: bool) -> None:
     left = directory.champions().get(subject)
     back = directory.rollback(at, subject, verify)
     stands_in = directory.champion(subject)
@@ -152,7 +154,7 @@ def _rollback(directory: ModelsDirectory, subject: Subject, at: str, verify: Ver
         )
 
 
-def _status(directory: ModelsDirectory, subject: Subject, at: str, verify: Verify, as_json: bool) -> None:
+def _status(directory: ModelsWriter, subject: Subject, at: str, verify: Verify, as_json: bool) -> None:
     from agent.commands.models import show_subjects, subject_rows
 
     found = list(subject_rows(directory, subject.decision))

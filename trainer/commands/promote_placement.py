@@ -32,8 +32,8 @@ OF_INSTANCE = 20
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.models.directory import ModelsDirectory
     from domain.rules.placement.policies import Policy
+    from trainer.promotion.directory import ModelsWriter
     from trainer.promotion.gate import Gate
     from trainer.promotion.placement import HeldOut
 
@@ -78,12 +78,12 @@ def placement(
     The file is what `trimtab train placement` or `learn placement` wrote. It decides where the POLICY, CANARY or SHADOW
     of the pool is `learned`; the agent takes it up with the next turn.
     """
-    from agent.models.directory import ModelsDirectory
     from agent.placement.choosing import read_policy
     from agent.settings.location import models_location
+    from trainer.promotion.directory import ModelsWriter
 
     name = "" if subject == ALL else subject
-    directory = ModelsDirectory(models_dir or models_location(os.environ))
+    directory = ModelsWriter(models_dir or models_location(os.environ))
 
     def gate() -> Gate:
         from trainer.promotion.gate import Limits
@@ -100,7 +100,7 @@ def placement(
     carry_out("placement", name, models_dir, read_policy, gate, wish)
 
 
-def policy_in_use(pool: str, directory: ModelsDirectory, against: str = "") -> Policy:
+def policy_in_use(pool: str, directory: ModelsWriter, against: str = "") -> Policy:
     """Return what decides for a pool now: as the settings say, with its champion, or `against` where it is given.
 
     Where the settings have no placement pools, the champion, else the policy that comes with the agent. BadInput.

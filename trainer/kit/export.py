@@ -19,9 +19,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from agent.models.directory import ModelsDirectory
 from agent.models.file import METADATA_KEY
 from domain.errors import TrimtabError
+from trainer.kit.files import replace_file
 
 OPSET = 17
 IR_VERSION = 8
@@ -144,7 +144,10 @@ def store(model: onnx.ModelProto, card: Mapping[str, Any], directory: Path) -> P
     text = json.dumps(card, sort_keys=True, allow_nan=False, ensure_ascii=False)
     helper.set_model_props(model, {METADATA_KEY: text})
     content = model.SerializeToString(deterministic=True)
-    return ModelsDirectory(directory).store(content, f"{hashlib.sha256(content).hexdigest()}.onnx")
+    path = directory / f"{hashlib.sha256(content).hexdigest()}.onnx"
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(path, content)
+    return path
 
 
 def _infos(sizes: Mapping[str, int]) -> list[onnx.ValueInfoProto]:

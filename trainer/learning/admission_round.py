@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.admission.settings import cluster_model_in
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import Subject
 from domain.errors import BadInput, TraceError
 from domain.rules.admission.population import Population
 from domain.units import DAY_S, HOUR_S, HOURS_PER_YEAR
@@ -45,6 +45,7 @@ from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes
 from trainer.learning.state import State
 from trainer.learning.windows import TooLittle
 from trainer.promotion.admission import cluster_gate
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Gate, Limits, Term
 
 ADMISSION: Final = "admission"
@@ -133,7 +134,7 @@ class AdmissionRound:
     in_use: InUse
     state: State
     settings: ClusterRound
-    directory: ModelsDirectory
+    directory: ModelsWriter
     now: str
     try_only: bool = False
     tell: Tell = lambda line: None

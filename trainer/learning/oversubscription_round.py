@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import Subject
 from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
@@ -44,6 +44,7 @@ from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenar
 from trainer.oversubscription.search import optimise
 from trainer.oversubscription.trials import SEED, policy_text
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Gate, Limits, Term
 from trainer.promotion.oversubscription import guarded, pool_gate
 
@@ -131,7 +132,7 @@ class OversubscriptionRound:
     opted_out: frozenset[str]
     state: State
     settings: PoolRound
-    directory: ModelsDirectory
+    directory: ModelsWriter
     verify: Callable[[Path], object]
     now: str
     try_only: bool = False

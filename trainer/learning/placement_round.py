@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.models.directory import ModelsDirectory, Subject, Verify
+from agent.models.directory import Subject
 from agent.placement.choosing import SHIPPED, read_policy
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.mix import mix_of_instances
@@ -39,6 +39,7 @@ from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes
 from trainer.learning.state import State
 from trainer.placement.search import CMAES, SELECTION, Floats, History, Plan, search
 from trainer.placement.windows import Case
+from trainer.promotion.directory import ModelsWriter, Verify
 from trainer.promotion.gate import Gate, Limits, Term
 from trainer.promotion.placement import ORDERS, HeldOut, costs_of, digest_of_cases, held_out, placement_gate
 
@@ -83,7 +84,7 @@ class PlacementLearning:
     windows: Windows
     state: State
     settings: PlacementRound
-    directory: ModelsDirectory
+    directory: ModelsWriter
     verify: Verify
     at: str
     try_only: bool = False

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Verify, moment_text
+from agent.models.directory import Champion, Probationer, Subject, moment_text
 from domain.rules.oversubscription.risk import clopper_pearson_lower, clopper_pearson_upper
 from domain.units import HOUR_S
 from trainer.kit.intervals import Comparison, compare
@@ -21,6 +21,7 @@ from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.probation import LONGEST, PROBATION_FOLDER, ProbationStatus, fault_of, why_undecided
 from trainer.learning.report import write_folder
 from trainer.learning.watch import WATCH_FOLDER, watched_promotion
+from trainer.promotion.directory import ModelsWriter, Verify
 from trainer.promotion.gate import Limits
 
 _ROUNDING: Final = 1e-9
@@ -87,7 +88,7 @@ class Inspected:
     """
 
     subject: Subject
-    directory: ModelsDirectory
+    directory: ModelsWriter
     verify: Verify
     now_s: float
     cost: str

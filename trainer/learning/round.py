@@ -27,7 +27,7 @@ import numpy as np
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import ScorerCard
-from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, Then, moment_s
+from agent.models.directory import AUTOSCALING, Subject, Then, moment_s
 from agent.models.file import load_model
 from domain.errors import BadInput
 from domain.units import MINUTE_S
@@ -51,6 +51,7 @@ from trainer.learning.state import State
 from trainer.learning.subject import Learner
 from trainer.learning.windows import Windows
 from trainer.promotion.autoscaling import fleet_gate
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Gate, Limits, Term
 
 NOW, RULE, SCORER, SHIPPED = "decides now", "tuned rule", "scorer", "shipped scorer"
@@ -109,7 +110,7 @@ class Round:
     windows: Windows
     state: State
     settings: RoundSettings
-    directory: ModelsDirectory
+    directory: ModelsWriter
     shelf: ModelShelf
     now: str
     try_only: bool = False

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from agent.models.directory import ModelsDirectory, Subject, Verify
+from agent.models.directory import Subject
 from domain.errors import BadInput, TrimtabError
 from domain.units import MINUTE_S
 from trainer.learning.state import State
+from trainer.promotion.directory import ModelsWriter, Verify
 from trainer.promotion.gate import Gate, Term, hold
 
 Tell = Callable[[str], None]
@@ -104,7 +105,7 @@ def not_asked(why: str) -> dict[str, Any]:
 def ask_gate(
     model: Path,
     name: str,
-    directory: ModelsDirectory,
+    directory: ModelsWriter,
     subject: Subject,
     verify: Verify,
     gate: Callable[[], Gate],

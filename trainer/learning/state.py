@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.ledger import codec
-from agent.models.directory import Seal, seal_of, sealed
+from agent.models.directory import Seal, seal_of
 from domain.errors import BadInput
 from trainer.kit.files import replace_file
 from trainer.learning.minutes import Record
+from trainer.promotion.directory import sealed
 
 STATE_FILE, RECORD_FILE = "state.json", "recorded.json.gz"
 FORMAT = 1

@@ -22,21 +22,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.models.directory import (
-    AUTOSCALING,
-    EVERY_FLEET,
-    LARGEST_MODEL_BYTES,
-    POINTER,
-    ModelsDirectory,
-    Subject,
-    pointer_text,
-    read_model_file,
-)
+from agent.models.directory import AUTOSCALING, EVERY_FLEET, LARGEST_MODEL_BYTES, POINTER, Subject, read_model_file
 from agent.models.shipped import DIRECTORY
 from domain.errors import BadInput
 from trainer.kit.files import replace_file
 from trainer.learning.minutes import Record
 from trainer.learning.state import RECORD_FILE, packed, unpacked
+from trainer.promotion.directory import ModelsWriter, pointer_text
 
 ABOUT_FILE, MODELS, PARTS = "export.json", "models", "parts"
 FORMAT = 1
@@ -68,7 +60,7 @@ class PartsExport:
     models: Mapping[str, bytes]
 
 
-def export_of(recorded: Record, idle_s: float, directory: ModelsDirectory) -> Export:
+def export_of(recorded: Record, idle_s: float, directory: ModelsWriter) -> Export:
     """Return what a round elsewhere needs; ModelRefused for a model that decided and is damaged.
 
     A model that is in no place is left out: the round says so where it is needed.
@@ -86,7 +78,7 @@ def export_of(recorded: Record, idle_s: float, directory: ModelsDirectory) -> Ex
     return Export(recorded, idle_s, models)
 
 
-def champion_files(directory: ModelsDirectory, subject: Subject) -> dict[str, bytes]:
+def champion_files(directory: ModelsWriter, subject: Subject) -> dict[str, bytes]:
     """Return the champion of a subject with pointer and report, nothing without one; ModelRefused if damaged."""
     champion = directory.champions().get(subject)
     if champion is None:

@@ -15,16 +15,7 @@ from typing import Any
 
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.models.directory import (
-    AUTOSCALING,
-    FORCED,
-    PROMOTED,
-    ROLLED_BACK,
-    Champion,
-    ModelsDirectory,
-    Subject,
-    moment_text,
-)
+from agent.models.directory import AUTOSCALING, FORCED, PROMOTED, ROLLED_BACK, Champion, Subject, moment_text
 from agent.models.file import load_model
 from domain.errors import BadInput
 from domain.units import DAY_S, HOUR_S
@@ -35,6 +26,7 @@ from trainer.learning.minutes import DecidedMinute, Record, read_record_since
 from trainer.learning.report import write_folder
 from trainer.learning.subject import Learner, check_policy, learner_of
 from trainer.learning.windows import marked_stretches, part_of
+from trainer.promotion.directory import ModelsWriter
 
 OVER_PREDICTED, OVER_BEFORE = 0.05, 0.02
 """How much dearer the lived minutes may be than predicted, and than under what decided before, and surely be no more:
@@ -56,7 +48,7 @@ class Inspection:
 
     fleet: str
     ledger: str
-    directory: ModelsDirectory
+    directory: ModelsWriter
     shelf: ModelShelf
     world: str | None
     idle_s: float
@@ -143,7 +135,7 @@ class Watched:
         return f"{head}: in {self.minutes} minutes it cost {', and '.join(parts)}"
 
 
-def watched_promotion(directory: ModelsDirectory, subject: Subject, now_s: float, hours: float) -> Champion | None:
+def watched_promotion(directory: ModelsWriter, subject: Subject, now_s: float, hours: float) -> Champion | None:
     """Return the subject's own champion if the gate promoted it in the last hours, else None.
 
     One that was forced, or that a rollback brought back, stands by the will of a person, or was in use before: it is

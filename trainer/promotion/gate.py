@@ -15,10 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent.models.directory import ModelsDirectory, Subject, Then, Verify, canonical, read_model_file
+from agent.models.directory import Subject, Then, canonical, read_model_file
 from domain.errors import BadInput
 from trainer.autoscaling.evaluation.table import code_version
 from trainer.kit.intervals import Comparison, compare
+from trainer.promotion.directory import ModelsWriter, Verify
 
 PACKAGES = ("trimtab", "numpy", "onnxruntime", "numba")
 """Versions of these are in the report."""
@@ -234,7 +235,7 @@ class Contest:
 
 def hold(
     challenger: Path,
-    directory: ModelsDirectory,
+    directory: ModelsWriter,
     subject: Subject,
     verify: Verify,
     gate: Gate,

@@ -12,7 +12,7 @@ from agent.admission.book import bands_of, horizons_of, kappas_of
 from agent.admission.service import clusters_of
 from agent.admission.settings import cluster_model_in, rules_of
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory, Subject, read_model_file
+from agent.models.directory import Subject, read_model_file
 from agent.settings import Settings, load_settings
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError
@@ -21,6 +21,7 @@ from domain.rules.admission.policies import BANDS_H, paper_grid
 from domain.rules.admission.population import POPULATIONS
 from domain.rules.admission.rule import KINDS, kappa_of
 from tests.agent.admission.clusters import rules
+from trainer.promotion.directory import ModelsWriter
 
 T = {"mu_shape": 0.4, "mu_rate": 0.5, "lam_shape": 1.3, "lam_rate": 0.8, "sig_shape": 0.9, "sig_rate": 0.2}
 
@@ -71,7 +72,7 @@ def test_a_rule_is_taken_in_the_words_of_the_simulator(kind: str) -> None:
 
 
 def test_a_learned_rule_is_that_of_the_promoted_file_and_without_one_the_other_settings_decide(tmp_path: Path) -> None:
-    directory, file = ModelsDirectory(tmp_path / "models"), tmp_path / "cluster.json"
+    directory, file = ModelsWriter(tmp_path / "models"), tmp_path / "cluster.json"
     file.write_text(json.dumps({"preset": "K", "rule": "second:2.2"}))
     here = {"TRIMTAB_LEARNED__MODELS_DIR": str(directory.path)}
     settings = load_settings({**given(RULE="learned", KAPPA=3, MARGINAL_CORES=2), **here})

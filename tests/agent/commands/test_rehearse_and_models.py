@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import ModelsDirectory, Subject, read_model_file
+from agent.models.directory import Subject, read_model_file
 from tests.agent.commands.conftest import Trimtab
 from tests.agent.models.making import ADD_M, NOTHING, preferring, promote
+from trainer.promotion.directory import ModelsWriter
 
 JOBS = "job_id,arrival_s,service_s,width,ram_gb\n" + "".join(f"{k},{60 * k},90,1,0.1\n" for k in range(1, 13))
 
@@ -97,9 +98,9 @@ def test_models_lists_every_subject_of_every_decision_with_what_speaks_for_it_an
     cluster.write_text(json.dumps({"preset": "K", "rule": "second:3"}))
     pool.write_text(json.dumps({"kind": "oversubscription-rates", "rates": {"web": 0.5}}))
     put = read_model_file(cluster), Subject("admission", "main"), "a trial", "2026-03-01T12:00:00Z", lambda path: path
-    ModelsDirectory(shared).force(*put)
+    ModelsWriter(shared).force(*put)
     put = read_model_file(pool), Subject("oversubscription", "main"), "in use before", "2026-03-02T12:00:00Z", put[4]
-    held = ModelsDirectory(own).force(*put)
+    held = ModelsWriter(own).force(*put)
     for name, value in {
         "MACHINES": "2",
         "MACHINE_CORES": "48",

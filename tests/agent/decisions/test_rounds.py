@@ -10,13 +10,15 @@ import pytest
 from agent.alarms.book import AlarmBook
 from agent.decisions.rounds import LOOK_EVERY_S, NEWS_S, REPEAT_S, Rounds
 from agent.decisions.turn import TickReport
-from agent.models.directory import ModelsDirectory, Subject
-from agent.models.rounds import Ending, status_file, write_round
+from agent.models.directory import Subject
+from agent.models.rounds import Ending, status_file
 from domain.decisions import AGENT, Event, Reason
 from domain.units import DAY_S, HOUR_S
 from tests.agent.models.making import NOTHING, preferring
 from tests.agent.models.test_probation import SINCE_S, tried
 from tests.golden import figures
+from trainer.promotion.directory import ModelsWriter
+from trainer.promotion.rounds import write_round
 
 NOON = SINCE_S + HOUR_S
 WEB = Subject("autoscaling", "web")
@@ -149,7 +151,7 @@ def test_a_line_says_when_it_last_learnt_and_until_when_a_model_is_on_probation(
 ) -> None:
     assert watched.rounds.line("web", NOON) == ""
     (tmp_path / "made").mkdir()
-    one = tried(ModelsDirectory(tmp_path), preferring(tmp_path / "made", NOTHING))
+    one = tried(ModelsWriter(tmp_path), preferring(tmp_path / "made", NOTHING))
     watched.ended(Ending.PROBATION, SINCE_S, "it costs 4 % less")
     learnt, until = watched.rounds.line("web", NOON).split("; ")
     assert all(part in learnt for part in ("2026-03-01 12:00:00 UTC", "probation", "it costs 4 % less"))

@@ -15,12 +15,12 @@ from agent.deferral.part import DeferralPart
 from agent.deferral.records import JobRecord
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.views import seen_by
-from agent.models.directory import ModelsDirectory
 from agent.rehearsal.sections import agent_at
 from domain.errors import PolicyFailure
 from domain.rules.deferral.choosing import ScoresUnusable, View
 from domain.rules.deferral.jobs import Ints
 from tests.agent.deferral.pools import START, STEP
+from trainer.promotion.directory import ModelsWriter
 
 PATH = np.full(9, 10.0)
 
@@ -102,7 +102,7 @@ def test_scores_of_other_jobs_let_the_knapsack_decide(scores: list[float]) -> No
 
 
 def test_a_model_that_was_given_up_leaves_later_steps_to_the_rolling_plan(tmp_path: Path) -> None:
-    rung = LearnedRung("night", DeferralSettings(), ModelsDirectory(tmp_path))
+    rung = LearnedRung("night", DeferralSettings(), ModelsWriter(tmp_path))
     rung._model = ScoreModel("0" * 64, None, None)  # type: ignore[arg-type]  # none of it is asked
     rung._model.fault = "3 of 9 scores are not finite"
     chosen = ladder(rung).decide(THREE, PATH)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import ModelsDirectory
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, preferring
+from trainer.promotion.directory import ModelsWriter
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> ModelsDirectory:
-    return ModelsDirectory(tmp_path / "models")
+def directory(tmp_path: Path) -> ModelsWriter:
+    return ModelsWriter(tmp_path / "models")
 
 
 @pytest.fixture

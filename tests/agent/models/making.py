@@ -13,12 +13,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from agent.models.card import scorer_schema
-from agent.models.directory import AUTOSCALING, EVERY_FLEET, Champion, ModelsDirectory, Subject, pointer_text, sealed
+from agent.models.directory import AUTOSCALING, EVERY_FLEET, Champion, Subject
 from agent.models.file import METADATA_KEY, session_of
 from benchmarks.lstm_model import write_model
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, GAIN_MIN, STATE_FEATURES
 from trainer.kit.export import Dense, build_ensembles, store
+from trainer.promotion.directory import ModelsWriter, pointer_text, sealed
 
 NOTHING, ADD_S, REMOVE_S, ADD_M, REMOVE_M, ADD_L, REMOVE_L = range(7)
 
@@ -191,7 +192,7 @@ def promote(directory: Path, path: Path | str, fleet: str = "", key: bytes | Non
     pointer = directory / "champion.json"
     before: dict[Subject, Champion] = {}
     with contextlib.suppress(BadInput):
-        before = dict(ModelsDirectory(directory).champions())
+        before = dict(ModelsWriter(directory).champions())
     part = directory / "champion.json.part"
     part.write_bytes(pointer_text({**before, subject: Champion(name, None, report, "2026-11-20T12:00:00Z")}))
     part.replace(pointer)

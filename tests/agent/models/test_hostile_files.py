@@ -109,7 +109,7 @@ def test_a_device_is_refused_before_it_is_opened() -> None:
 def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "growing"
     path.write_bytes(b"12345678")
-    monkeypatch.setattr("agent.models.regular_files._check", lambda *_: None)
+    monkeypatch.setattr("agent.models.regular_files.check", lambda *_: None)
     assert read_file(path, 8) == b"12345678"
     with pytest.raises(OSError, match="it has more than 7 bytes"):
         read_file(path, 7)

@@ -9,13 +9,14 @@ import pytest
 from agent.autoscaling.model_watch import ModelWatch
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.ports import ManagedFleet
-from agent.models.directory import EVERY_FLEET, ModelsDirectory, read_model_file
+from agent.models.directory import EVERY_FLEET, read_model_file
 from agent.rails.base import RailLimits
 from agent.view.board import ServiceBoard
 from domain.decisions import Reason
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.models.making import ADD_M, ADD_S, NOTHING, preferring, promote
 from tests.agent.models.test_probation import tried
+from trainer.promotion.directory import ModelsWriter
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.9))
 FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind in zip("sml", TYPES, strict=True)))
@@ -58,7 +59,7 @@ def test_what_decides_is_noted_once_with_prices_that_are_not_those_of_the_traini
 
 def test_why_a_model_decides_that_passed_no_evaluation_is_noted(models: Path) -> None:
     path = preferring(models, NOTHING)
-    ModelsDirectory(models).force(read_model_file(path), EVERY_FLEET, "a trial", "now", lambda at: at)
+    ModelsWriter(models).force(read_model_file(path), EVERY_FLEET, "a trial", "now", lambda at: at)
     watched = Watched(models)
     watched.watch.look()
     assert "forced: a trial" in watched.notes[0][1]
@@ -131,7 +132,7 @@ def test_a_pointer_that_may_name_a_model_on_probation_must_be_readable_for_a_fle
 
 def test_a_model_on_probation_is_noted_once_and_one_that_is_refused_is_a_problem(models: Path, tmp_path: Path) -> None:
     path = preferring(tmp_path, NOTHING)
-    one = tried(ModelsDirectory(models), path)
+    one = tried(ModelsWriter(models), path)
     watched = Watched(models, policy="queue-rule")
     for _ in range(2):
         watched.watch.look()

@@ -9,24 +9,17 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import (
-    EVERY_FLEET,
-    Champion,
-    ModelRefused,
-    ModelsDirectory,
-    Subject,
-    read_model_file,
-    sealed,
-)
+from agent.models.directory import EVERY_FLEET, Champion, ModelRefused, Subject, read_model_file
 from agent.models.file import load_model
 from domain.errors import BadInput
 from tests.agent.models.making import reported
+from trainer.promotion.directory import ModelsWriter, sealed
 
 AT = "2026-03-01T12:00:00Z"
 WEB, OTHER = Subject("autoscaling", "web"), Subject("autoscaling", "other")
 
 
-def promoted(directory: ModelsDirectory, model: Path, subject: Subject = EVERY_FLEET) -> Champion:
+def promoted(directory: ModelsWriter, model: Path, subject: Subject = EVERY_FLEET) -> Champion:
     """The model promoted with a sealed report of its own, as `trimtab promote` does it."""
     directory.path.mkdir(exist_ok=True)
     report = reported(directory.path, model.name, of=subject)
@@ -37,13 +30,13 @@ def report_of(model: Path) -> str:
     return f"report-{model.name[:16]}.json"
 
 
-def test_without_a_promotion_there_is_no_champion(directory: ModelsDirectory) -> None:
+def test_without_a_promotion_there_is_no_champion(directory: ModelsWriter) -> None:
     assert directory.champion(EVERY_FLEET) is None
     with pytest.raises(BadInput, match="can be rolled back"):
         directory.rollback(AT, EVERY_FLEET, load_model)
 
 
-def test_the_agent_takes_up_what_is_promoted(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_the_agent_takes_up_what_is_promoted(directory: ModelsWriter, models: list[Path]) -> None:
     shelf = ModelShelf(directory.path)
     for model in models:
         promoted(directory, model)
@@ -56,7 +49,7 @@ def test_the_agent_takes_up_what_is_promoted(directory: ModelsDirectory, models:
     assert f"{shelf.champion.name}.onnx" == models[1].name
 
 
-def test_the_pointer_names_model_report_time_and_the_one_before(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_the_pointer_names_model_report_time_and_the_one_before(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
     assert json.loads((directory.path / "champion.json").read_text()) == {
@@ -67,7 +60,7 @@ def test_the_pointer_names_model_report_time_and_the_one_before(directory: Model
     }
 
 
-def test_rollbacks_walk_back_one_champion_at_a_time_to_none(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_rollbacks_walk_back_one_champion_at_a_time_to_none(directory: ModelsWriter, models: list[Path]) -> None:
     for model in models:
         promoted(directory, model)
     walked = [directory.rollback(AT, EVERY_FLEET, load_model) for _ in models]
@@ -80,7 +73,7 @@ def test_rollbacks_walk_back_one_champion_at_a_time_to_none(directory: ModelsDir
     assert not (directory.path / "champion.json").exists()
 
 
-def test_after_a_rollback_the_next_promotion_goes_on_from_there(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_after_a_rollback_the_next_promotion_goes_on_from_there(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
     directory.rollback(AT, EVERY_FLEET, load_model)
@@ -92,7 +85,7 @@ def test_after_a_rollback_the_next_promotion_goes_on_from_there(directory: Model
 
 
 def test_a_model_promoted_again_later_is_rolled_back_to_what_was_before_it_then(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     a, b, c = models
     for model in (a, b, a, c):
@@ -101,7 +94,7 @@ def test_a_model_promoted_again_later_is_rolled_back_to_what_was_before_it_then(
     assert [w.model if w else None for w in walked] == [a.name, b.name, a.name, None]
 
 
-def test_a_damaged_earlier_champion_is_not_gone_back_to(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_a_damaged_earlier_champion_is_not_gone_back_to(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
     (directory.path / models[0].name).write_bytes(b"damaged")
@@ -111,7 +104,7 @@ def test_a_damaged_earlier_champion_is_not_gone_back_to(directory: ModelsDirecto
     assert (directory.path / "champion.json").read_bytes() == before
 
 
-def test_a_cut_history_line_is_passed_over(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_a_cut_history_line_is_passed_over(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     with (directory.path / "history.jsonl").open("a") as stream:
         stream.write('{"event": "promo')
@@ -119,31 +112,31 @@ def test_a_cut_history_line_is_passed_over(directory: ModelsDirectory, models: l
     assert [line["model"] for line in directory.history()] == [models[0].name, models[1].name]
 
 
-def test_a_damaged_pointer_is_named_with_what_to_do(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_a_damaged_pointer_is_named_with_what_to_do(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     (directory.path / "champion.json").write_text("{")
     with pytest.raises(BadInput, match="restore a valid one"):
         directory.champion(EVERY_FLEET)
 
 
-def test_a_pointer_that_leads_elsewhere_is_refused(directory: ModelsDirectory) -> None:
+def test_a_pointer_that_leads_elsewhere_is_refused(directory: ModelsWriter) -> None:
     with pytest.raises(BadInput, match="in the same folder"):
         directory.file_of("../other.onnx")
 
 
-def test_two_promotions_do_not_run_at_once(directory: ModelsDirectory) -> None:
+def test_two_promotions_do_not_run_at_once(directory: ModelsWriter) -> None:
     with directory.locked(), pytest.raises(BadInput, match="another promotion"), directory.locked():
         pass
 
 
-def test_no_half_written_file_is_left(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_no_half_written_file_is_left(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     names = {path.name for path in directory.path.iterdir()}
     assert names == {models[0].name, report_of(models[0]), "champion.json", "history.jsonl", "promotion.lock"}
 
 
 def test_a_fleet_has_its_own_champion_and_goes_back_to_that_of_every_fleet(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     every, first, second = models
     promoted(directory, every)
@@ -161,7 +154,7 @@ def test_a_fleet_has_its_own_champion_and_goes_back_to_that_of_every_fleet(
 
 
 def test_an_earlier_pointer_keeps_its_champion_when_a_fleet_gets_one_of_its_own(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     directory.path.mkdir()
     earlier = {"model": directory.store(models[0].read_bytes(), models[0].name).name, "previous": None}
@@ -173,16 +166,14 @@ def test_an_earlier_pointer_keeps_its_champion_when_a_fleet_gets_one_of_its_own(
     assert held["fleets"]["web"]["model"] == models[1].name
 
 
-def test_a_rollback_of_every_fleet_names_the_fleets_that_have_one(
-    directory: ModelsDirectory, models: list[Path]
-) -> None:
+def test_a_rollback_of_every_fleet_names_the_fleets_that_have_one(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0], WEB)
     with pytest.raises(BadInput, match="subjects with a model: web"):
         directory.rollback(AT, EVERY_FLEET, load_model)
 
 
 def test_an_earlier_champion_that_the_agent_would_refuse_is_not_gone_back_to(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
@@ -194,7 +185,7 @@ def test_an_earlier_champion_that_the_agent_would_refuse_is_not_gone_back_to(
 
 
 def test_what_was_forced_decides_and_its_reason_is_in_report_and_history(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     champion = directory.force(read_model_file(models[0]), WEB, "the trainer is down", AT, load_model)
     assert directory.check(WEB, champion)["forced"] == "the trainer is down"
@@ -206,7 +197,7 @@ def test_what_was_forced_decides_and_its_reason_is_in_report_and_history(
 
 
 def test_a_champion_that_is_put_in_use_again_keeps_the_one_before_it(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
@@ -217,15 +208,13 @@ def test_a_champion_that_is_put_in_use_again_keeps_the_one_before_it(
     assert (back.model, back.previous) == (models[0].name, None)
 
 
-def test_a_reason_must_be_given(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_a_reason_must_be_given(directory: ModelsWriter, models: list[Path]) -> None:
     with pytest.raises(BadInput, match="without an evaluation"):
         directory.force(read_model_file(models[0]), WEB, "  ", AT, load_model)
     assert directory.champions() == {}
 
 
-def test_a_report_of_an_earlier_version_speaks_for_its_fleet_alone(
-    directory: ModelsDirectory, models: list[Path]
-) -> None:
+def test_a_report_of_an_earlier_version_speaks_for_its_fleet_alone(directory: ModelsWriter, models: list[Path]) -> None:
     directory.path.mkdir()
     old = {"format": 1, "fleet": "web", "passed": True, "challenger": {"sha256": models[0].stem}}
     (directory.path / "report-old.json").write_text(json.dumps(sealed(old, None)))
@@ -236,7 +225,7 @@ def test_a_report_of_an_earlier_version_speaks_for_its_fleet_alone(
 
 
 def test_subjects_of_other_decisions_stand_beside_fleets_and_an_earlier_version_reads_the_fleets(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     pool = Subject("oversubscription", "web")
     promoted(directory, models[0])
@@ -252,7 +241,7 @@ def test_subjects_of_other_decisions_stand_beside_fleets_and_an_earlier_version_
 
 
 def test_on_a_full_disk_the_pointer_stays_and_no_line_is_written(
-    directory: ModelsDirectory, models: list[Path], monkeypatch: pytest.MonkeyPatch
+    directory: ModelsWriter, models: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promoted(directory, models[0])
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
@@ -276,7 +265,7 @@ def test_on_a_full_disk_the_pointer_stays_and_no_line_is_written(
 
 
 def test_a_history_line_that_a_full_disk_cut_is_followed_by_a_whole_one(
-    directory: ModelsDirectory, models: list[Path], monkeypatch: pytest.MonkeyPatch
+    directory: ModelsWriter, models: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promoted(directory, models[0])
     real = os.write
@@ -299,7 +288,7 @@ def test_a_history_line_that_a_full_disk_cut_is_followed_by_a_whole_one(
 
 
 @pytest.mark.parametrize("name", ["history.jsonl", "promotion.lock", ".champion.json.{pid}.part"])
-def test_no_link_is_written_through(directory: ModelsDirectory, models: list[Path], tmp_path: Path, name: str) -> None:
+def test_no_link_is_written_through(directory: ModelsWriter, models: list[Path], tmp_path: Path, name: str) -> None:
     directory.path.mkdir()
     outside = tmp_path / "outside"
     outside.write_text("untouched")
@@ -310,7 +299,7 @@ def test_no_link_is_written_through(directory: ModelsDirectory, models: list[Pat
 
 
 def test_a_model_that_was_replaced_by_a_link_is_not_read_and_a_promotion_puts_the_file_back(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     held = directory.path / models[0].name
@@ -324,7 +313,7 @@ def test_a_model_that_was_replaced_by_a_link_is_not_read_and_a_promotion_puts_th
 
 
 def test_another_model_that_became_champion_meanwhile_is_not_overwritten(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     report = reported(directory.path, models[2].name)
@@ -334,9 +323,7 @@ def test_another_model_that_became_champion_meanwhile_is_not_overwritten(
         promoted(directory, models[1])
 
 
-def test_a_model_is_not_promoted_by_the_report_of_another_subject(
-    directory: ModelsDirectory, models: list[Path]
-) -> None:
+def test_a_model_is_not_promoted_by_the_report_of_another_subject(directory: ModelsWriter, models: list[Path]) -> None:
     directory.path.mkdir()
     report = reported(directory.path, models[0].name, of=OTHER)
     with pytest.raises(BadInput, match="not of autoscaling web"):
@@ -344,7 +331,7 @@ def test_a_model_is_not_promoted_by_the_report_of_another_subject(
     assert directory.champions() == {}
 
 
-def test_a_model_that_was_removed_is_not_gone_back_to(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_a_model_that_was_removed_is_not_gone_back_to(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
     (directory.path / models[0].name).unlink()

@@ -11,35 +11,26 @@ from typing import Any
 import pytest
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import (
-    EVERY_FLEET,
-    Champion,
-    ModelRefused,
-    ModelsDirectory,
-    Probationer,
-    Subject,
-    Then,
-    read_model_file,
-    sealed,
-)
+from agent.models.directory import EVERY_FLEET, Champion, ModelRefused, Probationer, Subject, Then, read_model_file
 from agent.models.file import load_model
 from domain.errors import BadInput
 from tests.agent.models.making import reported
 from tests.killed import changes, killed_at
+from trainer.promotion.directory import ModelsWriter, sealed
 
 AT, LATER = "2026-03-01T12:00:00Z", "2026-03-04T12:00:00Z"
 SINCE_S, HOURS = 1_772_366_400.0, 72.0
 WEB, OTHER = Subject("autoscaling", "web"), Subject("autoscaling", "other")
 
 
-def promoted(directory: ModelsDirectory, model: Path, subject: Subject = WEB) -> Champion:
+def promoted(directory: ModelsWriter, model: Path, subject: Subject = WEB) -> Champion:
     directory.path.mkdir(exist_ok=True)
     report = reported(directory.path, model.name, directory.key, subject)
     return directory.promote(read_model_file(model), subject, report, AT, load_model)
 
 
 def tried(
-    directory: ModelsDirectory,
+    directory: ModelsWriter,
     model: Path,
     subject: Subject = WEB,
     *,
@@ -57,24 +48,24 @@ def tried(
     return directory.put_on_probation(model_file, subject, name, SINCE_S, HOURS, then, load_model, beaten=beaten)
 
 
-def in_use(directory: ModelsDirectory, subject: Subject = WEB) -> str | None:
+def in_use(directory: ModelsWriter, subject: Subject = WEB) -> str | None:
     champion = directory.champion(subject)
     return None if champion is None else champion.model
 
 
-def pointer(directory: ModelsDirectory) -> dict[str, Any]:
+def pointer(directory: ModelsWriter) -> dict[str, Any]:
     held: dict[str, Any] = json.loads((directory.path / "champion.json").read_text())
     return held
 
 
-def changed_pointer(directory: ModelsDirectory, change: Callable[[dict[str, Any]], object]) -> None:
+def changed_pointer(directory: ModelsWriter, change: Callable[[dict[str, Any]], object]) -> None:
     held = pointer(directory)
     change(held)
     (directory.path / "champion.json").write_text(json.dumps(held))
 
 
 def test_a_model_on_probation_is_named_in_the_pointer_and_decides_nothing(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     one = tried(directory, models[1])
@@ -92,7 +83,7 @@ def test_a_model_on_probation_is_named_in_the_pointer_and_decides_nothing(
     assert [line["event"] for line in directory.history(WEB)] == ["promoted", "on probation"]
 
 
-def test_the_first_model_of_a_fleet_may_be_on_probation(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_the_first_model_of_a_fleet_may_be_on_probation(directory: ModelsWriter, models: list[Path]) -> None:
     one = tried(directory, models[0])
     assert (one.against, directory.champions()) == (None, {})
     directory.approve(WEB, LATER, load_model)
@@ -101,7 +92,7 @@ def test_the_first_model_of_a_fleet_may_be_on_probation(directory: ModelsDirecto
 
 
 def test_an_approval_moves_it_into_use_and_a_rollback_goes_back_to_what_it_was_compared_with(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     tried(directory, models[1])
@@ -117,7 +108,7 @@ def test_an_approval_moves_it_into_use_and_a_rollback_goes_back_to_what_it_was_c
     assert directory.history(WEB)[-1]["reason"] == "dearer than predicted"
 
 
-def test_the_end_of_a_probation_is_kept_with_its_reason(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_the_end_of_a_probation_is_kept_with_its_reason(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     tried(directory, models[1])
     with pytest.raises(BadInput, match="give a reason for its end"):
@@ -134,7 +125,7 @@ def test_the_end_of_a_probation_is_kept_with_its_reason(directory: ModelsDirecto
 
 
 def test_without_a_model_on_probation_there_is_nothing_to_approve_or_to_end(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     for act in (
@@ -146,7 +137,7 @@ def test_without_a_model_on_probation_there_is_nothing_to_approve_or_to_end(
     assert len(directory.history()) == 1
 
 
-def test_a_second_challenger_waits_for_the_end_of_the_first(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_a_second_challenger_waits_for_the_end_of_the_first(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     first = tried(directory, models[1])
     for again in (models[2], models[1]):
@@ -157,14 +148,14 @@ def test_a_second_challenger_waits_for_the_end_of_the_first(directory: ModelsDir
     assert tried(directory, models[2]).model == models[2].name
 
 
-def test_the_champion_itself_is_not_put_on_probation(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_the_champion_itself_is_not_put_on_probation(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     with pytest.raises(BadInput, match="autoscaling web already"):
         tried(directory, models[0])
 
 
 @pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_probation_lasts_hours(directory: ModelsDirectory, models: list[Path], hours: float) -> None:
+def test_a_probation_lasts_hours(directory: ModelsWriter, models: list[Path], hours: float) -> None:
     directory.path.mkdir()
     report = reported(directory.path, models[0].name, of=WEB)
     file = read_model_file(models[0])
@@ -173,7 +164,7 @@ def test_a_probation_lasts_hours(directory: ModelsDirectory, models: list[Path],
 
 
 def test_another_champion_than_the_one_that_was_beaten_is_not_overwritten(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     with pytest.raises(BadInput, match="changed during the runs"):
@@ -186,7 +177,7 @@ def test_another_champion_than_the_one_that_was_beaten_is_not_overwritten(
 
 
 def test_a_rollback_during_a_probation_leaves_it_there_and_no_approval_undoes_it(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
@@ -198,9 +189,7 @@ def test_a_rollback_during_a_probation_leaves_it_there_and_no_approval_undoes_it
     assert in_use(directory) == models[0].name
 
 
-def test_a_rollback_of_another_model_than_the_one_meant_is_refused(
-    directory: ModelsDirectory, models: list[Path]
-) -> None:
+def test_a_rollback_of_another_model_than_the_one_meant_is_refused(directory: ModelsWriter, models: list[Path]) -> None:
     for model in models[:2]:
         promoted(directory, model)
     with pytest.raises(BadInput, match="has taken the place of"):
@@ -209,7 +198,7 @@ def test_a_rollback_of_another_model_than_the_one_meant_is_refused(
 
 
 def test_a_model_that_is_promoted_by_hand_is_no_longer_on_probation(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     tried(directory, models[1])
@@ -217,7 +206,7 @@ def test_a_model_that_is_promoted_by_hand_is_no_longer_on_probation(
     assert (in_use(directory), directory.probationers()) == (models[1].name, {})
 
 
-def test_changes_of_others_keep_what_is_on_probation(directory: ModelsDirectory, models: list[Path]) -> None:
+def test_changes_of_others_keep_what_is_on_probation(directory: ModelsWriter, models: list[Path]) -> None:
     one = tried(directory, models[1])
     promoted(directory, models[0], OTHER)
     pool = tried(directory, models[2], Subject("oversubscription", "web"))
@@ -227,7 +216,7 @@ def test_changes_of_others_keep_what_is_on_probation(directory: ModelsDirectory,
 
 @pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
 def test_a_report_that_was_tampered_with_refuses(tmp_path: Path, models: list[Path], key: bytes | None) -> None:
-    directory = ModelsDirectory(tmp_path / "models", key)
+    directory = ModelsWriter(tmp_path / "models", key)
     promoted(directory, models[0])
     one = tried(directory, models[1])
     report = directory.path / one.report
@@ -255,7 +244,7 @@ def test_a_report_that_was_tampered_with_refuses(tmp_path: Path, models: list[Pa
     ],
 )
 def test_no_report_no_probation(
-    directory: ModelsDirectory, models: list[Path], of: Subject, report: dict[str, Any], why: str
+    directory: ModelsWriter, models: list[Path], of: Subject, report: dict[str, Any], why: str
 ) -> None:
     promoted(directory, models[0])
     before = (directory.path / "champion.json").read_bytes()
@@ -267,7 +256,7 @@ def test_no_report_no_probation(
 
 
 def test_a_pointer_that_names_another_comparison_than_the_report_is_not_believed(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     tried(directory, models[1])
@@ -279,7 +268,7 @@ def test_a_pointer_that_names_another_comparison_than_the_report_is_not_believed
 
 
 def test_a_file_that_was_changed_on_probation_does_not_come_into_use(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0])
     tried(directory, models[1])
@@ -293,7 +282,7 @@ def test_a_file_that_was_changed_on_probation_does_not_come_into_use(
     "damage", [{"hours": "many"}, {"hours": -1.0}, {"then": "dance"}, {"since": None}, {"model": "../x.onnx"}]
 )
 def test_a_damaged_entry_is_named_and_takes_no_champion_with_it(
-    directory: ModelsDirectory, models: list[Path], damage: dict[str, Any]
+    directory: ModelsWriter, models: list[Path], damage: dict[str, Any]
 ) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])
@@ -316,13 +305,13 @@ def test_a_promotion_from_probation_that_is_killed_anywhere_leaves_the_old_point
 ) -> None:
     """Each point is a process of its own, ended by SIGKILL; what it left is then read and gone on with."""
 
-    def begun(name: str) -> ModelsDirectory:
-        directory = ModelsDirectory(tmp_path / name)
+    def begun(name: str) -> ModelsWriter:
+        directory = ModelsWriter(tmp_path / name)
         promoted(directory, models[0])
         tried(directory, models[1])
         return directory
 
-    def approve(directory: ModelsDirectory) -> None:
+    def approve(directory: ModelsWriter) -> None:
         directory.approve(WEB, LATER, lambda path: path)
 
     whole = begun("whole")
@@ -347,7 +336,7 @@ def test_a_promotion_from_probation_that_is_killed_anywhere_leaves_the_old_point
 
 
 def test_the_agent_takes_up_what_is_on_probation_beside_the_champion(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     shelf = ModelShelf(directory.path)
     assert shelf.probationer("web") is None
@@ -362,7 +351,7 @@ def test_the_agent_takes_up_what_is_on_probation_beside_the_champion(
 
 
 def test_one_for_all_fleets_is_on_probation_for_those_without_a_champion_of_their_own(
-    directory: ModelsDirectory, models: list[Path]
+    directory: ModelsWriter, models: list[Path]
 ) -> None:
     promoted(directory, models[0], OTHER)
     tried(directory, models[1], EVERY_FLEET)

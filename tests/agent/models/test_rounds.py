@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent.models.directory import Subject
-from agent.models.rounds import GOOD_ENDINGS, Ending, RoundStatus, read_rounds, status_file, write_round
+from agent.models.rounds import GOOD_ENDINGS, Ending, RoundStatus, read_rounds, status_file
 from domain.errors import BadInput
+from trainer.promotion.rounds import write_round
 
 WEB = Subject("autoscaling", "web")
 

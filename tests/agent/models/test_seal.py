@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.models.directory import Seal, read_key, seal_of, sealed
+from agent.models.directory import Seal, read_key, seal_of
 from domain.errors import BadInput
+from trainer.promotion.directory import sealed
 
 KEY, OTHER = b"0123456789abcdef", b"fedcba9876543210"
 BODY = {"passed": True, "limits": {"worse": 0.05}, "cases": [1, 2, 3]}

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from agent.models.directory import POINTER, Champion, ModelsDirectory, Subject, read_model_file
+from agent.models.directory import POINTER, Champion, Subject, read_model_file
 from agent.models.file import METADATA_KEY
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import VmTable
@@ -37,6 +37,7 @@ from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.vdn_values import network_of
+from trainer.promotion.directory import ModelsWriter
 
 PLACED = {name: SubscriberRules(internal=True, model_place=k) for k, name in enumerate(("s0", "s1"))}
 HOUSE = {name: SubscriberRules(internal=True, model_place=k) for k, name in enumerate(("web", "batch"))}
@@ -51,12 +52,12 @@ def exported(directory: Path, seed: int = 5, observation: str = "obs-o") -> Path
 def put_in_use(place: Path, file: Path, given: PoolRules, key: bytes | None = None) -> Champion:
     """The model forced for the pool, as an operator would."""
     verify = lambda path: verify_rates(path, given)  # noqa: E731
-    return ModelsDirectory(place, key).force(read_model_file(file), subject_of(given), "a test", "now", verify)
+    return ModelsWriter(place, key).force(read_model_file(file), subject_of(given), "a test", "now", verify)
 
 
 def model_in_use(place: Path) -> Path:
     """The file of the one pool that has a champion there."""
-    ((_, champion),) = ModelsDirectory(place).champions().items()
+    ((_, champion),) = ModelsWriter(place).champions().items()
     return place / champion.model
 
 
@@ -154,7 +155,7 @@ def nan_inside(path: Path) -> None:
 def put_in_use_unverified(place: Path, file: Path) -> None:
     """A file named as the pool's champion with a sound report, although nobody has tried it."""
     verify = lambda path: None  # noqa: E731
-    ModelsDirectory(place).force(read_model_file(file), subject_of(rules()), "a test", "now", verify)
+    ModelsWriter(place).force(read_model_file(file), subject_of(rules()), "a test", "now", verify)
 
 
 def gone(path: Path) -> None:
@@ -275,7 +276,7 @@ def test_a_fleets_model_and_a_report_of_another_pool_are_refused(house: House, t
     put_in_use_unverified(place, fleets)
     with pytest.raises(BadInput, match="its card is wrong, kind"):
         rates_of(house.rules.policy, house.rules)
-    directory, file = ModelsDirectory(place), exported(tmp_path)
+    directory, file = ModelsWriter(place), exported(tmp_path)
     other = directory.force(
         read_model_file(file), Subject("oversubscription", "other"), "a test", "now", lambda _: None
     )

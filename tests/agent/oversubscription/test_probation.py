@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.ledger import codec
-from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, read_model_file
+from agent.models.directory import Probationer, Subject, Then, read_model_file
 from agent.oversubscription.rate_policies import verify_rates
 from agent.oversubscription.records import HourDecision, RateDecision
 from agent.oversubscription.settings import DIGITS
@@ -19,13 +19,14 @@ from agent.oversubscription.text import rate_lines
 from domain.rules.oversubscription.rates import USUAL_BUDGET
 from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm
+from trainer.promotion.directory import ModelsWriter
 
 SUBJECT = Subject("oversubscription", "main")
 
 
 def on_probation(folder: Path, rates: dict[str, float], **more: Any) -> Probationer:
     """Rates for the pool, which passed the gate, on probation in `folder/models` since the pool's begin."""
-    directory = ModelsDirectory(folder / "models")
+    directory = ModelsWriter(folder / "models")
     directory.path.mkdir(exist_ok=True)
     path = folder / "challenger.json"
     path.write_text(json.dumps({"kind": "oversubscription-rates", "rates": rates, **more}))

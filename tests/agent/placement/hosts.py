@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory
 from agent.placement.choosing import Chooser, Pick
 from agent.placement.pool import PlacementPool
 from agent.placement.records import HostRecord, HostState, Origin, PlaceRequest, Reservation
@@ -18,6 +17,7 @@ from domain.decisions import Mode
 from domain.rules.placement.checker import Packing, violations
 from domain.rules.placement.cluster import choose
 from domain.rules.placement.instance import Instance, Request, parse_instance
+from trainer.promotion.directory import ModelsWriter
 
 START = 1_790_000_000.0
 """2026-09-21 14:13:20 UTC."""
@@ -60,7 +60,7 @@ def made(
     """The pool `main` on a ledger, with its inventory adopted."""
     # A busy machine may make a policy late, which best fit would then stand in for.
     given = PlacementSettings(**{"decide_within_ms": 10_000.0, **settings})
-    chooser = Chooser(name, given, ModelsDirectory(Path("/nonexistent"), None), pick)
+    chooser = Chooser(name, given, ModelsWriter(Path("/nonexistent"), None), pick)
     pool = PlacementPool(name, given, ledger, clock, chooser, mode, lambda: pending)
     if document is not None:
         pool.hosts.adopt(document, json.dumps(document, sort_keys=True)[:1000], epoch=1)

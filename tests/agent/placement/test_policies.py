@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.ledger import Ledger
-from agent.models.directory import ModelRefused, ModelsDirectory
+from agent.models.directory import ModelRefused
 from agent.placement.choosing import SHIPPED, Chooser, Pick, PolicySource, named_policy, read_policy, share_of
 from agent.placement.part import PlacementPart
 from agent.placement.records import HostState
@@ -21,8 +21,9 @@ from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.cluster import Choice, Cluster, choose
 from domain.rules.placement.policies import BF, DP, WF, Policy, policy_document, reserve
 from tests.agent.placement.hosts import app, ask, inventory, made
+from trainer.promotion.directory import ModelsWriter
 
-NO_MODELS = ModelsDirectory(Path("/nonexistent"), None)
+NO_MODELS = ModelsWriter(Path("/nonexistent"), None)
 TIERS = (0.6, 0.2, -0.7, -1.0, *(0.0,) * 12, 1.0)
 
 

@@ -17,7 +17,6 @@ from agent.commands.main import app as program
 from agent.decisions.parts import kept
 from agent.ledger import Ledger, codec
 from agent.ledger.schema import decisions, placement_changes
-from agent.models.directory import ModelsDirectory
 from agent.placement.pool import PlacementPool
 from agent.placement.records import HostState, PlacementDecision
 from agent.placement.replay import PoliciesThen, courses, replayed, steps_of
@@ -30,6 +29,7 @@ from tests.agent.ledger.postgres.conftest import open_ledger, server, url  # noq
 from tests.agent.placement.hosts import START, app, ask, host, inventory, kind, made
 from tests.golden import figures
 from tests.stages import exhaustive
+from trainer.promotion.directory import ModelsWriter
 
 APPS = (app("shop", limit=2, excludes=["batch"]), app("mail", 2), app("batch", 8), app("lone", limit=1))
 TIERS = (0.6, 0.2, -0.7, -1.0, *(0.0,) * 12, 1.0)
@@ -49,7 +49,7 @@ def crowded(pool: PlacementPool, clock: VirtualClock) -> None:
 
 
 def nowhere() -> PoliciesThen:
-    return PoliciesThen(ModelsDirectory(Path("/nonexistent")))
+    return PoliciesThen(ModelsWriter(Path("/nonexistent")))
 
 
 def lived(pool: PlacementPool, clock: VirtualClock, document: dict[str, Any], seed: int = 1, many: int = 60) -> None:
@@ -174,7 +174,7 @@ def test_the_policy_of_then_is_found_by_its_digest(ledger: Ledger, clock: Virtua
     with pytest.raises(BadInput, match=r"main-p1 was decided by mine, .*/nonexistent"):
         list(replayed(history, found, nowhere()))
     (tmp_path / "report-1.json").write_text("[]")
-    there = PoliciesThen(ModelsDirectory(tmp_path))
+    there = PoliciesThen(ModelsWriter(tmp_path))
     assert [one.same for one in replayed(history, found, there)] == [True]
 
 
@@ -226,7 +226,7 @@ def test_the_same_policy_costs_the_same_hosts(ledger: Ledger, clock: VirtualCloc
         if n % 3 == 2 and (running := pool.reservations()):
             pool.release(running[int(draws.integers(len(running)))].request_id)
     history, found = steps_of(pool.store, "main", None, None)
-    recorded, other = courses(history, found, PoliciesThen(ModelsDirectory(Path("/none"))).of(last(pool)))
+    recorded, other = courses(history, found, PoliciesThen(ModelsWriter(Path("/none"))).of(last(pool)))
     assert recorded == other
 
 

@@ -13,7 +13,6 @@ import pytest
 from agent.alarms.book import AlarmBook
 from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory
 from agent.placement.fleet import FleetHosts, FleetVms
 from agent.placement.pool import PlacementPool
 from agent.placement.pools import check_inventory
@@ -33,8 +32,9 @@ from simulator.aws.process import start_in_thread
 from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
 from tests.simulator.aws.world import START as CLOUD_START
 from tests.simulator.aws.world import World
+from trainer.promotion.directory import ModelsWriter
 
-NO_MODELS = ModelsDirectory(Path("/nonexistent"), None)
+NO_MODELS = ModelsWriter(Path("/nonexistent"), None)
 
 
 def turns_of(pool: PlacementPool, fleet: FleetHosts | None = None, **groups: str) -> PoolTurns:

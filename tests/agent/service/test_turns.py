@@ -17,7 +17,7 @@ from agent.autoscaling.store import FleetStore
 from agent.decisions.rounds import LOOK_EVERY_S
 from agent.decisions.turn import TickReport
 from agent.models.directory import Subject
-from agent.models.rounds import Ending, status_file, write_round
+from agent.models.rounds import Ending, status_file
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.chores import check_itself
 from agent.service.daemon import Loop, summary
@@ -29,6 +29,7 @@ from domain.decisions import AGENT, Mode, Reason
 from domain.errors import CloudError, FailureClass, RejectReason
 from tests.simulator.aws.world import START, World
 from tests.waiting import until
+from trainer.promotion.rounds import write_round
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
 

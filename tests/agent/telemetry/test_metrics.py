@@ -13,7 +13,7 @@ from agent.decisions.metrics import PREFIX, Kind
 from agent.deferral.records import History, JobOrder, StepRow
 from agent.deferral.store import Change
 from agent.models.directory import Subject
-from agent.models.rounds import Ending, write_round
+from agent.models.rounds import Ending
 from agent.placement.records import PlaceRequest
 from agent.service.http import show
 from agent.telemetry.catalogue import PROCESS, all_metrics, page
@@ -27,6 +27,7 @@ from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
 from tests.agent.placement.hosts import inventory
 from tests.graphite_lines import format_line
+from trainer.promotion.rounds import write_round
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "operate" / "metrics.md"

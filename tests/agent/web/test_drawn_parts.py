@@ -16,13 +16,14 @@ from agent.decisions.part import Host, Part, one_of
 from agent.decisions.parts import Parts
 from agent.decisions.store import Record
 from agent.models.directory import Subject
-from agent.models.rounds import Ending, write_round
+from agent.models.rounds import Ending
 from agent.view.view import AgentView
 from agent.web.page import Pages
 from domain.errors import UnknownName
 from tests.agent.api.running import Running
 from tests.agent.web.serving import Served
 from tests.faults.world import MakeWorld
+from trainer.promotion.rounds import write_round
 
 
 @dataclass(frozen=True)

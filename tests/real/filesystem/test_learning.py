@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import ModelsDirectory
 from tests.real.filesystem.disks import Disk
 from tests.trainer.learning.test_oversubscription_round import round_of
 from tests.trainer.learning.test_pools import lived
 from trainer.learning.state import State, opened
+from trainer.promotion.directory import ModelsWriter
 
 FACTS = {"pool": "main"}
 
@@ -54,6 +54,6 @@ def test_a_round_whose_disk_is_full_decides_nothing_and_keeps_its_state(ledger: 
     with pytest.raises(OSError, match="No space left"):
         work.go_on()
     assert list(opened(disk.path / "round", FACTS).stages) == ["now"]
-    assert ModelsDirectory(disk.path / "models").champions() == {}
+    assert ModelsWriter(disk.path / "models").champions() == {}
     disk.free()
     assert round_of(ledger, disk.path).state.stages == work.state.stages

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import ModelsDirectory
 from tests.trainer.learning.recording import FLEET, batches, made
 from trainer.autoscaling.scorer import Recipe
 from trainer.learning.minutes import Record, record_of
@@ -13,6 +12,7 @@ from trainer.learning.round import Round, RoundSettings
 from trainer.learning.state import opened
 from trainer.learning.subject import learner_of
 from trainer.learning.windows import windows_of
+from trainer.promotion.directory import ModelsWriter
 
 AT = "2026-11-23T00:00:00Z"
 TINY = Recipe(rounds=(2, 2), explore=(0.1, 0.05), epochs=0.05, batch=64, most=4)
@@ -41,5 +41,5 @@ def round_of(
     learner = learner_of(recorded, world, shelf, 120.0)
     facts = {"fleet": FLEET, "world": repr(learner.config), **settings.facts}
     state = opened(folder / "round", facts)
-    directory = ModelsDirectory(models, key)
+    directory = ModelsWriter(models, key)
     return Round(learner, windows_of(recorded), state, settings, directory, shelf, AT, try_only)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from agent.admission.settings import champion_of
 from agent.commands.main import app
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
@@ -24,6 +24,7 @@ from trainer.learning.clusters import read_cluster
 from trainer.learning.stages import BudgetUsed
 from trainer.learning.state import opened
 from trainer.learning.windows import TooLittle
+from trainer.promotion.directory import ModelsWriter
 
 AT = "2026-11-23T00:00:00Z"
 NOW = InUse("main", "second:9", SMALL, 130, 0.05, None)
@@ -51,7 +52,7 @@ def round_of(ledger: Path, folder: Path, now: InUse = NOW, **changes: Any) -> Ad
     settings = ClusterRound(**{"hours": 48.0, "runs": (4, 4), **changes})
     keep_tables(folder / "round", partial(read_cluster, str(ledger), "main"), 365.0, "1")
     state = opened(folder / "round", {"hours": settings.hours})
-    return AdmissionRound(now, state, settings, ModelsDirectory(folder / "models"), AT)
+    return AdmissionRound(now, state, settings, ModelsWriter(folder / "models"), AT)
 
 
 def trimtab(*words: object) -> Result:
@@ -69,7 +70,7 @@ def test_a_rule_that_fills_the_cluster_more_within_the_promise_becomes_the_champ
     assert judged["keeps"]["learnt"]
     assert judged["utilisation"]["learnt"]["value"] > judged["utilisation"]["decides now"]["value"]
     assert (gate["promoted"], gate["passed"], gate["reasons"]) == (True, True, [])
-    directory = ModelsDirectory(tmp_path / "models")
+    directory = ModelsWriter(tmp_path / "models")
     model = champion_of(directory, "main")
     assert (model.rule, model.forced) == (judged["rules"]["learnt"], "")
     assert {name: model.held[name] for name in stages["fit"]["population"]} == stages["fit"]["population"]

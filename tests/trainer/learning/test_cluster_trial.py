@@ -11,13 +11,14 @@ from typer.testing import CliRunner, Result
 
 from agent.admission.settings import cluster_model_in
 from agent.commands.main import app
-from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Champion, Probationer, Subject, Then, moment_text, read_model_file
 from agent.models.rounds import Ending, read_rounds
 from domain.rules.admission.cluster import PolicyKind
 from simulator.admission import Cluster
 from tests.agent.models.making import reported
 from tests.trainer.learning.recorded_clusters import HOUR_S, SMALL, START_S, record, rules
 from trainer.learning.cluster_trial import divergence_of, lived
+from trainer.promotion.directory import ModelsWriter
 
 SUBJECT = Subject("admission", "main")
 CAPACITY = 60
@@ -25,9 +26,9 @@ CROWDED = Cluster("main", SMALL, CAPACITY, 4.0, 1e-3)
 """A cluster that is full most of the time: those inside are refused what they ask for more."""
 
 
-def directory_of(folder: Path) -> ModelsDirectory:
+def directory_of(folder: Path) -> ModelsWriter:
     (folder / "models").mkdir(exist_ok=True)
-    return ModelsDirectory(folder / "models")
+    return ModelsWriter(folder / "models")
 
 
 def rule_in(folder: Path, rule: str) -> Path:

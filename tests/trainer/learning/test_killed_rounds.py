@@ -22,12 +22,12 @@ from typing import Any
 
 import pytest
 
-from agent.models.directory import ModelsDirectory
 from simulator.admission import Cluster
 from tests.killed import changes, killed_at
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from tests.trainer.learning.test_admission_round import SUBJECT, round_of
 from trainer.learning.state import opened
+from trainer.promotion.directory import ModelsWriter
 
 pytestmark = pytest.mark.exhaustive
 
@@ -45,14 +45,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     ledger = folder / "ledger.db"
     record(ledger, Cluster("main", SMALL, 100_000, 4.0, 1e-3), 150.0)
     assert round_of(ledger, folder).go_on()["gate"]["promoted"]
-    (champion,) = ModelsDirectory(folder / "models").champions().values()
+    (champion,) = ModelsWriter(folder / "models").champions().values()
     return ledger, folder, champion.model
 
 
 def looked_at(folder: Path, model: str) -> bool:
     """Check that each file in a folder is whole; return whether the model of the round decides."""
     opened(folder / "round", {"hours": 48.0})
-    directory = ModelsDirectory(folder / "models")
+    directory = ModelsWriter(folder / "models")
     champions = directory.champions()
     assert set(champions) <= {SUBJECT}
     for champion in champions.values():
@@ -91,7 +91,7 @@ def test_a_promotion_that_is_killed_anywhere_leaves_the_old_state_or_the_new_one
             # A promotion that was killed between its line of history and its pointer is in the history once.
             assert round_of(ledger, folder).go_on()["gate"]["promoted"] is True
             assert looked_at(folder, model)
-            lines = ModelsDirectory(folder / "models").history(SUBJECT)
+            lines = ModelsWriter(folder / "models").history(SUBJECT)
             assert [line["event"] for line in lines] == ["promoted"]
         shutil.rmtree(folder)
     assert seen == {False, True}
@@ -225,5 +225,5 @@ def test_the_command_says_what_to_do_when_the_disk_is_full(tmp_path: Path) -> No
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "make room there" in done.stderr
-    assert ModelsDirectory(tmp_path / "models").champions() == {}
+    assert ModelsWriter(tmp_path / "models").champions() == {}
     assert not list((tmp_path / "out").rglob("*.part"))

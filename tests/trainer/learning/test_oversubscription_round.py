@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
 from agent.oversubscription.settings import read_rates
 from tests.trainer.learning.test_pools import lived
@@ -33,6 +33,7 @@ from trainer.learning.pools import read_pool
 from trainer.learning.stages import Budget, BudgetUsed
 from trainer.learning.state import opened
 from trainer.learning.windows import TooLittle
+from trainer.promotion.directory import ModelsWriter
 
 AT = "2026-11-23T00:00:00Z"
 SUBJECT = Subject("oversubscription", "main")
@@ -56,7 +57,7 @@ def round_of(ledger: Path, folder: Path, **changes: Any) -> OversubscriptionRoun
         frozenset({"batch"}),
         opened(folder / "round", {"pool": "main"}),
         settings,
-        ModelsDirectory(folder / "models"),
+        ModelsWriter(folder / "models"),
         read_rates,
         AT,
     )
@@ -76,7 +77,7 @@ def test_rates_that_reserve_less_within_the_promise_become_the_champion(ledger: 
     assert sum(judged["reserved"][LEARNT]) < sum(judged["reserved"][NOW])
     assert judged["weeks"] == ["w3", "w4", "unseen3000", "unseen3001"]
     assert judged["replayed_hot_hours"][LEARNT] == [0, 0]
-    directory = ModelsDirectory(tmp_path / "models")
+    directory = ModelsWriter(tmp_path / "models")
     champion = directory.champions()[SUBJECT]
     rates = read_rates(directory.file_of(champion.model)).rates
     # Who has not agreed is reserved in full, whatever was learnt.
@@ -187,7 +188,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_a_round_that_goes_on(
     again = opened(tmp_path / "round", {"pool": "main"})
     assert list(again.stages) == ["now"]
     # Nothing decides from what was half done.
-    assert ModelsDirectory(tmp_path / "models").champions() == {}
+    assert ModelsWriter(tmp_path / "models").champions() == {}
 
 
 def test_weeks_of_several_policies_are_not_replayed(ledger: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Then
+from agent.models.directory import Champion, Probationer, Subject, Then
 from agent.placement.choosing import named_policy, read_policy
 from domain.errors import BadInput
 from domain.rules.placement.policies import BF, FF, RESERVE, WF, policy_document
@@ -22,6 +22,7 @@ from trainer.learning.placement_round import LEARNT, NOW, SHIPPED_ONE, Placement
 from trainer.learning.placements import kept_windows, reordered
 from trainer.learning.stages import BudgetUsed
 from trainer.learning.state import opened
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Limits
 from trainer.promotion.placement import held_out, placement_gate
 
@@ -40,7 +41,7 @@ def round_of(folder: Path, **changes: Any) -> PlacementLearning:
         windows,
         opened(folder / "round", {"pool": "main", "record": digest}),
         PlacementRound(**{"cpu_s": 600.0, "population": 4, "iterations": (2, 2), "orders": 1, **changes}),
-        ModelsDirectory(folder / "models"),
+        ModelsWriter(folder / "models"),
         read_policy,
         AT,
     )
@@ -58,7 +59,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> PlacementLearning:
 def test_what_opens_fewer_hosts_is_the_champion_and_decides(done: PlacementLearning) -> None:
     gate = done.state.stages["gate"]
     assert (gate["promoted"], gate["reasons"]) == (True, [])
-    models = ModelsDirectory(done.directory.path)
+    models = ModelsWriter(done.directory.path)
     assert named_policy("learned", "main", models).digest == read_policy(done.model).digest
     report = models.check(SUBJECT, models.champions()[SUBJECT])
     assert report["champion"]["label"] == WF.name
@@ -215,7 +216,7 @@ def test_the_verbs_learn_and_promote(tmp_path: Path, monkeypatch: pytest.MonkeyP
     best.write_text(json.dumps(policy_document(BF)))
     forced = trimtab("promote", "placement", "main", best, "--models-dir", models, "--force", "a test")
     assert forced.exit_code == 0, forced.stderr
-    assert named_policy("learned", "main", ModelsDirectory(models)).digest == BF.digest
+    assert named_policy("learned", "main", ModelsWriter(models)).digest == BF.digest
     rolled = trimtab("promote", "placement", "main", "--rollback", "--models-dir", models)
     assert rolled.exit_code == 0, rolled.stderr
     # On this instance worst fit opens fewer hosts than best fit.

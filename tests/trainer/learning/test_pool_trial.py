@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Probationer, Subject, Then, moment_text, read_model_file
 from agent.models.rounds import Ending, read_rounds
 from agent.oversubscription.settings import read_rates
 from domain.units import HOUR_S
 from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm
 from trainer.learning.pool_trial import divergence_of, lived
+from trainer.promotion.directory import ModelsWriter
 
 SUBJECT = Subject("oversubscription", "main")
 SAFE = {"kind": "shield", "budget": 0.003}
@@ -57,9 +58,9 @@ def house_of(folder: Path, usage: float, hours: int, **changes: Any) -> House:
     return house
 
 
-def directory_of(folder: Path) -> ModelsDirectory:
+def directory_of(folder: Path) -> ModelsWriter:
     (folder / "models").mkdir(exist_ok=True)
-    return ModelsDirectory(folder / "models")
+    return ModelsWriter(folder / "models")
 
 
 def tried(folder: Path, rate: float, guard: dict[str, Any], then: Then = Then.PROMOTE) -> Probationer:

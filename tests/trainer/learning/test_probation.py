@@ -256,8 +256,8 @@ def test_a_command_that_is_killed_between_its_stages_is_gone_on_with(long: Site,
     site = begun(long, tmp_path)
     module = {
         "write_probation": "trainer.learning.probation",
-        "approve": "agent.models.directory.ModelsDirectory",
-        "write_round": "agent.models.rounds",
+        "approve": "trainer.promotion.directory.ModelsWriter",
+        "write_round": "trainer.promotion.rounds",
     }[point]
     where, _, owner = module.rpartition(".") if point == "approve" else (module, "", "")
     program = (

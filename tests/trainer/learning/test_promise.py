@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Champion, Probationer, Subject, Then, moment_text, read_model_file
 from agent.oversubscription.settings import read_rates
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import promised_share
@@ -18,6 +18,7 @@ from domain.units import HOUR_S
 from tests.agent.models.making import reported
 from trainer.learning.probation import ProbationStatus
 from trainer.learning.promise import Inspected, Kept, Replay, examine, take_back, watch, write_probation, write_watch
+from trainer.promotion.directory import ModelsWriter
 
 START = 1_790_553_600.0
 SUBJECT = Subject("oversubscription", "main")
@@ -30,18 +31,18 @@ def rates(folder: Path, rate: float) -> Path:
     return path
 
 
-def directory_of(folder: Path) -> ModelsDirectory:
+def directory_of(folder: Path) -> ModelsWriter:
     (folder / "models").mkdir(exist_ok=True)
-    return ModelsDirectory(folder / "models")
+    return ModelsWriter(folder / "models")
 
 
-def promoted(directory: ModelsDirectory, folder: Path, rate: float, hour: float = 0.0) -> Champion:
+def promoted(directory: ModelsWriter, folder: Path, rate: float, hour: float = 0.0) -> Champion:
     model = read_model_file(rates(folder, rate))
     report = reported(directory.path, model.name, None, SUBJECT)
     return directory.promote(model, SUBJECT, report, moment_text(START + hour * HOUR_S), read_rates)
 
 
-def tried(directory: ModelsDirectory, folder: Path, rate: float = 0.2, then: Then = Then.PROMOTE) -> Probationer:
+def tried(directory: ModelsWriter, folder: Path, rate: float = 0.2, then: Then = Then.PROMOTE) -> Probationer:
     model, now = read_model_file(rates(folder, rate)), directory.champion(SUBJECT)
     sha = None if now is None else Path(now.model).stem
     report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": sha})
@@ -50,7 +51,7 @@ def tried(directory: ModelsDirectory, folder: Path, rate: float = 0.2, then: The
 
 
 def look(
-    directory: ModelsDirectory,
+    directory: ModelsWriter,
     hour: float,
     lived: Kept | str = "",
     replay: Callable[[Probationer], Replay] = lambda one: Replay(0, 24, ""),

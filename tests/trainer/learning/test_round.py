@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.models.directory import AUTOSCALING, Subject, moment_s, sealed
+from agent.models.directory import AUTOSCALING, Subject, moment_s
 from domain.errors import BadInput
 from simulator.autoscaling.reference.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
@@ -29,6 +29,7 @@ from trainer.learning.report import DATA_FILE, PAGE_FILE, RULE_FILE
 from trainer.learning.round import Round
 from trainer.learning.stages import BudgetUsed
 from trainer.learning.state import STATE_FILE, State, kept_record, locked, packed, set_aside, unpacked
+from trainer.promotion.directory import sealed
 from trainer.promotion.gate import Trial, Verdict, judge
 
 STAGES = ["fidelity", "rule", "lessons", "scorer", "judge", "report", "gate"]

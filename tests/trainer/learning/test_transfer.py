@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, read_model_file
+from agent.models.directory import AUTOSCALING, Subject, read_model_file
 from domain.errors import BadInput
 from tests.agent.models.making import NOTHING, preferring
 from tests.trainer.learning.recording import FLEET, made, recorded_in
@@ -26,6 +26,7 @@ from trainer.learning.transfer import (
     read_parts,
     write_export,
 )
+from trainer.promotion.directory import ModelsWriter
 
 AT = "2026-11-23T00:00:00Z"
 OWN = Subject(AUTOSCALING, FLEET)
@@ -37,28 +38,28 @@ def recorded() -> Record:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> ModelsDirectory:
+def models(tmp_path: Path) -> ModelsWriter:
     """A directory with a champion of the fleet."""
-    directory = ModelsDirectory(tmp_path / "models")
+    directory = ModelsWriter(tmp_path / "models")
     directory.force(read_model_file(preferring(tmp_path, NOTHING)), OWN, "for the test", AT, lambda path: None)
     return directory
 
 
 def test_an_export_gives_back_record_champion_and_idle_time(
-    recorded: Record, models: ModelsDirectory, tmp_path: Path
+    recorded: Record, models: ModelsWriter, tmp_path: Path
 ) -> None:
     write_export(export_of(recorded, 90.0, models), tmp_path / "web.tar")
     found = read_export(tmp_path / "web.tar")
     assert (found.recorded, found.idle_s) == (recorded, 90.0)
     place_models(found.models, tmp_path / "elsewhere")
-    there = ModelsDirectory(tmp_path / "elsewhere")
+    there = ModelsWriter(tmp_path / "elsewhere")
     champion = models.champions()[OWN]
     assert there.champions() == {OWN: champion}
     assert there.check(OWN, champion) == models.check(OWN, champion)
 
 
 def test_an_export_is_the_same_each_time_and_reads_from_a_folder_too(
-    recorded: Record, models: ModelsDirectory, tmp_path: Path
+    recorded: Record, models: ModelsWriter, tmp_path: Path
 ) -> None:
     for name in ("one.tar", "two.tar"):
         write_export(export_of(recorded, 90.0, models), tmp_path / name)
@@ -68,7 +69,7 @@ def test_an_export_is_the_same_each_time_and_reads_from_a_folder_too(
     assert read_export(tmp_path / "folder") == read_export(tmp_path / "one.tar")
 
 
-def test_a_champion_that_is_there_stays(recorded: Record, models: ModelsDirectory, tmp_path: Path) -> None:
+def test_a_champion_that_is_there_stays(recorded: Record, models: ModelsWriter, tmp_path: Path) -> None:
     found = export_of(recorded, 90.0, models)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "champion.json").write_text("{}")
@@ -79,7 +80,7 @@ def test_a_champion_that_is_there_stays(recorded: Record, models: ModelsDirector
 @pytest.mark.parametrize("name", ["../outside.onnx", "models/other.txt", "/etc/passwd", "models/../x.onnx"])
 def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: Record, tmp_path: Path) -> None:
     path = tmp_path / "web.tar"
-    write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
+    write_export(export_of(recorded, 90.0, ModelsWriter(tmp_path / "none")), path)
     with tarfile.open(path, "a") as tar:
         member = tarfile.TarInfo(name)
         member.size = 1
@@ -90,7 +91,7 @@ def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: R
 
 def test_what_is_cut_or_no_export_is_refused(recorded: Record, tmp_path: Path) -> None:
     path = tmp_path / "web.tar"
-    write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
+    write_export(export_of(recorded, 90.0, ModelsWriter(tmp_path / "none")), path)
     path.write_bytes(path.read_bytes()[:600])
     with pytest.raises(BadInput, match="--from"):
         read_export(path)
@@ -170,6 +171,6 @@ def test_the_export_of_another_subject_or_of_a_fleet_is_refused(recorded: Record
         read_parts(path, Subject("oversubscription", "main"))
     with pytest.raises(BadInput, match="FLEET --export FILE"):
         read_export(path)
-    write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
+    write_export(export_of(recorded, 90.0, ModelsWriter(tmp_path / "none")), path)
     with pytest.raises(BadInput, match="NAME --export FILE"):
         read_parts(path, CLUSTER)

@@ -9,16 +9,7 @@ from pathlib import Path
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import (
-    AUTOSCALING,
-    Champion,
-    ModelsDirectory,
-    Probationer,
-    Subject,
-    Then,
-    moment_text,
-    read_model_file,
-)
+from agent.models.directory import AUTOSCALING, Champion, Probationer, Subject, Then, moment_text, read_model_file
 from agent.models.file import load_model
 from agent.rehearsal.virtual_time import START
 from domain.units import HOUR_S
@@ -27,6 +18,7 @@ from tests.agent.models.making import reported, scorer
 from tests.trainer.learning.recording import FLEET, WORLD, batches, loop_of, recorded_in
 from trainer.learning.replay import play
 from trainer.learning.watch import Inspection
+from trainer.promotion.directory import ModelsWriter
 
 SUBJECT = Subject(AUTOSCALING, FLEET)
 HOURS = 8.5
@@ -41,7 +33,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.directory = ModelsDirectory(folder / "models")
+        self.directory = ModelsWriter(folder / "models")
         self.directory.path.mkdir(parents=True)
         self.thrifty = scorer(folder, {"is_rule": 1.0})
         self.wary = scorer(folder, {"is_rule": 2.0})

@@ -6,26 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import EVERY_FLEET, ModelRefused, ModelsDirectory, Seal, Then, read_model_file, seal_of
+from agent.models.directory import EVERY_FLEET, ModelRefused, Seal, Then, read_model_file, seal_of
 from agent.models.file import load_model
 from domain.errors import BadInput
 from tests.agent.models.making import card_of, reported, saved, with_card_text
 from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.promotion.autoscaling import OnProgress, fleet_gate
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Contest, Limits, Term, hold
 
 KEY = b"0123456789abcdef"
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> ModelsDirectory:
-    return ModelsDirectory(tmp_path / "models", KEY)
+def directory(tmp_path: Path) -> ModelsWriter:
+    return ModelsWriter(tmp_path / "models", KEY)
 
 
 def contest(
     challenger: Path,
-    directory: ModelsDirectory,
+    directory: ModelsWriter,
     on: Sequence[Case] | None = None,
     *,
     try_only: bool = False,
@@ -36,13 +37,13 @@ def contest(
     return hold(challenger, directory, EVERY_FLEET, load_model, gate, at=AT, try_only=try_only, term=term)
 
 
-def crown(directory: ModelsDirectory, model: Path) -> None:
+def crown(directory: ModelsWriter, model: Path) -> None:
     directory.path.mkdir(exist_ok=True)
     report = reported(directory.path, model.name, KEY)
     directory.promote(read_model_file(model), EVERY_FLEET, report, AT, load_model)
 
 
-def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, spender(tmp_path))
     result = contest(idler(tmp_path), directory)
     champion = directory.champion(EVERY_FLEET)
@@ -52,7 +53,7 @@ def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: Mo
     assert champion.report == result.report_name
 
 
-def test_a_cheaper_challenger_with_a_term_runs_beside_the_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_a_cheaper_challenger_with_a_term_runs_beside_the_champion(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, spender(tmp_path))
     term = Term(1_772_366_400.0, 48.0, Then.APPROVE)
     found = contest(idler(tmp_path), directory, cases(2), term=term)
@@ -65,7 +66,7 @@ def test_a_cheaper_challenger_with_a_term_runs_beside_the_champion(tmp_path: Pat
     assert (kept.promoted, kept.on_probation) == (False, False)
 
 
-def test_each_case_is_played_once_from_each_entry(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_each_case_is_played_once_from_each_entry(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, spender(tmp_path))
     done: list[int] = []
     found = contest(idler(tmp_path), directory, cases(3), on_progress=done.append)
@@ -74,7 +75,7 @@ def test_each_case_is_played_once_from_each_entry(tmp_path: Path, directory: Mod
     assert sum(done) == 3
 
 
-def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, idler(tmp_path))
     result = contest(spender(tmp_path), directory)
     champion = directory.champion(EVERY_FLEET)
@@ -85,12 +86,12 @@ def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, di
     assert directory.report(result.report_name)["passed"] is False
 
 
-def test_the_champion_does_not_pass_against_itself(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_the_champion_does_not_pass_against_itself(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, idler(tmp_path))
     assert contest(idler(tmp_path), directory).judgement.reasons[0].endswith("champion already")
 
 
-def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory: ModelsWriter) -> None:
     worse = contest(spender(tmp_path), directory)
     assert worse.report["champion"]["label"].startswith("queue rule")
     assert worse.report["champion"]["sha256"] is None
@@ -98,7 +99,7 @@ def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory
     assert directory.champion(EVERY_FLEET) is None
 
 
-def test_who_beats_the_queue_rule_becomes_the_first_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_who_beats_the_queue_rule_becomes_the_first_champion(tmp_path: Path, directory: ModelsWriter) -> None:
     cheap = cases_without_a_price_of_waiting()
     assert contest(idler(tmp_path), directory, cheap).judgement.reasons == ()
     champion = directory.champion(EVERY_FLEET)
@@ -106,7 +107,7 @@ def test_who_beats_the_queue_rule_becomes_the_first_champion(tmp_path: Path, dir
     assert (champion.model, champion.previous) == (idler(tmp_path).name, None)
 
 
-def test_a_trial_changes_nothing(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_a_trial_changes_nothing(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, spender(tmp_path))
     result = contest(saver(tmp_path), directory, try_only=True)
     champion = directory.champion(EVERY_FLEET)
@@ -117,7 +118,7 @@ def test_a_trial_changes_nothing(tmp_path: Path, directory: ModelsDirectory) -> 
 
 
 def test_the_report_is_signed_and_holds_the_digests_of_models_traces_and_results(
-    tmp_path: Path, directory: ModelsDirectory
+    tmp_path: Path, directory: ModelsWriter
 ) -> None:
     crown(directory, spender(tmp_path))
     result = contest(idler(tmp_path), directory)
@@ -133,7 +134,7 @@ def test_the_report_is_signed_and_holds_the_digests_of_models_traces_and_results
 
 
 def test_a_rollback_during_the_runs_is_not_held_up_and_is_not_overwritten(
-    tmp_path: Path, directory: ModelsDirectory
+    tmp_path: Path, directory: ModelsWriter
 ) -> None:
     crown(directory, spender(tmp_path))
     crown(directory, saver(tmp_path))
@@ -150,7 +151,7 @@ def test_a_rollback_during_the_runs_is_not_held_up_and_is_not_overwritten(
     assert champion.model == spender(tmp_path).name
 
 
-def test_the_same_contest_gives_the_same_report(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_the_same_contest_gives_the_same_report(tmp_path: Path, directory: ModelsWriter) -> None:
     crown(directory, idler(tmp_path))
     first, again = (contest(spender(tmp_path), directory) for _ in range(2))
     assert first.report == again.report
@@ -176,7 +177,7 @@ def wrong_answers(path: Path) -> bytes:
 
 @pytest.mark.parametrize("spoil", [truncated, foreign, of_another_schema, wrong_answers])
 def test_a_spoilt_challenger_is_refused_and_the_champion_stays(
-    tmp_path: Path, directory: ModelsDirectory, spoil: Callable[[Path], bytes]
+    tmp_path: Path, directory: ModelsWriter, spoil: Callable[[Path], bytes]
 ) -> None:
     crown(directory, spender(tmp_path))
     files = {path.name: path.read_bytes() for path in directory.path.iterdir()}
@@ -185,13 +186,13 @@ def test_a_spoilt_challenger_is_refused_and_the_champion_stays(
     assert {path.name: path.read_bytes() for path in directory.path.iterdir()} == files
 
 
-def test_a_missing_challenger_is_refused(tmp_path: Path, directory: ModelsDirectory) -> None:
+def test_a_missing_challenger_is_refused(tmp_path: Path, directory: ModelsWriter) -> None:
     with pytest.raises(ModelRefused):
         contest(tmp_path / "none.onnx", directory)
 
 
 def test_a_damaged_champion_is_refused_instead_of_being_beaten_by_default(
-    tmp_path: Path, directory: ModelsDirectory
+    tmp_path: Path, directory: ModelsWriter
 ) -> None:
     crown(directory, spender(tmp_path))
     (directory.path / spender(tmp_path).name).write_bytes(b"damaged")

@@ -11,11 +11,11 @@ from typer.testing import CliRunner, Result
 from agent.commands.main import app
 from agent.deferral.ladder import LearnedRung
 from agent.deferral.settings import DeferralSettings
-from agent.models.directory import ModelsDirectory
 from domain.errors import BadInput
 from simulator.deferral.scenarios import scenario_of
 from trainer.deferral.evaluation import Subject
 from trainer.promotion.deferral import deferral_gate
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Limits
 
 (SHIPPED,) = (Path(__file__).parents[3] / "agent" / "deferral" / "shipped").glob("*.onnx")
@@ -31,7 +31,7 @@ def test_the_shipped_model_does_not_lead_as_the_plan_earns_more(tmp_path: Path) 
     refused = promote(tmp_path)
     assert refused.exit_code == 1
     assert "rolling plan" in refused.stdout
-    assert ModelsDirectory(tmp_path).champions() == {}
+    assert ModelsWriter(tmp_path).champions() == {}
 
 
 @pytest.mark.exhaustive
@@ -43,7 +43,7 @@ def test_a_model_that_earns_more_is_in_use_with_the_pools_next_step(
     done = promote(tmp_path)
     assert done.exit_code == 0, done.stdout
     assert json.loads(done.stdout)["promoted"] is True
-    rung = LearnedRung("main", DeferralSettings(capacity="http"), ModelsDirectory(tmp_path))
+    rung = LearnedRung("main", DeferralSettings(capacity="http"), ModelsWriter(tmp_path))
     rung.look()
     assert rung.problem == ""
     assert rung.digest == SHIPPED.stem

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from agent.admission.settings import champion_of, cluster_model_in
-from agent.models.directory import ModelRefused, ModelsDirectory, Subject, read_model_file
+from agent.models.directory import ModelRefused, Subject, read_model_file
 from agent.oversubscription.settings import read_rates as rates_in_agent
 from domain.errors import BadInput
 from tests.trainer.oversubscription.small import LEVELS, staggered_pair
 from tests.trainer.promotion.arena import AT
 from trainer.oversubscription.policies import RatesFile, scenario_sha256, write_rates
 from trainer.promotion.admission import cluster_gate
+from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Contest, Limits, Played, Verdict, hold, judge_promise
 from trainer.promotion.oversubscription import pool_gate
 
@@ -46,8 +47,8 @@ def test_a_challenger_keeps_the_promise_and_is_cheaper_than_what_keeps_it_too(
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> ModelsDirectory:
-    return ModelsDirectory(tmp_path / "models", b"0123456789abcdef")
+def directory(tmp_path: Path) -> ModelsWriter:
+    return ModelsWriter(tmp_path / "models", b"0123456789abcdef")
 
 
 def rates(path: Path, *each: float) -> Path:
@@ -58,13 +59,13 @@ def rates(path: Path, *each: float) -> Path:
     return path
 
 
-def promote_rates(directory: ModelsDirectory, file: Path, now: str = "none") -> Contest:
+def promote_rates(directory: ModelsWriter, file: Path, now: str = "none") -> Contest:
     gate = pool_gate(staggered_pair(), Limits(), now=now, budget=0.003, drawn=4, episodes=20, evaluations=10)
     return hold(file, directory, POOL, rates_in_agent, gate, at=AT)
 
 
 def test_rates_that_reserve_less_and_keep_the_promise_decide_for_the_pool(
-    directory: ModelsDirectory, tmp_path: Path
+    directory: ModelsWriter, tmp_path: Path
 ) -> None:
     first = promote_rates(directory, rates(tmp_path / "half.json", 0.5, 0.5))
     assert first.judgement.reasons == ()
@@ -79,7 +80,7 @@ def test_rates_that_reserve_less_and_keep_the_promise_decide_for_the_pool(
     assert directory.check(POOL, champion)["passed"] is True
 
 
-def test_rates_that_break_the_promise_are_not_promoted(directory: ModelsDirectory, tmp_path: Path) -> None:
+def test_rates_that_break_the_promise_are_not_promoted(directory: ModelsWriter, tmp_path: Path) -> None:
     gate = pool_gate(staggered_pair(), Limits(), now="none", budget=24.0, drawn=4, episodes=20, evaluations=10)
     contest = hold(rates(tmp_path / "none.json", 0.2, 0.2), directory, POOL, rates_in_agent, gate, at=AT)
     assert not contest.promoted
@@ -88,7 +89,7 @@ def test_rates_that_break_the_promise_are_not_promoted(directory: ModelsDirector
 
 
 def test_what_is_evaluated_is_what_is_stored_though_the_file_is_replaced_meanwhile(
-    directory: ModelsDirectory, tmp_path: Path
+    directory: ModelsWriter, tmp_path: Path
 ) -> None:
     file = rates(tmp_path / "half.json", 0.5, 0.5)
     content = file.read_bytes()
@@ -110,13 +111,13 @@ def cluster(path: Path, rule: str) -> Path:
     return path
 
 
-def promote_rule(directory: ModelsDirectory, file: Path) -> Contest:
+def promote_rule(directory: ModelsWriter, file: Path) -> Contest:
     gate = cluster_gate(Limits(), now="zeroth:100", tuned="zeroth:150", runs=12, hours=4380.0)
     return hold(file, directory, CLUSTER, cluster_model_in, gate, at=AT)
 
 
 def test_a_rule_that_fills_the_cluster_more_within_its_promise_decides_for_it(
-    directory: ModelsDirectory, tmp_path: Path
+    directory: ModelsWriter, tmp_path: Path
 ) -> None:
     assert promote_rule(directory, cluster(tmp_path / "a.json", "zeroth:150")).judgement.reasons == ()
     assert champion_of(directory, "main").rule == "zeroth:150"
@@ -127,7 +128,7 @@ def test_a_rule_that_fills_the_cluster_more_within_its_promise_decides_for_it(
     assert "may break the promise" in loose.judgement.reasons[0]
 
 
-def test_a_world_is_scaled_to_the_cluster_arrivals_too(directory: ModelsDirectory, tmp_path: Path) -> None:
+def test_a_world_is_scaled_to_the_cluster_arrivals_too(directory: ModelsWriter, tmp_path: Path) -> None:
     gate = cluster_gate(Limits(), now="zeroth:50", tuned="zeroth:75", runs=4, hours=4380.0, capacity=200)
     report = hold(cluster(tmp_path / "a.json", "zeroth:75"), directory, CLUSTER, cluster_model_in, gate, at=AT).report
     (world,) = report["suite"]["world"]["clusters"].values()
@@ -140,7 +141,7 @@ def test_a_cluster_file_without_a_rule_or_with_a_wrong_one_is_refused(tmp_path: 
             cluster_model_in(cluster(tmp_path / "a.json", rule))  # type: ignore[arg-type]
 
 
-def test_a_clusters_file_that_was_changed_is_not_used(directory: ModelsDirectory, tmp_path: Path) -> None:
+def test_a_clusters_file_that_was_changed_is_not_used(directory: ModelsWriter, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="for the cluster main"):
         champion_of(directory, "main")
     file = cluster(tmp_path / "a.json", "second:3")

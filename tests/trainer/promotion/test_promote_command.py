@@ -7,10 +7,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.models.directory import EVERY_FLEET, ModelsDirectory, read_model_file
+from agent.models.directory import EVERY_FLEET, read_model_file
 from agent.models.file import load_model
 from tests.agent.models.making import ADD_S, preferring, reported
 from tests.trainer.promotion.arena import idler, spender
+from trainer.promotion.directory import ModelsWriter
 
 RUNNER = CliRunner()
 FEW = ("--traces", "T2", "--short", "--seeds", "2")
@@ -29,7 +30,7 @@ def models(tmp_path: Path) -> Path:
     models.mkdir()
     report = reported(models, spender(tmp_path).name)
     at, champion = "2026-01-01T00:00:00Z", read_model_file(spender(tmp_path))
-    ModelsDirectory(models).promote(champion, EVERY_FLEET, report, at, load_model)
+    ModelsWriter(models).promote(champion, EVERY_FLEET, report, at, load_model)
     return models
 
 

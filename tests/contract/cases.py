@@ -207,6 +207,8 @@ AUTOSCALING = Case(
         ("in_minutes", {"in_minutes": 1e6}),
         ("at", {"at": 2e9}),
         ("at", {"in_minutes": None}),
+        ("at", {"in_minutes": None, "at": 1.0}),
+        ("at", {"in_minutes": None, "at": 9e10}),
         ("owner", {"owner": "a\nb"}),
         ("colour", {"colour": "red"}),
     ),

@@ -61,14 +61,6 @@ class TestOverTcp:
             assert asker.post(path).status_code == 403, path
         assert asker.delete("/api/v1/admission/requests").status_code == 403
 
-    def test_an_allocator_cannot_hold_a_fleet(self, over_tcp: Connect, shared: Running) -> None:
-        order = {"fleet": "web", "owner": "x", "reason": "x"}
-        for verb, more in (("pause", {}), ("pin", {"size": 0, "for_s": 60})):
-            assert over_tcp(ASKER).post(f"/api/v1/{verb}", json={**order, **more}).status_code == 403
-        controls = shared.world.ledger.controls("autoscaling", "web")
-        assert not controls.pauses
-        assert controls.pin is None
-
     def test_a_refusal_names_the_role_that_is_needed(self, over_tcp: Connect) -> None:
         refused = {
             "read pauses": over_tcp(READER).post("/api/v1/pause", json={}),

@@ -205,31 +205,6 @@ def test_a_request_of_somebody_unknown_gets_everything_and_is_counted(house: Hou
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"alpha": 0.4}, "alpha"),
-        ({"alpha": math.nan}, "alpha"),
-        ({"beta": 0.96}, "beta"),
-        ({"actions": (0.2, 0.6)}, "actions"),
-        ({"actions": (0.6, 0.2, 1.0)}, "actions"),
-        ({"actions": ()}, "actions"),
-        ({"machines": 0}, "machines"),
-        ({"machine_cores": math.inf}, "machine_cores"),
-        ({"rho": 1.0}, "rho"),
-        ({"rho": 0.5, "persistence": 0.6}, "persistence"),
-        ({"hot_hours": 1}, "hot_hours"),
-        ({"shield_budget": 0.0}, "shield_budget"),
-        ({"timezone": "Nowhere/Land"}, "timezone"),
-        ({"subscribers": {"web": SubscriberRules(minimum_rate=0.0)}}, "minimum_rate of web"),
-    ],
-)
-def test_rules_that_make_no_sense_name_their_field(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        rules(**changes)
-    assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "[]",

@@ -101,6 +101,16 @@ def test_the_check_before_a_start_writes_mistakes_alone_to_the_journal() -> None
     assert command("agent", "ExecStartPre")[1:] == ["config", "check", "--quiet"]
 
 
+def test_an_agent_with_nothing_to_decide_is_not_started_again(tmp_path: Path) -> None:
+    given = settings(tmp_path / "state") | {"TRIMTAB_DISCOVERY__ENABLED": "false"}
+    check, run = (
+        subprocess.run([*TRIMTAB, *command("agent", key)[1:]], env=given, cwd=ROOT, capture_output=True, check=False)
+        for key in ("ExecStartPre", "ExecStart")
+    )
+    assert (check.returncode, run.returncode) == (0, 2)
+    assert directives("trimtab-agent.service")["RestartPreventExitStatus"] == ["2"]
+
+
 def test_no_placeholder_is_left(rendered: Path) -> None:
     assert [
         name

@@ -21,7 +21,18 @@ from domain.decisions import Reason
 from tests.deploy.lstm_model import lstm
 from tests.real.cache import NotAvailable
 from tests.real.systemd import debian
-from tests.real.systemd.host import AGENT, COLLECT, LEARN, OURS, TIMER, TOKEN, WATCHDOG_DROP_IN, Host, running_host
+from tests.real.systemd.host import (
+    AGENT,
+    COLLECT,
+    LEARN,
+    OURS,
+    REGION,
+    TIMER,
+    TOKEN,
+    WATCHDOG_DROP_IN,
+    Host,
+    running_host,
+)
 from tests.real.systemd.machine import wait_for
 
 pytestmark = [
@@ -140,6 +151,16 @@ class TestAtWork:
         host.configure()
         # Restart=always tries again by itself.
         host.machine.await_state(AGENT, timeout_s=30.0)
+
+    def test_with_nothing_to_decide_it_ends_once_and_is_started_by_hand(self, host: Host) -> None:
+        host.machine.path("/etc/trimtab/agent.env").write_text(f"TRIMTAB_AWS__REGION={REGION}\n")
+        host.machine.run("systemctl", "restart", AGENT, check=False)
+        host.machine.await_state(AGENT, "failed")
+        shown = host.machine.show(AGENT, "ExecMainStatus", "NRestarts", "SubState")
+        assert shown == {"ExecMainStatus": "2", "NRestarts": "0", "SubState": "failed"}
+        host.configure()
+        host.machine.run("systemctl", "start", AGENT)
+        host.machine.await_state(AGENT)
 
 
 def as_another_user(host: Host, *command: str) -> subprocess.CompletedProcess[str]:

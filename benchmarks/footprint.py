@@ -23,7 +23,7 @@ import boto3
 
 from benchmarks.lstm_model import write_model
 from benchmarks.report import Target, arguments, repeat, report
-from simulator.aws.process import start_process
+from simulator.aws.client import start_process
 
 HEAVY = ("torch", "numba", "moto", "simulator", "trainer", "pandas", "matplotlib", "onnx", "scipy")
 RUN = """

@@ -32,8 +32,7 @@ from collectors.tagged_groups import CLUSTER
 from domain.decisions import Reason
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.units import HOUR_S
-from simulator.aws.client import CloudControl
-from simulator.aws.process import start_process
+from simulator.aws.client import CloudControl, start_process
 
 STAGING: Final = "staging"
 """The cluster."""

@@ -18,8 +18,7 @@ from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.units import HOUR_S
-from simulator.aws.client import CloudControl
-from simulator.aws.process import start_process
+from simulator.aws.client import CloudControl, start_process
 
 POOL: Final = "valley"
 HOURS: Final = 72

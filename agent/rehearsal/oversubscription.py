@@ -31,7 +31,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.samples import PREFIX, VmMetric
 from domain.units import HOUR_S
-from simulator.aws.process import start_process
+from simulator.aws.client import start_process
 
 RESEARCH: Final = "research"
 """The pool."""

@@ -19,7 +19,7 @@ from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.units import HOUR_S
-from simulator.aws.process import start_process
+from simulator.aws.client import start_process
 
 POOL: Final = "hosts"
 HOSTS: Final = 50

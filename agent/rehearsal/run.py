@@ -48,8 +48,8 @@ from agent.rehearsal.scenario import (
     SCALED,
     SECRET,
     DryRunCloud,
+    Rent,
     beside_learned,
-    bill,
     environment,
     fake_aws,
     groups_of,
@@ -96,6 +96,8 @@ ARRIVED_WITHIN_WALL_S = 5.0
 ARRIVAL_CHECKED_EVERY_WALL_S = 0.001
 COLLECTED_WITHIN_WALL_S = 30.0
 INJECT_EVERY_S = 5.0
+RENT_EVERY_TURNS = 5
+"""Turns between two readings of the rent on the screen, the largest call to AWS of a turn."""
 STOP_WITHIN_WALL_S = 5.0
 LOG, CLOCKS, SECTIONS = "dry-run.log", "clock-*", "sections"
 EVERYTHING = 1_000_000
@@ -130,6 +132,7 @@ class DryRun:
 
     def __init__(self, options: DryRunOptions, screen: Screen) -> None:
         self.turns = 0
+        self._rent = 0.0
         self.page = ""
         self._met: list[str] = []
         self._options, self._screen = options, screen
@@ -224,7 +227,8 @@ class DryRun:
         clock.path.unlink()
         self._screen.check("job source and workers", f"{trace.job_id.size} jobs")
         target = FaultTarget(cloud.control, cloud.interruption_queue_url, site.lose_metrics, lambda: self._busiest)
-        loop = Thread(target=self._loop, args=[agent, fleet, cloud, target], name="loop", daemon=True)
+        rent = Rent(cloud.endpoint, fleet, ORIGIN)
+        loop = Thread(target=self._loop, args=[agent, fleet, rent, target], name="loop", daemon=True)
         with self._screen.running(clock, ORIGIN, self._options.minutes, managed.policy, managed.shadows):
             loop.start()
             try:
@@ -238,14 +242,14 @@ class DryRun:
         jobs = site.finish()
         waiting_cost = jobs["waiting_job_s"] / HOUR_S * WAITING_PRICE_PER_HOUR
         waits = jobs["mean_wait_s"], jobs["p95_wait_s"], jobs["finished"]
-        cost = RunCost(managed.policy, bill(cloud, fleet, ORIGIN, self._end), waiting_cost, *waits)
+        cost = RunCost(managed.policy, rent.until(self._end), waiting_cost, *waits)
         return LiveRun(cost, jobs["submitted"], jobs["waiting_job_s"], jobs["lost"], jobs["handed_back"])
 
-    def _loop(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, target: FaultTarget) -> None:
+    def _loop(self, agent: Agent, fleet: Fleet, rent: Rent, target: FaultTarget) -> None:
         """Let the time pass from one instant to the next, and hold it there while faults or the loop are at work."""
         turns = ORIGIN + MINUTE_S * np.arange(1, self._options.minutes + 1) + TURN_AFTER_S
         instants: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = [
-            *((float(at), self._turn, (agent, fleet, cloud)) for at in turns),
+            *((float(at), self._turn, (agent, fleet, rent)) for at in turns),
             *((float(at), self._inject, (target,)) for at in np.arange(ORIGIN, turns[-1], INJECT_EVERY_S)),
             *((float(at), self._collect, (agent,)) for at in np.arange(CLOCK_BEGINS, turns[-1], COLLECTED_EVERY_S)),
         ]
@@ -270,7 +274,7 @@ class DryRun:
     def _collect(self, agent: Agent) -> None:
         agent.poller.poll_and_wait(COLLECTED_WITHIN_WALL_S)
 
-    def _turn(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud) -> None:
+    def _turn(self, agent: Agent, fleet: Fleet, rent: Rent) -> None:
         try:
             began = time.monotonic()
             report = agent.turn()
@@ -278,7 +282,9 @@ class DryRun:
             now = self._clock.now()
             self._on_turn(report, time.monotonic() - began)
             self._busiest = busiest(agent, fleet, report, now)
-            self._screen.turn(Turn(fleet, report, bill(cloud, fleet, ORIGIN, min(now, self._end))))
+            if self.turns % RENT_EVERY_TURNS == 1:
+                self._rent = rent.so_far(min(now, self._end))
+            self._screen.turn(Turn(fleet, report, self._rent))
         except Exception:
             log.exception("turn_failed")
 

@@ -26,9 +26,8 @@ from domain.fleet import Fleet, Group, VmType
 from domain.units import HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.reference.world_file import world_named
-from simulator.aws.client import CloudControl
+from simulator.aws.client import CloudControl, start_process
 from simulator.aws.prices import price_per_hour
-from simulator.aws.process import start_process
 from simulator.paced_clock import PacedClock
 from simulator.workloads.named import workload_of
 from simulator.workloads.recorded import nasa_day, nasa_hour
@@ -185,6 +184,8 @@ HEARTBEAT_S = 180
 VISIBILITY_S = 900
 """How long a job whose VM vanished stays invisible: longer than any job of the trace."""
 BILLED_AT_LEAST_S = 60.0
+UP = {"Name": "instance-state-name", "Values": ["pending", "running", "shutting-down", "stopping", "stopped"]}
+"""A filter of EC2: every state but terminated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,26 +245,50 @@ def make_group(client: Any, machines: Any, fleet: str, group: Group, size: int, 
     )
 
 
-def bill(cloud: DryRunCloud, fleet: Fleet, start: float, end: float) -> float:
-    """Return the dollars of rent between `start` and `end`, from EC2's records of launches and terminations.
+class Rent:
+    """The dollars of rent from `start` on, from EC2's records of launches and terminations.
 
     By the second from a VM's launch on, 60 s at the least, at the prices of the fleet's settings; VMs of other types
     cost nothing.
     """
-    prices = {group.vm_type.name: group.vm_type.price_per_hour for group in fleet.groups}
-    machines = aws_client("ec2", cloud.endpoint, OWNER_KEY)
-    rent = 0.0
-    for page in machines.get_paginator("describe_instances").paginate():
-        for vm in (vm for reservation in page["Reservations"] for vm in reservation["Instances"]):
-            since = max(start, vm["LaunchTime"].timestamp())
-            until = min(end, _terminated_at(vm, end))
-            if until > since:
-                held_s = max(BILLED_AT_LEAST_S, until - since)
-                rent += prices.get(vm["InstanceType"], 0.0) * held_s / HOUR_S
-    return rent
+
+    def __init__(self, endpoint: str, fleet: Fleet, start: float) -> None:
+        self._machines = aws_client("ec2", endpoint, OWNER_KEY)
+        self._prices = {group.vm_type.name: group.vm_type.price_per_hour for group in fleet.groups}
+        self._start = start
+        self._ended: dict[str, float] = {}
+        self._last_up: frozenset[str] = frozenset()
+
+    def until(self, end: float) -> float:
+        """Return the rent until `end`, from all records."""
+        return sum(self._rent(vm, end) for vm in self._records())
+
+    def so_far(self, now: float) -> float:
+        """Return the rent until now; a VM that has ended is read once.
+
+        A VM launched and terminated since the last call is left out; `until` includes it.
+        """
+        up = {vm["InstanceId"]: self._rent(vm, now) for vm in self._records(Filters=[UP])}
+        ended = sorted(self._last_up - up.keys())
+        if ended:
+            self._ended |= {vm["InstanceId"]: self._rent(vm, now) for vm in self._records(InstanceIds=ended)}
+        self._last_up = frozenset(up)
+        return sum(self._ended.values()) + sum(up.values())
+
+    def _records(self, **which: Any) -> Iterator[dict[str, Any]]:
+        for page in self._machines.get_paginator("describe_instances").paginate(**which):
+            for reservation in page["Reservations"]:
+                yield from reservation["Instances"]
+
+    def _rent(self, vm: Mapping[str, Any], end: float) -> float:
+        since, until = max(self._start, vm["LaunchTime"].timestamp()), min(end, _terminated_at(vm, end))
+        if until <= since:
+            return 0.0
+        rent: float = self._prices.get(vm["InstanceType"], 0.0) * max(BILLED_AT_LEAST_S, until - since) / HOUR_S
+        return rent
 
 
-def _terminated_at(vm: dict[str, Any], otherwise: float) -> float:
+def _terminated_at(vm: Mapping[str, Any], otherwise: float) -> float:
     """Return when the VM was terminated: EC2 gives the time in the reason of the transition, and nowhere else."""
     found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)", vm.get("StateTransitionReason", ""))
     if vm["State"]["Name"] != "terminated" or found is None:

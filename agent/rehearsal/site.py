@@ -16,7 +16,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -37,7 +37,7 @@ from domain.workload import Trace
 from simulator.paced_clock import FollowedClock, Stop
 
 REPORT_EVERY_S = 10.0
-STATUS_EVERY_S = 15.0
+STATUS_EVERY_S = 30.0
 POLL_EVERY_S = 60.0
 """A worker with free cores asks the queue at least so often; a new message calls it at once, as long polling does."""
 FAILED_CALL = (BotoCoreError, ClientError)
@@ -111,7 +111,7 @@ class JobSource(Thread):
         end: float,
         clock: Clock,
         put: Callable[[list[str]], None],
-        report: Callable[[Sample], None],
+        report: Callable[[Sequence[Sample]], None],
     ) -> None:
         """Set up; `put` takes at most ten message bodies a call, `report` takes samples."""
         super().__init__(name="job source", daemon=True)
@@ -186,8 +186,7 @@ class JobSource(Thread):
         if served:
             readings.append((QueueMetric.JOB_CORE_SECONDS, sum(served) / len(served)))
             readings += job_quantiles(served[-NEWEST_JOBS:]).items()
-        for metric, value in readings:
-            self._report(Sample(QueueSeries(self._fleet, metric), value, at))
+        self._report([Sample(QueueSeries(self._fleet, metric), value, at) for metric, value in readings])
 
     def summary(self) -> dict[str, Any]:
         """Return the state of the jobs at `end`.
@@ -257,7 +256,7 @@ class Worker(Thread):
         queue: SqsJobs,
         clock: SiteClock,
         status: Callable[[], VmStatus],
-        report: Callable[[Sample], None],
+        report: Callable[[Sequence[Sample]], None],
         jobs: JobSource,
     ) -> None:
         super().__init__(name=f"worker {machine.vm}", daemon=True)
@@ -368,11 +367,11 @@ class Worker(Thread):
             (VmMetric.BUSY_CORES, float(self.busy)),
             (VmMetric.WORK_CORE_SECONDS, max(0.0, sum(at - job.started_at for job in self._running))),
         )
-        for metric, value in readings:
-            self._report(Sample(VmSeries(self.machine.fleet, self.machine.group, self.machine.vm, metric), value, at))
+        fleet, group, vm = self.machine.fleet, self.machine.group, self.machine.vm
+        self._report([Sample(VmSeries(fleet, group, vm, metric), value, at) for metric, value in readings])
 
 
-ROSTER_EVERY_S = 5.0
+ROSTER_EVERY_S = 10.0
 CONNECT_WITHIN_WALL_S = 5.0
 END_WITHIN_S = 10.0
 
@@ -444,17 +443,17 @@ class Reporter:
         self._lock = Lock()
         self._connection: socket.socket | None = None
 
-    def __call__(self, sample: Sample) -> None:
-        """Send one sample, unless a gap is on; one that cannot be sent is lost, as from a VM without network."""
+    def __call__(self, samples: Sequence[Sample]) -> None:
+        """Send samples, unless a gap is on; a failed send loses them, as from a VM without network."""
         if self._clock.now() < self._silent_until:
             return
-        line = f"{sample.series.path} {float(sample.value)!r} {sample.at:.0f}\n"
+        lines = "".join(f"{sample.series.path} {float(sample.value)!r} {sample.at:.0f}\n" for sample in samples)
         with self._lock, suppress(OSError):
             try:
                 if self._connection is None:
                     self._connection = socket.create_connection(self._address, CONNECT_WITHIN_WALL_S)
-                self._connection.sendall(line.encode())
-                self._count_sent(1)
+                self._connection.sendall(lines.encode())
+                self._count_sent(len(samples))
             except OSError:
                 self._close()
                 raise

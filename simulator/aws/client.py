@@ -1,11 +1,18 @@
-"""A client for the control endpoint, for tests and the dry run; the agent does not know of it."""
+"""The cloud as a process, and a client of its control endpoint; imports no moto. The agent uses neither."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -104,3 +111,41 @@ def _reason(body: bytes) -> str:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError):
         return body.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class CloudProcess:
+    """A cloud served by a separate process."""
+
+    endpoint: str
+    popen: subprocess.Popen[str]
+
+
+@contextmanager
+def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.0) -> Iterator[CloudProcess]:
+    """Run `python -m simulator.aws` with `arguments` until the block ends; it also ends when this process does.
+
+    Raises: RuntimeError when it is not ready within `ready_timeout_s`.
+    """
+    command = [sys.executable, "-m", "simulator.aws", "--port", "0", "--parent", str(os.getpid()), *arguments]
+    popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    watchdog = threading.Timer(ready_timeout_s, popen.kill)
+    watchdog.start()
+    try:
+        line = popen.stdout.readline() if popen.stdout is not None else ""
+        watchdog.cancel()
+        if not line:
+            raise RuntimeError(
+                f"the simulated cloud did not start (exit {popen.wait()}): run {' '.join(command)} to see why"
+            )
+        yield CloudProcess(json.loads(line)["endpoint"], popen)
+    finally:
+        watchdog.cancel()
+        popen.terminate()
+        try:
+            popen.wait(5.0)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            popen.wait()
+        if popen.stdout is not None:
+            popen.stdout.close()

@@ -8,9 +8,10 @@ import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.aws.requests import Response
+if TYPE_CHECKING:
+    from simulator.aws.requests import Response
 
 
 def price_per_hour(instance_type: str, region: str = "us-east-1") -> float:

@@ -1,16 +1,16 @@
-"""Starting and stopping the cloud: in a thread for tests, or as a process of its own that ends with its parent."""
+"""The cloud in a thread of this process, on a clock that moto then follows; `client.start_process` runs a process."""
 
 from __future__ import annotations
 
 import datetime
 import importlib
-import json
+import io
 import os
-import subprocess
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,46 +45,96 @@ def follow(clock: Clock) -> Callable[[], None]:
     """Make moto read `clock` in this process; return the call that gives moto the machine's time back.
 
     One second of an SQS visibility timeout is then one second of the simulated cloud. Moto reads the time through
-    `moto.core.utils.utcnow`, which most of its modules import by name; this function loads the services we serve and
-    replaces that one wherever moto holds it. `moto.core.utils.unix_time`, which SQS uses for visibility, delay and
-    retention, calls it. This is process-wide: one clock at a time. Long polls wait outside moto (`queues`).
+    `moto.core.utils.utcnow` and `unix_time`, which most of its modules import by name; this function loads the services
+    we serve and replaces these two wherever moto holds them. SQS asks `unix_time` twice for each message on a queue and
+    call: moto's own makes two datetimes each time. This is process-wide: one clock at a time. Long polls wait outside
+    moto (`queues`).
     """
     for service in SERVICES:
         importlib.import_module(f"moto.{service}.models")
         importlib.import_module(f"moto.{service}.responses")
     core = importlib.import_module("moto.core.utils")
-    original = core.utcnow
+    originals = {name: vars(core)[name] for name in ("utcnow", "unix_time")}
 
     def utcnow() -> datetime.datetime:
         return datetime.datetime.fromtimestamp(clock.now(), tz=datetime.UTC).replace(tzinfo=None)
 
+    def unix_time(dt: datetime.datetime | None = None) -> float:
+        return clock.now() if dt is None else float(originals["unix_time"](dt))
+
+    ours = {"utcnow": utcnow, "unix_time": unix_time}
     holders = [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith("moto.") and vars(module).get("utcnow") is original
+        (vars(module), name)
+        for key, module in list(sys.modules.items())
+        if key.startswith("moto.")
+        for name, original in originals.items()
+        if vars(module).get(name) is original
     ]
-    for module in holders:
-        vars(module)["utcnow"] = utcnow
+    for holder, name in holders:
+        holder[name] = ours[name]
 
     def restore() -> None:
-        for module in holders:
-            vars(module)["utcnow"] = original
+        for holder, name in holders:
+            holder[name] = originals[name]
 
     return restore
 
 
 class QuietHandler(MotoRequestHandler):
-    """Serves without a log line per request or the pause of Nagle's algorithm, and closes where a fault demands it."""
+    """Serves without a log line per request or the pause of Nagle's algorithm, and closes where a fault demands it.
+
+    It keeps a connection for the next request, as AWS does and werkzeug does not: a connection with its thread costs
+    more than most requests.
+    """
 
     disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def setup(self) -> None:
+        """Note the connection, which ends with the cloud."""
+        super().setup()
+        self._application.connections.add(self.connection)
+
+    def finish(self) -> None:
+        """Forget the connection."""
+        self._application.connections.discard(self.connection)
+        super().finish()
+
+    def run_wsgi(self) -> None:
+        """Read one request whole, and write the whole response."""
+        environ = self.make_environ()
+        # A client may wait for the "100 Continue" that it has asked for.
+        self.wfile.flush()
+        if environ.get("wsgi.input_terminated"):
+            body = environ["wsgi.input"].read()
+            environ["CONTENT_LENGTH"] = str(len(body))
+        else:
+            body = self.rfile.read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+        try:
+            answer = b"".join(self._application(environ, lambda status, headers: heads.append((status, headers))))
+            status, headers = heads[0]
+            self.send_response(int(status[:3]), status[4:])
+            for name, value in headers:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else answer)
+            self.wfile.flush()
+        except OSError as error:
+            self.connection_dropped(error, environ)
+
+    @property
+    def _application(self) -> Endpoint:
+        application: Endpoint = self.server.app  # type: ignore[assignment]
+        return application
 
     def log(self, *about: Any) -> None:
         """Log nothing: the call log has it."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """Return the time of the cloud, which its answers carry as their date."""
-        application: Endpoint = self.server.app  # type: ignore[assignment]
-        return super().date_time_string(application.cloud.clock.now() if timestamp is None else timestamp)
+        return super().date_time_string(self._application.cloud.clock.now() if timestamp is None else timestamp)
 
     def connection_dropped(self, error: BaseException, environ: dict[str, Any] | None = None) -> None:
         """Close the connection, which HTTP/1.1 would otherwise keep for the next request."""
@@ -110,6 +160,9 @@ class RunningCloud:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        for connection in tuple(self._application.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._restore()
         _running.release()
 
@@ -145,41 +198,3 @@ def start_in_thread(
             os.environ[_AMIS] = amis
 
     return RunningCloud(f"http://127.0.0.1:{server.server_port}", cloud, server, application, thread, restore)
-
-
-@dataclass(frozen=True, slots=True)
-class CloudProcess:
-    """A cloud served by a process of its own."""
-
-    endpoint: str
-    popen: subprocess.Popen[str]
-
-
-@contextmanager
-def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.0) -> Iterator[CloudProcess]:
-    """Run `python -m simulator.aws` with `arguments` until the block ends; it also ends when this process does.
-
-    Raises: RuntimeError when it is not ready within `ready_timeout_s`.
-    """
-    command = [sys.executable, "-m", "simulator.aws", "--port", "0", "--parent", str(os.getpid()), *arguments]
-    popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    watchdog = threading.Timer(ready_timeout_s, popen.kill)
-    watchdog.start()
-    try:
-        line = popen.stdout.readline() if popen.stdout is not None else ""
-        watchdog.cancel()
-        if not line:
-            raise RuntimeError(
-                f"the simulated cloud did not start (exit {popen.wait()}): run {' '.join(command)} to see why"
-            )
-        yield CloudProcess(json.loads(line)["endpoint"], popen)
-    finally:
-        watchdog.cancel()
-        popen.terminate()
-        try:
-            popen.wait(5.0)
-        except subprocess.TimeoutExpired:
-            popen.kill()
-            popen.wait()
-        if popen.stdout is not None:
-            popen.stdout.close()

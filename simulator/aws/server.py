@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -111,12 +113,18 @@ class NoAnswer(ConnectionError):
 
 
 class Endpoint:
-    """The WSGI application. `closing` is set when the server stops, so that held connections let go."""
+    """The WSGI application.
+
+    closing: set when the server stops, so that held connections let go. connections: the open ones.
+    """
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.closing = threading.Event()
+        self.connections: set[socket.socket] = set()
         self._moto = DomainDispatcherApplication(create_backend_app)
+        # Moto lists the folders of its services with each request.
+        vars(self._moto)["get_backend_for_host"] = functools.cache(self._moto.get_backend_for_host)
         self._tokens: dict[tuple[str, str], tuple[bytes, Response]] = {}
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

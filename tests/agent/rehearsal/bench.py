@@ -100,7 +100,7 @@ class Bench:
         status_at = status or (lambda _: VmStatus())
         machine = Machine("i-1", "web", "workers_s", 2, 8.0)
         self.worker = Worker(
-            machine, self.queue, self.clock, lambda: status_at(self.clock.now() - START), self.samples.append, self.jobs
+            machine, self.queue, self.clock, lambda: status_at(self.clock.now() - START), self.samples.extend, self.jobs
         )
         self.clock.at_end = self.worker.kill
         self.worker.run()

@@ -19,7 +19,7 @@ class Desk:
         self.put: list[tuple[float, list[dict[str, float]]]] = []
         self.reported: list[Sample] = []
         trace = make_trace("desk", arrivals, [10.0] * len(arrivals))
-        self.source = JobSource("web", trace, START, START + end, self.clock, self._take, self.reported.append)
+        self.source = JobSource("web", trace, START, START + end, self.clock, self._take, self.reported.extend)
         self.clock.at_end = self.source.stop
 
     def _take(self, bodies: list[str]) -> None:

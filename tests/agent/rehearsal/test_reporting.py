@@ -23,14 +23,14 @@ def test_a_gap_loses_samples_for_its_length_and_no_longer():
     sent: list[int] = []
     reporter = Reporter(listener.host, listener.port, clock, sent.append)
     try:
-        reporter(Sample(SERIES, 1.0, START))
+        reporter([Sample(SERIES, 1.0, START)])
         reporter.go_silent(60.0)
-        reporter(Sample(SERIES, 2.0, START))
+        reporter([Sample(SERIES, 2.0, START)])
         clock.advance(59.0)
-        reporter(Sample(SERIES, 3.0, START + 59.0))
+        reporter([Sample(SERIES, 3.0, START + 59.0)])
         clock.advance(1.0)
-        reporter(Sample(SERIES, 4.0, START + 60.0))
-        assert received(listener, 2) == sum(sent) == 2
+        reporter([Sample(SERIES, 4.0, START + 60.0), Sample(SERIES, 5.0, START + 61.0)])
+        assert received(listener, 3) == sum(sent) == 3
     finally:
         reporter.close()
         listener.stop()
@@ -42,6 +42,6 @@ def test_what_cannot_be_sent_is_lost_and_not_waited_for():
     listener.start()
     listener.stop()
     reporter = Reporter(listener.host, listener.port, clock, sent.append)
-    reporter(Sample(SERIES, 1.0, START))
+    reporter([Sample(SERIES, 1.0, START)])
     reporter.close()
     assert sent == []

@@ -6,9 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from agent.rehearsal.scenario import GROUPS, environment, groups_of, recorded_trace
+from agent.rehearsal.scenario import (
+    FLEET as WEB,
+)
+from agent.rehearsal.scenario import (
+    GROUPS,
+    OWNER_KEY,
+    Rent,
+    aws_client,
+    environment,
+    groups_of,
+    recorded_trace,
+)
 from agent.settings import load_settings
+from domain.clock import VirtualClock
 from domain.errors import BadInput
+from domain.fleet import Fleet
+from simulator.aws.client import CloudControl
+from simulator.aws.process import start_in_thread
 
 FLEET = """
 version = 1
@@ -70,3 +85,31 @@ def test_jobs_are_those_that_the_readers_know(tmp_path: Path) -> None:
             recorded_trace(text, 0)
     with pytest.raises(BadInput, match="give train-text"):
         recorded_trace("lunch", 0)
+
+
+def test_the_rent_so_far_is_that_of_all_records_and_reads_what_has_ended_once() -> None:
+    start, hourly = 1_795_208_400.0, {group.vm_type.name: group.vm_type.price_per_hour for group in GROUPS}
+    running = start_in_thread(VirtualClock(start))
+    try:
+        control, machines = CloudControl(running.endpoint), aws_client("ec2", running.endpoint, OWNER_KEY)
+        rent = Rent(running.endpoint, Fleet(WEB, GROUPS), start)
+
+        def launch(kind: str) -> str:
+            launched = machines.run_instances(ImageId="ami-12c6146b", InstanceType=kind, MinCount=1, MaxCount=1)
+            return str(launched["Instances"][0]["InstanceId"])
+
+        first = launch("m5a.large")
+        launch("m5a.2xlarge")
+        launch("t3.micro")
+        control.advance(3600.0)
+        assert rent.so_far(start + 3600.0) == pytest.approx(hourly["m5a.large"] + hourly["m5a.2xlarge"])
+        machines.terminate_instances(InstanceIds=[first])
+        for later in (5400.0, 7200.0):
+            control.advance(1800.0)
+            both = hourly["m5a.large"] + hourly["m5a.2xlarge"] * later / 3600.0
+            assert rent.so_far(start + later) == pytest.approx(both)
+            assert rent.until(start + later) == pytest.approx(both)
+        # Three of what is up, two of all records, and one of the VM that has ended.
+        assert len(control.calls(operation="DescribeInstances")) == 6
+    finally:
+        running.stop()

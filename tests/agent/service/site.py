@@ -19,8 +19,7 @@ import boto3
 from botocore.config import Config
 
 from domain.clock import ScaledClock
-from simulator.aws.client import CloudControl
-from simulator.aws.process import start_process
+from simulator.aws.client import CloudControl, start_process
 from tests.agent.service.supervisor import Supervisor
 
 ROOT = Path(__file__).parents[3]

@@ -20,8 +20,7 @@ import boto3
 from botocore.config import Config
 
 from simulator.admission import Cluster
-from simulator.aws.client import CloudControl
-from simulator.aws.process import start_process
+from simulator.aws.client import CloudControl, start_process
 from tests.deploy.test_scripts import a_checkout
 from tests.real.systemd import debian
 from tests.real.systemd.machine import Machine, booted, wait_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -9,13 +10,16 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from domain.clock import ScaledClock, VirtualClock
-from simulator.aws.client import CloudControl, ControlError
-from simulator.aws.process import start_in_thread, start_process
+from simulator.aws.client import CloudControl, ControlError, start_process
+from simulator.aws.process import start_in_thread
 from simulator.paced_clock import paced_clock
 from tests.simulator.aws.world import START
 from tests.waiting import until
@@ -68,7 +72,7 @@ def test_a_wrong_option_is_refused_with_the_reason(arguments: list[str], why: st
 def test_the_process_dies_with_its_parent() -> None:
     script = (
         "import sys; sys.path.insert(0, '.')\n"
-        "from simulator.aws.process import start_process\n"
+        "from simulator.aws.client import start_process\n"
         "with start_process(['--virtual', '0']) as cloud:\n"
         "    print(cloud.popen.pid, flush=True)\n"
         "    sys.stdin.read()\n"
@@ -93,6 +97,39 @@ def test_one_process_runs_one_cloud_at_a_time() -> None:
         running.stop()
         running.stop()
     start_in_thread(VirtualClock(START)).stop()
+
+
+def test_a_connection_is_kept_for_the_next_request_and_ends_with_the_cloud() -> None:
+    running = start_in_thread(VirtualClock(START))
+    address = urlsplit(running.endpoint)
+    connection = HTTPConnection(str(address.hostname), address.port, timeout=10.0)
+    try:
+        opened = []
+        for method, path, body in (("POST", "nothing-here", b"{}"), ("GET", "clock", None)):
+            connection.request(method, f"/_trimtab/{path}", body)
+            response = connection.getresponse()
+            opened.append((response.status, response.read() != b"", connection.sock))
+        kept = opened[0][2]
+        assert kept is not None
+        assert opened == [(404, True, kept), (200, True, kept)]
+        running.stop()
+        assert kept.recv(1) == b""
+    finally:
+        running.stop()
+        connection.close()
+
+
+def test_moto_reads_both_of_its_times_from_the_clock_until_the_cloud_ends() -> None:
+    queues, core = importlib.import_module("moto.sqs.models"), importlib.import_module("moto.core.utils")
+    original = core.unix_time
+    running = start_in_thread(VirtualClock(START))
+    now = datetime.fromtimestamp(START, tz=UTC).replace(tzinfo=None)
+    try:
+        assert (queues.unix_time(), core.unix_time_millis(), core.utcnow()) == (START, 1000.0 * START, now)
+        assert core.unix_time(now) == START
+    finally:
+        running.stop()
+    assert queues.unix_time is core.unix_time is original
 
 
 def test_the_same_seed_launches_the_same_machines_in_the_same_time() -> None:

@@ -139,10 +139,8 @@ def test_two_hot_hours_freeze_and_three_roll_back_until_somebody_rearms(make: Ma
     assert Reason.RATES_ROLLED_BACK in told
     assert (house.rate(), house.reasons()) == (1.0, (Reason.RATES_ROLLED_BACK,))
     fourth = [event.detail for event in house.hour(0.65) if event.reason is Reason.MACHINE_HOT]
-    assert [detail.split("; ")[1:3] for detail in fourth] == [
-        ["mostly by batch", "every new VM of the pool is reserved in full already"],
-        ["mostly by web", "every new VM of the pool is reserved in full already"],
-    ]
+    assert [detail.split("; ")[1] for detail in fourth] == ["mostly by batch", "mostly by web"]
+    assert all("reserved in full already" in detail for detail in fourth)
     house.live(130, seed=3)
     assert house.rate() == 1.0
     house.pool.rearm("ada", "moved the batch jobs")

@@ -18,6 +18,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Reason
 from tests.agent.placement.hosts import START, app, inventory, kind
 from tests.contract.running import RunningAgent, running
+from tests.golden import figures
 from tests.short_directory import short_directory
 
 POOLS = 24
@@ -199,7 +200,7 @@ class TestLooking:
         assert capacity is not None
         assert (capacity.free, capacity.reserved) == (44.0, 20.0)
         summary = part.summary(part.decisions.newest("placement", name, limit=1)[0])
-        assert (summary.reason, summary.sentence) == ("placed", "5 x shop on large-1 x4, large-2, 2 of them opened")
+        assert (summary.reason, figures(summary.sentence)) == ("placed", [5, 1, 4, 2, 2])
 
 
 class TestTheInventory:

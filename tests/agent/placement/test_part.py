@@ -39,11 +39,10 @@ class TestPreflight:
     def test_reads_the_inventory_and_the_policies(self, clock: VirtualClock, tmp_path: Path) -> None:
         file = tmp_path / "pool.json"
         file.write_text(json.dumps(inventory(app("shop", excludes=["mail"]), app("mail"))))
-        assert looked(clock, inventory_file=file, policy="wf") == [
-            (State.OK, f"{file}: 1 types of hosts, 2 applications; shop excludes mail; mail now excludes shop too"),
-            (State.OK, "policy wf"),
-            (State.OK, "policy learned"),
-        ]
+        inventory_found, *policies = looked(clock, inventory_file=file, policy="wf")
+        assert inventory_found[0] is State.OK
+        assert all(said in inventory_found[1] for said in (f"{file}: ", "2 applications", "mail now excludes shop"))
+        assert policies == [(State.OK, "policy wf"), (State.OK, "policy learned")]
 
     def test_says_what_is_missing(self, clock: VirtualClock, tmp_path: Path) -> None:
         file = tmp_path / "pool.json"

@@ -248,7 +248,7 @@ class TestAlarms:
         assert answer.outside == ()
         many = pool.request(ask("many", "mail", count=12))
         assert many.outside == ("requests of containers: 10+",)
-        assert "  in its training mine saw no requests of containers: 10+" in request_lines(many)
+        assert any(line.endswith("requests of containers: 10+") for line in request_lines(many))
         assert ("distance from its training", "demands 0.75, sizes 0.00, limits 0.75, hosts 0.10") in pool_card(
             pool.view(), None, paused=False
         ).rows

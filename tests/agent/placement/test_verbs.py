@@ -83,7 +83,7 @@ def test_status_decisions_and_explain_show_a_pool(trimtab: CliRunner) -> None:
     assert json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["pool"] == "main"
     listed = shown(trimtab, "decisions", "placement").splitlines()
     assert listed[0].startswith("main-p1  2026-09-21")
-    assert listed[0].endswith("5 x shop on large-1 x4, large-2, 2 of them opened")
+    assert "5 x shop on large-1 x4, large-2" in listed[0]
     told = shown(trimtab, "explain", "main-p1")
     assert "Best hosts for the first container" in told
     assert "residual cores" in told

@@ -195,7 +195,7 @@ def test_lines_say_how_much_is_done_and_how_long_the_rest_takes(
     run(plan(), tmp_path, show="lines")
     lines = capsys.readouterr().err.splitlines()
     assert any("round 1 of 2" in line and line.endswith("left") for line in lines)
-    assert lines[0].endswith("compiling the simulator, and playing the first lessons")
+    assert lines[0].endswith("playing the first lessons")
     assert " %)" in lines[1]
     assert "margin 1" in lines[-2]
     assert "(100 %)" in lines[-1]

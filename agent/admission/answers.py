@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -31,16 +31,14 @@ from agent.admission.records import (
     check_event,
     check_request,
 )
-from agent.admission.store import AdmissionStore, Change, ClusterCounts, Moved, month_of
+from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
+from agent.decisions.transaction import Conflict, retried
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
-from domain.errors import BadInput, LedgerUnavailable, StateConflict
+from domain.errors import BadInput, StateConflict
 from domain.rules.admission.cluster import ClusterRules
 from domain.rules.admission.names import Name, Tally
 from domain.rules.admission.policies import unused_budget
-
-TRIES: Final = 50
-"""Times that what another process wrote meanwhile is read again; each takes some milliseconds."""
 
 T = TypeVar("T")
 
@@ -126,17 +124,20 @@ class CachedBook:
         if self._book is not None:
             self._book.rules, self._book.deferred = rules, deferred
 
-    def tried(self, work: Callable[[Book], T]) -> T:
-        """Do work that writes; do it again on what there is now when another process wrote meanwhile."""
-        for _ in range(TRIES):
+    def transact(self, work: Callable[[Book], T]) -> T:
+        """Do work that writes; again on the new state when another process wrote meanwhile."""
+
+        def attempt() -> T:
             try:
                 return work(self.book())
-            except Moved:
+            except Conflict:
                 self.drop()
-        raise LedgerUnavailable(f"cluster {self.rules.name} is 50 concurrent updates in a row; retry the request")
+                raise
+
+        return retried(f"cluster {self.rules.name}", attempt)
 
     def write(self, change: Change) -> None:
-        """Write to the ledger what is in the book already, or will be; Moved when another process wrote meanwhile."""
+        """Write a change of the book to the ledger; Conflict when another process wrote meanwhile."""
         self.revision = self.store.write(self.rules.name, self.revision, change)
         self.counts = change.counts
         self._first_seen |= self._with_new(change.deployments)
@@ -183,7 +184,7 @@ def answer_all(
     request that was decided on, while the agent acted, gets its decision. What comes to the same as the deployment's
     newest advice is not recorded again: then that one is the answer.
 
-    StateConflict when a request id stands for something else, Moved when another process wrote meanwhile.
+    StateConflict when a request id stands for something else, Conflict when another process wrote meanwhile.
     """
     changed, notes = cached.lapses(book, now)
     counts = cached.counts

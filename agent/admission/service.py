@@ -30,7 +30,7 @@ from agent.admission.records import (
 )
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
 from agent.admission.store import AdmissionStore, ClusterCounts, month_of
-from agent.decisions.part import CapacityOf, one_service
+from agent.decisions.part import CapacityOf, Services
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings
@@ -174,7 +174,7 @@ class AdmissionService:
         """
         not_inside = NOT_INSIDE if self.mode is Mode.ACT else NOT_TAKEN_IN
         with self._lock:
-            answers, repairs = self._cached.tried(
+            answers, repairs = self._cached.transact(
                 lambda book: observe_all(self._cached, book, events, self._clock.now(), not_inside=not_inside)
             )
         self._alarms += repairs
@@ -273,7 +273,7 @@ class AdmissionService:
             if held:
                 cached.work_by(without(self._rules, held), held)
             try:
-                answers, made = cached.tried(
+                answers, made = cached.transact(
                     lambda book: answer_all(cached, book, requests, self._clock.now(), advice=advice)
                 )
             finally:
@@ -292,12 +292,10 @@ def without(rules: ClusterRules, cores: int) -> ClusterRules:
 log = structlog.get_logger(__name__)
 
 
-class Clusters(dict[str, AdmissionService]):
+class Clusters(Services[AdmissionService]):
     """Services by the name of their cluster; any thread may use them."""
 
-    def one(self, name: str | None) -> AdmissionService:
-        """Return the cluster of that name, the only one when none is given; UnknownName lists those there are."""
-        return one_service(self, name, "cluster")
+    word = "cluster"
 
     def alarms(self) -> tuple[Event, ...]:
         """Return what a person should look into since the last call."""

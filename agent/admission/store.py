@@ -30,10 +30,9 @@ from sqlalchemy import (
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.gate.records import number_groups_from
 from agent.admission.records import AdmissionDecision, DeploymentEvent
-from agent.decisions import store
 from agent.decisions.store import DecisionStore, Record, decoded
-from agent.ledger import Ledger, codec, journal, state
-from agent.ledger.database import Clash
+from agent.decisions.transaction import Conflict, Write, commit
+from agent.ledger import Ledger, codec, state
 from agent.ledger.kept import LEARNING, Kept
 from agent.ledger.schema import Seq, metadata
 from agent.ledger.schema import decisions as decided
@@ -134,10 +133,6 @@ class Change:
     decisions: Sequence[AdmissionDecision] = ()
     notes: Sequence[Event] = ()
     tallies: Mapping[Name, Tally | None] = field(default_factory=dict)
-
-
-class Moved(Exception):
-    """Another process changed the cluster meanwhile: read it again, and decide again."""
 
 
 class AdmissionStore:
@@ -263,23 +258,19 @@ class AdmissionStore:
         return tuple(codec.decode(AdmissionDecision, codec.unpack(row["body"])) for row in rows)
 
     def write(self, cluster: str, revision: int, change: Change) -> int:
-        """Write a change to a cluster at `revision`, and return its new one: all or nothing; Moved at another."""
+        """Write a change to a cluster at `revision`, and return its new one: all or nothing; Conflict at another."""
         # Encoded before any lock is taken.
         deployed, happened = _deployment_rows(cluster, change), _event_rows(cluster, change)
-        records, notes = _records(cluster, change), [journal.event_row(note) for note in change.notes]
-        try:
-            with self._database.write() as connection:
-                _advance(connection, cluster, revision, change.counts)
-                _put_tallies(connection, cluster, change.tallies)
-                if deployed:
-                    connection.execute(state.upsert(connection, deployments), deployed)
-                if happened:
-                    connection.execute(insert(events), happened)
-                store.add(connection, records)
-                journal.add(connection, notes)
-        except Clash as clash:
-            # Where writers run side by side both may find the row missing; the second gets the error here.
-            raise Moved from clash
+
+        def other(connection: Connection) -> None:
+            _advance(connection, cluster, revision, change.counts)
+            _put_tallies(connection, cluster, change.tallies)
+            if deployed:
+                connection.execute(state.upsert(connection, deployments), deployed)
+            if happened:
+                connection.execute(insert(events), happened)
+
+        commit(self._database, Write(records=_records(cluster, change), notes=change.notes), other)
         return revision + 1
 
 
@@ -336,7 +327,7 @@ def _advance(connection: Connection, cluster: str, revision: int, counts: Cluste
     if revision == 0:
         there = connection.execute(select(clusters.c.revision).where(clusters.c.cluster == cluster)).first()
         if there is not None:
-            raise Moved
+            raise Conflict
         connection.execute(insert(clusters), [{"cluster": cluster, "revision": 1, "body": body}])
         return
     done = connection.execute(
@@ -345,7 +336,7 @@ def _advance(connection: Connection, cluster: str, revision: int, counts: Cluste
         .values(revision=revision + 1, body=body)
     )
     if done.rowcount != 1:
-        raise Moved
+        raise Conflict
 
 
 def _forget(connection: Connection, before: float, most: int) -> int:

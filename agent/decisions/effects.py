@@ -13,7 +13,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from sqlalchemy import select
 
-from agent.ledger import Ledger, codec, journal, state
+from agent.decisions.transaction import Write, commit
+from agent.ledger import Ledger, codec, state
 from agent.ledger.schema import state as table
 from agent.rails.state import LoopState
 from domain.decisions import AGENT, Event
@@ -48,7 +49,7 @@ class EffectStore(Generic[R]):
     """
 
     def __init__(self, ledger: Ledger, kind: type[R], prefix: str, memory_key: tuple[str, str]) -> None:
-        self._ledger, self._database = ledger, ledger.database
+        self._database = ledger.database
         self._kind, self._prefix = kind, prefix
         self._owner, self._key = memory_key
 
@@ -95,10 +96,7 @@ class EffectStore(Generic[R]):
         """
         bodies = [(AGENT, f"{self._prefix}{thing}", codec.encode(record)) for thing, record in records.items()]
         bodies += [(*self._memory_of(subject), codec.encode(memory)) for subject, memory in memories.items()]
-        added = [journal.event_row(event) for event in events]
-        with self._ledger.fenced(epoch) as connection:
-            state.put(connection, bodies)
-            journal.add(connection, added)
+        commit(self._database, Write(bodies, notes=events), epoch=epoch)
 
     def _memory_of(self, subject: str) -> tuple[str, str]:
         return self._owner.format(subject), self._key.format(subject)

@@ -493,13 +493,18 @@ def held_lines(controls: Controls, now: float) -> list[str]:
     return lines
 
 
-def one_service(there: Mapping[str, T], wanted: str | None, field: str) -> T:
-    """Return the one of that name, or the only one when none is given; BadInput or UnknownName list those there are."""
-    names = ", ".join(sorted(there)) or "(none is set)"
-    if wanted is None and len(there) == 1:
-        return next(iter(there.values()))
-    if wanted is None:
-        raise BadInput(field, wanted, f"name one of: {names}")
-    if wanted not in there:
-        raise UnknownName(field, wanted, f"choose one of: {names}")
-    return there[wanted]
+class Services(dict[str, T]):
+    """The services of a decision's subjects by name; any thread may use them. word: of a subject."""
+
+    word: ClassVar[str] = "pool"
+
+    def one(self, name: str | None) -> T:
+        """Return the service of that name, or the only one for None; BadInput or UnknownName list the names."""
+        names = ", ".join(sorted(self)) or "(none is set)"
+        if name is None and len(self) == 1:
+            return next(iter(self.values()))
+        if name is None:
+            raise BadInput(self.word, name, f"name one of: {names}")
+        if name not in self:
+            raise UnknownName(self.word, name, f"choose one of: {names}")
+        return self[name]

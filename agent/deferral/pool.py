@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from agent.decisions.transaction import Conflict, retried
 from agent.deferral.records import (
     FINAL,
     LATEST_AT,
@@ -38,17 +39,15 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
-from agent.deferral.store import Change, DeferralStore, Moved, PoolState, head_of
+from agent.deferral.store import HEADS, Change, DeferralStore, PoolState
 from agent.ledger import Ledger
 from domain.clock import Clock
 from domain.decisions import Event, Mode, Reason
-from domain.errors import BadInput, LedgerUnavailable, StateConflict, UnknownName
+from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.deferral.jobs import check_job
 
 log = structlog.get_logger(__name__)
 
-TRIES: Final = 50
-"""Times that what another process wrote meanwhile is read again; each takes some milliseconds."""
 REPORT_AHEAD_S: Final = 60.0
 """A reported capacity may be so far in the future of this agent's clock."""
 MOST_REFUSED: Final = 10_000
@@ -102,65 +101,62 @@ class DeferralPool:
                 self._state = self.store.read(self.name)
             return self._state
 
-    def tried(
+    def transact(
         self,
         work: Callable[[PoolState, float], tuple[T, Change | None]],
         *,
         epoch: int | None = None,
         beside_new_jobs: bool = False,
     ) -> T:
-        """Do work on the pool and write what it changes; again on what there is when another process wrote first.
+        """Do work on the pool and write its change; again on the new state when another process wrote first.
 
-        beside_new_jobs: what it changes holds where only jobs were submitted meanwhile. Fenced when an `epoch` is given
-        and over. StateConflict where its jobs are counted in other steps.
+        beside_new_jobs: its change holds where only jobs were submitted meanwhile. Fenced when an `epoch` is given and
+        over. StateConflict where its jobs are counted in other steps.
         """
-        with self._lock:
-            for _ in range(TRIES):
-                before = self.current()
-                if other := self.other_steps(before):
-                    raise StateConflict("STEP_S", self.settings.step_s, other)
-                answer, change = work(before, self.clock.now())
-                if change is None:
-                    return answer
-                head = replace(change.head, revision=before.head.revision + 1, step_s=self.settings.step_s)
-                change = replace(change, head=head)
-                try:
-                    stored = self.store.write(self.name, before.stored, change, epoch=epoch)
-                except Moved:
-                    self._state = None
-                    if not beside_new_jobs or not self._wrote_beside(before.head, change, epoch):
-                        continue
-                    self.alarms += change.notes
-                    return answer
-                except BaseException:
-                    # It may have been written or not: read it again.
-                    self._state = None
+
+        def attempt() -> T:
+            before = self.current()
+            if other := self.other_steps(before):
+                raise StateConflict("STEP_S", self.settings.step_s, other)
+            answer, change = work(before, self.clock.now())
+            if change is None:
+                return answer
+            head = replace(change.head, revision=before.head.revision + 1, step_s=self.settings.step_s)
+            change = replace(change, head=head)
+            # Written or not, if the write fails: read again.
+            self._state = None
+            try:
+                stored = self.store.write(self.name, before.stored, change, epoch=epoch)
+            except Conflict:
+                if not beside_new_jobs or not self._wrote_beside(before.head, change, epoch):
                     raise
+            else:
                 jobs = {**before.jobs, **{name: job for name, job in change.jobs.items() if job is not None}}
                 for name in [name for name, job in change.jobs.items() if job is None]:
                     jobs.pop(name, None)
                 self._state = PoolState(change.head, stored, change.history or before.history, jobs)
-                self.alarms += change.notes
-                return answer
-        raise LedgerUnavailable(f"pool {self.name} is 50 concurrent updates in a row; retry the request")
+            self.alarms += change.notes
+            return answer
+
+        with self._lock:
+            return retried(f"pool {self.name}", attempt)
 
     def _wrote_beside(self, before: PoolHead, change: Change, epoch: int | None) -> bool:
         """Write a change beside jobs that were submitted since `before`; return whether nothing else has happened.
 
         Long work would else come too late again and again where another agent takes many jobs.
         """
-        for _ in range(TRIES):
+
+        def attempt() -> bool:
             stored = self.store.stored_head(self.name)
-            head = PoolHead() if stored is None else head_of(stored)
+            head = HEADS.decoded(stored)
             if before != _with_jobs_of(before, replace(head, revision=before.revision)):
                 return False
             merged = replace(_with_jobs_of(head, change.head), revision=head.revision + 1)
-            try:
-                self.store.write(self.name, stored, replace(change, head=merged), epoch=epoch)
-            except Moved:
-                continue
+            self.store.write(self.name, stored, replace(change, head=merged), epoch=epoch)
             return True
-        return False
+
+        return retried(f"pool {self.name}", attempt)
 
     def other_steps(self, state: PoolState) -> str:
         """Return what to do where the ledger counts in steps of another length: every window would be wrong."""
@@ -184,7 +180,7 @@ class DeferralPool:
                 return Submitted(True, job), None
             return Submitted(False, job), Change(head, {job.job_id: job}, notes=[self._submitted(job, now)])
 
-        made = self.tried(work)
+        made = self.transact(work)
         log.info("job_submitted", pool=self.name, job=made.job.job_id, already=made.already)
         return made
 
@@ -227,7 +223,7 @@ class DeferralPool:
             return tuple(notes), Change(head, changed, made=made, notes=notes)
 
         refused: list[str] = []
-        notes = self.tried(work, epoch=epoch) if fresh else ()
+        notes = self.transact(work, epoch=epoch) if fresh else ()
         self._refusals.update(dict.fromkeys(refused))
         for name in list(self._refusals)[:-MOST_REFUSED]:
             del self._refusals[name]
@@ -335,7 +331,7 @@ class DeferralPool:
             change = Change(replace(state.head, totals=totals), {job_id: after}, notes=[note])
             return Cancelled(False, after, used(after)), change
 
-        return self.tried(work)
+        return self.transact(work)
 
     def job(self, job_id: str) -> JobRecord:
         """Return a job; UnknownName."""
@@ -381,7 +377,7 @@ class DeferralPool:
             made = Report(float(cores), moment, by)
             return made, Change(replace(state.head, report=made))
 
-        return self.tried(work)
+        return self.transact(work)
 
     def drain(self, by_at: float | None, owner: str, reason: str) -> Drain | None:
         """Start no job from now on that would run beyond a time, or (None) let every job start again."""
@@ -396,7 +392,7 @@ class DeferralPool:
             note = Event(self.name, now, Reason.OPERATOR, f"{owner}: {words}: {reason}")
             return made, Change(replace(state.head, drain=made), notes=[note])
 
-        return self.tried(work)
+        return self.transact(work)
 
     def taken_alarms(self) -> tuple[Event, ...]:
         """Return what was recorded since the last call."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.decisions.guards import held_by_pause
-from agent.decisions.part import Host, one_service
+from agent.decisions.part import Host, Services
 from agent.decisions.text import time_text
 from agent.deferral.capacity import ExpectedCores, Outlook, believed, margin_in_force, read_capacity
 from agent.deferral.explain import JobExplained, explain_job, next_step
@@ -210,12 +210,7 @@ class PoolService:
         )
 
 
-class Pools(dict[str, PoolService]):
-    """Pools by name; any thread may use them."""
-
-    def one(self, name: str | None) -> PoolService:
-        """Return the pool of that name, the only one when none is given; UnknownName lists those there are."""
-        return one_service(self, name, "pool")
+Pools = Services[PoolService]
 
 
 def pools_of(host: Host) -> Pools:

@@ -205,7 +205,7 @@ class PoolTurns:
                 changed[name] = job
             return list(changed), self._counting(state, now, changed, repeated)
 
-        return self.pool.tried(work, epoch=epoch)
+        return self.pool.transact(work, epoch=epoch)
 
     def _note_result(self, ids: list[str], result: Sending, epoch: int) -> None:
         sent = frozenset(result.sent)
@@ -224,7 +224,7 @@ class PoolTurns:
                     changed[name] = replace(job, detail=result.unknown.get(name, ""))
             return None, self._counting(state, now, changed, repeated)
 
-        self.pool.tried(work, epoch=epoch)
+        self.pool.transact(work, epoch=epoch)
 
     def _counting(
         self, state: PoolState, now: float, changed: Mapping[str, JobRecord | None], repeated: list[str]
@@ -264,7 +264,7 @@ class PoolTurns:
             )
             return decided, None if decided is None else decided.change
 
-        decided = pool.tried(work, epoch=epoch, beside_new_jobs=True)
+        decided = pool.transact(work, epoch=epoch, beside_new_jobs=True)
         if decided is not None:
             log.info("step_decided", pool=pool.name, decision_id=decided.made.decision_id, detail=decided.made.detail)
         return decided
@@ -290,7 +290,7 @@ class PoolTurns:
             note = Event(self.pool.name, now, made.reason, made.detail, numbered.decision_id)
             return None, Change(replace(state.head, decisions=number), made=[(numbered, b"")], notes=[note])
 
-        self.pool.tried(work, epoch=epoch)
+        self.pool.transact(work, epoch=epoch)
 
     # Alarms
 
@@ -302,7 +302,7 @@ class PoolTurns:
         self._lasts = {event.reason for event in found}
         if fresh:
             # Recorded when it begins; an alarm for as long as it is returned.
-            self.pool.tried(lambda state, _: (None, Change(state.head, notes=fresh)), epoch=epoch)
+            self.pool.transact(lambda state, _: (None, Change(state.head, notes=fresh)), epoch=epoch)
         return tuple(found)
 
     def watched(self, state: PoolState, now: float, outlook: Outlook) -> Watch:

@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from agent.decisions.transaction import Conflict, retried
 from agent.models.background import Background
 from agent.oversubscription.inventory import check_request, read_inventory
 from agent.oversubscription.loads import Loads, loads_of
@@ -33,11 +34,11 @@ from agent.oversubscription.records import (
     Vm,
 )
 from agent.oversubscription.shield import Answer, ask_filter, ask_shield
-from agent.oversubscription.store import AlreadyDecided, OversubscriptionStore
+from agent.oversubscription.store import OversubscriptionStore
 from agent.oversubscription.usage_book import UsageBook
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
-from domain.errors import BadInput, LedgerUnavailable, StateConflict
+from domain.errors import BadInput, StateConflict
 from domain.rules.oversubscription.pool import PoolRules
 from domain.units import HOUR_S
 
@@ -198,7 +199,6 @@ log = structlog.get_logger(__name__)
 Signature = tuple[int, int]
 Inventory = tuple[float, Signature, dict[str, Vm] | BadInput | None]
 """When it was written, what it is known by, and its VMs: why they are not taken, or None for an unchanged file."""
-TRIES: Final = 5
 INVENTORY_PATIENCE_S: Final = 5.0
 """So long a turn waits for the inventory; what takes longer is taken in a later turn."""
 LEADS_FOR_S: Final = 900.0
@@ -272,24 +272,24 @@ class Pool:
         check_request(request, self.rules)
         with self._lock:
             self.load()
-            for _ in range(TRIES):
-                known = self._known(request)
-                if known is not None:
-                    return known
-                now = self._clock.now()
-                number = self.next_number()
-                failed = self._failure(now)
-                decision, k = answer(
-                    request, number, now, self.rules, self.hour, self.memory, self.loads, self.profiles, failed
-                )
-                try:
-                    self.store.write_request(number, decision, self._told(decision))
-                except AlreadyDecided:
-                    self._number = None
-                    continue
-                self._promise(decision, k)
-                return decision
-        raise LedgerUnavailable(f"pool {self.rules.name} 50 concurrent updates in a row; retry the request")
+            return retried(f"pool {self.rules.name}", lambda: self._answered(request))
+
+    def _answered(self, request: RateRequest) -> RateDecision:
+        known = self._known(request)
+        if known is not None:
+            return known
+        now, number = self._clock.now(), self.next_number()
+        failed = self._failure(now)
+        decision, k = answer(
+            request, number, now, self.rules, self.hour, self.memory, self.loads, self.profiles, failed
+        )
+        try:
+            self.store.write_request(number, decision, self._told(decision))
+        except Conflict:
+            self._number = None
+            raise
+        self._promise(decision, k)
+        return decision
 
     def _known(self, request: RateRequest) -> RateDecision | None:
         if not request.request_id:

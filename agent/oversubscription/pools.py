@@ -11,7 +11,8 @@ from typing import Final
 import structlog
 
 from actuators.values import Parameters
-from agent.decisions.part import one_service
+from agent.decisions.part import Services
+from agent.decisions.transaction import Conflict, retried
 from agent.decisions.turn import TickReport, pools_turned
 from agent.ledger import Ledger
 from agent.models.background import Background
@@ -27,7 +28,7 @@ from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_
 from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision, ShadowRates
 from agent.oversubscription.settings import SUBJECTS, pool_rules_of
-from agent.oversubscription.store import OVERSUBSCRIPTION, AlreadyDecided, OversubscriptionStore
+from agent.oversubscription.store import OVERSUBSCRIPTION, OversubscriptionStore
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, UsageBook
 from agent.rails.base import RailLimits
 from agent.settings import Settings
@@ -163,36 +164,29 @@ class PoolTurns:
             sight = self._sight(folded, loads, known)
             wanted = self._wanted(sight, events, now)
             learning = self._recorder.row(rules, pool.vms, readings, hour, len(folded.hot), rules.policy)
-            for _ in range(2):
-                decided = decide_hour(
-                    folded,
-                    loads,
-                    known,
-                    rules,
-                    wanted,
-                    now,
-                    pool.next_number(),
-                    paused=paused,
-                    fresh=fresh,
-                )
+
+            def attempt() -> tuple[Decided, list[Event]]:
+                number = pool.next_number()
+                decided = decide_hour(folded, loads, known, rules, wanted, now, number, paused=paused, fresh=fresh)
                 decided = replace(decided, decision=replace(decided.decision, shadow=self._shadow(sight, decided)))
                 noted = [*events, *self._happened(folded, decided, before, now)]
                 try:
                     pool.store.write_hour(
-                        *(pool.next_number(), decided.memory, decided.decision, decided.inputs, noted),
+                        *(number, decided.memory, decided.decision, decided.inputs, noted),
                         epoch=epoch,
                         learning=learning,
                     )
-                except AlreadyDecided:
+                except Conflict:
                     pool.forget_number()
-                    continue
-                pool.take(decided.memory, decided.decision)
-                pool.book.written(hour, now)
-                self._recorded += noted
-                made = decided.decision
-                log.info("rates", pool=rules.name, decision_id=made.decision_id, detail=made.detail)
-                return
-        raise AlreadyDecided
+                    raise
+                return decided, noted
+
+            decided, noted = retried(f"pool {rules.name}", attempt)
+            pool.take(decided.memory, decided.decision)
+            pool.book.written(hour, now)
+            self._recorded += noted
+            made = decided.decision
+            log.info("rates", pool=rules.name, decision_id=made.decision_id, detail=made.detail)
 
     def _shadow(self, sight: Sight, decided: Decided) -> ShadowRates | None:
         """Return what the model on probation would have decided; whatever is wrong with it changes nothing else.
@@ -345,7 +339,7 @@ def _with_answers(folded: PoolMemory, now: PoolMemory) -> PoolMemory:
     return replace(folded, counts=counts, rolled_back=now.rolled_back, armed_hour=now.armed_hour)
 
 
-class Pools(dict[str, Pool]):
+class Pools(Services[Pool]):
     """Pools by their name; any thread may ask them."""
 
     def __init__(
@@ -358,10 +352,6 @@ class Pools(dict[str, Pool]):
         self._ledger = ledger
         self._publishers = dict(publishers or {})
         self._turns = {name: PoolTurns(pool) for name, pool in self.items()}
-
-    def one(self, name: str | None) -> Pool:
-        """Return the pool of that name, the only one when none is given; UnknownName lists those there are."""
-        return one_service(self, name, "pool")
 
     def turned(self, report: TickReport, epoch: int) -> TickReport:
         """Turn every pool after the loop's turn and return the report of all."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.decisions import store
+from sqlalchemy import Connection
+
 from agent.decisions.effects import EffectStore
 from agent.decisions.store import NOTHING, DecisionStore, Record
-from agent.ledger import Ledger, codec, journal, state
-from agent.ledger.database import Clash
+from agent.decisions.transaction import Write, commit
+from agent.ledger import Ledger, codec, state
 from agent.ledger.kept import Kept
 from agent.oversubscription import recorded_hours
 from agent.oversubscription.decision import ChoiceInputs
@@ -28,10 +29,6 @@ KEPT: Final = Kept(OVERSUBSCRIPTION)
 def publications(ledger: Ledger) -> EffectStore[Publication]:
     """Return how far each pool's publication has come, by the pool's name."""
     return EffectStore(ledger, Publication, "oversubscription.publication.", (AGENT, "oversubscription.rails.{}"))
-
-
-class AlreadyDecided(Exception):
-    """Another process took the number or answered the request meanwhile: look again."""
 
 
 class OversubscriptionStore:
@@ -103,13 +100,13 @@ class OversubscriptionStore:
 
         learning: the hour's row of `recorded_hours`.
 
-        Fenced when `epoch` is over, AlreadyDecided when the number is taken.
+        Fenced when `epoch` is over, Conflict when the number is taken.
         """
         made = _record(HOUR, number, decision, codec.encode(inputs))
         self._write(decision.pool, events, made, memory, epoch, learning)
 
     def write_request(self, number: int, decision: RateDecision, events: Sequence[Event] = ()) -> None:
-        """Write the answer to a request before it is given; AlreadyDecided when number or request id are taken."""
+        """Write the answer to a request before it is given; Conflict when number or request id are taken."""
         self._write(decision.pool, events, _record(REQUEST, number, decision))
 
     def write_memory(
@@ -127,19 +124,13 @@ class OversubscriptionStore:
         epoch: int | None = None,
         learning: Mapping[str, Any] | None = None,
     ) -> None:
-        bodies = [] if memory is None else [(AGENT, f"{MEMORY}{pool}", codec.encode(memory))]
-        added = [journal.event_row(event) for event in events]
-        try:
-            with self._database.write() as connection:
-                if epoch is not None:
-                    state.check_epoch(connection, epoch)
-                state.put(connection, bodies)
-                store.add(connection, () if made is None else (made,))
-                journal.add(connection, added)
-                if learning is not None:
-                    recorded_hours.append(connection, learning)
-        except Clash as clash:
-            raise AlreadyDecided from clash
+        put = [] if memory is None else [(AGENT, f"{MEMORY}{pool}", codec.encode(memory))]
+
+        def learn(connection: Connection) -> None:
+            if learning is not None:
+                recorded_hours.append(connection, learning)
+
+        commit(self._database, Write(put, (), () if made is None else (made,), events), learn, epoch=epoch)
 
 
 def read_decision(record: Record) -> HourDecision | RateDecision:

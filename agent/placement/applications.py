@@ -134,7 +134,7 @@ class PoolApplications:
 
     def _done(self, work: Callable[[Book, float], tuple[_Outcome, Change | None]]) -> Changed:
         with self.shared.lock:
-            answer, book = self.shared.tried(work)
+            answer, book = self.shared.transact(work)
             if book is not None:
                 self.shared.become(book)
             return answer

@@ -63,7 +63,7 @@ class PoolHosts:
             book.put(record)
             return self._host_changed(record, now, f"{host.name} joins with {record.capacity}")
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def drain(self, name: str) -> Changed:
         """Let no new container on a host; those on it stay."""
@@ -84,7 +84,7 @@ class PoolHosts:
             book.put(record)
             return self._host_changed(record, now, f"{name} {words}")
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def resize(self, name: str, capacity: Vector) -> Changed:
         """Change what a host has, below what it holds too: then it is over-committed and takes nothing."""
@@ -100,7 +100,7 @@ class PoolHosts:
             book.put(record)
             return self._host_changed(record, now, f"{name} has {capacity}, it had {before.capacity}")
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def fail(self, name: str) -> Changed:
         """Take a host out; each of its containers is placed anew before any other request, or lost."""
@@ -111,7 +111,7 @@ class PoolHosts:
                 return Changed("it has failed before", True, host=before), None
             return self._failed(book, before, now, self.shared.head)
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def _failed(
         self, book: Book, before: HostRecord, now: float, head: PoolHead, *, kept: bool = True
@@ -220,7 +220,7 @@ class PoolHosts:
             return Book(state), Change(head, hosts=hosts, inventory=whole, notes=notes)
 
         with self.shared.lock:
-            book = self.shared.tried(work, epoch=epoch)
+            book = self.shared.transact(work, epoch=epoch)
             if book is not None:
                 self.shared.become(book)
             return book is not None
@@ -254,7 +254,7 @@ class PoolHosts:
                 notes = [Event(self.shared.name, now, Reason.HOST_CHANGED, detail)]
                 return None, Change(self.shared.next(self.shared.head), hosts=taken, notes=notes)
 
-            self.shared.tried(work, epoch=epoch)
+            self.shared.transact(work, epoch=epoch)
         for name in gone:
 
             def lost(book: Book, now: float, name: str = name) -> tuple[Changed | None, Change | None]:
@@ -262,7 +262,7 @@ class PoolHosts:
                     return None, None
                 return self._failed(book, book.records[name], now, self.shared.head, kept=False)
 
-            found = self.shared.tried(lost, epoch=epoch)
+            found = self.shared.transact(lost, epoch=epoch)
             moves += found.moves if found is not None else ()
         return tuple(moves)
 

@@ -168,7 +168,7 @@ class PlacementPool:
             return made, Change(self.shared.next(head), reservations=changed, made=(made,), notes=notes)
 
         asked = time.perf_counter()
-        made = self.shared.tried(work)
+        made = self.shared.transact(work)
         self.decision_ms = 1000.0 * (time.perf_counter() - asked)
         log.info("placed", pool=self.name, decision_id=made.decision_id, detail=made.detail)
         return made
@@ -196,7 +196,7 @@ class PlacementPool:
             )
             return Changed("confirmed", False, confirmed), change
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def cancel(self, request_id: str) -> Changed:
         """Give back what a reservation holds that was not confirmed; one that holds nothing stays so.
@@ -217,7 +217,7 @@ class PlacementPool:
             change = Change(self.shared.next(self.shared.head), reservations={request_id: None}, notes=[note])
             return Changed("cancelled", False, replace(found, released=_indices(found.hosts), hosts={})), change
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def release(self, request_id: str, containers: Collection[int] | None = None) -> Changed:
         """Take containers of a confirmed reservation off their hosts, all that are named or (None) all there are.
@@ -251,7 +251,7 @@ class PlacementPool:
             )
             return Changed("released", False, after), change
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def move(self, request_id: str, container: int, host: str) -> Changed:
         """Record that a container of a confirmed reservation now runs on another host, such as by a plan to repack.
@@ -281,7 +281,7 @@ class PlacementPool:
             change = Change(self.shared.next(self.shared.head), reservations={request_id: after}, notes=[note])
             return Changed("moved", False, after), change
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     def _check_released(self, found: Reservation, wanted: Sequence[int]) -> None:
         if not wanted:
@@ -367,7 +367,7 @@ class PlacementPool:
             note = Event(self.name, now, Reason.POLICY_SWITCHED, detail)
             return Changed(detail), Change(self.shared.next(replace(self.shared.head, switch=made)), notes=[note])
 
-        return self.shared.tried(work)
+        return self.shared.transact(work)
 
     # In the turn of the agent that leads
 
@@ -381,7 +381,7 @@ class PlacementPool:
                 return None, None
             return None, Change(self.shared.next(self.shared.head), hosts=gone, reservations=lapsed, notes=notes)
 
-        self.shared.tried(work, epoch=epoch)
+        self.shared.transact(work, epoch=epoch)
 
     def note(self, made: Sequence[Made], notes: Sequence[Event], epoch: int) -> None:
         """Write decisions and events of the turn, numbered here; Fenced when the epoch is over."""
@@ -394,7 +394,7 @@ class PlacementPool:
             ]
             return None, Change(self.shared.next(head), made=numbered, notes=notes)
 
-        self.shared.tried(work, epoch=epoch)
+        self.shared.transact(work, epoch=epoch)
 
     def alarms(self) -> tuple[Event, ...]:
         """Return what a person should look into since the last call; what requests meet is one alarm of the pool."""

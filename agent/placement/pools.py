@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from agent.decisions.part import Host, one_service
+from agent.decisions.part import Host, Services
 from agent.models.directory import ModelsDirectory
 from agent.models.regular_files import read_file
 from agent.placement.book import Book
@@ -22,16 +22,12 @@ from domain.errors import TrimtabError
 from domain.rules.placement.instance import parse_instance
 
 
-class Pools(dict[str, PlacementPool]):
+class Pools(Services[PlacementPool]):
     """Pools by name, and the turns of each; any thread may use them."""
 
     def __init__(self, pools: Mapping[str, PlacementPool], turns: Mapping[str, PoolTurns]) -> None:
         super().__init__(pools)
         self.turns = turns
-
-    def one(self, name: str | None) -> PlacementPool:
-        """Return the pool of that name, the only one when none is given; UnknownName lists those there are."""
-        return one_service(self, name, "pool")
 
 
 def pools_of(host: Host) -> Pools:

@@ -12,18 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from agent.decisions.transaction import Conflict, retried
 from agent.ledger import Ledger
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser
 from agent.placement.records import PoolHead, Reservation
-from agent.placement.store import Change, Moved, PlacementStore
+from agent.placement.store import Change, PlacementStore
 from domain.clock import Clock
 from domain.decisions import Event, Reason
-from domain.errors import LedgerUnavailable
 from domain.units import DAY_S
 
-TRIES: Final = 50
-"""Times that what another process wrote meanwhile is read again; each takes some milliseconds."""
 HALF_LIFE_S: Final = 14 * DAY_S
 """After so long half of the largest request's count above 1 is still believed in."""
 
@@ -60,32 +58,30 @@ class SharedBook:
             self.chooser.switch(state.head.switch.policy if state.head.switch else "")
         return self._book
 
-    def tried(
+    def transact(
         self,
         work: Callable[[Book, float], tuple[T, Change | None]],
         *,
         epoch: int | None = None,
     ) -> T:
-        """Do work on the book and write what it changes; again on what there is when another process wrote first."""
+        """Do work on the book and write its change; again on the new state when another process wrote first."""
         with self.lock:
-            for _ in range(TRIES):
-                try:
-                    book, now = self.current(), self.clock.now()
-                    answer, change = work(book, now)
-                    if change is not None:
-                        self._write(change, now, epoch)
-                except Moved:
-                    self._book = None
-                    continue
-                except BaseException:
-                    # What was changed in memory is not in the ledger; what was refused before any change stays.
-                    if self._book is not None and self._book.touched:
-                        self._book = None
-                    raise
-                if change is not None:
-                    self.alarms += change.notes
-                return answer
-        raise LedgerUnavailable(f"pool {self.name} is 50 concurrent updates in a row; retry the request")
+            return retried(f"pool {self.name}", lambda: self._attempt(work, epoch))
+
+    def _attempt(self, work: Callable[[Book, float], tuple[T, Change | None]], epoch: int | None) -> T:
+        try:
+            book, now = self.current(), self.clock.now()
+            answer, change = work(book, now)
+            if change is not None:
+                self._write(change, now, epoch)
+        except BaseException as error:
+            # Changes in memory are not in the ledger; a refusal before any change leaves the book as it is.
+            if isinstance(error, Conflict) or (self._book is not None and self._book.touched):
+                self._book = None
+            raise
+        if change is not None:
+            self.alarms += change.notes
+        return answer
 
     def _write(self, change: Change, now: float, epoch: int | None) -> None:
         self._stored_is = self.store.write(self.name, self._stored_is, change, at=now, epoch=epoch)

@@ -1,26 +1,24 @@
 """What the ledger keeps of placement pools: head, inventory, hosts, reservations; and their decisions.
 
 A pool is read whole and written by difference. Its head has a revision, so that two agents cannot both start from the
-same state: who comes second finds that the head moved, reads again and decides again. Each write also appends what it
+same state: the second one gets a Conflict, reads again and decides again. Each write also appends what it
 replaced. Taken back from the newest on, these rows give the pool as of any write that the ledger still has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from agent.decisions import store
 from agent.decisions.store import DecisionStore, Record
+from agent.decisions.transaction import Heads, Write, commit, numbered
 from agent.ledger import Ledger, codec, journal, state
-from agent.ledger.database import Clash
 from agent.ledger.kept import Kept
 from agent.ledger.schema import journal as journal_table
 from agent.ledger.schema import placement_changes as changes
-from agent.ledger.schema import state as table
 from agent.placement.records import (
     COMPARISON,
     GIVEN_BACK,
@@ -37,7 +35,7 @@ from agent.placement.records import (
 from domain.decisions import Event
 
 PLACEMENT: Final = "placement"
-_HEAD: Final = "placement.head"
+HEADS: Final = Heads("placement.head", PoolHead)
 _INVENTORY: Final = "placement.inventory"
 _OVER_HTTP: Final = "placement.over-http"
 _HOST: Final = "placement.host."
@@ -52,10 +50,6 @@ _KINDS: Final[Mapping[str, type[Made]]] = {
 
 
 T = TypeVar("T")
-
-
-class Moved(Exception):
-    """Another process changed the pool meanwhile: read it again, and decide again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +172,7 @@ class PlacementStore:
     def stored_head(self, pool: str) -> bytes | None:
         """Return a pool's head as it is stored: another one than before says that the pool was written since."""
         with self._database.read() as connection:
-            return _stored_head(connection, pool)
+            return HEADS.stored(connection, pool)
 
     def decision(self, pool: str, request_id: str) -> PlacementDecision | None:
         """Return what was decided on a request, None when it was never made."""
@@ -212,11 +206,10 @@ class PlacementStore:
     def write(self, pool: str, before: bytes | None, change: Change, *, at: float, epoch: int | None = None) -> bytes:
         """Write a change to a pool whose head is stored as `before`; return how it is stored now. All or nothing.
 
-        at: the time of the write, epoch seconds. Moved when another process wrote meanwhile; Fenced when an `epoch` is
-        given and over.
+        at: the time of the write, epoch seconds. Conflict when another process wrote meanwhile; Fenced when an `epoch`
+        is given and over.
         """
-        # Encoded before any lock is taken.
-        after = codec.pack(codec.encode(change.head))
+        after = HEADS.encoded(change.head)
         put = [(pool, f"{_HOST}{name}", codec.encode(one)) for name, one in change.hosts.items() if one is not None]
         put += [
             (pool, f"{_RESERVATION}{name}", codec.encode(one))
@@ -227,24 +220,15 @@ class PlacementStore:
             put.append((pool, _INVENTORY, codec.encode_mapping(change.inventory)))
         if change.over_http is not None:
             put.append((pool, _OVER_HTTP, codec.encode_mapping({"applications": sorted(change.over_http)})))
-        gone = [f"{_HOST}{name}" for name, one in change.hosts.items() if one is None]
-        gone += [f"{_RESERVATION}{name}" for name, one in change.reservations.items() if one is None]
-        records = [_record(one, change.head.decisions - len(change.made) + k) for k, one in enumerate(change.made, 1)]
-        notes = [journal.event_row(note) for note in change.notes]
-        try:
-            with self._database.write() as connection:
-                if epoch is not None:
-                    state.check_epoch(connection, epoch)
-                _advance(connection, pool, before, after)
-                _append(connection, pool, before, change, at)
-                state.put(connection, put)
-                for key in gone:
-                    state.remove(connection, pool, key)
-                store.add(connection, records)
-                journal.add(connection, notes)
-        except Clash as clash:
-            # Two that asked first, or with one request id, at the same moment: the second gets the error here.
-            raise Moved from clash
+        gone = [(pool, f"{_HOST}{name}") for name, one in change.hosts.items() if one is None]
+        gone += [(pool, f"{_RESERVATION}{name}") for name, one in change.reservations.items() if one is None]
+        records = numbered([_record(one) for one in change.made], change.head.decisions)
+
+        def swap(connection: Connection) -> None:
+            HEADS.swap(connection, pool, before, after)
+            _append(connection, pool, before, change, at)
+
+        commit(self._database, Write(put, gone, records, change.notes), swap, epoch=epoch)
         return after
 
 
@@ -253,30 +237,20 @@ def read_decision(record: Record) -> Made:
     return codec.decode(_KINDS[record.kind], record.body)
 
 
-def _stored_head(connection: Connection, pool: str) -> bytes | None:
-    query = select(table.c.body).where(table.c.fleet == pool, table.c.key == _HEAD)
-    found: bytes | None = connection.execute(query).scalar()
-    return found
-
-
 def _pool_state(connection: Connection, pool: str) -> PoolState:
-    stored = _stored_head(connection, pool)
+    stored = HEADS.stored(connection, pool)
     inventory = state.get(connection, pool, _INVENTORY)
     over_http = state.get(connection, pool, _OVER_HTTP)
     hosts = [codec.decode(HostRecord, body) for body in state.under(connection, pool, _HOST)]
     held = [codec.decode(Reservation, body) for body in state.under(connection, pool, _RESERVATION)]
     return PoolState(
-        _head_in(stored),
+        HEADS.decoded(stored),
         stored,
         None if inventory is None else codec.decode_mapping(inventory),
         {host.name: host for host in hosts},
         {one.request_id: one for one in held},
         frozenset() if over_http is None else frozenset(codec.decode_mapping(over_http)["applications"]),
     )
-
-
-def _head_in(stored: bytes | None) -> PoolHead:
-    return PoolHead() if stored is None else codec.decode(PoolHead, codec.unpack(stored))
 
 
 def _append(connection: Connection, pool: str, before: bytes | None, change: Change, at: float) -> None:
@@ -289,7 +263,7 @@ def _append(connection: Connection, pool: str, before: bytes | None, change: Cha
     adopted = change.inventory is not None
     inventory = state.get(connection, pool, _INVENTORY) if adopted else None
     replaced = Replaced(
-        None if before is None else _head_in(before),
+        None if before is None else HEADS.decoded(before),
         there(HostRecord, _HOST, change.hosts),
         there(Reservation, _RESERVATION, change.reservations),
         None if inventory is None else codec.decode_mapping(inventory),
@@ -308,16 +282,7 @@ def _put_back(there: dict[str, T], before: Mapping[str, T | None]) -> None:
             there[name] = one
 
 
-def _advance(connection: Connection, pool: str, before: bytes | None, after: bytes) -> None:
-    if before is None:
-        connection.execute(insert(table), [{"fleet": pool, "key": _HEAD, "body": after}])
-        return
-    here = (table.c.fleet == pool) & (table.c.key == _HEAD) & (table.c.body == before)
-    if connection.execute(update(table).where(here).values(body=after)).rowcount != 1:
-        raise Moved
-
-
-def _record(made: Made, number: int) -> Record:
+def _record(made: Made) -> Record:
     kind = next(name for name, type_of in _KINDS.items() if isinstance(made, type_of))
     request = made if isinstance(made, PlacementDecision) else None
     return Record(
@@ -327,29 +292,13 @@ def _record(made: Made, number: int) -> Record:
         at=made.at,
         body=codec.encode(made),
         kind=kind,
-        number=number,
         request_id="" if request is None or request.advice else request.request_id,
         about="" if request is None else request.application,
         changed=request is not None and bool(request.containers) and not request.advice,
     )
 
 
-def _heads(connection: Connection) -> list[tuple[str, PoolHead]]:
-    rows = connection.execute(select(table.c.fleet, table.c.body).where(table.c.key == _HEAD)).all()
-    return [(pool, codec.decode(PoolHead, codec.unpack(body))) for pool, body in rows]
-
-
-def _newest_number(connection: Connection) -> int:
-    return max((head.decisions for _, head in _heads(connection)), default=0)
-
-
-def _number_from(connection: Connection, first: int) -> None:
-    for pool, head in _heads(connection):
-        body = codec.encode(replace(head, decisions=first, revision=head.revision + 1))
-        state.put(connection, [(pool, _HEAD, body)])
-
-
-KEPT: Final = Kept(PLACEMENT, newest_number=_newest_number, number_from=_number_from)
+KEPT: Final = Kept(PLACEMENT, newest_number=HEADS.newest_number, number_from=HEADS.number_from)
 
 
 def _forget_changes(connection: Connection, before: float, most: int) -> int:

@@ -11,9 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.decisions.part import one_service
 from domain.clock import VirtualClock
-from domain.errors import BadInput
 from tests.agent.admission.clusters import START
 from tests.contract.running import RunningAgent, running
 from tests.short_directory import short_directory
@@ -307,6 +305,3 @@ def test_of_several_clusters_one_must_be_named(clients: dict[str, httpx.Client])
     assert (unnamed.status_code, wrong["field"]) == (422, "cluster")
     assert all(name in wrong["remedy"] for name in CLUSTERS)
     assert [found["cluster"] for found in clients["act"].get(f"http://localhost{BASE}").json()] == sorted(CLUSTERS)
-    with pytest.raises(BadInput) as caught:
-        one_service({}, None, "cluster")
-    assert caught.value.field == "cluster"

@@ -13,7 +13,7 @@ import pytest
 
 from agent.autoscaling.part import AutoscalingPart
 from agent.decisions import parts as installed
-from agent.decisions.part import Capacity, Card, Host, Part, Status, Summary, Turn, one_of, one_service, one_subject
+from agent.decisions.part import Capacity, Card, Host, Part, Services, Status, Summary, Turn, one_of, one_subject
 from agent.decisions.parts import Parts, parts_of
 from agent.decisions.store import Record, add
 from agent.decisions.turn import TickReport
@@ -301,17 +301,15 @@ def test_settings_of_its_own_come_from_the_environment(ledger: Ledger) -> None:
 
 
 def test_a_service_is_the_one_that_is_named_or_the_only_one() -> None:
-    one, two = {"a": 1}, {"b": 2, "a": 1}
-    assert (
-        one_service(one, None, "CLUSTER") == one_service(one, "a", "CLUSTER") == one_service(two, "a", "CLUSTER") == 1
-    )
-    with pytest.raises(BadInput, match="CLUSTER is None: name one of: a, b"):
-        one_service(two, None, "CLUSTER")
-    with pytest.raises(UnknownName, match="CLUSTER is 'c': choose one of: a, b"):
-        one_service(two, "c", "CLUSTER")
-    for wanted, words in ((None, "CLUSTER is None: name one of:"), ("c", "CLUSTER is 'c': choose one of:")):
+    one, two = Services({"a": 1}), Services({"b": 2, "a": 1})
+    assert one.one(None) == one.one("a") == two.one("a") == 1
+    with pytest.raises(BadInput, match="pool is None: name one of: a, b"):
+        two.one(None)
+    with pytest.raises(UnknownName, match="pool is 'c': choose one of: a, b"):
+        two.one("c")
+    for wanted, words in ((None, "pool is None: name one of:"), ("c", "pool is 'c': choose one of:")):
         with pytest.raises(BadInput, match=re.escape(f"{words} (none is set)")):
-            one_service({}, wanted, "CLUSTER")
+            Services[int]().one(wanted)
 
 
 def test_subjects_in_the_settings_count_with_those_of_the_ledger_and_alone_are_managed(ledger: Ledger) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from agent.decisions.parts import kept
+from agent.decisions.transaction import Conflict
 from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import PoolHead, StepDecision
-from agent.deferral.store import Change, Moved
+from agent.deferral.store import Change
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.rules.deferral.choosing import View
@@ -104,10 +105,10 @@ def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: 
     before = pool.current()
     pool.submit(order("a"))
     late = Change(replace(before.head, revision=before.head.revision + 1), jobs={"a": None})
-    with pytest.raises(Moved):
+    with pytest.raises(Conflict):
         pool.store.write(POOL, before.stored, late)
     assert stages(made(ledger, clock)) == {"a": "waiting"}
-    with pytest.raises(Moved):
+    with pytest.raises(Conflict):
         pool.store.write(POOL, None, Change(PoolHead(revision=1)))
 
 

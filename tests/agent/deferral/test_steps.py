@@ -406,7 +406,7 @@ class TestRecord:
         pool = made(ledger, clock, step_s=60)
         first = round(START / 60) - 5000
         rows = tuple(StepRow(first + k, 10 + k % 3, low=9.0, high=12.0) for k in range(5000))
-        pool.tried(lambda state, now: (None, Change(state.head, history=History(rows))))
+        pool.transact(lambda state, now: (None, Change(state.head, history=History(rows))))
         pool.submit(order("a"))
         assert begun(decided(turning(pool, shadow="fifo"), START, cores=10)) == ["a"]
         (record,) = pool.store.steps(POOL, None, None)
@@ -495,7 +495,7 @@ class TestDriftOfScores:
     def test_is_an_alarm_while_it_lasts(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, policy="learned")
         rows = scored(STEP - 15 * 24, np.vstack([self.before, self.draws.normal(loc=3.0, size=(24, 8))]))
-        pool.tried(lambda state, now: (None, Change(state.head, history=History(tuple(rows)))))
+        pool.transact(lambda state, now: (None, Change(state.head, history=History(tuple(rows)))))
         turns = turning(pool, rungs={"learned": scores_by_size}, versions=lambda: {"model": "m1"})
         for n in range(12):
             pool.submit(order(f"j{n}", cores=n + 1))

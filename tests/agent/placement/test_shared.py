@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.decisions.parts import kept
+from agent.decisions.transaction import Conflict
 from agent.ledger import Ledger, state
 from agent.placement.records import PlacementDecision, PoolHead
-from agent.placement.store import Change, Moved
+from agent.placement.store import Change
 from domain.clock import VirtualClock
 from domain.errors import Fenced, StateConflict
 from domain.units import DAY_S
@@ -66,12 +67,12 @@ def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: 
     before = pool.store.read("main")
     pool.hosts.drain("large-1")
     late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
-    with pytest.raises(Moved):
+    with pytest.raises(Conflict):
         pool.store.write("main", before.stored, late, at=clock.now())
     assert set(pool.store.read("main").hosts) == {"large-1"}
     fresh = made(ledger, clock, name="other").store
     fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
-    with pytest.raises(Moved):
+    with pytest.raises(Conflict):
         fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
 
 
@@ -84,7 +85,7 @@ def test_a_state_that_moved_is_known_as_such_also_once_what_moved_it_is_forgotte
     clock.advance(100 * DAY_S)
     ledger.compact(clock.now(), 90 * DAY_S, kept())
     late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
-    with pytest.raises(Moved):
+    with pytest.raises(Conflict):
         pool.store.write("main", before.stored, late, at=clock.now())
     assert set(pool.store.read("main").hosts) == {"large-1"}
 

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from agent.autoscaling.decide import DecisionInputs, decide
-from agent.autoscaling.part import managed_fleets
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+from agent.autoscaling.ports import managed_fleets
 from agent.autoscaling.sentence import plain_sentence
 from agent.autoscaling.snapshot.aggregate import BIN_S, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -11,12 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from actuators.drift import DriftRule
 from agent.autoscaling import minutes
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
-from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
-from agent.autoscaling.ports import ManagedFleet, Ports
-from agent.autoscaling.snapshot.aggregate import AggregationSettings
+from agent.autoscaling.ports import ManagedFleet, Ports, claims_of, managed_fleets
 from agent.autoscaling.store import AUTOSCALING, KEPT, FleetStore
 from agent.decisions.part import (
     Capacity,
@@ -38,9 +34,8 @@ from agent.decisions.part import (
 from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
 from agent.ledger import codec
-from agent.settings.fleet import MeasuredBy
 from agent.settings.location import models_location, promotion_key_location
-from agent.settings.model import OWN_ACTUATOR, learned_policies, named_policy
+from agent.settings.model import OWN_ACTUATOR, learned_policies
 from agent.settings.plug_ins import ACTUATORS, installed, refused
 from domain.clock import JumpDetector
 from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
@@ -68,7 +63,7 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector, SampleSink
-    from collectors.intake import Claims, Conflict, RefusedClaim
+    from collectors.intake import Conflict, RefusedClaim
     from collectors.interruptions import InterruptionQueue
     from collectors.vm_names import Place, UnknownVms
     from domain.announcements import Recurring
@@ -562,46 +557,6 @@ class AutoscalingPart(Part):
         from agent.autoscaling.preflight.fleets import check_arrivals
 
         return check_arrivals(settings, arrivals)
-
-
-def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None) -> tuple[ManagedFleet, ...]:
-    """Return every configured fleet with what its decisions depend on.
-
-    environ: where the own settings of other packages' policies are, by default this process's environment. Raises
-    ConfigurationError for such a policy that cannot be used.
-    """
-    environ = os.environ if environ is None else environ
-    fleets = []
-    for name, fleet in settings.fleets.items():
-        limits = settings.limits(name)
-        aggregation = AggregationSettings(
-            limits=limits,
-            sample_interval_s=settings.sample_interval_s,
-            grace_s=settings.grace_s,
-            idle_s=fleet.idle_s,
-            needed=inputs_needed(fleet.policy, fleet.own_signals),
-            submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
-            job_core_s=fleet.queue_rule.job_core_s,
-            terms=fleet.terms,
-            signals=fleet.own_signals,
-        )
-        drift = DriftRule(settings.drift.value)
-        policy = with_own_settings(named_policy(settings, fleet.policy_text), environ)
-        shadows = tuple(with_own_settings(named_policy(settings, text), environ) for text in fleet.shadow_texts)
-        planned = tuple(
-            replace(one, policy=one.policy and with_own_settings(named_policy(settings, one.policy), environ))
-            for one in fleet.planned
-        )
-        described = settings.fleet(name)
-        fleets.append(
-            ManagedFleet(described, limits, policy, shadows, aggregation, drift, fleet.announced_work, planned)
-        )
-    return tuple(fleets)
-
-
-def claims_of(settings: Settings) -> dict[str, Claims]:
-    """Return by fleet what its sources may claim at most."""
-    return {name: fleet.claim_limits() for name, fleet in settings.fleets.items()}
 
 
 def actuator(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actuators.activities import Resize
@@ -11,13 +12,17 @@ from actuators.base import Actuator
 from actuators.drift import DriftRule
 from agent.autoscaling.minutes import Refusals
 from agent.autoscaling.policies.fallback import Proposer
-from agent.autoscaling.policies.registry import inputs_needed
+from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.stalls import Stalls
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.schedule import Planned, policy_at, windows_at
 from agent.rails.state import Ages
+from agent.settings import Settings
+from agent.settings.fleet import MeasuredBy
+from agent.settings.model import named_policy
+from collectors.intake import Claims
 from collectors.interruptions import InterruptionQueue
 from collectors.mapping import Hosts
 from domain.announcements import Recurring
@@ -98,3 +103,43 @@ class Ports:
     resized: Callable[[Collection[str], float], Sequence[Resize]] | None = None
     listening_since: float = -math.inf
     stalls: Stalls = field(default_factory=Stalls)
+
+
+def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None) -> tuple[ManagedFleet, ...]:
+    """Return every configured fleet with what its decisions depend on.
+
+    environ: where the own settings of other packages' policies are, by default this process's environment. Raises
+    ConfigurationError for such a policy that cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    fleets = []
+    for name, fleet in settings.fleets.items():
+        limits = settings.limits(name)
+        aggregation = AggregationSettings(
+            limits=limits,
+            sample_interval_s=settings.sample_interval_s,
+            grace_s=settings.grace_s,
+            idle_s=fleet.idle_s,
+            needed=inputs_needed(fleet.policy, fleet.own_signals),
+            submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
+            job_core_s=fleet.queue_rule.job_core_s,
+            terms=fleet.terms,
+            signals=fleet.own_signals,
+        )
+        drift = DriftRule(settings.drift.value)
+        policy = with_own_settings(named_policy(settings, fleet.policy_text), environ)
+        shadows = tuple(with_own_settings(named_policy(settings, text), environ) for text in fleet.shadow_texts)
+        planned = tuple(
+            replace(one, policy=one.policy and with_own_settings(named_policy(settings, one.policy), environ))
+            for one in fleet.planned
+        )
+        described = settings.fleet(name)
+        fleets.append(
+            ManagedFleet(described, limits, policy, shadows, aggregation, drift, fleet.announced_work, planned)
+        )
+    return tuple(fleets)
+
+
+def claims_of(settings: Settings) -> dict[str, Claims]:
+    """Return by fleet what its sources may claim at most."""
+    return {name: fleet.claim_limits() for name, fleet in settings.fleets.items()}

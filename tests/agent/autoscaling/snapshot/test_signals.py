@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.autoscaling.part import managed_fleets
-from agent.autoscaling.ports import ManagedFleet
+from agent.autoscaling.ports import ManagedFleet, managed_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.ledger import codec

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from agent.admission.settings import champion_of
-from agent.commands.main import app
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
+from tests.trainer.learning.steps import trimtab
 from trainer.learning.admission_round import AdmissionRound, ClusterRound, InUse, keep_tables
 from trainer.learning.clusters import read_cluster
 from trainer.learning.stages import BudgetUsed
@@ -53,10 +52,6 @@ def round_of(ledger: Path, folder: Path, now: InUse = NOW, **changes: Any) -> Ad
     keep_tables(folder / "round", partial(read_cluster, str(ledger), "main"), 365.0, "1")
     state = opened(folder / "round", {"hours": settings.hours})
     return AdmissionRound(now, state, settings, ModelsWriter(folder / "models"), AT)
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.mark.exhaustive

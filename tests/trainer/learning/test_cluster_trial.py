@@ -7,28 +7,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from agent.admission.settings import cluster_model_in
-from agent.commands.main import app
-from agent.models.directory import Champion, Probationer, Subject, Then, moment_text, read_model_file
-from agent.models.rounds import Ending, read_rounds
+from agent.models.directory import Champion, Probationer, Subject
+from agent.models.rounds import Ending
 from domain.rules.admission.cluster import PolicyKind
 from simulator.admission import Cluster
-from tests.agent.models.making import reported
+from tests.trainer.learning import steps
 from tests.trainer.learning.recorded_clusters import HOUR_S, SMALL, START_S, record, rules
+from tests.trainer.learning.steps import directory_of, ending, trimtab
 from trainer.learning.cluster_trial import divergence_of, lived
-from trainer.promotion.directory import ModelsWriter
 
 SUBJECT = Subject("admission", "main")
 CAPACITY = 60
 CROWDED = Cluster("main", SMALL, CAPACITY, 4.0, 1e-3)
 """A cluster that is full most of the time: those inside are refused what they ask for more."""
-
-
-def directory_of(folder: Path) -> ModelsWriter:
-    (folder / "models").mkdir(exist_ok=True)
-    return ModelsWriter(folder / "models")
 
 
 def rule_in(folder: Path, rule: str) -> Path:
@@ -38,27 +32,18 @@ def rule_in(folder: Path, rule: str) -> Path:
 
 
 def promoted(folder: Path, rule: str, hour: float = 0.0) -> Champion:
-    directory, model = directory_of(folder), read_model_file(rule_in(folder, rule))
-    report = reported(directory.path, model.name, None, SUBJECT)
-    return directory.promote(model, SUBJECT, report, moment_text(START_S + hour * HOUR_S), cluster_model_in)
+    at = START_S + hour * HOUR_S
+    return steps.promoted(directory_of(folder), rule_in(folder, rule), SUBJECT, at, cluster_model_in)
 
 
 def tried(folder: Path, rule: str, hours: float) -> Probationer:
-    directory, model = directory_of(folder), read_model_file(rule_in(folder, rule))
-    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": None})
-    return directory.put_on_probation(
-        model, SUBJECT, report, START_S, hours, Then.PROMOTE, cluster_model_in, beaten=None
-    )
+    return steps.tried(directory_of(folder), rule_in(folder, rule), SUBJECT, START_S, hours, cluster_model_in)
 
 
 def learn(folder: Path, hour: float, *more: object) -> Result:
     place = ("--ledger", folder / "ledger.db", "--models-dir", folder / "models", "--out", folder / "round")
     given = ("--at", START_S + hour * HOUR_S, "--years", 0.005, *more)
-    return CliRunner().invoke(app, [str(word) for word in ("learn", "admission", "main", *place, *given)])
-
-
-def ending(folder: Path) -> Ending:
-    return read_rounds(folder / "models", "admission")[0]["main"].outcome
+    return trimtab("learn", "admission", "main", *place, *given)
 
 
 def test_a_rule_under_which_too_many_requests_are_refused_is_rolled_back_with_exit_status_6(tmp_path: Path) -> None:
@@ -74,7 +59,7 @@ def test_a_rule_under_which_too_many_requests_are_refused_is_rolled_back_with_ex
     result = learn(tmp_path, 61.0, "--capacity", CAPACITY, "--sla", 0.05)
     assert result.exit_code == 6, result.output
     assert directory.champions()[SUBJECT].model == before.model
-    assert ending(tmp_path) is Ending.ROLLED_BACK
+    assert ending(tmp_path, SUBJECT) is Ending.ROLLED_BACK
     assert "more cores were refused" in directory.history(SUBJECT)[-1]["reason"]
 
 
@@ -112,7 +97,7 @@ def test_a_rule_that_leaves_more_idle_or_breaks_the_promise_does_not_decide(
     model = cluster_model_in(directory_of(tmp_path).file_of(one.model))
     record(tmp_path / "ledger.db", CROWDED, 150.0, shadow=(Path(one.model).stem, rules(CAPACITY, model.population)))
     found = learn(tmp_path, 151.0, "--capacity", CAPACITY, "--sla", sla, "--against", f"zeroth:{CAPACITY}")
-    assert (found.exit_code, ending(tmp_path)) == (status, ended), found.output
+    assert (found.exit_code, ending(tmp_path, SUBJECT)) == (status, ended), found.output
     assert directory_of(tmp_path).probationers() == {}
     assert (tmp_path / "round" / "probation" / "report.html").is_file()
 
@@ -123,7 +108,7 @@ def test_a_rule_that_fills_the_cluster_as_much_within_the_promise_decides(tmp_pa
     record(tmp_path / "ledger.db", CROWDED, 150.0, shadow=(Path(one.model).stem, rules(CAPACITY, SMALL)))
     more = ("--capacity", CAPACITY, "--sla", 0.9, "--against", "second:3")
     assert learn(tmp_path, 149.0, *more).exit_code == 0
-    assert ending(tmp_path) is Ending.PROBATION
+    assert ending(tmp_path, SUBJECT) is Ending.PROBATION
     found = learn(tmp_path, 151.0, *more)
-    assert (found.exit_code, ending(tmp_path)) == (0, Ending.PROMOTED), found.output
+    assert (found.exit_code, ending(tmp_path, SUBJECT)) == (0, Ending.PROMOTED), found.output
     assert directory_of(tmp_path).champions()[SUBJECT].model == one.model

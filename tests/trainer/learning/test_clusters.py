@@ -9,12 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from agent.admission.records import DeploymentEvent, EventKind
 from agent.admission.service import AdmissionService
 from agent.admission.store import AdmissionStore
-from agent.commands.main import app
 from agent.decisions.parts import kept
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
@@ -22,6 +20,7 @@ from domain.errors import BadInput
 from domain.units import DAY_S
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import HOUR_S, SMALL, START_S, record, rules
+from tests.trainer.learning.steps import trimtab
 from trainer.admission.fitting.fits import fit_marginal
 from trainer.admission.fitting.histories import histories_of, read_vm_table
 from trainer.admission.fitting.report import START as FIRST_GUESS
@@ -29,10 +28,6 @@ from trainer.learning.clusters import Counts, export_table, read_cluster, table_
 
 HOURS = 400.0
 ROOMY = Cluster("main", SMALL, 100_000, 2.0, 1e-3)
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def told(path: Path, *events: tuple[float, str, str, int], after: dict[int, int] | None = None) -> Path:

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 from agent.autoscaling.minutes import Boot, JobLengths
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.commands.main import app
 from agent.rehearsal.virtual_time import DEFAULT, Rehearsal, quiet_logs
 from domain.fleet import Fleet, VmType
 from domain.units import MINUTE_S
@@ -22,6 +20,7 @@ from simulator.autoscaling.reference import Measures, SimulationConfig, preset
 from simulator.autoscaling.reference.world_file import read_world, world_named
 from simulator.workloads.named import load_trace, workload_of
 from tests.trainer.learning.recordings import CONTEXT, FLEET, GROUPS, START_S, minute, recording, without, written
+from tests.trainer.learning.steps import trimtab
 from trainer.learning.exported import export_trace, export_world
 from trainer.learning.minutes import read_record
 from trainer.learning.recorded import read_recorded, traces, world_of
@@ -31,10 +30,6 @@ MINUTES = 100
 WORLD: SimulationConfig = preset(
     "live-like", limits=(30, 4, 2), boot_low_s=71.0, boot_high_s=71.0, integral_penalty=True
 )
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def known_trace() -> Trace:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from agent.commands.main import app
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
 from agent.oversubscription.settings import read_rates
+from tests.trainer.learning.steps import trimtab
 from tests.trainer.learning.test_pools import lived
 from trainer.kit import files
 from trainer.learning.oversubscription_round import (
@@ -61,10 +60,6 @@ def round_of(ledger: Path, folder: Path, **changes: Any) -> OversubscriptionRoun
         read_rates,
         AT,
     )
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.mark.exhaustive

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from agent.commands.main import app
 from agent.models.directory import Champion, Probationer, Subject, Then
 from agent.placement.choosing import named_policy, read_policy
 from domain.errors import BadInput
@@ -17,6 +15,7 @@ from domain.rules.placement.policies import BF, FF, RESERVE, WF, policy_document
 from domain.units import HOUR_S
 from tests.agent.placement.hosts import START
 from tests.trainer.learning.recorded_placements import drawn, lived
+from tests.trainer.learning.steps import trimtab
 from trainer.learning import placement_trial as trial
 from trainer.learning.placement_round import LEARNT, NOW, SHIPPED_ONE, PlacementLearning, PlacementRound
 from trainer.learning.placements import kept_windows, reordered
@@ -195,10 +194,6 @@ def test_a_probation_is_replayed_under_both(recorded: str) -> None:
     worse = trial.replay(recorded, "main", one, (FF, WF), END)
     assert worse.kept is not None
     assert worse.kept.broken
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.mark.exhaustive

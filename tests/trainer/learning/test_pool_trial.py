@@ -10,26 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from agent.commands.main import app
-from agent.models.directory import Probationer, Subject, Then, moment_text, read_model_file
-from agent.models.rounds import Ending, read_rounds
+from agent.models.directory import Probationer, Subject, Then
+from agent.models.rounds import Ending
 from agent.oversubscription.settings import read_rates
 from domain.units import HOUR_S
-from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm
+from tests.trainer.learning import steps
+from tests.trainer.learning.steps import directory_of, ending, trimtab
 from trainer.learning.pool_trial import divergence_of, lived
-from trainer.promotion.directory import ModelsWriter
 
 SUBJECT = Subject("oversubscription", "main")
 SAFE = {"kind": "shield", "budget": 0.003}
 BLIND = {"kind": "shield", "budget": 24.0}
 HOURS = 48
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def rates_in(folder: Path, rate: float, guard: dict[str, Any]) -> Path:
@@ -58,15 +53,8 @@ def house_of(folder: Path, usage: float, hours: int, **changes: Any) -> House:
     return house
 
 
-def directory_of(folder: Path) -> ModelsWriter:
-    (folder / "models").mkdir(exist_ok=True)
-    return ModelsWriter(folder / "models")
-
-
 def tried(folder: Path, rate: float, guard: dict[str, Any], then: Then = Then.PROMOTE) -> Probationer:
-    directory, model = directory_of(folder), read_model_file(rates_in(folder, rate, guard))
-    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": None})
-    return directory.put_on_probation(model, SUBJECT, report, START, HOURS, then, read_rates, beaten=None)
+    return steps.tried(directory_of(folder), rates_in(folder, rate, guard), SUBJECT, START, HOURS, read_rates, then)
 
 
 def learn(folder: Path, hour: float, *more: object) -> Result:
@@ -74,19 +62,15 @@ def learn(folder: Path, hour: float, *more: object) -> Result:
     return trimtab("learn", "oversubscription", "main", *place, "--at", START + hour * HOUR_S, *more)
 
 
-def ending(folder: Path) -> Ending:
-    return read_rounds(folder / "models", "oversubscription")[0]["main"].outcome
-
-
 @pytest.mark.exhaustive
 def test_rates_that_kept_the_promise_for_their_hours_decide(tmp_path: Path) -> None:
     one = tried(tmp_path, 0.3, SAFE)
     early = learn_of(tmp_path)
-    assert (early.exit_code, ending(tmp_path)) == (0, Ending.PROBATION), early.output
+    assert (early.exit_code, ending(tmp_path, SUBJECT)) == (0, Ending.PROBATION), early.output
     found = learn(tmp_path, HOURS + 1)
     assert found.exit_code == 0, found.output
     assert "champion of main now" in found.output
-    assert ending(tmp_path) is Ending.PROMOTED
+    assert ending(tmp_path, SUBJECT) is Ending.PROMOTED
     assert directory_of(tmp_path).champions()[SUBJECT].model == one.model
     assert directory_of(tmp_path).probationers() == {}
     page = tmp_path / "round" / "probation" / "report.html"
@@ -112,7 +96,7 @@ def test_rates_that_would_have_made_machines_hot_do_not(tmp_path: Path) -> None:
     assert "hours were hot" in found.output
     assert "promise is surely broken" in found.output
     assert (directory_of(tmp_path).probationers(), directory_of(tmp_path).champions()) == ({}, {})
-    assert ending(tmp_path) is Ending.REFUSED
+    assert ending(tmp_path, SUBJECT) is Ending.REFUSED
 
 
 @pytest.mark.exhaustive
@@ -120,7 +104,7 @@ def test_a_person_approves_what_waits_and_is_shown_where_it_differs(tmp_path: Pa
     tried(tmp_path, 0.3, SAFE, Then.APPROVE)
     house_of(tmp_path, 0.2, HOURS)
     found = learn(tmp_path, HOURS + 1)
-    assert (found.exit_code, ending(tmp_path)) == (0, Ending.PROBATION), found.output
+    assert (found.exit_code, ending(tmp_path, SUBJECT)) == (0, Ending.PROBATION), found.output
     assert "trimtab approve " in found.output
     place = ("--ledger", tmp_path / "ledger.db", "--models-dir", tmp_path / "models")
     approved = trimtab("approve", "oversubscription", "main", *place)
@@ -130,9 +114,8 @@ def test_a_person_approves_what_waits_and_is_shown_where_it_differs(tmp_path: Pa
 
 
 def promoted(folder: Path, rate: float, hour: float) -> None:
-    directory, model = directory_of(folder), read_model_file(rates_in(folder, rate, SAFE))
-    report = reported(directory.path, model.name, None, SUBJECT)
-    directory.promote(model, SUBJECT, report, moment_text(START + hour * HOUR_S), read_rates)
+    at = START + hour * HOUR_S
+    steps.promoted(directory_of(folder), rates_in(folder, rate, SAFE), SUBJECT, at, read_rates)
 
 
 def test_a_promotion_under_which_machines_are_hot_is_rolled_back_with_exit_status_6(tmp_path: Path) -> None:
@@ -146,7 +129,7 @@ def test_a_promotion_under_which_machines_are_hot_is_rolled_back_with_exit_statu
     assert (found.bad, found.of) == (26, 26)
     result = learn(tmp_path, 28.0)
     assert result.exit_code == 6, result.output
-    assert (ending(tmp_path), directory.history(SUBJECT)[-1]["event"]) == (Ending.ROLLED_BACK, "rolled back")
+    assert (ending(tmp_path, SUBJECT), directory.history(SUBJECT)[-1]["event"]) == (Ending.ROLLED_BACK, "rolled back")
     assert "26 of 26 hours were hot" in (tmp_path / "round" / "watch" / "report.html").read_text()
 
 

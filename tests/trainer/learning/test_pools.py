@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from agent.commands.main import app
 from agent.decisions.parts import kept
 from agent.ledger import Ledger, codec
 from agent.oversubscription.recorded_hours import MOST_VMS, HourRecorder, read_hours, share_of
@@ -20,16 +18,13 @@ from domain.errors import BadInput, LedgerError
 from domain.units import DAY_S
 from simulator.oversubscription.scenario import Scenario, read_usage, scenario_of
 from tests.agent.oversubscription.pools import HOUR_S, OURS, START, House, rules, vm
+from tests.trainer.learning.steps import trimtab
 from trainer.learning.pools import export_scenario, read_pool
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, policy_of
 
 MEANS = {"web": 0.30, "batch": 0.12}
 HORIZON = 24
-
-
-def trimtab(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def lived(folder: Path, days: int = 3, every_h: int = 6, **changes: Any) -> House:

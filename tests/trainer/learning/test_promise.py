@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import Champion, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Champion, Probationer, Subject, Then
 from agent.oversubscription.settings import read_rates
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import promised_share
 from domain.units import HOUR_S
-from tests.agent.models.making import reported
+from tests.trainer.learning import steps
+from tests.trainer.learning.steps import directory_of
 from trainer.learning.probation import ProbationStatus
 from trainer.learning.promise import Inspected, Kept, Replay, examine, take_back, watch, write_probation, write_watch
 from trainer.promotion.directory import ModelsWriter
@@ -31,23 +32,12 @@ def rates(folder: Path, rate: float) -> Path:
     return path
 
 
-def directory_of(folder: Path) -> ModelsWriter:
-    (folder / "models").mkdir(exist_ok=True)
-    return ModelsWriter(folder / "models")
-
-
 def promoted(directory: ModelsWriter, folder: Path, rate: float, hour: float = 0.0) -> Champion:
-    model = read_model_file(rates(folder, rate))
-    report = reported(directory.path, model.name, None, SUBJECT)
-    return directory.promote(model, SUBJECT, report, moment_text(START + hour * HOUR_S), read_rates)
+    return steps.promoted(directory, rates(folder, rate), SUBJECT, START + hour * HOUR_S, read_rates)
 
 
 def tried(directory: ModelsWriter, folder: Path, rate: float = 0.2, then: Then = Then.PROMOTE) -> Probationer:
-    model, now = read_model_file(rates(folder, rate)), directory.champion(SUBJECT)
-    sha = None if now is None else Path(now.model).stem
-    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": sha})
-    beaten = None if now is None else now.model
-    return directory.put_on_probation(model, SUBJECT, report, START, 48.0, then, read_rates, beaten=beaten)
+    return steps.tried(directory, rates(folder, rate), SUBJECT, START, 48.0, read_rates, then)
 
 
 def look(

@@ -189,7 +189,6 @@ class Reason(StrEnum):
     STEPS_SKIPPED = "steps_skipped"
     CAPACITY_MISSING = "capacity_missing"
     FORECAST_UNCOVERED = "forecast_uncovered"
-    SCORES_DRIFTED = "scores_drifted"
     VIOLATION_BUDGET_USED = "violation_budget_used"
     POLICY_FELL_BACK = "policy_fell_back"
     JOBS_AT_RISK = "jobs_at_risk"

@@ -39,9 +39,6 @@ COVERAGE_DAYS: Final = 7
 COVERAGE_LEAST: Final = 48
 """Steps with a forecast from which on coverage is stated."""
 TOLERANCE: Final = 0.05
-DRIFT_BEFORE_DAYS: Final = 14
-DRIFT_LEAST: Final = 100
-"""Scores on each side from which on their drift is stated."""
 SPREAD_SHARE: Final = 0.1
 """Of the capacity: its spread while too few steps are known to measure one."""
 
@@ -166,25 +163,6 @@ def coverage(rows: Sequence[StepRow], step: int, step_s: int) -> dict[str, float
         "0.1": sum(cores >= low for cores, low, _ in known) / len(known),
         "0.9": sum(cores <= high for cores, _, high in known) / len(known),
     }
-
-
-def score_drift(rows: Sequence[StepRow], step: int, step_s: int) -> float | None:
-    """Return the population stability index of the model's scores: the last day's against the 14 days before.
-
-    The sum over tenths of the earlier scores of the difference of both shares times the logarithm of their ratio. Below
-    0.1 nothing has changed, above 0.25 it has. None where either side has too few scores of the newest model.
-    """
-    model = next((row.model for row in reversed(rows) if row.model), "")
-    a_day = round(DAY_S / step_s)
-    since, day = step - (1 + DRIFT_BEFORE_DAYS) * a_day, step - a_day
-    before = np.array([one for row in rows if row.model == model and since < row.step <= day for one in row.scores])
-    last = np.array([one for row in rows if row.model == model and row.step > day for one in row.scores])
-    if not model or min(before.size, last.size) < DRIFT_LEAST:
-        return None
-    edges = np.unique(np.quantile(before, np.linspace(0.0, 1.0, 11)[1:-1]))
-    counts = [np.bincount(np.searchsorted(edges, side), minlength=edges.size + 1) + 0.5 for side in (before, last)]
-    shares = [count / count.sum() for count in counts]
-    return float(((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum())
 
 
 class Outlook:

@@ -45,8 +45,6 @@ Floats = NDArray[np.float64]
 
 SHOWN: Final = 200
 """Jobs of a decision whose scores are recorded, and ids of those that expired."""
-KEPT_SCORES: Final = 8
-"""Scores of a step that are kept to compare days."""
 QUEUE_KEEPS_S: Final = 14 * DAY_S
 """SQS keeps a message for so long at most."""
 LONGEST_DELAY: Final = 6
@@ -161,8 +159,6 @@ def decide(
         dict(versions or {}),
     )
     row = _row(state.history, step, cores, held, starts, violation, seen, asked, fallback)
-    if chosen is not None and chosen.policy == LEARNED:
-        row = replace(row, model=(versions or {}).get("model", ""), scores=_some_scores(chosen))
     coming = outlook.expected(1)[0] if cores.measured else None
     first = step - round(HISTORY_DAYS * DAY_S / settings.step_s)
     history = History(
@@ -345,12 +341,6 @@ def _row(
         asked,
         fallback,
     )
-
-
-def _some_scores(chosen: Chosen) -> tuple[float, ...]:
-    """Return a few of the scores of a step, evenly from the best to the worst."""
-    ranks = np.unique(np.linspace(0, chosen.scores.size - 1, min(KEPT_SCORES, chosen.scores.size)).round()).astype(int)
-    return tuple(np.round(np.sort(chosen.scores)[ranks], 4).tolist())
 
 
 def total_of(revenue: int, delay: int, violation: int, violation_charge: float) -> float:

@@ -96,11 +96,6 @@ class DeferralPart(Part):
                     "pool",
                     "quantile",
                 ),
-                gauge(
-                    "deferral_score_drift",
-                    "Stability index of the model's scores, the last day's against 14 days; an alarm above 0.25.",
-                    "pool",
-                ),
                 gauge("deferral_fallback_ratio", "Steps of a day that another policy decided.", "pool"),
                 gauge("deferral_decision_seconds", "Duration of the newest decision's policies.", "pool"),
                 counter("deferral_submitted_jobs", "Jobs that were submitted.", "pool"),
@@ -134,7 +129,6 @@ class DeferralPart(Part):
         {
             Reason.CAPACITY_MISSING: Severity.CRITICAL,
             Reason.FORECAST_UNCOVERED: Severity.WARNING,
-            Reason.SCORES_DRIFTED: Severity.WARNING,
             Reason.VIOLATION_BUDGET_USED: Severity.WARNING,
             Reason.POLICY_FELL_BACK: Severity.WARNING,
             Reason.JOBS_AT_RISK: Severity.WARNING,
@@ -385,8 +379,6 @@ def _readings(name: str, service: PoolService) -> Iterator[Reading]:
         for level, amount in (("mean", expected.cores), ("0.1", expected.low), ("0.9", expected.high)):
             if amount is not None:
                 yield "deferral_forecast_cores", (name, level), amount
-    if view.score_drift is not None:
-        yield "deferral_score_drift", (name,), view.score_drift
     yield "deferral_fallback_ratio", (name,), view.fallback_share
     yield "deferral_decision_seconds", (name,), view.decision_ms / 1000.0
     yield "deferral_submitted_jobs_total", (name,), totals.submitted

@@ -31,8 +31,7 @@ class PoolView:
     capacity: cores that the pool goes by, None where it knows none; margin: of them kept free; running: cores of jobs;
     free: what starts could take. jobs: by stage. coverage: of the forecast, by quantile. at_risk: jobs that may not
     start in their window. budget_used: share of the violation budget. problem: what a person should look into.
-    expected: what is forecast of the step after `step`. score_drift: stability index of a model's scores, None where
-    too few are known.
+    expected: what is forecast of the step after `step`.
     """
 
     pool: str
@@ -59,7 +58,6 @@ class PoolView:
     last: str
     problem: str
     expected: ExpectedCores | None
-    score_drift: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +204,6 @@ class PoolService:
             f"{last.decision_id} {time_text(last.at)}: {last.detail}" if last is not None else "",
             self.problem(),
             expected,
-            watch.score_drift,
         )
 
 

@@ -193,7 +193,7 @@ class StepRow:
     low, high: the quantiles 0.1 and 0.9 that the step before forecast, None where it had no forecast. held: cores of
     jobs before the starts of this step; running: with them. violation: cores of jobs beyond the capacity. waiting: jobs
     that could start, of that many cores and steps in the mean. asked: whether a policy was; fallback: whether another
-    one decided than the first. model, scores: what the learned policy that decided is, and some scores that it gave.
+    one decided than the first.
     """
 
     step: int
@@ -209,8 +209,6 @@ class StepRow:
     started: int = 0
     asked: bool = False
     fallback: bool = False
-    model: str = ""
-    scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

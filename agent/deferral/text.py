@@ -97,8 +97,6 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
         lines.append(f"  forecast kept by quantile, nominal 90%: {shares}")
     if view.expected is not None:
         lines.append(f"  forecast of the step after step {view.step}: {_expected(view.expected)}")
-    if view.score_drift is not None:
-        lines.append(f"  drift of the model's scores, at most 0.25: {view.score_drift:.2f}")
     if view.at_risk:
         lines.append(f"  may not start in their window: {', '.join(view.at_risk[:SHOWN])}")
     if view.drain is not None:
@@ -124,8 +122,6 @@ def pool_card(view: PoolView, newest: StepDecision | None, *, paused: bool) -> C
     ]
     if view.expected is not None:
         rows.append(("forecast", _expected(view.expected)))
-    if view.score_drift is not None:
-        rows.append(("drift of scores", f"{view.score_drift:.2f}"))
     if view.at_risk:
         rows.append(("at risk", counted(len(view.at_risk), "job")))
     return Card(

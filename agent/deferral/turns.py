@@ -20,7 +20,6 @@ from agent.deferral.capacity import (
     coverage,
     read_capacity,
     recent_violation,
-    score_drift,
 )
 from agent.deferral.deciding import Decided, decide
 from agent.deferral.ladder import Ladder
@@ -39,7 +38,6 @@ AT_RISK_STEPS: Final = 6
 """A waiting job whose latest start comes within so many steps is looked at."""
 BUDGET_ALARM: Final = 0.8
 FALLBACK_ALARM: Final = 0.05
-DRIFT_ALARM: Final = 0.25
 BELIEVED_AFTER_S: Final = 180.0
 """A clock that was set forward by more than a step is gone by after so long."""
 FALLBACK_DAYS: Final = 1
@@ -49,7 +47,7 @@ FALLBACK_LEAST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is looked at in every turn. coverage: by quantile, {} where too little is known; score_drift: None there."""
+    """What is looked at in every turn. coverage: by quantile, {} where too little is known."""
 
     coverage: Mapping[str, float]
     budget_used: float
@@ -57,7 +55,6 @@ class Watch:
     at_risk: tuple[str, ...]
     missing: str
     margin: int
-    score_drift: float | None = None
 
 
 class PoolTurns:
@@ -322,7 +319,6 @@ class PoolTurns:
             at_risk(state, step, outlook, margin),
             "" if newest is None or newest.capacity is not None else newest.detail,
             margin,
-            score_drift(rows, step, settings.step_s),
         )
 
     def _newest_step(self, state: PoolState) -> StepDecision | None:
@@ -357,12 +353,6 @@ class PoolTurns:
                 f"steps of {name} (at most {FALLBACK_ALARM:.0%}): see trimtab status deferral {name}"
             )
             found.append(Event(name, now, Reason.POLICY_FELL_BACK, detail))
-        if watch.score_drift is not None and watch.score_drift > DRIFT_ALARM:
-            detail = (
-                f"the model's scores of the last day in {name} differ from those of the 14 days before by a stability "
-                f"index of {watch.score_drift:.2f} (at most {DRIFT_ALARM:g}): jobs or capacity changed, train it again"
-            )
-            found.append(Event(name, now, Reason.SCORES_DRIFTED, detail))
         if watch.at_risk:
             named = ", ".join(watch.at_risk[:8])
             detail = f"{len(watch.at_risk)} jobs of {name} may not start in their window: {named}"

@@ -253,11 +253,6 @@ def sections() -> tuple[Section, ...]:
     return (*CATALOGUE, *(section for kind in kinds() for section in kind.sections), PROCESS)
 
 
-def all_metrics() -> tuple[Metric, ...]:
-    """Return every metric on /metrics."""
-    return tuple(metric for section in sections() for metric in section.metrics)
-
-
 def page() -> str:
     """Return the reference page of all metrics, docs/operate/metrics.md, as Markdown."""
     lines = [PREAMBLE]

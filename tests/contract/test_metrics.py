@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.decisions.parts import kinds
-from agent.telemetry.catalogue import all_metrics
+from tests.agent.telemetry.metrics import all_metrics
 from tests.contract.cases import CASES, Case
 from tests.contract.running import RunningAgent
 

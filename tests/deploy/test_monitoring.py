@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from agent.decisions.metrics import Kind
-from agent.telemetry.catalogue import all_metrics
 from domain.decisions import Reason, Status
 from domain.errors import FailureClass
+from tests.agent.telemetry.metrics import all_metrics
 from tests.architecture.product import ROOT
 
 ALERTS: list[dict[str, Any]] = [

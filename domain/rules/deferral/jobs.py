@@ -126,12 +126,6 @@ def check_job(
     return Job(cores, duration, earliest, latest, submitted), tuple(flags)
 
 
-def checked_jobs(rows: Iterable[Mapping[str, object]], *, clamp_late: bool = False) -> Jobs:
-    """Return the jobs of these rows, in their order; raises as `check_job` does, naming `jobs[i].FIELD`."""
-    found = [check_job(row, clamp_late=clamp_late, name=f"jobs[{i}].")[0] for i, row in enumerate(rows)]
-    return jobs_of(found)
-
-
 def _whole(fields: Mapping[str, object], field: str, name: str, least: int, most: int) -> int:
     value = fields.get(field)
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.api.unix_socket import reachable
 from agent.commands.switches import ordered
-from agent.telemetry.catalogue import all_metrics
 from domain.controls import PauseScope
 from tests.agent.service.site import FLEET, Daemon, Site, running_site
+from tests.agent.telemetry.metrics import all_metrics
 from tests.waiting import until
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.decisions.part import Capacity
-from agent.deferral.capacity import coverage, margin_in_force, score_drift
+from agent.deferral.capacity import coverage, margin_in_force
 from agent.deferral.deciding import replay_step
-from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDecision, StepRow
 from agent.deferral.settings import DeferralSettings
@@ -24,7 +23,6 @@ from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.decisions import Mode, Reason
 from domain.errors import BadInput, Fenced, StateConflict
-from domain.rules.deferral.choosing import View
 from domain.units import DAY_S, HOUR_S
 from tests.agent.deferral.pools import POOL, START, STEP, begun, decided, made, order, stages, turning
 
@@ -454,60 +452,6 @@ def test_coverage_is_stated_once_two_days_have_a_forecast() -> None:
     found = coverage(rows, STEP + 60, 3600)
     assert found["0.1"] == pytest.approx(0.8)
     assert found["0.9"] == 1.0
-
-
-def scored(first: int, scores: np.ndarray, model: str = "m1") -> list[StepRow]:
-    """A step for every eight scores."""
-    rows = scores.reshape(-1, 8).tolist()
-    return [StepRow(first + k, 10, model=model, scores=tuple(row)) for k, row in enumerate(rows)]
-
-
-class TestDriftOfScores:
-    """The last day's scores against those of the 14 days before, as a population stability index."""
-
-    STEPS = 15 * 24
-    draws = np.random.default_rng(3)
-    before = draws.normal(size=(14 * 24, 8))
-
-    def rows(self, last: np.ndarray, model: str = "m1") -> list[StepRow]:
-        return [*scored(STEP, self.before), *scored(STEP + 14 * 24, last, model)]
-
-    def test_is_small_where_nothing_changed_and_large_where_it_did(self) -> None:
-        same, shifted = self.draws.normal(size=(24, 8)), self.draws.normal(loc=1.0, size=(24, 8))
-        steady, moved = (score_drift(self.rows(last), STEP + self.STEPS, 3600) for last in (same, shifted))
-        assert steady is not None
-        assert moved is not None
-        assert 0.0 <= steady < 0.25 < moved
-
-    def test_is_that_of_the_shares_of_tenths(self) -> None:
-        low = np.repeat(np.quantile(self.before, 0.05), 192)
-        found = score_drift(self.rows(low), STEP + self.STEPS, 3600)
-        before = np.full(10, 269.0) / 2690.0
-        last = np.array([192.5, *[0.5] * 9]) / 197.0
-        assert found == pytest.approx(float(((last - before) * np.log(last / before)).sum()), rel=0.01)
-
-    def test_is_not_stated_of_another_model_or_of_few_scores(self) -> None:
-        last = self.draws.normal(size=(24, 8))
-        assert score_drift(self.rows(last, "m2"), STEP + self.STEPS, 3600) is None
-        assert score_drift(self.rows(last)[-100:-90], STEP + self.STEPS, 3600) is None
-        assert score_drift([StepRow(STEP, 10)], STEP + 1, 3600) is None
-
-    def test_is_an_alarm_while_it_lasts(self, ledger: Ledger, clock: VirtualClock) -> None:
-        pool = made(ledger, clock, policy="learned")
-        rows = scored(STEP - 15 * 24, np.vstack([self.before, self.draws.normal(loc=3.0, size=(24, 8))]))
-        pool.transact(lambda state, now: (None, Change(state.head, history=History(tuple(rows)))))
-        turns = turning(pool, rungs={"learned": scores_by_size}, versions=lambda: {"model": "m1"})
-        for n in range(12):
-            pool.submit(order(f"j{n}", cores=n + 1))
-        decided(turns, START, cores=10)
-        (alarm,) = [one for one in turns.turn(START + 60.0, 1) if one.reason is Reason.SCORES_DRIFTED]
-        assert "train it again" in alarm.detail
-        newest = pool.current().history.rows[-1]
-        assert (newest.model, newest.scores[0], newest.scores[-1], len(newest.scores)) == ("m1", 1.0, 12.0, 8)
-
-
-def scores_by_size(view: View, path: np.ndarray, budget_s: float) -> Starts:
-    return Starts(np.array([0]), view.cur.cores.astype(float))
 
 
 def random_job(draws: np.random.Generator, n: int) -> JobRecord:

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agent.service.http import show
-from agent.telemetry.catalogue import all_metrics
 from agent.telemetry.telemetry import Telemetry, graphite_lines, graphite_path
 from tests.agent.api.running import Running
+from tests.agent.telemetry.metrics import all_metrics
 
 
 def received(server: socket.socket, until: bytes) -> list[str]:

@@ -16,7 +16,7 @@ from agent.models.directory import Subject
 from agent.models.rounds import Ending
 from agent.placement.records import PlaceRequest
 from agent.service.http import show
-from agent.telemetry.catalogue import PROCESS, all_metrics, page
+from agent.telemetry.catalogue import PROCESS, page
 from agent.telemetry.telemetry import Telemetry
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
@@ -26,6 +26,7 @@ from domain.units import HOUR_S
 from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
 from tests.agent.placement.hosts import inventory
+from tests.agent.telemetry.metrics import all_metrics
 from tests.graphite_lines import format_line
 from trainer.promotion.rounds import write_round
 
@@ -212,7 +213,7 @@ def defer(agent: Running) -> None:
     """Let a job be deferred and start, on a capacity that was forecast for two days, where a model had decided."""
     service, now = agent.deferrals["night"], agent.world.agent_clock.now()
     first = int(now // HOUR_S) - 50
-    rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0, model="m1", scores=(0.5,) * 8) for k in range(50))
+    rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0) for k in range(50))
     service.pool.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
     service.pool.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
     service.pool.report(10)

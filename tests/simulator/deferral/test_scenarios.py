@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.deferral.jobs import FIELDS, checked_jobs
+from domain.rules.deferral.jobs import FIELDS, check_job, jobs_of
 from simulator.checked_toml import FileRefused
 from simulator.deferral.scenarios import SCENARIOS, VALLEY, Scenario, episode, read_scenario
 
@@ -22,7 +22,7 @@ def written(path: Path, text: str) -> Path:
 def test_every_job_of_every_scenario_is_one_that_the_agent_accepts(name: str) -> None:
     drawn = episode(name, 11)
     rows = [dict(zip(FIELDS, row, strict=True)) for row in zip(*(c.tolist() for c in drawn.jobs), strict=True)]
-    np.testing.assert_array_equal(checked_jobs(rows), drawn.jobs)
+    np.testing.assert_array_equal(jobs_of([check_job(row)[0] for row in rows]), drawn.jobs)
     assert (np.diff(drawn.jobs.submitted) >= 0).all()
     assert int(drawn.jobs.latest.max()) < drawn.steps
     assert (drawn.capacity >= 0).all()

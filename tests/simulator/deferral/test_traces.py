@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput, TraceError
-from domain.rules.deferral.jobs import FIELDS, checked_jobs, objective, violations_of
+from domain.rules.deferral.jobs import FIELDS, check_job, jobs_of, objective, violations_of
 from simulator.deferral import engine
 from simulator.deferral.scenarios import Scenario
 from simulator.deferral.traces import TOO_LONG, load_of, log_jobs, trace_episode
@@ -72,7 +72,7 @@ def test_a_load_that_there_is_not_is_refused(name: str) -> None:
 def test_a_window_has_the_arrival_rate_and_the_balance_of_the_scenario(log: Path) -> None:
     made, counts = trace_episode("azure_like-s0", log, window=3, seed=3)
     rows = [dict(zip(FIELDS, row, strict=True)) for row in zip(*(c.tolist() for c in made.jobs), strict=True)]
-    np.testing.assert_array_equal(checked_jobs(rows), made.jobs)
+    np.testing.assert_array_equal(jobs_of([check_job(row)[0] for row in rows]), made.jobs)
     assert (counts.kept, counts.rate) == (1008, 8.4)
     assert counts.kept == made.jobs.size
     # In `valley` the mean capacity is 25.7 for 25.4 core-steps offered, before weekends.

@@ -22,7 +22,6 @@ from domain.rules.deferral.jobs import (
     JobExpired,
     Jobs,
     check_job,
-    checked_jobs,
     jobs_of,
     objective,
     occupancy,
@@ -113,13 +112,6 @@ def test_a_job_whose_latest_start_has_passed_is_expired(clamp_late: bool) -> Non
 def test_a_job_larger_than_what_was_ever_free_is_flagged() -> None:
     assert check_job(GOOD, largest=1)[1] == (UNLIKELY,)
     assert check_job(GOOD, largest=2)[1] == ()
-
-
-def test_the_wrong_one_of_several_jobs_is_named() -> None:
-    with pytest.raises(BadInput, match=r"jobs\[1\]\.cores"):
-        checked_jobs([GOOD, {**GOOD, "cores": 0}])
-    assert checked_jobs([]).size == 0
-    assert checked_jobs([GOOD, GOOD]).revenue.tolist() == [6, 6]
 
 
 def test_two_jobs_by_hand() -> None:

@@ -1,0 +1,9 @@
+"""Every metric on /metrics."""
+
+from agent.decisions.metrics import Metric
+from agent.telemetry.catalogue import sections
+
+
+def all_metrics() -> tuple[Metric, ...]:
+    """Return every metric on /metrics."""
+    return tuple(metric for section in sections() for metric in section.metrics)

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from agent.settings.plug_ins import DECISIONS, installed
 from domain.errors import BadInput
@@ -40,24 +38,10 @@ def absent(decision: str) -> Mapping[str, str]:
     return found
 
 
-class Verb(TyperGroup):
-    """A verb; one that began without a decision is still taken for autoscaling, with a line that names the new form."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words after the verb."""
-        if self.name == "promote" and args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["autoscaling", *_subject_first(args)]
-            typer.echo(
-                f"`trimtab promote` takes decision and subject first: trimtab promote {' '.join(args)}", err=True
-            )
-        found: list[str] = super().parse_args(ctx, args)
-        return found
-
-
 def register(app: typer.Typer) -> None:
     """Add every verb with its decisions."""
     for verb, words in VERBS.items():
-        group = typer.Typer(cls=Verb, no_args_is_help=True, rich_markup_mode=None, help=words)
+        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=words)
         # With a callback a decision stays a word of its own, however few there are.
         group.callback()(lambda: None)
         for decision in installed(DECISIONS):
@@ -78,15 +62,6 @@ def register(app: typer.Typer) -> None:
     world.register(app)
     admission.register(app)
     approve.register(app)
-
-
-def _subject_first(args: list[str]) -> list[str]:
-    """Return arguments of earlier versions with the fleet, which was the option --fleet, in the first place."""
-    for k, (name, equals, value) in enumerate(argument.partition("=") for argument in args):
-        if name == "--fleet":
-            fleet = value if equals else "".join(args[k + 1 : k + 2])
-            return [fleet, *args[:k], *args[k + (1 if equals else 2) :]]
-    return ["all", *args]
 
 
 def _absent(verb: str, decision: str) -> Callable[[], None]:

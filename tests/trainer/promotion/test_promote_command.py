@@ -177,19 +177,6 @@ def test_a_rollback_the_agent_would_refuse_for_want_of_a_signature_changes_nothi
     assert champion(models) == preferring(tmp_path, ADD_S).name
 
 
-def test_what_earlier_versions_called_works_and_names_the_new_call(tmp_path: Path, models: Path) -> None:
-    better = preferring(tmp_path, ADD_S)
-    old = ["promote", str(better), *FEW, "--fleet", "web", "--models-dir", str(models)]
-    answer = RUNNER.invoke(app, old, env={"PROMOTION_KEY": None, **FLEET})
-    assert answer.exit_code == 0, answer.output
-    assert "autoscaling web " in answer.stderr
-    assert "of autoscaling web now" in answer.stdout
-    back = RUNNER.invoke(app, ["promote", "--rollback", "--fleet=web", "--models-dir", str(models)])
-    assert "no longer the champion" in back.stdout
-    status = RUNNER.invoke(app, ["promote", "--status", "--models-dir", str(models)])
-    assert spender(tmp_path).name[:12] in status.stdout
-
-
 def test_a_model_is_forced_with_its_reason_recorded(tmp_path: Path, models: Path) -> None:
     model = preferring(tmp_path, ADD_S)
     assert promote(models, str(model), "--force", " ").exit_code == 2

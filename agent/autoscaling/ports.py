@@ -106,7 +106,7 @@ class Ports:
 
 
 def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None) -> tuple[ManagedFleet, ...]:
-    """Return every configured fleet with what its decisions depend on.
+    """Return the configured fleets, each with the inputs of its decisions.
 
     environ: where the own settings of other packages' policies are, by default this process's environment. Raises
     ConfigurationError for such a policy that cannot be used.
@@ -141,5 +141,5 @@ def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None)
 
 
 def claims_of(settings: Settings) -> dict[str, Claims]:
-    """Return by fleet what its sources may claim at most."""
+    """Return the claim limits of the sources, by fleet."""
     return {name: fleet.claim_limits() for name, fleet in settings.fleets.items()}

@@ -10,7 +10,7 @@ from typer import Option
 
 from agent.commands.options import JsonOption, print_json
 from domain.errors import BadInput
-from trainer.commands.options import TEXT, FormatOption, Rows, ScenarioOption, epilog, show_tables
+from trainer.commands.options import CSV, TEXT, FormatOption, Rows, ScenarioOption, epilog, show_tables
 
 if TYPE_CHECKING:
     from trainer.oversubscription.evaluation import Evaluation
@@ -127,13 +127,41 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
 
 def _show(found: list[Evaluation], files: list[Path], form: str) -> None:
     from trainer.oversubscription.evaluation import checks_of
+    from trainer.oversubscription.trials import OWN, UNSEEN
 
     words = {True: "yes", False: "NO", None: "no verdict"}
     tables: list[tuple[str, Rows]] = []
     for done in found:
+        weeks = {OWN: f"week {done.rows[0]['week']}", UNSEEN: "unseen weeks"}
+        tables += [
+            (f"{done.scenario}, {done.start} start, {title}", figures)
+            for kind, title in weeks.items()
+            if len(figures := _policies(done, kind, plain=form == CSV)) > 1
+        ]
+        if form != TEXT:
+            continue
         checks = checks_of(done)
         missed = sum(check.passed is False for check in checks)
         rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
         rows += [(words[check.passed], check.key, check.asked, check.found) for check in checks]
-        tables.append((f"{done.scenario}, {done.start} start: {missed} of {len(checks)} missed", rows))
+        tables.append((f"acceptance figures: {missed} of {len(checks)} missed", rows))
     show_tables(tables, [f"report: {file}" for file in files[:1]], form)
+
+
+def _policies(done: Evaluation, kind: str, *, plain: bool) -> Rows:
+    """Return the figures of each policy on weeks of a kind, in the mean; plain: numbers without units, for CSV."""
+    titles = ("policy", "cores saved", "machines", "hot weeks", "at most (95 %)", "weeks", "episodes")
+    rows: list[tuple[object, ...]] = [titles]
+    for label in dict.fromkeys(row["label"] for row in done.rows if row["kind"] == kind):
+        own = done.of(label, kind)
+        saved = [row["s_cores"] for row in own if row["s_cores"] is not None]
+        figures = (
+            sum(saved) / len(saved) if saved else None,
+            sum(row["peak_machines"] for row in own) / len(own),
+            sum(row["c_hot_r"] for row in own) / len(own),
+            max(row["c_hot_r_upper_95"] for row in own),
+        )
+        forms = ("{}",) * 4 if plain else ("{:.1%}", "{:.4g}", "{:.1%}", "{:.1%}")
+        cells = ("-" if value is None else form.format(value) for form, value in zip(forms, figures, strict=True))
+        rows.append((label, *cells, len(own), own[0]["episodes"]))
+    return rows

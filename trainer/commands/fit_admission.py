@@ -125,15 +125,18 @@ def make_table(
     """
     from simulator.admission.arrivals import cluster_of
     from trainer.admission.fitting.lives import write_table
+    from trainer.kit.progress import phases
 
     if not output.name.endswith((".csv", ".csv.gz")):
         raise BadInput("--output", str(output), "end the file's name with .csv or .csv.gz")
     if not 0.1 <= days <= 3650.0:
         raise BadInput("--days", days, "give a number from 0.1 to 3650")
     check_output(output, force)
-    rows = write_table(
-        output, cluster_of(preset).population, deployments, seed=seed, window_h=HOURS_PER_DAY * days, grid_s=grid
-    )
+    with phases(as_json) as on_phase:
+        on_phase(f"drawing {deployments:,} deployments of {preset}")
+        rows = write_table(
+            output, cluster_of(preset).population, deployments, seed=seed, window_h=HOURS_PER_DAY * days, grid_s=grid
+        )
     made = {"file": str(output), "preset": preset, "deployments": deployments, "machines": rows, "seed": seed}
     if as_json:
         print_json(made)

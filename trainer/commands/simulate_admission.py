@@ -104,6 +104,7 @@ def admission(
     The same seed brings the same deployments whatever the policy, and the same figures to the last digit.
     """
     from simulator.admission import cluster_of, draw_run, play, rule_of
+    from trainer.kit.progress import phases
 
     if not 0.0 < years <= 30.0:
         raise BadInput("--years", years, "give a number above 0 and up to 30")
@@ -112,16 +113,18 @@ def admission(
     if log is not None:
         check_log(log)
     rule, other = rule_of(policy), None if beside is None else rule_of(beside)
-    run = draw_run(
-        cluster_of(preset),
-        seed,
-        observations=observations,
-        hours=years * HOURS_PER_YEAR,
-        labels=labels,
-        weights=WEIGHTS[weights],
-        scale_outs=scale_outs,
-    )
-    outcome = play(run, rule, beside=other) if log is None else played_with_log(run, rule, other)
+    with phases(as_json) as on_phase:
+        on_phase(f"playing {years:g} years of {preset} by {policy}; the first run compiles the simulator")
+        run = draw_run(
+            cluster_of(preset),
+            seed,
+            observations=observations,
+            hours=years * HOURS_PER_YEAR,
+            labels=labels,
+            weights=WEIGHTS[weights],
+            scale_outs=scale_outs,
+        )
+        outcome = play(run, rule, beside=other) if log is None else played_with_log(run, rule, other)
     if log is not None:
         write_log(log, outcome)
     if as_json:

@@ -72,6 +72,7 @@ def oversubscription(
         raise BadInput("--alpha", alpha, "give a probability between 0 and 1, such as 0.95")
     cluster = scenario_of(scenario)
     with phases(as_json) as on_phase:
+        on_phase(f"playing {policy} on week {week} of {scenario}; the first run compiles the simulator")
         task = Task(cluster, week_named(cluster, week), start, alpha, on_phase)
         judged = judge(policy_of(policy), task, usage=usage, episodes=episodes, seed=seed)
     if steps is not None:

@@ -66,6 +66,7 @@ def placement(
     from simulator.placement.instances import instance_of
     from trainer.kit.drawing import check_plot_file
     from trainer.kit.files import replace_file
+    from trainer.kit.progress import phases
     from trainer.placement.playing import play, policy_of, write_log
     from trainer.placement.report import packing_picture
 
@@ -74,7 +75,9 @@ def placement(
             check_output(path, force, option)
     if plot is not None:
         check_plot_file(plot, (".svg",))
-    played = play(instance_of(instance), policy_of(policy), shuffles=shuffles, warm_up_days=warm_up)
+    with phases(as_json) as on_phase:
+        on_phase(f"playing {policy} on {instance}; the first run compiles the simulator")
+        played = play(instance_of(instance), policy_of(policy), shuffles=shuffles, warm_up_days=warm_up)
     if plot is not None:
         if played.packing is None:
             raise BadInput("--plot", str(plot), "leave it out: containers of this instance end, so no packing stays")

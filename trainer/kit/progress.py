@@ -24,6 +24,7 @@ from trainer.kit.files import replace_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 BAR, LINES, SILENT = "bar", "lines", "silent"
 """How a run shows its progress."""
@@ -41,7 +42,7 @@ def write_line(line: str) -> None:
 
 @contextmanager
 def bars(quiet: bool) -> Iterator[RichProgress]:
-    """Show bars on standard error while it is a terminal; each task has a description, a total and a count done."""
+    """Show bars on standard error, lines where it is no terminal; each has a description, a total and a count done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -49,9 +50,53 @@ def bars(quiet: bool) -> Iterator[RichProgress]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
-    hidden = quiet or not console.is_terminal
-    with RichProgress(*columns, *times, console=console, transient=True, disable=hidden) as shown:
+    if quiet or console.is_terminal:
+        shown = RichProgress(*columns, *times, console=console, transient=True, disable=quiet)
+    else:
+        shown = progress_lines(write_line)
+    with shown:
         yield shown
+
+
+def progress_lines(write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> RichProgress:
+    """Return a progress that writes lines: the first task, each that begins, and the present one per LINE_EVERY_S."""
+    from rich.progress import Progress as RichProgress
+
+    class ProgressLines(RichProgress):
+        def __init__(self) -> None:
+            super().__init__(disable=True, get_time=clock)
+            self._begun: set[str] = set()
+            self._written_s = float("-inf")
+
+        def add_task(self, description: str, *args: Any, **fields: Any) -> TaskID:
+            task = super().add_task(description, *args, **fields)
+            # Tasks with a total are often added together and done one after the other.
+            if not self._begun or self._tasks[task].total is None:
+                self._look(task)
+            return task
+
+        def update(self, task_id: TaskID, **fields: Any) -> None:
+            super().update(task_id, **fields)
+            self._look(task_id)
+
+        def advance(self, task_id: TaskID, advance: float = 1) -> None:
+            super().advance(task_id, advance)
+            self._look(task_id)
+
+        def _look(self, task_id: TaskID) -> None:
+            task, now_s = self._tasks[task_id], clock()
+            if not task.description or (task.description in self._begun and now_s - self._written_s < LINE_EVERY_S):
+                return
+            self._begun.add(task.description)
+            self._written_s = now_s
+            if task.total is None:
+                write(f"{task.description} ...")
+                return
+            left_s = task.time_remaining
+            left = f", about {duration_text(left_s)} left" if left_s else ""
+            write(f"{task.description}: {task.completed:,.0f} of {task.total:,.0f}{left}")
+
+    return ProgressLines()
 
 
 def announce(words: str, quiet: bool) -> None:

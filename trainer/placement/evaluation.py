@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,15 +164,23 @@ def evaluate(
         paired = mean_interval(hosts - reference)
         gap = float(hosts.mean()) / bound.hosts - 1.0 if bound.hosts else 0.0
         figures.append(Figures(label, nominal, others, (paired.mean, paired.low, paired.high), gap, packing))
-    return Evaluation(instance, bound, _optimum(instance), tuple(shuffles), tuple(figures))
+    return Evaluation(instance, bound, _best_known(instance, figures), tuple(shuffles), tuple(figures))
 
 
-def _optimum(instance: Instance) -> Solution | None:
-    """Return the best packing known with full knowledge, None where no method takes the instance."""
+def _best_known(instance: Instance, figures: Sequence[Figures]) -> Solution | None:
+    """Return the packing with the fewest hosts of a method with full knowledge and of the policies, as checked above.
+
+    None where no method takes the instance.
+    """
     try:
-        return solve(instance)
+        solved = solve(instance)
     except BadInput:
         return None
+    complete = [one for one in figures if not one.nominal.rejected]
+    best = min(complete, key=lambda one: one.nominal.hosts, default=None)
+    if best is None or best.nominal.hosts >= solved.hosts:
+        return solved
+    return replace(solved, packing=best.packing, hosts=best.nominal.hosts, method=best.policy)
 
 
 def _played(instance: Instance, policy: Policy, shuffle: int | None, arrays: Arrays) -> tuple[Played, Packing]:

@@ -17,10 +17,12 @@ from trainer.kit.progress import (
     Progress,
     TensorBoard,
     Watch,
+    bars,
     column,
     headline,
     log_of,
     newest_line,
+    progress_lines,
     read_curve,
 )
 
@@ -97,6 +99,32 @@ def test_lines_are_written_for_phases_evaluations_notes_and_after_a_while() -> N
     assert [line[8:13] for line in written] == ["compi", "100 o", "200 o", "colla", "400 o", "1,100"]
     assert written[-1].startswith("seed 3: 1,100 of 1,100 steps (100 %)"), "never more than all of them"
     check_wording("training-lines", {"written": "\n".join(written)})
+
+
+def test_work_writes_lines_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with bars(quiet=False) as shown:
+        shown.add_task("tuning", total=None)
+    assert capsys.readouterr().err == "tuning ...\n", "at once, before anything is done"
+    with bars(quiet=True) as shown:
+        shown.add_task("tuning", total=None)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_lines_of_work_name_each_task_as_it_begins_and_the_present_one_every_15_s() -> None:
+    written: list[str] = []
+    now = [0.0]
+    with progress_lines(written.append, lambda: now[0]) as shown:
+        rule, release = (shown.add_task(label, total=3) for label in ("rule", "release"))
+        assert written == ["rule: 0 of 3"], "the others are not begun"
+        for now[0] in (1.0, 2.0, 3.0):
+            shown.advance(rule)
+        for now[0] in (4.0, 18.0, 20.0):
+            shown.advance(release)
+        phase = shown.add_task("", total=None)
+        shown.update(phase, description="report")
+    assert [line.partition(",")[0] for line in written] == [
+        *("rule: 0 of 3", "release: 1 of 3", "release: 3 of 3", "report ..."),
+    ]
 
 
 def test_a_runs_log_has_its_lines_with_the_time_and_goes_on_where_the_run_does(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_hand_is_tuned_on_the_given_order_alone() -> None:
     assert hand == evaluation.tuned_by_hand(s1)
 
 
+def test_the_best_known_packing_is_a_policys_where_that_opens_fewer_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = replace(evaluation.solve(instances.s1()), hosts=18, bound=15)
+    monkeypatch.setattr(evaluation, "solve", lambda _: solved)
+    found = evaluate(instances.s1(), {}, shuffles=(), hand=False)
+    assert found.optimum is not None
+    assert (found.optimum.hosts, found.optimum.method, found.optimum.optimal) == (16, "RESERVE(100, 8, 10)", False)
+    assert found.optimum.packing.opened == 16
+
+
 def test_a_wrong_packing_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulator that puts two containers where they may not be meets the checker."""
     real = engine.play

@@ -66,7 +66,7 @@ def init(
     ] = None,
     endpoint_url: Annotated[str | None, typer.Option(metavar="URL", help="A look-alike in place of AWS.")] = None,
     ask: Annotated[
-        bool | None, typer.Option("--ask/--no-ask", help="Ask for what is not given; else on a terminal only.")
+        bool | None, typer.Option("--ask/--no-ask", help="Ask for missing values; else on a terminal only.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -130,7 +130,7 @@ def init(
             "next:",
             # Without a slash a shell looks for the file on its path.
             f"  set -a; . {file if file.is_absolute() else f'./{file}'}; set +a",
-            "  trimtab preflight        what the account and the measurements still lack",
+            "  trimtab preflight        missing permissions and measurements",
             "  trimtab run              in observe mode it decides, and changes nothing",
         ]
     )

@@ -82,7 +82,7 @@ class DeferralResult(SectionResult):
         return (
             f"{self.hours} hours of the pool {self.pool} on {CORES} cores: of {self.jobs} jobs, {advised}"
             f"{self.started} started with {self.core_steps:,} core-hours after {self.delay_h:.1f} h in the mean, "
-            f"{self.expired} did not in time; they used {self.utilisation:.0%} of what on-demand work left over "
+            f"{self.expired} did not in time; they used {self.utilisation:.0%} of the left-over cores "
             f"and ran on {self.violation} core-hours more; steps decided by {by}{compared}{queue}"
         )
 

@@ -223,7 +223,7 @@ class LearningRehearsal:
             exported = ("trace", "from-ledger", str(record), "--fleet", FLEET, "--since", since, "--out", str(jobs))
             self._ended(self._started("trace", exported), 0, "the jobs of days four and five are written")
             elsewhere = self._train("training", jobs)
-            self._ended(honest, 0, "what the round of day five learnt is on probation", ON_PROBATION)
+            self._ended(honest, 0, "the challenger of day five is on probation", ON_PROBATION)
             self._fleet.ports.probationer = self._shelf.probationer
             self._live(7)
             self._ended(self._learn("probation", self.ledger, 7.0), 0, "it kept its promise and is promoted", PROMOTED)

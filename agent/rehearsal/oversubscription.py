@@ -60,7 +60,7 @@ class OversubscriptionResult(SectionResult):
     """The result of the section on oversubscription."""
 
     kind = "oversubscription"
-    question = "why a rate is what it is"
+    question = "the reason of a rate"
 
     pool: str
     machines: int

@@ -235,7 +235,7 @@ class DryRun:
                 while not self._ended.wait(timeout=0.25):
                     if not site.alive or cloud.process.poll() is not None:
                         part = "the fake AWS" if site.alive else "the job source and its workers"
-                        raise PartFailed(f"{part} ended before the hour was over: see {LOG} and what was written above")
+                        raise PartFailed(f"{part} ended before the hour was over: see {LOG} and the output above")
             finally:
                 self._ended.set()
                 loop.join(timeout=STOP_WITHIN_WALL_S)

@@ -122,7 +122,7 @@ def recorded_trace(workload: str, seed: int, max_cores: int = MAX_CORES) -> tupl
     work_h = trace.work_core_s / HOUR_S
     return (
         trace,
-        f"Jobs of {workload}: {trace.jobs:,}, {work_h:,.1f} core-hours; those that come too late are left out.",
+        f"Jobs of {workload}: {trace.jobs:,}, {work_h:,.1f} core-hours; late ones are left out.",
     )
 
 

@@ -606,7 +606,7 @@ class SiteProcess:
             status = str(self._popen.wait(timeout=2.0))
         except subprocess.TimeoutExpired:
             status = "still running"
-        return SiteFailed(f"the process of job source and workers ended (exit {status}): what it wrote is above")
+        return SiteFailed(f"the process of job source and workers ended (exit {status}): its output is above")
 
 
 @contextmanager

@@ -378,7 +378,7 @@ class Rehearsal:
         schedule, by the virtual clock.
         """
         if ledger_path.exists():
-            raise LedgerUnavailable(f"{ledger_path} exists already: a rehearsal begins with a ledger of its own")
+            raise LedgerUnavailable(f"{ledger_path} exists already: a rehearsal begins with a new ledger")
         self._minutes = config.max_steps if hours is None else round(hours * (HOUR_S / MINUTE_S))
         self._trace, self._rails, self._seed = trace, rails, seed
         played = trace if hours is None else never_ending(trace, self._minutes * config.step_s)

@@ -82,7 +82,7 @@ def _routed(cloud: Cloud, method: str, path: str, query: dict[str, str], body: d
         case "GET", "prices":
             region = query.get("region", "us-east-1")
             return {"price_per_hour": price_per_hour(query["instance_type"], region)}
-    raise LookupError(f"no {method} {PREFIX}{path}; the table in simulator/aws/control.py lists what there is")
+    raise LookupError(f"no {method} {PREFIX}{path}; the table in simulator/aws/control.py lists them all")
 
 
 def _advance(cloud: Cloud, seconds: float) -> dict[str, float]:

@@ -97,7 +97,7 @@ def read_requests(
     for place, row in rows_of(path, REQUEST_COLUMNS):
         _check_request(place, row, subscribers, machine, hours)
         if row["id"] in seen:
-            raise TraceError(f"{place}: id", int(row["id"]), "give every VM an id of its own")
+            raise TraceError(f"{place}: id", int(row["id"]), "give every VM another id")
         seen.add(int(row["id"]))
         kept.append(row)
     table = np.array([[row[column] for column in REQUEST_COLUMNS] for row in kept]).reshape(-1, len(REQUEST_COLUMNS))
@@ -332,7 +332,7 @@ def _read(path: Path) -> Scenario:
         raise BadInput(f"{where}: beta", beta, "give a share of a machine's cores, up to 1")
     weeks = weeks_in(path.parent, name)
     if not weeks:
-        raise BadInput("scenario", str(path), f"put {name}_WEEK_requests.csv beside it")
+        raise BadInput("scenario", str(path), f"put {name}_WEEK_requests.csv in its folder")
     actions = given.get("actions", ACTIONS)
     if not isinstance(actions, list | tuple) or not all(isinstance(level, int | float) for level in actions):
         raise BadInput(f"{where}: actions", actions, "give a list of rates")

@@ -259,7 +259,7 @@ def origin_of(path: Path) -> dict[str, object]:
         side = json.loads(side_file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as fault:
         raise TraceError(
-            f"side file {side_file.name}", str(fault), "keep the JSON that was saved beside the CSV"
+            f"side file {side_file.name}", str(fault), "keep the JSON that was saved with the CSV"
         ) from fault
     if not isinstance(side, dict):
         raise TraceError(f"side file {side_file.name}", type(side).__name__, "give a JSON object")

@@ -163,12 +163,12 @@ def plots_of(found: ExperimentResult) -> dict[str, Plot]:
     plots = {
         "fronts": Plot(
             "Utilisation against refused scale-outs. A point is one threshold; the thin lines are 95 % intervals over "
-            f"runs. Rates below {SMALLEST:g} stand at the left edge.",
+            f"runs. Rates below {SMALLEST:g} are at the left edge.",
             fronts(found),
         ),
         "gains": Plot(
             "Gain of one rule over another at equal risk, primary metric. Hollow: fewer than "
-            f"{FEWEST_FAILING} runs fail there, so the interval says little.",
+            f"{FEWEST_FAILING} runs fail there, so the interval means little.",
             gains(found),
         ),
         "reached": Plot("Utilisation at each level of risk, primary metric.", by_ladder(found)),
@@ -226,7 +226,7 @@ def _bounds(found: ExperimentResult) -> str:
     if not found.of_bound:
         return ""
     rows = [[escape(name), _estimate(estimate, ".3f")] for name, estimate in found.of_bound.items()]
-    return table(["rule", "share"], rows, "Utilisation at 1e-3 as a share of what fits without any promise")
+    return table(["rule", "share"], rows, "Utilisation at 1e-3 as a share of the capacity in use without a promise")
 
 
 def _results(found: ExperimentResult) -> str:
@@ -257,14 +257,14 @@ def _estimate(estimate: Estimate, form: str) -> str:
 
 
 _METHOD = f"""
-<p>A run is that many hours of one cluster, three years by default. Its deployments, and all that happens to each of
-them once it is inside, are
-drawn before any rule is asked, so all rules of a comparison meet the same deployments with the same futures.</p>
+<p>A run is that many hours of one cluster, three years by default. Its deployments, with their
+whole lives inside, are drawn before any rule is asked, so all rules of a comparison meet the same deployments with
+the same futures.</p>
 <p>The primary metric is the mean over all months of all runs of the share of a month's scale-out requests that were
 refused; pooled is all refusals over all requests. A few runs carry most failures, so the two differ.</p>
 <p>Gain at equal risk: each rule's front of thresholds is read where it reaches the level, with the logarithm of the
 rate (of {FLOOR:g} at least) linear in utilisation between two thresholds; the gain is the difference. Intervals are
 95 % bootstrap intervals over runs, 10,000 resamples: bias-corrected and accelerated, or of percentiles, which is noted,
 where a figure is not defined on every resample. With fewer than {FEWEST_FAILING} runs that fail at the first threshold
-beyond the level their number is given beside the interval, and at 1e-4 the comparison counts as not resolved.</p>
+beyond the level their number follows the interval, and at 1e-4 the comparison counts as not resolved.</p>
 """

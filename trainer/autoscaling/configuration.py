@@ -126,9 +126,7 @@ class PPOConfig:
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(name, getattr(self, name), "give a number in 0..1")
         if self.foresight and self.value_clip:
-            raise BadInput(
-                "value_clip", self.value_clip, "give 0 with foresight: the value head is not what is compared with"
-            )
+            raise BadInput("value_clip", self.value_clip, "give 0 with foresight: the value head is not the reference")
         parts = self.workers * self.minibatches
         if self.environments % parts:
             raise BadInput("environments", self.environments, f"give a multiple of workers x minibatches, {parts}")

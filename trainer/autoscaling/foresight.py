@@ -48,7 +48,7 @@ def outlook(trace: Trace, scale: float, steps: int, step_s: float, fleet_cores: 
     """
     if (trace.release_after != NO_STAGE).any():
         raise BadInput(
-            "foresight", trace.name, "train without it where jobs wait for other jobs: what comes is not known"
+            "foresight", trace.name, "train without it where jobs wait for other jobs: arrivals are not known"
         )
     order = np.argsort(trace.arrival_s, kind="stable")
     arrival_s = trace.arrival_s[order]

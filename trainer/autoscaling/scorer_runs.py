@@ -153,7 +153,7 @@ def check(plan: Plan, directory: Path, *, resume: bool) -> None:
     except ValueError:
         raise BadInput("--out", str(directory), f"{RECIPE_FILE} is damaged: give another --out") from None
     if not resume:
-        raise BadInput("--out", str(directory), "it holds a run: give --resume to go on with it, or another --out")
+        raise BadInput("--out", str(directory), "it holds a run: give --resume to continue it, or another --out")
     wrong = differences(saved, plan.plain())
     if wrong:
         raise OtherConfiguration(directory, wrong)
@@ -430,7 +430,7 @@ def load_trained(path: Path) -> Trained:
     except OSError as error:
         raise BadInput("run", str(path), f"{error.strerror or error}: give the directory of a finished run") from None
     except (EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise BadInput("run", str(path), f"it does not hold a scorer ({error}): train it anew") from None
+        raise BadInput("run", str(path), f"it does not hold a scorer ({error}): train it again") from None
 
 
 RELEASE = "release"

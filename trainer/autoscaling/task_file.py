@@ -49,7 +49,7 @@ class LoadTable(Table):
 class StageTable(Table):
     """A world with its loads, until a share of all steps is done."""
 
-    world: str = Field(description=f"a world: the name of one, or FILE{ENDING} beside this file")
+    world: str = Field(description=f"a world: the name of one, or FILE{ENDING} in the folder of this file")
     until: float = Field(
         default=1.0, gt=0.0, le=1.0, description="the share of all steps at its end, above 0 and up to 1"
     )

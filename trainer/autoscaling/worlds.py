@@ -124,7 +124,7 @@ def told(policy: str, world: World) -> str:
         if isinstance(card, ModelCard):
             if card.observation == "obs-7":
                 return policy
-            remedy = f"it sees the work of waiting jobs, which world {world.name} does not tell: let [jobs] say known"
+            remedy = f"it sees the work of waiting jobs, which world {world.name} hides: set [jobs] known"
             raise BadInput("policy model", policy, remedy)
     elif name != "queue-rule":
         return policy

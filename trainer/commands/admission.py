@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     admission = typer.Typer(
         no_args_is_help=True,
         rich_markup_mode=None,
-        help="Admission control: what a deployment that comes in will grow to.",
+        help="Admission control: the expected growth of a new deployment.",
     )
     # With a callback `moments` stays a word of its own, however few verbs there are.
     admission.callback()(lambda: None)
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         epilog=epilog(
             """
 Moments (--moments):
-  ab        death at zero cores by a hazard closure; what decides
+  ab        death at zero cores by a hazard closure; the usual choice
   ab_fast   the same, with mean scale-out rate and size in the closure
   na        death at zero ignored: never too low
   paper     as published: all factors independent

@@ -81,7 +81,7 @@ def _divergence(directory: ModelsWriter, subject: Subject, one: Probationer, led
     try:
         return f"so far {_differing(ledger or ledger_location(os.environ), subject, one)}"
     except TrimtabError as error:
-        return f"where it differs so far cannot be told: {error}"
+        return f"the differences so far are unknown: {error}"
 
 
 def _differing(source: str, subject: Subject, one: Probationer) -> str:

@@ -22,11 +22,11 @@ the budget; of a promotion that was taken back."""
 
 STATUSES_OF_PROMISE = """
 Exit status:
-  1  the gate refused what was learnt, or a model on probation did not keep its promise
+  1  the gate refused the challenger, or a model on probation did not keep its promise
   2  bad input
   3  the simulator does not describe the pool or the cluster
   4  too little is recorded
-  5  the time of a processor is used up: give more to go on
+  5  the time of a processor is used up: give more to continue
   6  the promise was surely broken under a new champion: it was rolled back
 """
 """For the help of the rounds of pools and clusters."""
@@ -87,4 +87,4 @@ def end_of_promise(state: State, name: str) -> End:
         return End(Ending.PROBATION, f"the gate passed a model of {name}, it is on probation", cpu_s=state.cpu_s)
     if gate["passed"] is False:
         return End(Ending.REFUSED, f"the gate: {'; '.join(gate['reasons'])}", REFUSED, state.cpu_s)
-    return End(Ending.KEPT, f"what decides for {name} stays: {'; '.join(gate['reasons'])}", cpu_s=state.cpu_s)
+    return End(Ending.KEPT, f"the policy of {name} stays: {'; '.join(gate['reasons'])}", cpu_s=state.cpu_s)

@@ -35,7 +35,7 @@ EPILOG = epilog(
     """
 Experiments:
   ordering       zeroth, first and second moment rules, 0 prior observations
-  observations   second with 0, 1, 5 and 50, beside accept-if-it-fits
+  observations   second with 0, 1, 5 and 50, and accept-if-it-fits
   marginal       with and without the marginal heuristic
   labels         deployments whose type is named, or not
   variants       moments, tails, budget and banded kappa against second
@@ -70,7 +70,7 @@ def admission(
     ] = Path("admission-evidence"),
     workers: PlayersOption = 2,
     ray: PlayOnRayOption = None,
-    plan: Annotated[bool, Option("--plan", help="Say what would be played and for how long, no more.")] = False,
+    plan: Annotated[bool, Option("--plan", help="Print the planned runs and their CPU time, and play none.")] = False,
     form: FormatOption = TEXT,
     as_json: JsonOption = False,
 ) -> None:

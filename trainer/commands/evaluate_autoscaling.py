@@ -71,7 +71,7 @@ def autoscaling(
     world: SuiteWorldOption = "live-like",
     workload: OwnWorkloadsOption = None,
     against: Annotated[
-        str | None, Option(metavar="LABEL", help="Whom the others are compared with; else the first policy.")
+        str | None, Option(metavar="LABEL", help="Reference of the comparison; else the first policy.")
     ] = None,
     out: Annotated[Path | None, Option(metavar="FILE.html", help="Write the report.")] = None,
     figure: Annotated[
@@ -81,7 +81,7 @@ def autoscaling(
     results: Annotated[
         Path | None, Option(metavar="FILE.csv", help="Keep one row per policy, trace and seed here.")
     ] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with a results file that holds rows.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue a results file that holds rows.")] = False,
     importance: Annotated[
         list[str] | None, Option(metavar="MODEL.onnx", help="Take each input from this model in turn; repeatable.")
     ] = None,
@@ -121,7 +121,7 @@ def autoscaling(
     own = own_world(world, workload or ())
     chosen = World.LIVE_LIKE if own is not None and world not in set(World) else World(world)
     if resume and results is None:
-        raise BadInput("--resume", "without --results", "name the results file to go on with")
+        raise BadInput("--resume", "without --results", "name the results file to continue")
     _check_writable(out)
     if figure is not None:
         check_plot_file(figure, FIGURES, "--figure")

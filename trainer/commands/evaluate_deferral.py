@@ -21,7 +21,7 @@ SUFFIX = ".toml"
 KEPT = {True: "yes", False: "NO", None: "no verdict"}
 EPILOG = epilog(
     """
-Always compared: FIFO, SJF and Tetris, FIFO and SJF that skip what does not fit,
+Always compared: FIFO, SJF and Tetris, FIFO and SJF that skip jobs without room,
 earliest latest start, the per-step knapsack, the rolling plan, the optimum.
 Others: any policy of `trimtab simulate deferral`, also rolling:quantile=0.2 and
 FILE.onnx; a LABEL that is given twice is one method with two seeds.
@@ -54,7 +54,8 @@ def deferral(
         list[str] | None, Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
     ] = None,
     runs: Annotated[
-        list[str] | None, Option(metavar="FOLDER", help="All that `trimtab train deferral` wrote to it; repeatable.")
+        list[str] | None,
+        Option(metavar="FOLDER", help="An --out of `trimtab train deferral`, every method and seed; repeatable."),
     ] = None,
     workers: WorkersOption = 1,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,

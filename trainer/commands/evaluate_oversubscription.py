@@ -45,15 +45,17 @@ def oversubscription(
         Option(metavar="LABEL=FOLDER", help="Models of `train oversubscription --method vdn`; repeatable."),
     ] = None,
     episodes: Annotated[int, Option(min=1, help="Weeks of usage drawn.")] = 300,
-    long_episodes: Annotated[int, Option(min=1, help="On the own week, for what promises 0.95.")] = 2_000,
-    unseen: Annotated[int, Option(min=0, help="Weeks of requests drawn anew.")] = 4,
+    long_episodes: Annotated[
+        int, Option(min=1, help="On the scenario's week, for policies that promise 0.95.")
+    ] = 2_000,
+    unseen: Annotated[int, Option(min=0, help="Redrawn weeks of requests.")] = 4,
     persistent: Annotated[int, Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
     points: Annotated[int, Option(min=0, help="Rates whose risk is predicted and sampled.")] = 16,
     evaluations: Annotated[int, Option(min=1, help="Weeks assessed by each search.")] = 1_500,
     measured: Annotated[
         list[Path] | None, Option(metavar="FILE", help="VM-days of yours to hold predicted risk to; repeatable.")
     ] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with the results in --out.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue with the results in --out.")] = False,
     short: Annotated[bool, Option("--short", help="Little of everything, to see that it runs.")] = False,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
     form: FormatOption = TEXT,
@@ -75,7 +77,7 @@ def oversubscription(
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput("--out", str(out), "name a folder")
     if resume and out is None:
-        raise BadInput("--resume", "without --out", "name the folder to go on with")
+        raise BadInput("--resume", "without --out", "name the folder to continue")
     for path in measured or ():
         if not path.is_file():
             raise BadInput("--measured", str(path), "name a file of VM-days")

@@ -24,8 +24,8 @@ tuned on the given order alone. Others: --policies and --runs. All play the
 given order and the shuffles 0, 1, ... of each instance, which no training sees.
 """,
     """
-Each packing passes an independent checker before a figure of it is shown. Beside
-them: the lower bound, and the fewest hosts known with full knowledge.
+Each packing passes an independent checker before a figure of it is shown. In
+addition: the lower bound, and the fewest hosts known with full knowledge.
 """,
     calls=(
         "trimtab evaluate placement --instance S1",
@@ -47,7 +47,7 @@ def placement(
     runs: Annotated[
         list[str] | None, Option(metavar="LABEL=FOLDER", help="All seeds of `trimtab train placement`; repeatable.")
     ] = None,
-    shuffles: Annotated[int, Option(min=0, max=100, help="Orders beside the given one.")] = 50,
+    shuffles: Annotated[int, Option(min=0, max=100, help="Orders in addition to the given one.")] = 50,
     hand: Annotated[bool, Option("--hand/--no-hand", help="Tune and compare HAND.")] = True,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
     form: FormatOption = TEXT,
@@ -134,7 +134,7 @@ def _summary(text: str) -> dict[str, Any]:
             raise ValueError("no label")
         summary: dict[str, Any] = json.loads((Path(name) / SUMMARY_FILE).read_text("utf-8"))
         if not {"seeds", "policies", "steps", "cpu_s", "wall_s", "config"} <= set(summary):
-            raise ValueError("it is no summary of a training of placement")
+            raise ValueError("it is not the summary of a training of placement")
     except (OSError, ValueError, TypeError) as error:
         raise BadInput("--runs", text, f"give LABEL=FOLDER, the --out of a finished training: {error}") from None
     return summary

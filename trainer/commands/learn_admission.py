@@ -68,7 +68,7 @@ def admission(
     cpu_minutes: CpuMinutesOption = None,
     years: Annotated[float, Option(metavar="YEARS", help="Length of a simulated run.")] = 1.0,
     against: Annotated[
-        str | None, Option(metavar="RULE", help="What decides now; else the champion, or as the settings have it.")
+        str | None, Option(metavar="RULE", help="Policy in use; else the champion, or that of the settings.")
     ] = None,
     capacity: Annotated[int | None, Option(metavar="CORES", min=1, help="Its cores; else as the settings.")] = None,
     sla: Annotated[
@@ -177,7 +177,7 @@ def _in_use_elsewhere(about: Mapping[str, Any]) -> InUse:
         given = dict(about)
         return InUse(**given | {"population": Population(**given["population"])})
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput("--from", "export.json", f"it does not say what decides now: {error}") from None
+        raise BadInput("--from", "export.json", f"it does not name the present policy: {error}") from None
 
 
 def _keep(source: str, cluster: str, days: float, folder: Path) -> str:

@@ -36,7 +36,7 @@ PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
 EPILOG = epilog(
     """
 Exit status:
-  1  a round failed, its simulator was not true, or a promotion was rolled back: the table says which
+  1  a round failed, its simulator was not true, or a promotion was rolled back: see the table
   2  bad input
 """,
     calls=("trimtab learn all", "trimtab learn all --cpu-minutes 30 --out /var/lib/trimtab-learn"),

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 EPILOG = epilog(
     """
 Exit status:
-  1  the gate refused what was learnt, or a model on probation did not keep its promise
+  1  the gate refused the challenger, or a model on probation did not keep its promise
   2  bad input
   3  the world file does not describe the fleet
   4  too little is recorded
-  5  the time of a processor is used up: give more to go on
+  5  the time of a processor is used up: give more to continue
   6  the fleet cost more than predicted under its new champion: it was rolled back
 """,
     calls=(
@@ -80,7 +80,7 @@ def autoscaling(
     models_dir: ModelsDirOption = None,
     check: Annotated[bool, Option("--check", help="Cut windows and check the simulator, no more.")] = False,
     out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round, which goes on there; else runs/learn/FLEET.")
+        Path | None, Option(metavar="DIR", help="Folder of the round, also to continue it; else runs/learn/FLEET.")
     ] = None,
     cpu_minutes: CpuMinutesOption = None,
     probation_hours: ProbationHoursOption = None,
@@ -90,7 +90,7 @@ def autoscaling(
         list[str] | None, Option("--set", metavar="FIELD=VALUE", help="A field of the scorer's recipe; repeatable.")
     ] = None,
     start: Annotated[
-        str, Option(metavar="RUN|FILE|release", help="Scorer to go on from where no scorer decides.")
+        str, Option(metavar="RUN|FILE|release", help="Scorer to start from where the fleet has none.")
     ] = "release",
     export: ExportOption = None,
     origin: OriginOption = None,
@@ -354,7 +354,7 @@ def _gate_sentence(round_: Round) -> str:
     if gate["on_probation"]:
         hours = round_.settings.probation_hours
         return f"the gate: passed, {stages['scorer']['model']} is on probation for {hours:g} h"
-    return "the gate: passed; nothing is changed (--try)" if gate["passed"] else "the gate: what decides now stays"
+    return "the gate: passed; nothing is changed (--try)" if gate["passed"] else "the gate: the policy in use stays"
 
 
 def _round_lines(round_: Round) -> list[str]:

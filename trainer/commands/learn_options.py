@@ -41,12 +41,12 @@ ProbationHoursOption = Annotated[
     Option(
         metavar="HOURS",
         min=0.0,
-        help="How long what passes runs as a shadow before it may decide, 0: not at all; else of the settings.",
+        help="Shadow period of a challenger before it may decide, 0: none; else of the settings.",
     ),
 ]
 ThenOption = Annotated[
     str | None,
-    Option(metavar="promote|approve|nothing", help="What follows a probation that held; else of the settings."),
+    Option(metavar="promote|approve|nothing", help="Action after a probation that held; else of the settings."),
 ]
 WatchHoursOption = Annotated[
     float | None,
@@ -56,7 +56,7 @@ RoundFolderOption = Annotated[
     Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/DECISION-SUBJECT.")
 ]
 ExportOption = Annotated[
-    Path | None, Option("--export", metavar="FILE", help="Write what a round elsewhere needs, no more.")
+    Path | None, Option("--export", metavar="FILE", help="Only write the input of a round on another machine.")
 ]
 OriginOption = Annotated[
     Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
@@ -143,7 +143,7 @@ def after_probation(
     if found.status in (ProbationStatus.BROKEN, ProbationStatus.GIVEN_UP):
         if act:
             directory.end_probation(subject, found.why, now)
-        return End(Ending.REFUSED, f"{sentence}; its probation is over, what decides stays", REFUSED)
+        return End(Ending.REFUSED, f"{sentence}; its probation is over, the policy in use stays", REFUSED)
     if held and then is Then.PROMOTE:
         if act:
             directory.approve(subject, now, verify, reason=found.why)
@@ -324,7 +324,7 @@ def gate_lines(state: State, passed: str, name: str) -> list[str]:
     elif gate["passed"]:
         lines = ["the gate: passed; nothing is changed (--try)"]
     else:
-        lines = ["the gate: what decides now stays", *(f"  {reason}" for reason in gate["reasons"])]
+        lines = ["the gate: the policy in use stays", *(f"  {reason}" for reason in gate["reasons"])]
     return [*lines, f"report: {state.folder / 'report.html'}"]
 
 

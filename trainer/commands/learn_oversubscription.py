@@ -164,7 +164,7 @@ def _in_use_elsewhere(run: PromiseRun, about: Mapping[str, Any]) -> tuple[PoolIn
             given["policy"] = str(run.directory.file_of(str(file)))
         return PoolInUse(**given | {"margin": Margin(**given["margin"])}), opted_out
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput("--from", "export.json", f"it does not say what decides now: {error}") from None
+        raise BadInput("--from", "export.json", f"it does not name the present policy: {error}") from None
 
 
 def _inspected(run: PromiseRun, rules: PoolRules | None, source: str, verify: Verify) -> Inspected:

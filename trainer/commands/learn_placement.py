@@ -51,7 +51,10 @@ def placement(
     ledger: LedgerOption = None,
     days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 30.0,
     against: Annotated[
-        str, Option(metavar="POLICY", help="What decides without a champion, as in the settings; else as they say.")
+        str,
+        Option(
+            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
+        ),
     ] = "",
     models_dir: ModelsDirOption = None,
     out: Annotated[

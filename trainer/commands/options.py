@@ -117,7 +117,7 @@ OwnWorkloadsOption = Annotated[
     Option("--workload", metavar="NAME|FILE", help="Your jobs in place of the suite, as for `simulate`; repeatable."),
 ]
 SuiteSeedsOption = Annotated[
-    int | None, Option("--seeds", metavar="N", help="At most so many cases per family.", min=1)
+    int | None, Option("--seeds", metavar="N", help="Largest number of cases per family.", min=1)
 ]
 RecordedFleetOption = Annotated[str, Option("--fleet", metavar="NAME", help="Fleet of the ledger.")]
 RecordedSinceOption = Annotated[

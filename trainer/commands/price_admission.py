@@ -23,11 +23,11 @@ EPILOG = epilog(
     """
 An hour costs (--core CORES) + (--variance VARIANCE), at most --cap: VARIANCE is that
 of the size predicted --ahead hours from now, in cores squared. It is agreed once, when
-the deployment comes (a priori), or predicted anew by all that was seen until --at
+the deployment comes (a priori), or predicted again from observations until --at
 (a posteriori; shown for one that holds still).
 
-With --label or --owner it is one of these names in a cluster of the settings: by what
-its ledger has gathered of them, beside the price without names.
+With --label or --owner it is one of these names in a cluster of the settings: from
+the observations in its ledger, and the price without names is shown too.
 """,
     calls=(
         "trimtab price admission --size 4 --core 0.05 --variance 0.002",
@@ -50,7 +50,7 @@ def admission(
     cap: Annotated[float | None, Option(metavar="PRICE", help="No hour costs more.")] = None,
     at: Annotated[str, Option(metavar="HOURS,...", help="Hours after it came.")] = "1,24,168,720",
     moments: Annotated[str, Option(metavar="NAME", help="As for `admission moments`.")] = "ab",
-    label: Annotated[str, Option(metavar="NAME", help="Its label; with what a cluster learnt of it.")] = "",
+    label: Annotated[str, Option(metavar="NAME", help="Its label, with the cluster's record of it.")] = "",
     owner: Annotated[str, Option(metavar="NAME", help="Its owner.")] = "",
     cluster: Annotated[
         str | None, Option(metavar="NAME", help="Cluster of the names; not needed when there is one.")

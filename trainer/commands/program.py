@@ -23,9 +23,9 @@ VERBS: Mapping[str, str] = {
     "tune": "Search for the best setting of a rule; it is reported on seeds that it was not tuned on.",
     "evaluate": "Measure policies against each other on held-out traces.",
     "fit": "Fit a population of deployments to a table of virtual machines.",
-    "promote": "Let a model decide if it beats what decides now, or go back to the one before.",
-    "learn": "Do the whole round of learning on what was recorded: fit, judge, report, and the gate.",
-    "price": "Show what uncertainty costs.",
+    "promote": "Put a model in charge if it beats the policy in use, or go back to the one before.",
+    "learn": "Run a round of learning on the record: fit, judge, report, and the gate.",
+    "price": "Show the price of uncertainty.",
 }
 
 

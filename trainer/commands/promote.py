@@ -26,7 +26,7 @@ ALL = "all"
 """Names the subjects that have no champion of their own."""
 
 SubjectArgument = Annotated[
-    str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster; all: those without a champion of their own.")
+    str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster; all: every one without a champion.")
 ]
 ChallengerArgument = Annotated[Path | None, Argument(metavar="[FILE]", help="The model to put in use.")]
 DirectoryOption = Annotated[
@@ -130,7 +130,7 @@ def _show(contest: Contest, directory: ModelsWriter, subject: Subject) -> None:
     elif judgement.passed:
         lines.append("passed; nothing is changed (--try)")
     else:
-        lines += ["not promoted, what decides now stays:", *(f"  {reason}" for reason in judgement.reasons)]
+        lines += ["not promoted, the policy in use stays:", *(f"  {reason}" for reason in judgement.reasons)]
     seal = "signed" if directory.key is not None else "not signed: no key was given, its SHA-256 alone holds it"
     lines.append(f"report: {directory.path / contest.report_name} ({seal})")
     show(lines)

@@ -1,4 +1,4 @@
-"""`trimtab promote admission`: a rule and a population decide for a cluster if they beat what decides now."""
+"""`trimtab promote admission`: a rule and a population decide for a cluster if they beat the policy in use."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 EPILOG = epilog(
     """
 The gate: runs that no rule was tuned on.
-  the promise kept for sure; fewer cores idle than by what decides now, in 95 % of
+  the promise kept for sure; fewer cores idle than by the policy in use, in 95 % of
   paired bootstrap resamples; at most 5 % more than by the best tuned rule.
-  Else what decides now stays, and the exit status is 1.
+  Else the policy in use stays, and the exit status is 1.
 """,
     calls=(
         "trimtab promote admission main CLUSTER.json",
@@ -49,10 +49,10 @@ def admission(
     subject: SubjectArgument,
     challenger: ChallengerArgument = None,
     models_dir: DirectoryOption = None,
-    world: Annotated[
-        str, Option(metavar="T|H|K|FILE", help="What deployments are like; else as the file has it.")
+    world: Annotated[str, Option(metavar="T|H|K|FILE", help="Population of deployments; else that of the file.")] = "",
+    against: Annotated[
+        str, Option(metavar="RULE", help="Policy in use without a champion, as `simulate` takes it.")
     ] = "",
-    against: Annotated[str, Option(metavar="RULE", help="What decides without a champion, as `simulate` has it.")] = "",
     tuned: Annotated[str, Option(metavar="RULE", help="The best tuned rule; else it is searched for.")] = "",
     observations: Annotated[int, Option(metavar="N", min=0, help="Prior observations of each arrival.")] = 0,
     runs: Annotated[int, Option(metavar="N", min=2, help="Runs that all are held to.")] = 100,

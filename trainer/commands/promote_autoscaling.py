@@ -79,7 +79,7 @@ def autoscaling(
         float, Option(metavar="HOURS", min=0.0, help="How long it runs as a shadow first; `trimtab learn` judges it.")
     ] = 0.0,
     then: Annotated[
-        str, Option(metavar="promote|approve|nothing", help="What follows a probation that held.")
+        str, Option(metavar="promote|approve|nothing", help="Action after a probation that held.")
     ] = "promote",
     at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
     key_file: KeyOption = None,

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 EPILOG = epilog(
     """
 The gate: episodes that no training, choice or report plays.
-  it earns more than what decides now, in 95 % of paired bootstrap resamples;
+  it earns more than the policy in use, in 95 % of paired bootstrap resamples;
   likewise more than the rolling plan, which needs no training;
   in the mean of no scenario less than FIFO that skips.
-  Else what decides now stays, and the exit status is 1.
+  Else the policy in use stays, and the exit status is 1.
 """,
     calls=(
         "trimtab promote deferral main MODEL.onnx --scenario mine.toml",
@@ -60,7 +60,7 @@ def deferral(
     status: StatusOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a model lead in a deferral pool if it surely earns more than what decides now, and than the rolling plan.
+    """Let a model lead in a deferral pool if it surely earns more than the policy in use, and than the rolling plan.
 
     The model is what `trimtab train deferral` exported. It decides where the pool's policy is `learned`; the agent
     takes it up with its next step.

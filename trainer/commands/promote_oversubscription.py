@@ -1,4 +1,4 @@
-"""`trimtab promote oversubscription`: a model or rates decide for a pool if they beat what decides now."""
+"""`trimtab promote oversubscription`: a model or rates decide for a pool if they beat the policy in use."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 EPILOG = epilog(
     """
 The gate: weeks that no model was trained on, behind the guard of the agent.
-  the promise kept for sure; fewer cores reserved than by what decides now, in 95 %
+  the promise kept for sure; fewer cores reserved than by the policy in use, in 95 %
   of paired bootstrap resamples; at most 5 % more than the best tuned rates.
-  Else what decides now stays, and the exit status is 1.
+  Else the policy in use stays, and the exit status is 1.
 """,
     calls=(
         "trimtab promote oversubscription main MODEL.onnx --scenario FOLDER",
@@ -61,7 +61,7 @@ def oversubscription(
     evaluations: Annotated[int, Option(min=1, help="Weeks assessed to find the best tuned rule.")] = 1_500,
     start: Annotated[str, Option(metavar="cold|warm", help="Empty, or with the VMs of hour 0.")] = "cold",
     against: Annotated[
-        str, Option(metavar="POLICY", help="What decides without a champion, as `simulate` has it; else MA.")
+        str, Option(metavar="POLICY", help="Policy in use without a champion, as `simulate` takes it; else MA.")
     ] = "ma",
     key_file: KeyOption = None,
     try_only: TryOption = False,
@@ -72,7 +72,7 @@ def oversubscription(
 ) -> None:
     """Let a model, or a file of rates, decide for a pool if it reserves less and keeps the promise on held-out weeks.
 
-    It runs behind the agent's shield, against what decides now and the best tuned rates, on weeks of the pool's own
+    It runs behind the agent's shield, against the policy in use and the best tuned rates, on weeks of the pool's own
     usage (--scenario FOLDER) or of a packaged scenario. The pool's policy must be `learned` or `model:DIRECTORY`; the
     agent takes up a new champion with the next hour.
     """

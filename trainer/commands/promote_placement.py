@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 EPILOG = epilog(
     """
 The gate: windows of the record, or instances, as they came and in other orders.
-  fewer open hosts than what decides now, in 95 % of paired bootstrap resamples;
+  fewer open hosts than the policy in use, in 95 % of paired bootstrap resamples;
   no more than best fit; every placement held to the rules by a checker.
-  Else what decides now stays, and the exit status is 1.
+  Else the policy in use stays, and the exit status is 1.
 """,
     calls=(
         "trimtab promote placement main POLICY.json --recent /var/lib/trimtab/ledger.db",
@@ -56,15 +56,16 @@ def placement(
     subject: SubjectArgument,
     challenger: ChallengerArgument = None,
     models_dir: DirectoryOption = None,
-    recent: Annotated[
-        str | None, Option(metavar="LEDGER", help="Judge on what this ledger recorded of the pool.")
-    ] = None,
+    recent: Annotated[str | None, Option(metavar="LEDGER", help="Judge on this ledger's record of the pool.")] = None,
     days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of its last days are used.")] = 30.0,
     instance: Annotated[
         list[str] | None, Option(metavar="NAME|FILE", help="Judge on instances, as `simulate` has them; repeatable.")
     ] = None,
     against: Annotated[
-        str, Option(metavar="POLICY", help="What decides without a champion, as in the settings; else as they say.")
+        str,
+        Option(
+            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
+        ),
     ] = "",
     key_file: KeyOption = None,
     try_only: TryOption = False,
@@ -73,7 +74,7 @@ def placement(
     status: StatusOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a policy's file decide for a placement pool if it opens fewer hosts than what decides now.
+    """Let a policy's file decide for a placement pool if it opens fewer hosts than the policy in use.
 
     The file is what `trimtab train placement` or `learn placement` wrote. It decides where the POLICY, CANARY or SHADOW
     of the pool is `learned`; the agent takes it up with the next turn.

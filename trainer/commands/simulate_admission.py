@@ -33,11 +33,11 @@ Presets:
   T   matched to a public trace; failures are rare
   H   heavy-tailed: few deployments grow very large
   K   long-lived deployments keep growing
-  cluster.toml or .json, your own: `preset = "K"` and what differs
+  cluster.toml or .json, your own: `preset = "K"` and the differences
 """,
     """
 Policies:
-  zeroth:14000   admit below so many cores now
+  zeroth:14000   admit below 14,000 cores now
   first:16000    admit while fewer are expected at every time to come
   second:2.5     admit while the mean and 2.5 standard deviations fit
   second:p=0.1   the same by Cantelli's bound on the risk
@@ -69,13 +69,13 @@ def admission(
         int, Option(metavar="N", help="How often each deployment was seen before it comes.", min=0)
     ] = 0,
     labels: Annotated[
-        str, Option(metavar="labelled|unlabelled", help="Whether users say which of two kinds comes.")
+        str, Option(metavar="labelled|unlabelled", help="Whether users name the kind of a deployment, one of two.")
     ] = "labelled",
     weights: Annotated[
         str,
         Option(
             metavar="posterior|static",
-            help="Of the two kinds of one unlabelled: by what it was seen to do, or one half each for ever.",
+            help="Of the two kinds of an unlabelled deployment: from its behaviour, or one half each for ever.",
         ),
     ] = "posterior",
     scale_outs: Annotated[
@@ -86,12 +86,12 @@ def admission(
         ),
     ] = "gaps",
     years: YearsOption = 3.0,
-    seed: Annotated[int, Option(help="Seed of the deployments and all that happens to them.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Seed of the deployments and their lives.", min=0)] = 0,
     beside: Annotated[
         str | None,
         Option(
             metavar="POLICY",
-            help="Ask this rule too about each arrival that fits, in the same cluster just then; it has no say.",
+            help="Ask this rule too about each arrival that fits, in the same state of the cluster; without effect.",
         ),
     ] = None,
     log: Annotated[
@@ -213,7 +213,7 @@ def _show(run: Run, policy: str, outcome: Outcome, beside: str | None) -> None:
         ("turned away", f"{int(outcome.binding.sum()):,} by the rule, {outcome.unfit:,} for want of room"),
         ("above 95 %", duration_text(outcome.crowded_h * HOUR_S)),
         ("inside at the end", f"{outcome.live:,} deployments"),
-        ("events", f"{outcome.events:,} in {outcome.wall_s:.2f} s, {outcome.refreshes:,} forecasts made anew"),
+        ("events", f"{outcome.events:,} in {outcome.wall_s:.2f} s, {outcome.refreshes:,} forecasts recomputed"),
     ]
     if beside is not None:
         found = _beside(beside, outcome)["beside"]

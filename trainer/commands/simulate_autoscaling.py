@@ -66,7 +66,7 @@ def autoscaling(
     ] = None,
     compare: Annotated[
         list[str] | None,
-        Option(metavar="POLICY", help="Another policy on the same jobs, to set beside it; repeatable."),
+        Option(metavar="POLICY", help="Another policy on the same jobs, to compare; repeatable."),
     ] = None,
     script: Annotated[
         Path | None,
@@ -91,7 +91,7 @@ def autoscaling(
     waiting_price: Annotated[
         float | None, Option(metavar="DOLLARS", help="Price of a job waiting for an hour, else the world's.")
     ] = None,
-    max_steps: Annotated[int | None, Option(metavar="N", help="Stop after so many minutes.", min=1)] = None,
+    max_steps: Annotated[int | None, Option(metavar="N", help="Minutes after which to stop.", min=1)] = None,
     setting: Annotated[
         list[str] | None,
         Option(

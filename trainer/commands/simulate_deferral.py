@@ -22,11 +22,11 @@ Policies:
   fifo  sjf  tetris  els     by submission, by duration, by alignment, by
                              latest start; fifo and sjf stop at the first job
                              that does not fit
-  fifo:skip  sjf:skip        the same, passing over what does not fit
+  fifo:skip  sjf:skip        the same, passing over jobs without room
   knapsack  knapsack:alpha=0.3,beta=0
                              the most valuable set of jobs in each step
   rolling  rolling:steps=10,factor=0.7,margin=0.5
-                             a plan of the next steps, solved anew in each
+                             a plan of the next steps, solved in each step
   optimum                    all jobs and capacities known
   FILE.onnx  FILE.onnx:skip  a learned policy, from `trimtab train deferral`
 """,

@@ -29,7 +29,7 @@ Policies:
 Usage (--usage):
   gauss                      each VM and hour drawn by itself
   gauss_corr:rho=0.05        VMs of a subscriber move together
-  persistent:psi=0.85        each VM keeps a level of its own
+  persistent:psi=0.85        each VM keeps its level
   replay, replay:FILE.csv    one realisation; measured id,hour,usage
   bootstrap:FILE.parquet     measured VM-days, whole days
 """,
@@ -43,7 +43,7 @@ Usage (--usage):
 
 def oversubscription(
     scenario: ScenarioOption = "internal_like",
-    week: Annotated[str, Option(metavar="WEEK", help="Week of requests; unseen0, unseen1, ...: drawn anew.")] = "s0",
+    week: Annotated[str, Option(metavar="WEEK", help="Week of requests; unseen0, unseen1, ...: redrawn.")] = "s0",
     start: StartOption = "cold",
     policy: Annotated[str, Option(metavar="POLICY", help="Policy that sets the rates, see below.")] = "grid:0.6",
     alpha: AlphaOption = 0.95,

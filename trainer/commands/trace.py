@@ -38,7 +38,7 @@ WidthOption = Annotated[
     str,
     Option(
         metavar="split|cap|mold",
-        help="What becomes of a job of many cores: that many one-core jobs; dropped if wider than the largest VM; "
+        help="A job of many cores becomes that many one-core jobs; dropped if wider than the largest VM; "
         "the same work on fewer cores.",
     ),
 ]
@@ -158,7 +158,7 @@ def make(
 
 
 def check(
-    file: Annotated[Path, Argument(metavar="FILE.csv", help="A saved trace, with FILE.csv.json beside it.")],
+    file: Annotated[Path, Argument(metavar="FILE.csv", help="A saved trace, with its FILE.csv.json.")],
     as_json: JsonOption = False,
 ) -> None:
     """Verify a saved trace, digest, columns and every value, and tell what is in it; an error if anything is wrong."""

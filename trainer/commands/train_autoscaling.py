@@ -40,7 +40,7 @@ Tasks:
 With --workload the task is your jobs in --world; it is written to --out.
 """,
     """
-What is written to --out, per seed: checkpoints/, curve.csv, tensorboard/,
+Written to --out, per seed: checkpoints/, curve.csv, tensorboard/,
 run.json and MODEL.onnx; for all seeds: summary.json and curves.svg.
 """,
     """
@@ -52,9 +52,9 @@ Scorers (--form scorer; settings by --set, such as --set rounds=300+300):
   selection               fleets that the margin is chosen on
 They learn from exact comparisons in the simulator. Written to --out, per
 seed: recipe.json, curve.csv, trained.npz, run.json; a run that was stopped
-goes on by --resume from the lessons in samples/, with the same result.
+continues by --resume from the lessons in samples/, with the same result.
 
-Fine-tuning (--from with --world and --workload) goes on from weights that
+Fine-tuning (--from with --world and --workload) continues from weights that
 exist. Loads are cut into windows, days where they are long enough; the later
 ones only judge. The queue rule is tuned for that world first. New weights are
 used where they cost less there and that is 90 % sure; else the old ones stay.
@@ -97,8 +97,8 @@ def autoscaling(
     steps: Annotated[str | None, Option(metavar="N", help="Environment steps, such as 4e6.")] = None,
     network: Annotated[str | None, Option(metavar="KIND", help="lstm, gru or mlp.")] = None,
     hidden: Annotated[int | None, Option(min=1, help="Cells of lstm or gru.")] = None,
-    observation: Annotated[str | None, Option(metavar="NAME", help="What it sees: obs-7 or obs-v2.")] = None,
-    actions: Annotated[str | None, Option(metavar="NAME", help="What it does: act-7 or act-multi.")] = None,
+    observation: Annotated[str | None, Option(metavar="NAME", help="Observation: obs-7 or obs-v2.")] = None,
+    actions: Annotated[str | None, Option(metavar="NAME", help="Actions: act-7 or act-multi.")] = None,
     mask: Annotated[bool | None, Option("--mask/--no-mask", help="Hide actions that would have no effect.")] = None,
     setting: Annotated[
         list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other setting; repeatable.")
@@ -120,9 +120,7 @@ def autoscaling(
         list[str] | None, Option(metavar="FIELD=V,V,...", help="Try each value, with every seed; repeatable.")
     ] = None,
     out: Annotated[Path | None, Option(metavar="DIRECTORY", help="Where to write; else .trimtab/train/TASK.")] = None,
-    resume: Annotated[
-        bool, Option("--resume", help="Go on with the runs in --out, exactly where they stopped.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out, exactly where they stopped.")] = False,
     workers: Annotated[int, Option(min=1, help="Processes that share one run's environments.")] = 1,
     at_once: Annotated[
         int | None, Option("--at-once", min=1, help="Runs at once; else as many as there are cores.")
@@ -255,9 +253,7 @@ def _check_sight(config: PPOConfig) -> None:
         remedy = "give the VM types in the order of their cores, as the agent has its groups; or take --form scorer"
         raise BadInput("vm_types", f"of {', '.join(map(str, cores))} cores", remedy)
     if config.observation != "obs-7" and not task_of(config.task).tells_sizes:
-        remedy = (
-            "it shows the work of waiting jobs, which a world of this task does not tell: give obs-7, or --form scorer"
-        )
+        remedy = "it shows the work of waiting jobs, which a world of this task hides: give obs-7, or --form scorer"
         raise BadInput("--observation", config.observation, remedy)
 
 
@@ -279,7 +275,7 @@ def resumable(place: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"stopped; go on with the same command and --resume (in {place})", err=True)
+        typer.echo(f"stopped; continue with the same command and --resume (in {place})", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -16,7 +16,7 @@ from trainer.commands.train_autoscaling import resumable
 SEEDS_OF_ALL = "0-4"
 EPILOG = epilog(
     """
-Presets: imitation (learn what starts are worth by the offline optimum's prices,
+Presets: imitation (learn the worth of starts by the offline optimum's prices,
 then PPO that is held near it; minutes), paper (PPO from nothing, as published;
 hours: 500 iterations). Methods: full (OSDEC), aux-high, aux-low, attention,
 reinforce, mlp, pointer; the last three have no imitation.
@@ -25,12 +25,12 @@ reinforce, mlp, pointer; the last three have no imitation.
 A network scores each job. Decoded as published (prefix) jobs start in that
 order until one does not fit; skip passes over it; knapsack starts the most
 valuable set that fits. Weights are chosen on seeds 1,000,000 to 1,000,039 and
-reported on 0 to 99, beside the per-step knapsack, which needs no training.
+reported on 0 to 99, compared with the per-step knapsack, which needs no training.
 """,
     """
-What is written to --out: per method and seed checkpoints/, curve.csv,
+Written to --out: per method and seed checkpoints/, curve.csv,
 tensorboard/, run.json and, for a set transformer, MODEL.onnx; and summary.json.
-With --all every method and seed, and --resume goes on with what is not done.
+With --all every method and seed, and --resume continues with the unfinished ones.
 """,
     calls=(
         "trimtab train deferral --seeds 0-4 --out valley",
@@ -46,7 +46,7 @@ def deferral(
     scenario: Annotated[
         str, Option(metavar="NAME[+NAME...]", help="Learn on it; several take turns. See `simulate deferral --help`.")
     ] = "valley",
-    method: Annotated[str, Option(metavar="NAME", help="What learns, see below.")] = "full",
+    method: Annotated[str, Option(metavar="NAME", help="Method, see below.")] = "full",
     preset: Annotated[
         str | None, Option(metavar="NAME", help="imitation or paper; else imitation where there is one.")
     ] = None,
@@ -59,12 +59,13 @@ def deferral(
         str | None, Option(metavar="LIST", help=f"Several, such as 0-4: a run each; with --all {SEEDS_OF_ALL}.")
     ] = None,
     cpu_minutes: Annotated[
-        float | None, Option("--cpu-minutes", metavar="N", help="End a run after so many; --resume goes on with more.")
+        float | None,
+        Option("--cpu-minutes", metavar="N", help="CPU minutes after which a run ends; --resume continues."),
     ] = None,
     report_seeds: Annotated[
         int, Option("--report-seeds", min=2, max=100, help="Seeds of the report, from 0 on.")
     ] = 100,
-    resume: Annotated[bool, Option("--resume", help="Go on with the runs in --out.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out.")] = False,
     at_once: Annotated[int, Option("--at-once", min=1, help="Runs at once, of one thread each.")] = 1,
     ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None,
     out: Annotated[
@@ -92,7 +93,7 @@ def deferral(
     changes = changes_of("--set", Config, pairs_of("--set", settings_of(ctx, setting)))
     for field in ("scenario", "method", "seed"):
         if field in changes:
-            raise BadInput("--set", field, f"it is an option of its own, --{field}")
+            raise BadInput("--set", field, f"it is an option, --{field}")
     if every:
         if changes or preset is not None:
             raise BadInput("--all", "with --set or --preset", "give one or the other: --all takes both presets")
@@ -128,7 +129,7 @@ def _show(summary: dict[str, Any], place: Path) -> None:
                 words = "" if apart is None else f"{apart[0]:+.1f} [{apart[1]:+.1f}, {apart[2]:+.1f}]"
                 rows.append((name, scenario, kind, f"{one['mean']:.1f}", f"{one['std']:.1f}", words))
         time = f"{len(found['seeds'])} seeds, {duration_text(sum(found['cpu_s']))} of one core"
-        cut = "" if all(found["complete"]) else "; ended by --cpu-minutes, --resume goes on"
+        cut = "" if all(found["complete"]) else "; ended by --cpu-minutes, --resume continues"
         model = "no model file" if found["model"] is None else str(place / found["model"])
         notes.append(f"{name}: {time}{cut}; best: seed {found['best']}, {model}")
     show([*columns(rows), "", *notes])

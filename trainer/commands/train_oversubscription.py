@@ -34,7 +34,7 @@ published, robust with the measured risk. Rates that no network sets are found b
 `trimtab tune oversubscription`; --method calibrated and static still do so here.
 """,
     """
-What is written to --out: per seed checkpoints/, curve.csv, tensorboard/, run.json
+Written to --out: per seed checkpoints/, curve.csv, tensorboard/, run.json
 and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.json.
 """,
     calls=(
@@ -60,7 +60,7 @@ def oversubscription(
     ] = None,
     seed: Annotated[int, Option(min=0, help="Seed of networks and exploration.")] = 0,
     seeds: Annotated[str | None, Option(metavar="LIST", help="Several, such as 0-2: a run each.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with the runs in --out.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out.")] = False,
     at_once: Annotated[int, Option("--at-once", min=1, help="Runs at once.")] = 1,
     ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None,
     out: tune_oversubscription.OutOption = None,
@@ -105,7 +105,7 @@ def _config(scenario: str, name: str, settings: list[str], **given: Any) -> VdnC
     changes = changes_of("--set", VdnConfig, pairs_of("--set", settings))
     for field in ("scenario", "start", "alpha", "seed", "weeks"):
         if field in changes:
-            raise BadInput("--set", field, f"it is an option of its own, --{field}")
+            raise BadInput("--set", field, f"it is an option, --{field}")
     asked = {field: value for field, value in given.items() if value}
     if name == "paper":
         asked.setdefault("episodes", changes.pop("episodes", 1_800 if given["start"] == "cold" else 1_200))

@@ -26,12 +26,12 @@ Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
 potential17, linear14, or two of them joined by +. Methods: pso (as published), cmaes, cross-entropy, random.
 """,
     """
-Every point meets the same orders: shuffles from 10,000 on, drawn anew every
+Every point meets the same orders: shuffles from 10,000 on, redrawn every
 five iterations. A value is the mean of the hosts plus --rho times their range.
 Shuffles 0 to 99 are left to `trimtab evaluate placement`.
 """,
     """
-What is written to --out: per seed checkpoints/, curve.csv, tensorboard/,
+Written to --out: per seed checkpoints/, curve.csv, tensorboard/,
 policy.json and run.json; the best seed's policy.json; and summary.json. With
 --front, front.json and front.svg: the policies that no other one dominates.
 """,
@@ -66,7 +66,7 @@ def placement(
     seed: Annotated[int, Option(min=0, help="Seed of the search.")] = 0,
     seeds: Annotated[str | None, Option(metavar="LIST", help="Several, such as 0-4: a run each.")] = None,
     workers: Annotated[int, Option(min=1, help="Threads of a run; the result is the same for any number.")] = 1,
-    resume: Annotated[bool, Option("--resume", help="Go on with the runs in --out.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out.")] = False,
     at_once: Annotated[int, Option("--at-once", min=1, help="Runs at once.")] = 1,
     ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None,
     out: Annotated[
@@ -149,4 +149,4 @@ def _show(summary: dict[str, Any], place: Path) -> None:
             cells = (hosts, f"{chosen['mean']:.2f}", f"{chosen['range']:.0f}", time)
             rows.append((seed, f"{summary['values'][k]:.2f}", name, *cells))
     best = f"best: seed {summary['best']}, {place / summary['policy']}"
-    show([*columns(rows), "", "mean and range: of the shuffles of the last choice, which are no test", best])
+    show([*columns(rows), "", "mean and range: of the shuffles of the last choice, not a test", best])

@@ -85,7 +85,7 @@ def train_scorers(
             run(plan, place, jobs=jobs, resume=resume, show=shown_as(as_json))
             found.append(json.loads((place / RUN_FILE).read_text("utf-8")))
     except KeyboardInterrupt:
-        typer.echo(f"stopped; go on with the same command and --resume (in {out})", err=True)
+        typer.echo(f"stopped; continue with the same command and --resume (in {out})", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json({"directory": str(out), "runs": found})

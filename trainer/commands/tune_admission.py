@@ -23,7 +23,7 @@ EPILOG = epilog(
 Policies:
   zeroth, first         a threshold in cores, 0.3 to 1 of the capacity
   second                kappa, 40 down to 0
-  a text with {}        a policy of `simulate admission`, {} for what is tuned:
+  a text with {}        a policy of `simulate admission`, {} for the tuned setting:
                         second:{},moments=paper or sgamma:{} or budget:{}
 """,
     calls=(
@@ -47,7 +47,7 @@ def admission(
     bracket: Annotated[str | None, Option(metavar="LOW,HIGH", help="Thresholds to search between, else all.")] = None,
     years: YearsOption = 3.0,
     out: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Keep runs here; those that it holds are not played again.")
+        Path | None, Option(metavar="FOLDER", help="Folder of runs; a run that it holds is not played again.")
     ] = None,
     workers: PlayersOption = 2,
     ray: PlayOnRayOption = None,

@@ -38,7 +38,7 @@ Policies:
   threshold, target-tracking               one step per group, a size per group
   fixed-ramp, fixed-ramp-single            to a fixed fleet, which stays
   constant                                 the best constant fleet, by trying all
-  bound                                    what no policy beats (traces to 300 minutes)
+  bound                                    a lower bound of the cost (traces to 300 minutes)
 """,
     calls=(
         "trimtab tune autoscaling --workload train-fit --policy queue-rule",
@@ -76,7 +76,9 @@ def autoscaling(
     ] = None,
     settings: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write the best rule as settings of the agent; only what the agent has is tried."),
+        Option(
+            metavar="FILE", help="Write the best rule as settings of the agent; only the agent's parameters are tried."
+        ),
     ] = None,
     fleet: Annotated[str, Option(metavar="KEY", help="The fleet in the settings.")] = "web",
     force: ForceOption = False,

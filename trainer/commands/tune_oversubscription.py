@@ -47,7 +47,7 @@ def oversubscription(
     cap: Annotated[float | None, Option(metavar="SHARE", help="calibrated: largest risk of a known week.")] = None,
     shield: Annotated[
         str | None,
-        Option(metavar="HOURS|auto", help="calibrated: raise rates above so many hot hours a machine and day."),
+        Option(metavar="HOURS|auto", help="calibrated: hot hours a machine and day above which rates are raised."),
     ] = None,
     evaluations: Annotated[int, Option(min=1, help="Weeks assessed by a search.")] = EVALUATIONS,
     seed: Annotated[int, Option(min=0, help="Seed of the search.")] = 0,

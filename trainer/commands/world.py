@@ -24,7 +24,7 @@ from trainer.commands.options import (
 def register(app: typer.Typer) -> None:
     """Add the verb to the program."""
     world = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="Write a world file of what a ledger recorded."
+        no_args_is_help=True, rich_markup_mode=None, help="Write a world file from the record of a ledger."
     )
     # With a callback the source stays a word of its own, though there is but one.
     world.callback()(lambda: None)
@@ -45,7 +45,7 @@ def from_ledger(
     since: RecordedSinceOption = None,
     until: RecordedUntilOption = None,
     base: Annotated[
-        str, Option("--world", metavar="NAME|FILE", help="World with what a ledger does not record.")
+        str, Option("--world", metavar="NAME|FILE", help="World for the fields that a ledger does not record.")
     ] = "live-like",
     force: ForceOption = False,
     as_json: JsonOption = False,

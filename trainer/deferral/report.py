@@ -107,7 +107,7 @@ def _checked(checks: Sequence[Check], episodes: int) -> Section:
         "were asked."
     )
     body = table(("asked", "criterion", "found", "verdict"), rows, caption)
-    return Section("asked", f"What was asked — {missed} of {len(checks)} missed", body)
+    return Section("asked", f"Acceptance figures: {missed} of {len(checks)} missed", body)
 
 
 def _tables(done: Sequence[Evaluation], recorded: Sequence[Recorded]) -> list[Section]:
@@ -121,7 +121,7 @@ def _tables(done: Sequence[Evaluation], recorded: Sequence[Recorded]) -> list[Se
         parts.append(_table_2(base, real_time))
     if all(name in by_name for name in SCENARIOS_4):
         parts.append(_table_4(by_name))
-    return [Section("paper", "The paper's tables beside ours", "\n".join(parts))]
+    return [Section("paper", "The paper's tables and ours", "\n".join(parts))]
 
 
 def _ours(one: Evaluation, label: str | None) -> Figures | None:
@@ -148,7 +148,7 @@ def _table_1(base: Evaluation, recorded: Sequence[Recorded]) -> str:
     for own in _known(base):
         cells = [cell for value in _three(own) for cell in ("", value)]
         rows.append([escape(own.label), *cells, _spread(own.spread)])
-    caption = "Table 1: `valley` stands for its data, and is fitted to it (§7). * as its training reported it."
+    caption = "Table 1: `valley` replaces its data, and is fitted to it (§7). * as its training reported it."
     return table(head, rows, caption)
 
 

@@ -38,7 +38,7 @@ STATE_FILE, FACTS_FILE = "state.npz", "checkpoint.json"
 LAST, BEST = "last", "best"
 EXTENDABLE = ("total_steps",)
 """Fields of a configuration that may grow when a run is resumed."""
-_ELSE = "resume from the best one, or train anew"
+_ELSE = "resume from the best one, or train again"
 _DIRECTORY_NAME = re.compile(r"\d{9,}(-\d+)?")
 
 
@@ -112,7 +112,7 @@ class Checkpoints:
         except (OSError, UnicodeDecodeError):
             text = ""
         if not _DIRECTORY_NAME.fullmatch(text):
-            raise _refused(self.directory / name, "it names no checkpoint: write the name of one beside it into it")
+            raise _refused(self.directory / name, "it names no checkpoint: write the name of one in its folder into it")
         return self.directory / text
 
     def _read(self, name: str) -> Checkpoint | None:
@@ -167,7 +167,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             state = unpack({name: stored[name] for name in stored.files}, facts["state"])
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise _refused(path / STATE_FILE, f"it does not hold the state ({error}): train anew") from None
+        raise _refused(path / STATE_FILE, f"it does not hold the state ({error}): train again") from None
     return Checkpoint(facts["config"], unpack({}, facts["progress"]), state)
 
 
@@ -232,7 +232,7 @@ def _facts(path: Path) -> dict[str, Any]:
         raise _refused(path, f"it is not whole JSON, so it was cut or changed: {_ELSE}") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else None
-        raise _refused(path, f"its format is {found!r}, this program reads {FORMAT}: train anew")
+        raise _refused(path, f"its format is {found!r}, this program reads {FORMAT}: train again")
     written = facts.pop("sha256", "")
     if written != config_hash(facts):
         raise _refused(path, f"it was changed after it was written: {_ELSE}")

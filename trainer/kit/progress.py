@@ -221,7 +221,9 @@ def read_curve(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if any(not (row.get("update") or "").isdigit() for row in rows):
-        raise BadInput("curve", str(path), "it is no learning curve, or a damaged one: remove it, or give a new --out")
+        raise BadInput(
+            "curve", str(path), "it is not a learning curve, or it is damaged: remove it, or give a new --out"
+        )
     return rows
 
 

@@ -70,7 +70,7 @@ def check_directories(jobs: Sequence[Job], *, resume: bool, extendable: Iterable
             if resume:
                 raise
         if not resume:
-            raise BadInput("--out", str(directory), "it holds a run: give --resume to go on with it, or another --out")
+            raise BadInput("--out", str(directory), "it holds a run: give --resume to continue it, or another --out")
 
 
 def run_all(

@@ -316,7 +316,7 @@ class AdmissionRound:
         use = {name: found["value"] for name, found in judged["utilisation"].items()}
         fuller = [name for name in (NOW, RULE) if judged["keeps"].get(name) and use[LEARNT] <= use[name]]
         if fuller:
-            than = " and ".join(f"what {name}" if name == NOW else f"the {name}" for name in fuller)
+            than = " and ".join("the policy in use" if name == NOW else f"the {name}" for name in fuller)
             return f"on the later part it does not fill the cluster more than {than}"
         return ""
 
@@ -398,7 +398,7 @@ def page(work: AdmissionRound) -> str:
         Section("use", "Utilisation in the world of the later part", _use(judged, work.in_use.sla)),
         Section("population", "The population", _population(fit)),
     ]
-    return document(f"What cluster {work.in_use.cluster} has learnt", sections, facts)
+    return document(f"The learning record of cluster {work.in_use.cluster}", sections, facts)
 
 
 def _use(judged: Mapping[str, Any], sla: float) -> str:
@@ -436,6 +436,6 @@ def _population(fit: Mapping[str, Any]) -> str:
     origin = "fitted to the earlier part" if fit["fresh"] else "the present one, which describes the later part better"
     words = (
         f"It is {origin}. Log-likelihood of a deployment of the later part: {scores[LEARNT]:.4f} by the earlier fit, "
-        f"{scores[NOW]:.4f} by what is believed now, {scores[LATER]:.4f} by a fit of its own."
+        f"{scores[NOW]:.4f} by the present belief, {scores[LATER]:.4f} by its own fit."
     )
     return f"<p>{escape(words)}</p>{table(['', 'believed', 'relative error', 'later part alone'], rows)}"

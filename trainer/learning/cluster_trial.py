@@ -58,7 +58,7 @@ def divergence_of(source: str, cluster: str, one: Probationer) -> tuple[int, int
     asked = [(d, d.shadow) for d in made if d.shadow is not None and d.shadow.model == sha and not d.shadow.failed]
     more = [d for d, shadow in asked if shadow.admit and not d.admit]
     fewer = [d for d, shadow in asked if d.admit and not shadow.admit]
-    text = f"of {len(asked)} who asked it would have admitted {len(more)} more ({_cores(more)} cores)"
+    text = f"of {len(asked)} requests it would have admitted {len(more)} more ({_cores(more)} cores)"
     return len(asked), len(made), f"{text} and refused {len(fewer)} more ({_cores(fewer)} cores)"
 
 

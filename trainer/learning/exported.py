@@ -194,7 +194,9 @@ def export_world(
     """
     measured = measured_world(recorded, base.config, on_window)
     config = replace(measured.config, types=_named_apart(recorded.fleet, measured.config.types))
-    head = f"The world of fleet {recorded.fleet.name}, as recorded; what is not measured here is as in {base.name}."
+    head = (
+        f"The world of fleet {recorded.fleet.name}, as recorded; fields without a measurement are those of {base.name}."
+    )
     # Only what the file can hold is promised: it is read back before it is kept.
     text = world_text(World(config, path.stem, "", base.job_sizes, base.typical_job_core_s))
     comment = "\n".join([head, *measured.notes])

@@ -119,7 +119,7 @@ class Fidelity:
     @property
     def sentence(self) -> str:
         """What was found, for people."""
-        met = f"the replay costs {self.off:+.1%} of what was recorded, at most {WITHIN:.0%} is allowed"
+        met = f"the replay costs {self.off:+.1%} of the recorded cost, at most {WITHIN:.0%} is allowed"
         if self.policy_failures:
             met += f"; in {self.policy_failures} minutes another policy decided ({self.first_failure})"
         if self.holds:

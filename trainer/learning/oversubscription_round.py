@@ -326,7 +326,7 @@ class OversubscriptionRound:
             )
         mean = {name: float(np.mean(row)) for name, row in judged["reserved"].items()}
         if judged["keeps"][NOW] and mean[LEARNT] >= mean[NOW]:
-            return f"on the later weeks they do not reserve less than what {NOW}"
+            return "on the later weeks they do not reserve less than the policy in use"
         if judged["keeps"][RULE] and mean[LEARNT] > mean[RULE]:
             return f"on the later weeks they reserve more than the {RULE}"
         return ""
@@ -400,7 +400,7 @@ def page(work: OversubscriptionRound) -> str:
         Section("use", "The later weeks", f'<p class="soft">{escape(words)}</p>{table(head, rows)}'),
         Section("rates", "The rates", f"<p>Behind {behind}.</p>{table(['', RULE, LEARNT, BOUND], rates)}"),
     ]
-    return document(f"What pool {work.in_use.pool} has learnt", sections, facts)
+    return document(f"The learning record of pool {work.in_use.pool}", sections, facts)
 
 
 def in_words(data: Mapping[str, Any]) -> str:

@@ -216,9 +216,9 @@ class PlacementLearning:
         chosen, judged = self.state.stages["choose"], self.state.stages["judge"]
         hosts, name = judged["hosts"], chosen["chosen"]
         if self._candidates()[name].digest == self.in_use.digest:
-            return f"the best is what {NOW}, {self.in_use.name}"
+            return f"the best is the policy in use, {self.in_use.name}"
         if hosts[name] >= hosts[NOW]:
-            return f"on the held-out windows {name} does not open fewer hosts than what {NOW}"
+            return f"on the held-out windows {name} does not open fewer hosts than the policy in use"
         if hosts[name] > hosts[BF.name]:
             return f"on the held-out windows {name} opens more hosts than best fit"
         return ""
@@ -280,4 +280,4 @@ def page(work: PlacementLearning) -> str:
     )
     head = ["", "hosts", "above the bound", "against now", "95 %"]
     body = f'<p class="soft">{escape(words)}</p>{table(head, rows)}'
-    return document(f"What pool {work.pool} has learnt", [Section("use", "The held-out windows", body)], facts)
+    return document(f"The learning record of pool {work.pool}", [Section("use", "The held-out windows", body)], facts)

@@ -82,7 +82,7 @@ class Divergence:
         text = f"it differs in {every.share:.1%} of {self.asked} minutes"
         if every.differing:
             text += f", by {every.vms:+.1f} VMs and {every.cores:+.1f} cores on average"
-        return text + (f"; in {self.failed} minutes another policy stood in for it" if self.failed else "")
+        return text + (f"; in {self.failed} minutes another policy replaced it" if self.failed else "")
 
 
 class ProbationStatus(StrEnum):
@@ -181,7 +181,7 @@ def examine(case: Inspection, one: Probationer, limits: Limits | None = None) ->
     found = replace(found, comparison=comparison)
     off = _off(theirs)
     if abs(off) > WITHIN:
-        why = f"the replay of what decided costs {off:+.1%} of what was recorded: the simulator is not true"
+        why = f"the replay of the policy in use costs {off:+.1%} of the recorded cost: the simulator is not true"
         return replace(found, status=undecided, why=why_undecided(why, one, late))
     return judged(found, divergence, comparison, limits)
 
@@ -276,7 +276,7 @@ def _off(windows: Sequence[WindowCost]) -> float:
 def why_undecided(why: str, one: Probationer, late: bool) -> str:
     """Return why nothing can be said of a probation yet, and until when it goes on, for people."""
     end = moment_text(one.since + LONGEST * one.hours * HOUR_S)
-    return f"{why}; twice its hours are over" if late else f"{why}; it goes on until {end} at most"
+    return f"{why}; twice its hours are over" if late else f"{why}; it continues until {end} at most"
 
 
 def _promised(report: Mapping[str, Any]) -> float | None:
@@ -302,7 +302,7 @@ def write_probation(folder: Path, fleet: str, found: Tried) -> Path:
         r = comparison.relative
         rows = [["the gate", "—" if found.promised is None else f"{found.promised:+.1%}"]]
         rows += [["this probation", f"{r.mean:+.1%} ({r.low:+.1%} to {r.high:+.1%})"]]
-        body += table(["challenger against what decides", "cost"], rows)
+        body += table(["challenger against the policy in use", "cost"], rows)
     sections = [Section("promise", "Did the promise hold?", body)]
     if divergence is not None:
         rows = [
@@ -316,7 +316,7 @@ def write_probation(folder: Path, fleet: str, found: Tried) -> Path:
         [escape(w.name), f"{w.hours:.1f}", *(f"{x:.4f} $" for x in (w.recorded, w.champion, w.challenger))]
         for w in found.windows
     ]
-    head = ["window", "hours", "recorded", "what decided, replayed", "challenger, replayed"]
+    head = ["window", "hours", "recorded", "the policy in use, replayed", "challenger, replayed"]
     sections.append(Section("windows", "Windows", table(head, rows)))
     data = {**asdict(found), "sentence": found.sentence}
     page = document(f"The probation of fleet {fleet}", sections, facts)

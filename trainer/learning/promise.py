@@ -62,7 +62,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the time of a probation would have been: by window, what decided and the challenger, and the promise.
+    """What the time of a probation would have been: by window, the policy in use and the challenger, and the promise.
 
     windows: names. now, challenger: costs, the share of cores that is reserved or stays idle. kept: of the challenger.
     asked, needed: recorded answers of the challenger, and how many there must be. divergence: where they differ, for
@@ -235,7 +235,7 @@ def write_probation(folder: Path, subject: Subject, found: Tried, cost: str) -> 
         pairs = zip(replay.windows, replay.now, replay.challenger, strict=True)
         rows = [[escape(name), f"{ours:.2%}", f"{theirs:.2%}"] for name, ours, theirs in pairs]
         words = f"<p>{escape(replay.divergence)}.</p>"
-        head = ["window", f"{cost}, what decided", f"{cost}, challenger"]
+        head = ["window", f"{cost}, the policy in use", f"{cost}, challenger"]
         sections.append(Section("windows", "Windows", words + table(head, rows)))
     page = document(f"The probation for {subject}", sections, facts)
     return write_folder(folder / PROBATION_FOLDER, page, {**asdict(found), "sentence": found.sentence})

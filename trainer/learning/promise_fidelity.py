@@ -90,7 +90,7 @@ class PromiseFidelity:
     def sentence(self, of: str) -> str:
         """Return what was found, for people."""
         figure = self.figure
-        found = f"replayed, {figure.name} are {figure.off:+.1%} of what was recorded, at most {WITHIN:.0%} is allowed"
+        found = f"replayed, {figure.name} are {figure.off:+.1%} of the recorded figure, at most {WITHIN:.0%} is allowed"
         if abs(figure.off) > WITHIN and self.holds:
             found += f", or {figure.chance / figure.recorded:.0%} by chance"
         if self.holds:

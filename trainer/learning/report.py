@@ -51,7 +51,7 @@ def rule_text(work: Round) -> str:
     windows = work.windows.held_out
     lines = [
         f"# The queue rule tuned on the record of fleet {fleet}, world {work.learner.world}",
-        f"# On {len(windows)} held-out windows: {gain['mean']:+.1%} of the cost of what decides now "
+        f"# On {len(windows)} held-out windows: {gain['mean']:+.1%} of the cost of the policy in use "
         f"(95 %: {gain['low']:+.1%} to {gain['high']:+.1%})",
         *(f"{name}={value}" for name, value in pairs.items()),
     ]
@@ -70,7 +70,7 @@ def page(work: Round) -> str:
         f"{work.windows.window_s / HOUR_S:.3g} h each",
     }
     return document(
-        f"What fleet {work.learner.fleet} has learnt",
+        f"The learning record of fleet {work.learner.fleet}",
         [
             Section("cost", "Cost on the held-out windows", _costs(judged)),
             Section("truth", "Is the simulator true?", _truth(truth)),
@@ -103,10 +103,10 @@ def _costs(judged: Mapping[str, Any]) -> str:
                 f"{found['probability_lower']:.1%}" if enough else chip(None, "no verdict"),
             ]
         )
-    head = ["policy", "times the cost of what decides now", "change", "95 %", "sure it is cheaper"]
+    head = ["policy", "times the cost of the policy in use", "change", "95 %", "sure it is cheaper"]
     words = (
         "All play the same jobs and boots under the fleet's own limits; a window's figure is the mean over the boot "
-        "seeds. The bound is what no policy beats, in a world without rests. "
+        "seeds. The bound is a cost that no policy beats, in a world without rests. "
         f"From fewer than {FEWEST_CASES} windows there is no verdict; these are {len(judged['windows'])}."
     )
     return (

@@ -255,7 +255,7 @@ class Round:
         tried, scorer = dict(self._scorers), self.state.stages["scorer"]
         why = scorer["why"]
         if SCORER in tried and not scorer["used"] and names_model(self.policy_now):
-            why = "new weights are not surely better than those that decide now"
+            why = "new weights are not surely better than those in use"
             del tried[SCORER]
         means = {name: float(np.mean(row)) for name, row in self.state.stages["judge"]["means"].items()}
         best = min(tried, key=lambda name: means[name], default=None)
@@ -266,7 +266,7 @@ class Round:
             return tried[best], ""
         if why:
             return None, why
-        than = " and ".join(f"the {name}" if name == RULE else f"what {name}" for name in dearer)
+        than = " and ".join(f"the {name}" if name == RULE else "the policy in use" for name in dearer)
         return None, f"under the fleet's own limits it does not cost less than {than} on the held-out windows"
 
     @property

@@ -54,7 +54,7 @@ class Budget:
         """Raise BudgetUsed when nothing is left."""
         if self.used_s >= self.left_s:
             raise BudgetUsed(
-                "the seconds of a processor are used up, what is done is kept: give more by --cpu-minutes to go on"
+                "the seconds of a processor are used up, finished stages are kept: --cpu-minutes gives more"
             )
 
     def spread(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:

@@ -32,7 +32,7 @@ from trainer.promotion.directory import sealed
 
 STATE_FILE, RECORD_FILE = "state.json", "recorded.json.gz"
 FORMAT = 1
-_ANEW = "give another --out, or remove it to begin anew"
+_ANEW = "give another --out, or remove it to start again"
 
 
 @dataclass(slots=True)

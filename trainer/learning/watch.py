@@ -1,7 +1,7 @@
 """The watch over a promotion: what the fleet lived under its new champion, against what the simulator says of it.
 
 The minutes that the champion decided are replayed twice, by the agent's own code in the fleet's world: under the
-champion (what was to be expected) and under what decided before it (what would have been). Lived surely dearer than
+champion (what was to be expected) and under the policy before it (what would have been). Lived surely dearer than
 expected, the simulator was wrong about the champion; surely dearer than before, the promotion was. Either
 takes it back.
 """
@@ -29,7 +29,7 @@ from trainer.learning.windows import marked_stretches, part_of
 from trainer.promotion.directory import ModelsWriter
 
 OVER_PREDICTED, OVER_BEFORE = 0.05, 0.02
-"""How much dearer the lived minutes may be than predicted, and than under what decided before, and surely be no more:
+"""How much dearer the lived minutes may be than predicted, and than under the policy before, and surely be no more:
 the lower end of the interval counts."""
 LEAST_WINDOWS = 8
 """Windows of an hour or more that are needed to be sure of anything: an interval of fewer is too narrow."""
@@ -73,7 +73,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class WatchedWindow:
-    """Dollars of a window: as lived, as predicted for the champion, and under what decided before (None: not known)."""
+    """Dollars of a window: as lived, as predicted for the champion, and under the policy before (None: not known)."""
 
     name: str
     hours: float
@@ -109,11 +109,11 @@ class Watched:
         """Why the promotion is taken back, none while it is not."""
         found = []
         for what, comparison, bound in (
-            ("was predicted", self.against_predicted, OVER_PREDICTED),
-            (f"{self.before} would have cost", self.against_before, OVER_BEFORE),
+            ("the prediction", self.against_predicted, OVER_PREDICTED),
+            (f"the cost of {self.before}", self.against_before, OVER_BEFORE),
         ):
             if comparison is not None and comparison.relative.low > bound:
-                found.append(f"it cost {_interval(comparison)} of what {what}, surely more than {bound:+.0%}")
+                found.append(f"it cost {_interval(comparison)} of {what}, surely more than {bound:+.0%}")
         return tuple(found)
 
     @property
@@ -125,10 +125,10 @@ class Watched:
         if self.faults:
             return f"{head}: {'; '.join(self.faults)}"
         parts = [
-            f"{_interval(comparison)} of what {what}"
+            f"{_interval(comparison)} of {what}"
             for what, comparison in (
-                ("was predicted", self.against_predicted),
-                (f"{self.before} would have cost", self.against_before),
+                ("the prediction", self.against_predicted),
+                (f"the cost of {self.before}", self.against_before),
             )
             if comparison is not None
         ]
@@ -247,7 +247,7 @@ def write_watch(folder: Path, fleet: str, found: Watched) -> Path:
         if comparison is not None
     ]
     body = f"<p>{escape(found.sentence)}.</p>{table(['lived against', '', 'may surely be'], against)}"
-    head = ["window", "hours", "lived", "predicted", "under what decided before"]
+    head = ["window", "hours", "lived", "predicted", "under the policy before"]
     facts = {"fleet": fleet, "champion": found.model, "since": moment_text(found.since_s)}
     facts |= {"the day before": f"recorded cost is {found.bias:.3f} of the replayed"} if found.before else {}
     sections = [Section("cost", "Cost since the promotion", body), Section("windows", "Windows", table(head, rows))]

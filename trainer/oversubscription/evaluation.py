@@ -145,8 +145,8 @@ def on_shifted(trials: Trials, before: str) -> Iterable[Row]:
         policies = [
             Contender("MA", ("ma",)),
             Contender("calibrated before", (before,)),
-            Contender("calibrated anew", (released(changed, known, shield=False),)),
-            Contender("shielded anew", (released(changed, known, shield=True),)),
+            Contender("recalibrated", (released(changed, known, shield=False),)),
+            Contender("reshielded", (released(changed, known, shield=True),)),
         ]
         arrivals = arrivals_of(scenario)
         for week in (unseen_week(arrivals, 500 + number) for number in range(2)):
@@ -408,7 +408,7 @@ def _unseen(done: Evaluation) -> list[Check]:
 
 def _shifted(done: Evaluation) -> list[Check]:
     asked, checks = 1.05 * _mean(done.of("MA", SHIFTED) or [{"s_cores": 0.0}], "s_cores"), []
-    for label in ("calibrated anew", "shielded anew"):
+    for label in ("recalibrated", "reshielded"):
         rows = done.of(label, SHIFTED)
         if rows:
             hot, saved = _mean(rows, "c_hot_r"), _mean(rows, "s_cores")

@@ -50,7 +50,7 @@ class LearnedRates:
         mine, theirs = (card.subscribers, card.actions), (scenario.subscribers, scenario.actions)
         if mine != theirs:
             why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
-            raise BadInput("policy", self.name, f"{why}: train it anew")
+            raise BadInput("policy", self.name, f"{why}: train it again")
         return Plan(choose=self._choose, observation=card.observation)
 
     def _choose(self, simulation: OversubscriptionSimulation) -> NDArray[np.float64]:

@@ -217,7 +217,7 @@ class RatesFile:
         """Return the rates for every hour, behind their guard; BadInput for another number of subscribers."""
         scenario = task.scenario
         if len(self.rates) != scenario.subscribers:
-            misfit = f"it is for {len(self.rates)} subscribers, the scenario has {scenario.subscribers}: train it anew"
+            misfit = f"it is for {len(self.rates)} subscribers, the scenario has {scenario.subscribers}: train it again"
             raise BadInput("policy", self.name, misfit)
         schedule = np.broadcast_to(np.array(self.rates), (scenario.hours, scenario.subscribers)).copy()
         guard = None if self.guard is None else guard_of(scenario, self.guard.kind, self.guard.budget)
@@ -253,7 +253,7 @@ def read_rates(path: Path) -> RatesFile:
             packages=dict(data["packages"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput("policy", str(path), f"it lacks or misstates {error}: train it anew") from None
+        raise BadInput("policy", str(path), f"it lacks or misstates {error}: train it again") from None
     if len(found.subscribers) != len(rates) or len(set(found.subscribers)) != len(rates):
         raise BadInput("policy", str(path), "give one rate for each subscriber, each once")
     return found

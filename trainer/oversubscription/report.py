@@ -49,11 +49,11 @@ def plots_of(done: Evaluation) -> dict[str, Plot]:
     return {
         "saved": Plot(
             "Cores saved, and machines, against hot weeks. Saved cores alone can be gamed: the risk filter saves 80 % "
-            "by construction, its machines tell what it is worth.",
+            "by construction, its machines show its worth.",
             drawings.savings(done),
         ),
         "risk": Plot(
-            "Risk predicted by the analytic engine against what came of it; dashed: 5 points.", drawings.risk(done)
+            "Risk predicted by the analytic engine against the measured one; dashed: 5 points.", drawings.risk(done)
         ),
     }
 
@@ -66,11 +66,11 @@ def page(found: Sequence[Evaluation], plots: Mapping[str, Mapping[str, Plot]]) -
             _checks(done),
             _own(done),
             _over_weeks(done, UNSEEN, "Unseen weeks"),
-            _over_weeks(done, LEFT_OUT, "The packaged weeks in turn, by what was fitted on the others alone"),
+            _over_weeks(done, LEFT_OUT, "The packaged weeks in turn, by rates fitted on the others alone"),
             _over_weeks(done, SHIFTED, "Shifted profiles"),
             _over_weeks(done, CORRELATED, "VMs of a subscriber that move together"),
         ]
-        parts += [_over_weeks(done, PERSISTENT, "VMs that keep a level of their own (psi 0.85)")]
+        parts += [_over_weeks(done, PERSISTENT, "VMs that keep their level (psi 0.85)")]
         parts += [plot.html(f"{done.start}-{name}") for name, plot in plots[done.start].items()]
         title = f"{done.scenario}, {done.start} start"
         sections.append(Section(f"{done.scenario}-{done.start}", title, "".join(parts)))
@@ -87,7 +87,7 @@ def _checks(done: Evaluation) -> str:
         (escape(check.asked), escape(check.key), escape(check.found), chip(check.passed, words[check.passed]))
         for check in checks_of(done)
     ]
-    caption = f"What was asked, misses first; no verdict on fewer than {FEWEST_CASES} episodes"
+    caption = f"Acceptance figures, misses first; no verdict on fewer than {FEWEST_CASES} episodes"
     return table(("asked", "criterion", "found", "verdict"), rows, caption)
 
 
@@ -108,7 +108,7 @@ def _own(done: Evaluation) -> str:
             *("✓" if kept else "-" for kept in satisfied(hot, ALPHAS).values()),
         ]
         rows.append(cells)
-    caption = f"The scenario's own week, {done.rows[0]['week']}; 300 episodes, 2,000 for what promises 0.95"
+    caption = f"The scenario's own week, {done.rows[0]['week']}; 300 episodes, 2,000 for policies that promise 0.95"
     return table(head, rows, caption)
 
 
@@ -133,13 +133,13 @@ def _spread(rows: Sequence[Row], name: str) -> str:
 
 
 _METHOD = """
-<p>S-Cores is the share of the requested cores that was not reserved. It stands next to the most machines in use at
+<p>S-Cores is the share of the requested cores that was not reserved. It is shown next to the most machines in use at
 once, as a policy that packs without reserving saves 80 % on paper. C-Hot-R is the share of weeks with three hours or
 more in which any machine was hot; PM-Hot-R asks the same of the worst single machine.</p>
 <p>No public source joins owners, sizes, arrivals and usage: levels and spread of the owners are those of PlanetLab,
 daily shapes those of Azure, arrivals and the level of the Azure-like scenario are calibrated.</p>
-<p>Unseen weeks are drawn anew: negative binomial arrivals of shape 3 around each subscriber's daily course, VMs drawn
-from its own. Shifted profiles move each subscriber's level and time of day; "before" keeps the rates, "anew" fits them
-on the new profiles and shields them. VMs that persist keep 85 % of their variance as a level of their own: the per-VM
+<p>Unseen weeks are redrawn: negative binomial arrivals of shape 3 around each subscriber's daily course, VMs drawn
+from its own. Shifted profiles move each subscriber's level and time of day; "before" keeps the rates, "re-" fits them
+on the new profiles and shields them. VMs that persist keep 85 % of their variance as their level: the per-VM
 rows hold if an operator believes that a VM's own level lasts, and measures it every hour.</p>
 """

@@ -39,7 +39,7 @@ def write(
         }
         shown = [one for one in (*_shown(done), *([_known(done)] if done.optimum else [])) if one is not None]
         for label, packing in shown:
-            caption = f"{label}: cores of each host, by size of container; what is empty is free"
+            caption = f"{label}: cores of each host, by size of container; empty space is free"
             own[f"{key}-{len(own)}"] = Plot(caption, packing_picture(done.instance, packing))
         content = [_summary(done), _table(done), *(plot.html(name) for name, plot in own.items())]
         sections.append(Section(key, f"{done.instance.name} — {len(done.shuffles)} orders", "\n".join(content)))
@@ -98,7 +98,7 @@ def _table(done: Evaluation) -> str:
                 f"{data['gap']:+.2%}",
             ]
         )
-    return table(head, rows, "The range grows with the number of orders: read it beside p5 to p95.", marked=marked)
+    return table(head, rows, "The range grows with the number of orders: read it with p5 to p95.", marked=marked)
 
 
 def _shown(done: Evaluation) -> list[tuple[str, Packing]]:

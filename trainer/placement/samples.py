@@ -96,7 +96,9 @@ class Valuation:
     def __init__(self, instances: Sequence[Instance], family: str, samples: Samples, workers: int = 1) -> None:
         for instance in instances:
             if instance.releases:
-                raise BadInput("instance", instance.name, "it has releases, and a shuffle would end what has not begun")
+                raise BadInput(
+                    "instance", instance.name, "it has releases, and a shuffle would end containers that have not begun"
+                )
             if not instance.requests:
                 raise BadInput("instance", instance.name, "it has no requests: there is nothing to learn from")
         self.played = 0

@@ -119,7 +119,9 @@ def trials(
         old, new = (policy_of(_text(contender, case)) for contender in (champion, challenger))
         for policy in (old, new):
             if policy.world(case.config) != case.config:
-                raise BadInput("policy", policy.name, "it begins with a fleet of its own: no entry state is its own")
+                raise BadInput(
+                    "policy", policy.name, "it starts with its own fleet: its entry state is not the fleet's"
+                )
         first, _ = _run(old, case, None)
         entries = _entries(old, case, sorted({round(first.steps * share) for share in shares} - {0, first.steps}))
         for entry in [None, *entries]:

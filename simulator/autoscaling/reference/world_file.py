@@ -249,7 +249,7 @@ def _conflicts(data: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
             if _is_number(limit) and _is_number(kind.get(count)) and kind[count] > limit:
                 yield ("vm_types", k, count), f"give at most the limit, {limit}"
         if isinstance(name, str) and name in names:
-            yield ("vm_types", k, "name"), "give each VM type a name of its own"
+            yield ("vm_types", k, "name"), "give each VM type another name"
         names.append(str(name))
     if types and all(isinstance(kind, Mapping) and kind.get("limit") == 0 for kind in types):
         yield ("vm_types", 0, "limit"), "let one type at least have VMs"

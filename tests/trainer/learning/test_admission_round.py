@@ -102,7 +102,7 @@ def judged_round(ledger: Path, folder: Path, **changes: Any) -> AdmissionRound:
         ({"rules": {"learnt": None}}, "no threshold of second keeps the promise"),
         ({"keeps": {"learnt": False}, "upper_90": {"learnt": 0.08}}, "up to 0.08 .* more than the promised 0.05"),
         ({"utilisation": {"learnt": {"value": 0.55}}}, "does not fill the cluster more than the tuned zeroth"),
-        ({"utilisation": {"learnt": {"value": 0.4}}}, "more than what decides now and the tuned zeroth"),
+        ({"utilisation": {"learnt": {"value": 0.4}}}, "more than the policy in use and the tuned zeroth"),
         ({"utilisation": {"learnt": {"value": 0.55}}, "keeps": {"tuned zeroth": False}}, ""),
     ],
 )

@@ -94,7 +94,7 @@ def test_rates_that_reserve_less_within_the_promise_become_the_champion(ledger: 
         ({}, ""),
         ({"feasible": {LEARNT: False}}, "no rates and no shield keep the promise"),
         ({"keeps": {LEARNT: False}}, r"up to 2\.0% would have too many hot hours, more than the promised 5\.0%"),
-        ({"reserved": {LEARNT: [0.6]}}, "do not reserve less than what decides now"),
+        ({"reserved": {LEARNT: [0.6]}}, "do not reserve less than the policy in use"),
         ({"reserved": {LEARNT: [0.6]}, "keeps": {NOW: False}}, "reserve more than the tuned rates"),
         ({"reserved": {LEARNT: [0.45]}, "keeps": {RULE: False}}, ""),
         ({"reserved": {LEARNT: [0.4]}}, ""),

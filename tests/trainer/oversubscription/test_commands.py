@@ -145,10 +145,10 @@ def test_left_out_weeks_shifted_profiles_and_measured_usage_are_held_to_their_li
     left[1]["c_hot_r"] = 0.11
     assert missed(evaluation(**{"shielded 0.95": left})) == ["B5"]
     average = [row("MA", s_cores=0.45), row("MA", SHIFTED, s_cores=0.40)]
-    anew = [row("shielded anew", SHIFTED, s_cores=0.43)]
-    assert missed(evaluation(MA=average, **{"shielded anew": anew})) == []
+    anew = [row("reshielded", SHIFTED, s_cores=0.43)]
+    assert missed(evaluation(MA=average, reshielded=anew)) == []
     anew[0]["s_cores"] = 0.41
-    assert missed(evaluation(MA=average, **{"shielded anew": anew})) == ["B5"]
+    assert missed(evaluation(MA=average, reshielded=anew)) == ["B5"]
     measured = [{"file": "days.csv", "predicted": 0.1, "realised": 0.16}]
     assert missed(replace(evaluation(), measured=measured)) == ["B7"]
     never: list[Row] = [{"file": "idle.csv", "predicted": 0.0, "realised": 0.0}]

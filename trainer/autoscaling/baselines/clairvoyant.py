@@ -164,7 +164,7 @@ def check_available(config: SimulationConfig, trace: Trace) -> None:
     found = [name for name, there in faults.items() if there]
     if not found:
         starts = starts_of(config, trace, grid_of(config, trace))
-        found = [f"so many lengths of jobs and minutes ({starts:,} starts)"] if starts > MOST_STARTS else []
+        found = [f"too many lengths of jobs and minutes ({starts:,} starts)"] if starts > MOST_STARTS else []
     if found:
         raise Unavailable("clairvoyant plan", trace.name, f"the model does not cover {', '.join(found)}")
 

@@ -40,7 +40,7 @@ def contenders_of(given: Sequence[str]) -> tuple[Contender, ...]:
     labels = [contender.label for contender in found]
     for label in labels:
         if labels.count(label) > 1:
-            raise BadInput("--policies", label, "give each policy a label of its own: LABEL=TEXT")
+            raise BadInput("--policies", label, "give each policy another label: LABEL=TEXT")
     return tuple(found)
 
 

@@ -100,11 +100,11 @@ class Importance:
             return f"Near zero: {names}; shuffled together they add {added:+.2f} $. Try a model with only: {kept}."
         return (
             f"Near zero one by one: {names}; but shuffled together they add {added:+.2f} $ to {self.cost:.2f} $: they "
-            f"stand in for one another. Leave them out one at a time; the smallest model to try has: {kept}."
+            f"replace one another. Leave them out one at a time; the smallest model to try has: {kept}."
         )
 
     def _scorer_words(self, gain: float) -> str:
-        saves = f"it saves {gain:.3f} $ of {self.cost + gain:.2f} $ beside the queue rule"
+        saves = f"it saves {gain:.3f} $ of {self.cost + gain:.2f} $ compared with the queue rule"
         if self.together is None:
             return f"Every input counts: {saves}, and without any one of them a tenth of that is lost."
         return (
@@ -187,7 +187,7 @@ def _of_scorer(path: Path, cases: Sequence[Case], seed: int, on_progress: OnProg
     In one world prices, limits and boots never change, so that nothing is lost without them: AT_LARGE fleets at large
     and a third as many cases with announcements are played too. Cases count alike: costs are taken by those of the
     rule, times its mean cost on the cases given. Those that are near zero are the longest run of the least important
-    inputs that together lose at most GAIN_SHARE of what the scorer saves: one by one they stand in for one another.
+    inputs that together lose at most GAIN_SHARE of what the scorer saves: one by one they replace one another.
     """
     trained = read_trained(path)
     selection = Selection(preset("live-like"), AT_LARGE)

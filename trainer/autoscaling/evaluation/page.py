@@ -61,7 +61,7 @@ def _compared(summary: Summary, extras: Extras) -> list[Section]:
         Section(group, f"{group} — {TITLES[group]}", _group(summary, group, colour, extras)) for group in groups
     ]
     if summary.trades:
-        sections.append(Section("published", "Beside the published experiment", _published(summary)))
+        sections.append(Section("published", "Compared with the published experiment", _published(summary)))
     if extras.pareto is not None:
         sections.append(Section("pareto", "Cost against delay", extras.pareto.html("pareto")))
     if extras.curves is not None:
@@ -93,7 +93,7 @@ def _verdicts(summary: Summary, colour: Mapping[str, str]) -> str:
         )
     words = (
         "Cost is rent plus the penalty for waiting. The first figure is over all cases, families counting alike, "
-        f"with its 95 % interval; the families one by one stand below.{_few(summary)}"
+        f"with its 95 % interval; each family is below.{_few(summary)}"
     )
     return f'<p class="soft">{escape(words)}</p>{table(head, rows, marked=_reference(summary))}'
 

@@ -319,7 +319,7 @@ def learning_curves(paths: Sequence[Path], goals: Mapping[str, float]) -> Plot |
             axes.annotate(name, (1.0, cost), xycoords=("axes fraction", "data"), ha="right", va="bottom")
         panel(axes, x="environment steps, millions", y="mean held-out cost per episode, dollars")
 
-    caption = "Mean cost on held-out seeds while learning; level lines: what others cost on the same task."
+    caption = "Mean cost on held-out seeds while learning; level lines: costs of the baselines on the same task."
     return Plot(caption, _one_plot(4.2, draw))
 
 

@@ -210,7 +210,7 @@ def sizes_of_cores(config: SimulationConfig, cores: int) -> tuple[int, ...]:
     room = [limit - low for limit, low in zip(config.limits, config.minimum, strict=True)]
     found = _fill(left, order, config.cores, room)
     if found is None:
-        raise BadInput("cores", cores, f"no fleet within the limits has so many; C_max is {config.max_cores}")
+        raise BadInput("cores", cores, f"no fleet within the limits has that many; C_max is {config.max_cores}")
     return tuple(low + found.get(k, 0) for k, low in enumerate(config.minimum))
 
 

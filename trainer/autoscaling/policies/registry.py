@@ -31,7 +31,7 @@ FORMS = (
     "plan:time_limit_s=,single=",
     "script:FILE",
     "FILE.onnx | FILE.onnx:sample=SEED",
-    "FILE.onnx:horizon_s=,idle_s=,job_core_s= (a scorer, beside this queue rule)",
+    "FILE.onnx:horizon_s=,idle_s=,job_core_s= (a scorer, with this queue rule)",
 )
 """The texts there are, for help and messages."""
 
@@ -115,7 +115,7 @@ def _model(text: str) -> SimulatedPolicy:
     pairs = parameters_of("model", rest.removeprefix(":"))
     known = ("sample", *(field.name for field in fields(RuleSetting)))
     if set(pairs) - set(known):
-        there = f"sample (of a network), or {', '.join(known[1:])} (beside a scorer)"
+        there = f"sample (of a network), or {', '.join(known[1:])} (with a scorer)"
         raise BadInput(
             "policy model: parameter", next(name for name in pairs if name not in known), f"choose from: {there}"
         )

@@ -246,11 +246,8 @@ def import_requests(
     """Make an instance of placement of a table of requests, for `simulate`, `train` and `evaluate placement`."""
     from simulator.placement.instances import write_instance
     from simulator.workloads.tables import REQUEST_FIELDS, columns_of, read_placement
-    from trainer.autoscaling.worlds import whole_numbers
 
-    sizes = whole_numbers("--host", host)
-    if len(sizes) not in (2, 3) or min(sizes) < 1:
-        raise BadInput("--host", host, "give cores, GiB of memory and, where requests have disk, GB: 64,256,2000")
+    sizes = _sizes("--host", host, (2, 3), "cores, GiB of memory and, where requests have disk, GB: 64,256,2000")
     if not output.name.endswith((".json", ".json.gz")):
         raise BadInput("--output", str(output), "give a file that ends in .json or .json.gz")
     check_output(output, force)
@@ -282,12 +279,9 @@ def import_usage(
     Weeks begin at the first midnight of the table, the folder's profiles are fitted to the usage in all weeks.
     """
     from simulator.workloads.tables import USAGE_FIELDS, columns_of
-    from trainer.autoscaling.worlds import whole_numbers
     from trainer.learning.pools import export_scenario, table_of_usage
 
-    sizes = whole_numbers("--machine", machine)
-    if len(sizes) != 2 or min(sizes) < 1:
-        raise BadInput("--machine", machine, "give cores and GB of memory, such as 64,512")
+    sizes = _sizes("--machine", machine, (2,), "cores and GB of memory, such as 64,512")
     check_output(output, force)
     pool = table_of_usage(
         *(table, columns_of(column or (), USAGE_FIELDS)),
@@ -301,6 +295,16 @@ def import_usage(
     weeks = found["recorded"]["weeks"]
     shown = {"folder": str(output), "weeks": ", ".join(weeks), "subscribers": found["n_subscribers"]}
     _show({**shown, "vms": sum(week["vms"] for week in weeks.values())}, as_json)
+
+
+def _sizes(option: str, text: str, counts: tuple[int, ...], wanted: str) -> tuple[int, ...]:
+    """Return the sizes of a host, whole numbers from 1 on; BadInput where their number is not one of `counts`."""
+    from trainer.autoscaling.worlds import whole_numbers
+
+    sizes = tuple(whole_numbers(option, text))
+    if len(sizes) not in counts or min(sizes) < 1:
+        raise BadInput(option, text, f"give {wanted}")
+    return sizes
 
 
 def _options(

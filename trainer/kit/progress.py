@@ -42,7 +42,7 @@ def write_line(line: str) -> None:
 
 @contextmanager
 def bars(quiet: bool) -> Iterator[RichProgress]:
-    """Show bars on standard error, lines where it is no terminal; each has a description, a total and a count done."""
+    """Show bars on standard error, or lines off a terminal; each task has a description, a total and a count done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress

@@ -113,7 +113,7 @@ class Watched:
             (f"the cost of {self.before}", self.against_before, OVER_BEFORE),
         ):
             if comparison is not None and comparison.relative.low > bound:
-                found.append(f"it cost {_interval(comparison)} of {what}, surely more than {bound:+.0%}")
+                found.append(f"it cost {_interval(comparison)} against {what}, surely more than {bound:+.0%}")
         return tuple(found)
 
     @property
@@ -125,7 +125,7 @@ class Watched:
         if self.faults:
             return f"{head}: {'; '.join(self.faults)}"
         parts = [
-            f"{_interval(comparison)} of {what}"
+            f"{_interval(comparison)} against {what}"
             for what, comparison in (
                 ("the prediction", self.against_predicted),
                 (f"the cost of {self.before}", self.against_before),

@@ -9,23 +9,17 @@ from agent.ledger import Ledger
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_client
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
-from simulator.aws.process import RunningCloud, start_in_thread
+from simulator.aws.process import RunningCloud
 from tests.agent.deferral.pools import START, Make, Queues, made, queues_of, turning
+from tests.agent.simulated_cloud import cloud
 from tests.agent.sqlite_ledger import ledger, path
 
-__all__ = ["ledger", "path"]
+__all__ = ["cloud", "ledger", "path"]
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock(START)
-
-
-@pytest.fixture
-def cloud(clock: VirtualClock) -> Iterator[RunningCloud]:
-    running = start_in_thread(clock)
-    yield running
-    running.stop()
 
 
 @pytest.fixture

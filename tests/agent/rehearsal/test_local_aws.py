@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,11 @@ from collectors.tagged_groups import TaggedGroups
 from domain.clock import VirtualClock
 from domain.errors import BadInput
 from simulator.aws.client import CloudControl
-from simulator.aws.process import RunningCloud, start_in_thread
+from simulator.aws.process import RunningCloud
+from tests.agent.simulated_cloud import cloud
 from tests.architecture.product import ROOT
+
+__all__ = ["cloud"]
 
 REGION = "eu-west-1"
 START = 1_795_209_000.0
@@ -51,13 +53,6 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock(START)
-
-
-@pytest.fixture
-def cloud(clock: VirtualClock) -> Iterator[RunningCloud]:
-    running = start_in_thread(clock)
-    yield running
-    running.stop()
 
 
 def test_the_agent_decides_for_the_fleet_of_the_file(file: Path, cloud: RunningCloud, clock: VirtualClock) -> None:

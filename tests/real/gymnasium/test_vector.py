@@ -115,4 +115,4 @@ def test_the_examples_of_the_page_run(number: int, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[number], "utf-8")
     path = os.pathsep.join((str(distribution(STABLE_BASELINES)), str(ROOT)))
-    assert run(sys.executable, program, "4096", env=os.environ | {"PYTHONPATH": path}).startswith("cost $")
+    assert run(sys.executable, program, "4096", "0", env=os.environ | {"PYTHONPATH": path}).startswith("cost $")

@@ -71,7 +71,7 @@ def test_a_promotion_that_costs_what_was_predicted_and_less_than_before_stays() 
 
 def test_one_that_is_surely_dearer_than_predicted_or_than_before_is_at_fault() -> None:
     (predicted,) = judged(1.08, 1.0, 1.2).faults
-    assert "predicted, surely" in predicted
+    assert "the prediction, surely" in predicted
     (before,) = judged(1.04, 1.0, 1.0).faults
     assert RULE in before
     assert len(judged(1.3, 1.0, 1.0).faults) == 2

@@ -242,7 +242,7 @@ def test_a_policy_that_cannot_decide_is_refused(rehearse: Callable[..., Rehearsa
 def test_a_ledger_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     Ledger.open(f"sqlite:///{path}").close()
-    with pytest.raises(LedgerUnavailable, match="a ledger of its own"):
+    with pytest.raises(LedgerUnavailable, match="a new ledger"):
         Rehearsal("hold", short(), WORLD, PAPER, ModelShelf(None), path)
 
 

@@ -63,7 +63,7 @@ def test_a_new_run_begins_a_new_curve(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_curve_is_refused(tmp_path: Path) -> None:
     (tmp_path / CURVE_FILE).write_text("a,b\n1,2\n")
-    with pytest.raises(BadInput, match="it is no learning curve"):
+    with pytest.raises(BadInput, match="it is not a learning curve"):
         Curve(tmp_path, resumed_at=1)
 
 

@@ -45,5 +45,5 @@ def test_the_later_the_entry_the_less_there_is_left_to_save(tmp_path: Path) -> N
 
 
 def test_a_policy_that_begins_with_its_own_fleet_cannot_take_part(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="fleet of its own"):
+    with pytest.raises(BadInput, match="its own fleet"):
         trials(contender("constant:5,5,5"), contender(idler(tmp_path)), cases(1))

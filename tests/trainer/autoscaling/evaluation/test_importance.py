@@ -56,7 +56,7 @@ def test_inputs_that_stand_in_for_one_another_are_not_called_redundant() -> None
     effects = (Effect(("a",), none), Effect(("b",), none), Effect(("c",), much))
     found = Importance("m", 10.0, 1, 20, effects, ("a", "b"), Effect(("a", "b"), much), ("c",))
     assert not found.redundant
-    assert "stand in for one another" in found.words()
+    assert "replace one another" in found.words()
 
 
 def test_shuffling_keeps_the_values_and_goes_on_when_the_episode_lasts_longer() -> None:

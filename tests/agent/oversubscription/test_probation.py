@@ -36,50 +36,40 @@ def on_probation(folder: Path, rates: dict[str, float], **more: Any) -> Probatio
     return directory.put_on_probation(model, SUBJECT, report, START, 24.0, Then.PROMOTE, verify, beaten=None)
 
 
-def house_of(folder: Path, *, tried: bool) -> House:
-    """A pool that has lived for a week at rate 0.5, with the models directory of the probation or without."""
+def house_of(folder: Path) -> House:
+    """A pool that has lived for a week at rate 0.5, with the models directory of the probation."""
     made = House(folder, rules(policy="static:0.5"), [vm(f"v{k}", "web", f"m{k % 2 + 1}") for k in range(6)])
-    if tried:
-        made.pool.models = replace(made.pool.models, directory=folder / "models")
+    made.pool.models = replace(made.pool.models, directory=folder / "models")
     return made
 
 
-def test_what_it_would_have_had_is_recorded_and_changes_nothing(tmp_path: Path) -> None:
-    made: list[Any] = []
-    for tried in (False, True):
-        folder = tmp_path / str(tried)
-        folder.mkdir()
-        one = on_probation(folder, {"web": 0.2, "batch": 1.0})
-        house = house_of(folder, tried=tried)
-        house.live(170)
-        answer = house.ask(cores=4.0)
-        assert house.pool.hour is not None
-        rows = [(row.subscriber, row.rate, row.reasons) for row in house.pool.hour.subscribers]
-        made.append((rows, answer.rate, answer.machine, answer.hot_hours))
-        shadow, hour = answer.shadow, house.pool.hour
-        if tried:
-            digest = Path(one.model).stem[:DIGITS]
-            assert hour.shadow is not None
-            assert (hour.shadow.model, hour.shadow.failed, hour.shadow.budget) == (digest, "", USUAL_BUDGET)
-            # After a week of history it has come down to its own rates, a level an hour, behind the same rails.
-            assert (hour.shadow.rate("web"), hour.shadow.rate("batch")) == (0.2, 1.0)
-            assert (shadow.model, shadow.rate, shadow.safe) == (digest, 0.2, True)
-            assert codec.decode(HourDecision, codec.encode(hour)) == hour
-            assert codec.decode(RateDecision, codec.encode(answer)) == answer
-            assert any("On probation, decides nothing" in line for line in rate_lines(answer, None))
-            hours = OversubscriptionStore(house.ledger).hours_since("main", START)
-            assert len(hours) == 170
-            assert [one.hour for one in hours] == sorted(one.hour for one in hours)
-        else:
-            assert (shadow, hour.shadow) == (None, None)
-        house.ledger.close()
-    assert made[0] == made[1]
+def test_what_it_would_have_had_is_recorded_with_its_rates(tmp_path: Path) -> None:
+    one = on_probation(tmp_path, {"web": 0.2, "batch": 1.0})
+    house, digest = house_of(tmp_path), Path(one.model).stem[:DIGITS]
+    house.live(170)
+    answer, hour = house.ask(cores=4.0), house.pool.hour
+    assert hour is not None
+    assert answer.rate == 0.5
+    assert hour.shadow is not None
+    assert (hour.shadow.model, hour.shadow.failed, hour.shadow.budget) == (digest, "", USUAL_BUDGET)
+    # After a week of history it has come down to its own rates, a level an hour, behind the same rails.
+    assert (hour.shadow.rate("web"), hour.shadow.rate("batch")) == (0.2, 1.0)
+    shadow = answer.shadow
+    assert shadow is not None
+    assert (shadow.model, shadow.rate, shadow.safe) == (digest, 0.2, True)
+    assert codec.decode(HourDecision, codec.encode(hour)) == hour
+    assert codec.decode(RateDecision, codec.encode(answer)) == answer
+    assert any("On probation, decides nothing" in line for line in rate_lines(answer, None))
+    hours = OversubscriptionStore(house.ledger).hours_since("main", START)
+    assert len(hours) == 170
+    assert [one.hour for one in hours] == sorted(one.hour for one in hours)
+    house.ledger.close()
 
 
 @pytest.mark.exhaustive
 def test_a_subscriber_that_is_drifting_is_reserved_in_full_by_a_shadow_too(tmp_path: Path) -> None:
     on_probation(tmp_path, {"web": 0.2, "batch": 1.0})
-    house = house_of(tmp_path, tried=True)
+    house = house_of(tmp_path)
     house.live(192)
     assert house.rate() == 0.5
     hours = 0

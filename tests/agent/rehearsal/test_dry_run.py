@@ -1,12 +1,17 @@
 """`trimtab dry-run` as a user runs it: real processes, real sockets, and nothing left of them afterwards."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
+import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from collections.abc import Iterator
@@ -63,6 +68,35 @@ class Started:
             if text in line:
                 return
         pytest.fail(f"ended without {text!r}: {self.popen.communicate()[1]}")
+
+
+def on_a_terminal(columns: int, rows: int, *arguments: str) -> str:
+    """Return what the program writes to a terminal of this size, without escape sequences."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS="", LINES="")
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.execv(PROGRAM[0], [*PROGRAM, *arguments])
+    read = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            read += part
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, read.decode()[-2000:]
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", read.decode()).replace("\r", "\n")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
+def test_no_line_is_wider_than_the_terminal_and_no_view_higher(columns: int, rows: int, tmp_path: Path):
+    arguments = ("--keep", str(tmp_path), "--fault", "none", "--minutes", "20")
+    text = on_a_terminal(columns, rows, "--section", "fleet", *arguments)
+    assert [line for line in text.split("\n") if len(line.rstrip()) > columns] == []
+    views = text.split("╭─ trimtab dry run")[1:]
+    assert len(views) >= 20
+    assert max(view.partition("╰")[0].count("\n│") for view in views) <= rows - 2
+    # The ten lines come after the last view, each whole.
+    assert [name for name in ("bill ", "target-tracking ", "at maximum ") if f"\n{name}" not in text] == []
 
 
 def answers(address: str | None, port: int | None) -> bool:

@@ -1,6 +1,7 @@
 """What is installed, from where, and what must not be in it."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -32,6 +33,12 @@ def test_the_dry_run_installs_neither_torch_nor_numba() -> None:
     extras = PROJECT["optional-dependencies"]
     installed = names_of(PROJECT["dependencies"] + extras["dry-run"])
     assert not installed & {"torch", "numba", "ray", "gymnasium"}
+
+
+def test_the_simulation_of_the_tutorial_needs_neither_torch_nor_numba() -> None:
+    code = "import sys; sys.modules.update(numba=None, torch=None); import trainer.autoscaling.simulate"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_requirement_is_in_the_lock() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.batch import FastSimulation
 from simulator.autoscaling.reference import Measures, SimulationConfig, StepResult
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 from trainer.autoscaling.policies.registry import is_model, policy_of
 from trainer.kit.jobs import Pool
+
+if TYPE_CHECKING:
+    from simulator.autoscaling.batch import FastSimulation
 
 RULES = ("threshold", "target-tracking", "queue-rule")
 """Policies that are expected to change the fleet; a constant fleet, or a script, is not."""
@@ -23,6 +26,9 @@ def begin(policy: SimulatedPolicy, config: SimulationConfig, trace: Trace, seed:
     """Start the policy and return an episode at its start, in the world that the policy needs (see `world`)."""
     world = policy.world(config)
     policy.start(world, trace)
+    # `simulate` runs without numba too.
+    from simulator.autoscaling.batch import FastSimulation
+
     return FastSimulation(world, trace, seed)
 
 

@@ -13,7 +13,7 @@ from collectors.aws import AwsSession
 from collectors.described_groups import ExpectedGroup
 from collectors.inventory import Inventory
 from domain.decisions import Event, Intent, Outcome, Reason
-from domain.errors import FailureClass
+from domain.errors import FailureClass, LedgerUnavailable
 from domain.fleet import Fleet, Group
 from domain.observed import GroupObserved, Observed
 
@@ -23,12 +23,13 @@ class AutoScalingActuator:
 
     A failed call never raises: it is an outcome or an entry in the observation's failures. A fence that closes between
     two calls (this process is no longer leader) leaves the intent open with reason NOT_LEADER for the new leader; a
-    fence that cannot be read (LedgerUnavailable) comes through, and the intent stays open as well. In observe mode
-    `tend` does nothing and an intent that would need a call ends as SKIPPED, OBSERVE_MODE.
+    fence that cannot be read (LedgerUnavailable) comes through, and the intent stays open as well; `tend` ends there
+    and returns the events before it. In observe mode `tend` does nothing and an intent that would need a call ends as
+    SKIPPED, OBSERVE_MODE.
 
     fleets: what intents refer to; `observe` brings it up to date. protect_busy: keep scale-in protection on busy VMs.
-    owned_protection: VMs this agent protected before a restart (from its PROTECTED events), so that it may unprotect
-    them; protection that is neither listed there nor on a busy VM belongs to another party and is left alone.
+    owned_protection: VMs this agent protected before a restart, as it recorded before it did, so that it may unprotect
+    them; all other protection belongs to another party and is left alone. Those VMs were busy: their drains are kept.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class AutoScalingActuator:
         self._protection = Protection(session, owned_protection) if protect_busy else None
         self._ours = self._protection.ours if self._protection else frozenset(owned_protection)
         self._sizes = GroupSizes(session, inventory, self._ours)
-        self._drains = Drains(session, drain)
+        self._drains = Drains(session, drain, self._ours)
         self._in_unknown: dict[str, frozenset[tuple[str, str]]] = {}
 
     @property
@@ -92,11 +93,15 @@ class AutoScalingActuator:
             seen, may = observed.groups.get(group.name), permit
             if seen is None:
                 seen, may = observed.held.get(group.name), _keeping(permit)
-            if seen is not None:
-                events += self._unknown_states(fleet.name, seen, now)
-                events += self._drains.tend(fleet.name, seen, busy_cores, now, may)
+            if seen is None:
+                continue
+            events += self._unknown_states(fleet.name, seen, now)
+            try:
+                self._drains.tend(fleet.name, seen, busy_cores, now, may, events)
                 if self._protection is not None:
-                    events += self._protection.tend(fleet.name, seen, busy_cores, now, may)
+                    self._protection.tend(fleet.name, seen, busy_cores, now, may, events)
+            except LedgerUnavailable:
+                break  # no call of another group could be sent; events of earlier ones are reported
         return tuple(events)
 
     def _unknown_states(self, fleet: str, group: GroupObserved, now: float) -> list[Event]:

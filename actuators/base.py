@@ -125,6 +125,7 @@ class Actuator(Protocol):
     ) -> tuple[Event, ...]:
         """Care for VMs between decisions: heartbeat or complete drains, protect busy VMs and unprotect idle ones.
 
-        busy_cores: per VM id, busy cores as last reported (None = no fresh report).
+        busy_cores: per VM id, busy cores as last reported (None = no fresh report). Where the fence cannot be read, it
+        returns the events before that.
         """
         ...

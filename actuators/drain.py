@@ -4,14 +4,14 @@ Nothing here starts a drain; terminating through the group does, and the worker 
 metadata reads Terminated. Heartbeats keep a busy VM's hook open up to the drain deadline or the hook's own limit,
 whichever is earlier. A VM that reports no busy core is let go, but not before it has had time to see that it drains:
 an earlier report does not cover a job received in between. Where no VM of the fleet reports, the path of their reports
-has failed, and one that was busy by its last report is kept. A VM that alone does not report may be gone: it is neither
-kept nor let go, and its hook runs out by itself. Hooks of other parties are never answered: a VM that only they hold
-gets no further call, and a busy one is told of.
+has failed, and one that was busy by its last report is kept, also when its drain begins then. A VM that alone does not
+report may be gone: it is neither kept nor let go, and its hook runs out by itself. Hooks of other parties are never
+answered: a VM that only they hold gets no further call, and a busy one is told of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from actuators.activities import Kind, read_activities
@@ -42,18 +42,23 @@ class _Drain:
     completed_at: float | None = None
     ticks_since_completion: int = 0
     failures: int = 0
-    last_busy: float | None = None
-    """Its last report's busy cores where it had any."""
     over: bool = False
     """Our hook does not hold the VM: it was completed or ran out, or only another party's hook does."""
 
 
 class Drains:
-    """Remembers the drains under way; what is lost in a restart is read again from the scaling activities."""
+    """Remembers the drains under way; what is lost in a restart is read again from the scaling activities.
 
-    def __init__(self, session: AwsSession, settings: Callable[[str], DrainSettings]) -> None:
-        """settings: those of a fleet, by its name."""
+    settings: those of a fleet, by its name. were_busy: VMs that were busy before a restart, as far as that is known.
+    """
+
+    def __init__(
+        self, session: AwsSession, settings: Callable[[str], DrainSettings], were_busy: Iterable[str] = ()
+    ) -> None:
         self._session, self._settings_of = session, settings
+        self._were_busy = frozenset(were_busy)
+        self._busy: dict[str, set[str]] = {}
+        """By group: its VMs that were busy by their last report, whether they drain yet or not."""
         self._drains: dict[str, dict[str, _Drain]] = {}
         self._unanswered: dict[str, dict[str, bool]] = {}
         """By group: VMs that hooks hold while none of ours is known, and whether that was told."""
@@ -69,9 +74,16 @@ class Drains:
                     drain.completed_at += step_s
 
     def tend(
-        self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float, permit: Permit
-    ) -> list[Event]:
-        """Take each held VM of the group one step further; returns what happened."""
+        self,
+        fleet: str,
+        group: GroupObserved,
+        busy_cores: Mapping[str, float | None],
+        now: float,
+        permit: Permit,
+        events: list[Event],
+    ) -> None:
+        """Take each held VM of the group one step further, and add to `events` at once."""
+        self._note_busy(group, busy_cores)
         hook = group.drain_hook
         held = [instance.vm for instance in group.instances if instance.lifecycle is Lifecycle.DRAINING]
         settings = self._settings_of(fleet)
@@ -79,18 +91,19 @@ class Drains:
         for vm in set(known) - set(held):
             del known[vm]
         if hook is None:
-            return self._undrained(fleet, group.name, held, busy_cores, now)
+            events += self._undrained(fleet, group.name, held, busy_cores, now)
+            return
         self._unanswered.pop(group.name, None)
         if not held:
-            return []
+            return
         new = self._begun(group, held, now, settings.deadline_s)
-        events = [self._begin(fleet, group, _deadline_s(settings, hook), vm, busy_cores.get(vm), now) for vm in new]
-        if all(busy is None for busy in busy_cores.values()):
-            busy_cores = {vm: known[vm].last_busy for vm in held}
+        events += [self._begin(fleet, group, _deadline_s(settings, hook), vm, busy_cores.get(vm), now) for vm in new]
+        unheard = all(busy is None for busy in busy_cores.values())
+        kept = self._busy[group.name] if unheard else frozenset[str]()
         # One whose calls fail comes last: what stops at it must not keep the others from their heartbeats for ever.
         for vm in sorted(held, key=lambda vm: known[vm].failures):
             try:
-                events += self._step(fleet, group.name, hook, settings, vm, busy_cores.get(vm), now, permit)
+                events += self._step(fleet, group.name, hook, settings, vm, busy_cores.get(vm), vm in kept, now, permit)
             except Fenced:
                 break
             except Held:
@@ -104,7 +117,13 @@ class Drains:
                 known[vm].failures += 1
                 if error.failure is not FailureClass.PERMANENT and not is_contended(error):
                     break  # the next VM would meet the same; the next tick tries again
-        return events
+
+    def _note_busy(self, group: GroupObserved, busy_cores: Mapping[str, float | None]) -> None:
+        """Remember which of the group's VMs were busy by their last report, however long ago that was."""
+        present = {instance.vm for instance in group.instances}
+        before = self._busy.get(group.name, self._were_busy)
+        last = {vm: vm in before if (busy := busy_cores.get(vm)) is None else busy > 0.0 for vm in present}
+        self._busy[group.name] = {vm for vm, busy in last.items() if busy}
 
     def _undrained(
         self, fleet: str, group: str, held: list[str], busy_cores: Mapping[str, float | None], now: float
@@ -161,9 +180,11 @@ class Drains:
         settings: DrainSettings,
         vm: str,
         busy: float | None,
+        kept: bool,
         now: float,
         permit: Permit,
     ) -> list[Event]:
+        """kept: without a report of its own, the VM counts as busy."""
         drain = self._drains[group][vm]
         if drain.over:
             return []
@@ -178,16 +199,17 @@ class Drains:
             state = "not reporting" if busy is None else f"with {busy:g} cores still busy"
             detail = f"{vm} of {group} drain timed out after {waited_s:.0f} s, {state}; lifecycle hook completed"
             return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
-        if busy is None:
+        if busy is None and not kept:
             return []
-        drain.last_busy = busy or None
-        if busy > 0.0 or waited_s < settings.notice_s:
+        works = kept if busy is None else busy > 0.0
+        if works or waited_s < settings.notice_s:
             if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / HEARTBEATS_PER_PERIOD:
                 operation = "RecordLifecycleActionHeartbeat"
                 drain.over = not self._call(Act.HEARTBEAT, operation, fleet, group, hook, vm, permit)
                 drain.heartbeat_at = now
-                if drain.over and busy > 0.0:
-                    detail = f"{vm} of {group} is no longer held by the hook {hook.name}, with {busy:g} cores busy"
+                if drain.over and works:
+                    state = "busy by its last report" if busy is None else f"with {busy:g} cores busy"
+                    detail = f"{vm} of {group} is no longer held by the hook {hook.name}, {state}"
                     return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
             return []
         self._complete(fleet, group, hook, vm, now, permit)

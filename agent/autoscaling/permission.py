@@ -54,13 +54,15 @@ class Permission:
         self._managed = {managed.fleet.name: managed for managed in ports.fleets}
         self._observed = Observed(now)
         self._grounds: dict[str, _Grounds | Refusal] = {}
+        self._recorded: set[str] = set()
 
     def read(self, observed: Observed) -> None:
         """Take what this turn has read, which late intents are decided on again."""
         self._observed = observed
 
     def decided(self, inputs: DecisionInputs, decided: Decided) -> None:
-        """Take a decision of this turn as what its intents rest on."""
+        """Take a decision of this turn, once it is recorded, as what its intents and the care for its VMs rest on."""
+        self._recorded.add(inputs.fleet.name)
         grounds = self._grounds_of(inputs, decided)
         if grounds is not None:
             self._grounds.update({intent.intent_id: grounds for intent in decided.decision.intents})
@@ -75,6 +77,11 @@ class Permission:
             return late_refusal(passed_s)
         if call.act is Act.LET_GO:
             return None
+        if call.act is Act.UNPROTECT and call.subject not in self._recorded:
+            # Its decision records whose protection is taken off: after a restart it would pass for the agent's still.
+            return Refusal(
+                Reason.LEDGER_UNAVAILABLE, f"no decision of {call.subject} is recorded this turn", over=False
+            )
         now = self._now + passed_s
         intent = call.intent
         if intent is not None and call.act is not Act.GIVE_BACK and _is_over(intent, self._ports.ages, now, monotonic):

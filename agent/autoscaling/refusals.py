@@ -45,7 +45,8 @@ def refusal_events(fleet: str, before: LoopState, after: LoopState, now: float) 
 
 def _detail(mark: RefusalMark) -> str:
     if mark.reason is Reason.PROTECTED:
-        why = "another party protects it from scale-in: take the protection off, or the VM is paid while it is idle"
+        why = "another party, or an agent whose ledger is lost, protects it from scale-in: take the protection off, "
+        why += "or the VM is paid while it is idle"
     else:
         why = "AWS refuses to terminate it: see the outcomes of its scale-ins, and its scaling activities"
     return f"{mark.vm} may not go, found {mark.times} times; others go in its place: {why}"

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import structlog
 
-from actuators.base import Protects
+from actuators.base import Act, Protects
 from actuators.drift import drift
 from actuators.outcomes import is_booting
-from actuators.protection import owned_from_now
+from actuators.protection import owned_from_now, still_owned
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
 from agent.autoscaling.decide import Decided, DecisionInputs, decide_alone, with_shadows
@@ -32,6 +32,7 @@ from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import AUTOSCALING, FleetStore
+from agent.decisions.guards import refused_by_pause
 from agent.decisions.turn import TickReport
 from agent.models.card import SCORER_MEMORY
 from agent.rails.base import utc
@@ -509,8 +510,13 @@ class _Turn:
         decided = decide_alone(inputs, ports.proposer)
         decided = replace(decided, state=replace(decided.state, identities=state.identities))
         if ports.protect_busy and ports.mode is Mode.ACT:
-            # Written before the actuator protects them, so that a restart knows whose protection it is.
-            mine = owned_from_now(fleet, observed, before.protected, ports.aggregator.busy_cores(fleet, now))
+            # Written before the actuator changes any, so that a restart knows whose protection it is.
+            owned, gives_back = set(before.protected), False
+            if isinstance(ports.actuator, Protects):
+                owned |= set(ports.actuator.ours)
+                gives_back = refused_by_pause(Act.UNPROTECT, inputs.controls, now) is None
+            busy = ports.aggregator.busy_cores(fleet, now)
+            mine = owned_from_now(fleet, observed, owned, busy, gives_back=gives_back)
             decided = replace(decided, state=replace(decided.state, protected=mine))
         failures = decided.decision.policy_failures
         self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)
@@ -591,17 +597,17 @@ class _Turn:
             with self._contained("tend_failed", fleet.name, "its VMs were not cared for this minute"):
                 busy = ports.aggregator.busy_cores(fleet, self._now)
                 self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, self._permission))
-        self._states |= self._without_given_back()
+        self._states |= self._with_protection_as_it_is()
 
-    def _without_given_back(self) -> dict[str, LoopState]:
-        """Return the states of fleets of which protection was taken off: another party may protect those VMs now."""
+    def _with_protection_as_it_is(self) -> dict[str, LoopState]:
+        """Return the states of fleets of which less or more protection is the agent's than was recorded before."""
         if not self._ports.protect_busy or not isinstance(self._ports.actuator, Protects):
             return {}
         ours = self._ports.actuator.ours
         changed = {}
         for fleet in self._fleets:
             state = self._states[fleet.name]
-            protected = tuple(vm for vm in state.protected if vm in ours)
+            protected = still_owned(fleet, self._observed, state.protected, ours)
             if protected != state.protected:
                 changed[fleet.name] = replace(state, protected=protected)
         return changed

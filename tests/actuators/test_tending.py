@@ -8,7 +8,7 @@ import pytest
 
 from actuators.base import Act, Held, Refusal, change
 from actuators.drain import HEARTBEATS_PER_PERIOD, JUST_BEGUN_S, Drains, DrainSettings
-from actuators.protection import CALLS_PER_TICK, IDS_PER_CALL, Protection, owned_from_now
+from actuators.protection import CALLS_PER_TICK, IDS_PER_CALL, Protection, owned_from_now, still_owned
 from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.fleet import Fleet, Group, VmType
@@ -27,15 +27,16 @@ def draining(*names: str, **about: object) -> GroupObserved:
 class Watch:
     """Drains under way; `step` tends them at a time after NOW and returns (reason, VM) of what happened."""
 
-    def __init__(self, cloud: Cloud, settings: DrainSettings = SETTINGS) -> None:
-        self.cloud, self.drains = cloud, Drains(cloud, lambda fleet: settings)  # type: ignore[arg-type]
+    def __init__(self, cloud: Cloud, settings: DrainSettings = SETTINGS, were_busy: tuple[str, ...] = ()) -> None:
+        self.cloud, self.drains = cloud, Drains(cloud, lambda fleet: settings, were_busy)  # type: ignore[arg-type]
         self.events: list[Event] = []
 
     def step(
         self, after_s: float, busy: dict[str, float | None], seen: GroupObserved | None = None
     ) -> list[tuple[Reason, str]]:
         shown = draining(*busy) if seen is None else seen
-        self.events = self.drains.tend("web", shown, busy, NOW + after_s, self.cloud.permit)
+        self.events = []
+        self.drains.tend("web", shown, busy, NOW + after_s, self.cloud.permit, self.events)
         return [(event.reason, event.subject) for event in self.events]
 
     def sent(self) -> list[tuple[str, str]]:
@@ -110,6 +111,28 @@ def test_while_no_vm_reports_one_that_was_busy_is_kept_and_let_go_at_its_deadlin
     watch = Watch(Cloud())
     watch.step(0.0, {A: 2.0})
     assert watch.step(900.0, {A: None}) == [(Reason.DRAIN_TIMED_OUT, A)]
+    assert "not reporting" in watch.events[0].detail
+
+
+def test_a_drain_that_begins_while_no_vm_reports_is_kept_where_the_vm_was_busy_before() -> None:
+    watch = Watch(Cloud())
+    watch.step(0.0, {A: 2.0, B: 2.0, C: None}, group(3, *vms(A, B, C), drain_hook=HOOK))
+    watch.step(60.0, {A: None, B: 0.0, C: None}, group(3, *vms(A, B, C), drain_hook=HOOK))
+    watch.step(300.0, {A: None, B: None, C: None})
+    assert watch.sent() == [(HEARTBEAT, A)]
+    # Gone, and back under its name: nothing is known of it.
+    watch.step(360.0, {C: None})
+    watch.step(480.0, {A: None, C: None})
+    assert watch.sent() == []
+
+
+def test_a_drain_found_after_a_restart_while_no_vm_reports_is_kept_where_the_vm_was_busy_before_it() -> None:
+    watch = Watch(Cloud(), were_busy=(A,))
+    watch.step(0.0, {A: None, B: None})
+    assert watch.sent() == [(HEARTBEAT, A)]
+    gone = CloudError(HEARTBEAT, FailureClass.PERMANENT, "ValidationError", "No active Lifecycle Action found")
+    watch = Watch(Cloud(fails={A: gone}), were_busy=(A,))
+    assert watch.step(0.0, {A: None}) == [(Reason.DRAINING, A), (Reason.DRAIN_TIMED_OUT, A)]
 
 
 def test_a_vm_that_alone_does_not_report_may_be_gone_and_is_not_kept() -> None:
@@ -265,7 +288,8 @@ def test_a_step_of_the_clock_moves_every_drain_along() -> None:
 def tend(
     cloud: Cloud, protection: Protection, busy: dict[str, float | None], seen: GroupObserved
 ) -> list[tuple[Reason, str]]:
-    events = protection.tend("web", seen, busy, NOW, cloud.permit)
+    events: list[Event] = []
+    protection.tend("web", seen, busy, NOW, cloud.permit, events)
     return [(event.reason, event.detail) for event in events]
 
 
@@ -290,7 +314,7 @@ def test_what_another_party_protected_stays_until_it_takes_it_off() -> None:
     cloud = Cloud()
     protection = Protection(cloud)  # type: ignore[arg-type]
     theirs, free = group(1, *vms(A, protected=True)), group(1, *vms(A))
-    for busy in (0.0, 2.0, 0.0):
+    for busy in (2.0, 0.0, 2.0, 0.0):
         assert tend(cloud, protection, {A: busy}, theirs) == []
     assert protection.ours == set()
     tend(cloud, protection, {A: 0.0}, free)
@@ -300,13 +324,12 @@ def test_what_another_party_protected_stays_until_it_takes_it_off() -> None:
     assert protection_calls(cloud) == [([A], False)]
 
 
-def test_a_protected_vm_found_busy_counts_as_ours() -> None:
+def test_protection_that_another_party_took_off_is_ours_no_more_also_while_the_vm_does_not_report() -> None:
     cloud = Cloud()
-    protection = Protection(cloud)  # type: ignore[arg-type]
-    tend(cloud, protection, {A: 1.0}, group(1, *vms(A, protected=True)))
-    assert protection.ours == {A}
-    tend(cloud, protection, {A: 0.0}, group(1, *vms(A)))
+    protection = Protection(cloud, (A,))  # type: ignore[arg-type]
+    tend(cloud, protection, {A: None}, group(1, *vms(A)))
     assert protection.ours == set()
+    tend(cloud, protection, {A: 0.0}, group(1, *vms(A, protected=True)))
     assert protection_calls(cloud) == []
 
 
@@ -321,13 +344,11 @@ def test_a_vm_that_does_not_report_or_is_not_in_service_stays_as_it_is() -> None
 
 def test_a_vm_that_left_is_forgotten() -> None:
     cloud = Cloud()
-    protection = Protection(cloud)  # type: ignore[arg-type]
+    protection = Protection(cloud, (A,))  # type: ignore[arg-type]
     tend(cloud, protection, {A: 1.0}, group(1, *vms(A, protected=True)))
+    assert protection.ours == {A}
     tend(cloud, protection, {B: 0.0}, group(1, *vms(B, protected=True)))
     assert protection.ours == set()
-    tend(cloud, protection, {}, group(0))
-    tend(cloud, protection, {B: 1.0}, group(1, *vms(B, protected=True)))
-    assert protection.ours == {B}
 
 
 def test_two_calls_of_fifty_vms_are_made_a_tick() -> None:
@@ -370,13 +391,27 @@ def test_a_pause_keeps_protection_on_and_goes_on_protecting() -> None:
     assert len(cloud.calls) == 1
 
 
+WEB = Fleet("web", tuple(Group(key, f"web-{key}", VmType("m", 2, 8.0, 0.1), 0, 9) for key in ("s", "m")))
+
+
 def test_what_is_owned_from_now_on_is_recorded_before_it_is_protected() -> None:
-    fleet = Fleet("web", tuple(Group(key, f"web-{key}", VmType("m", 2, 8.0, 0.1), 0, 9) for key in ("s", "m")))
     seen = Observed(NOW, {"web-s": group(3, *vms(A, protected=True), *vms(B))})
     # A is protected still, B no longer is, C's group was not read: it stays while it reports.
-    assert owned_from_now(fleet, seen, (A, B, C), {C: 0.0}) == (A, C)
-    assert owned_from_now(fleet, seen, (C,), {}) == ()
-    assert owned_from_now(fleet, seen, (), {B: 0.5, A: 0.0, C: None}) == (B,)
+    assert owned_from_now(WEB, seen, (A, B, C), {C: 0.0}, gives_back=True) == (A, C)
+    assert owned_from_now(WEB, seen, (C,), {}, gives_back=True) == ()
+    # A is another party's, busy or not. A group that is held is cared for as well.
+    busy: dict[str, float | None] = {A: 2.0, B: 0.5, C: None}
+    assert owned_from_now(WEB, seen, (), busy, gives_back=True) == (B,)
+    assert owned_from_now(WEB, Observed(NOW, held=seen.groups), (), busy, gives_back=True) == (B,)
+
+
+def test_what_is_given_back_is_recorded_before_it_is_and_is_owned_again_where_no_call_was_answered() -> None:
+    seen = Observed(NOW, {"web-s": group(3, *vms(A, B, C, protected=True))})
+    idle: dict[str, float | None] = {A: 0.0, B: 1.0, C: None}
+    assert owned_from_now(WEB, seen, (A, B, C), idle, gives_back=True) == (B, C)
+    assert owned_from_now(WEB, seen, (A, B, C), idle, gives_back=False) == (A, B, C)
+    assert owned_from_now(WEB, Observed(NOW, held=seen.groups), (A,), idle, gives_back=True) == (A,)
+    assert still_owned(WEB, seen, (B, C), {A, B, "i-other"}) == (A, B)
 
 
 # The one way to change anything

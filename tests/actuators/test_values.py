@@ -10,15 +10,15 @@ import pytest
 
 from actuators.activities import Kind, failed_launches, parse_activity, read_activities, shortages, still_launching
 from actuators.autoscaling_group import AutoScalingActuator
-from actuators.base import Act, Held, Refusal
+from actuators.base import Act, ChangingCall, Held, Refusal
 from actuators.values import GroupTags, Parameters
 from domain.decisions import CapacityShortage, Direction, Intent, Reason, Status
-from domain.errors import CloudError, FailureClass
+from domain.errors import CloudError, FailureClass, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
 from domain.observed import Lifecycle, Observed
 from tests.actuators.scripted import HOOK, NOW, Cloud, activity, error, group, vms
 
-A, B = "i-0000000a", "i-0000000b"
+A, B, C, D = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 WEB = Fleet("web", (Group("s", "web-s", VmType("m5a.large", 2, 8.0, 0.086), 0, 10),))
 
 
@@ -186,6 +186,23 @@ def test_drains_and_protection_are_tended_unless_the_process_only_observes() -> 
     assert tended(Cloud(read_only=True)) == []
     unread = Cloud()
     assert an_actuator(unread).tend(WEB, Observed(NOW), {A: 1.0}, NOW, unread.permit) == ()
+
+
+def test_a_fence_that_cannot_be_read_leaves_the_events_of_the_calls_before_it() -> None:
+    began = [activity("InProgress", at=NOW - 60.0, kind="Terminating", vm=vm) for vm in (A, B)]
+    seen = group(4, *vms(A, B, lifecycle=Lifecycle.DRAINING), *vms(C), *vms(D, protected=True), drain_hook=HOOK)
+    cloud = Cloud(activities=began)
+    for cut, reasons in ((1, [Reason.DRAINED]), (3, [Reason.DRAINED, Reason.DRAINED, Reason.PROTECTED])):
+
+        def permit(call: ChangingCall, most: int = cut) -> None:
+            if len(cloud.calls) == most:
+                raise LedgerUnavailable("no room")
+
+        cloud.calls.clear()
+        tend = an_actuator(cloud, owned_protection=(D,)).tend
+        happened = tend(WEB, Observed(NOW, {"web-s": seen}), {A: 0.0, B: 0.0, C: 1.0, D: 0.0}, NOW, permit)
+        assert [event.reason for event in happened] == [Reason.DRAINING, Reason.DRAINING, *reasons]
+        assert len(cloud.calls) == cut
 
 
 def test_vms_protected_before_a_restart_are_ours_to_take() -> None:

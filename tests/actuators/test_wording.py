@@ -124,7 +124,7 @@ def _drains() -> list[Event]:
         seen = replace(group(3, *vms(A, B, C, lifecycle=Lifecycle.DRAINING)), drain_hook=HOOK)
         if after_s == 900.0:
             cloud.fails[C] = error(FailureClass.PERMANENT, operation="CompleteLifecycleAction")
-        events += drains.tend("web", seen, busy, NOW + after_s, cloud.permit)
+        drains.tend("web", seen, busy, NOW + after_s, cloud.permit, events)
     return events
 
 
@@ -132,7 +132,9 @@ def _protections() -> list[Event]:
     cloud = Cloud()
     seen = group(3, *vms(A, B), *vms(C, protected=True))
     busy: Mapping[str, float | None] = {A: 1.0, B: 0.0, C: 0.0}
-    return list(Protection(cloud, (C,)).tend("web", seen, busy, NOW, cloud.permit))  # type: ignore[arg-type]
+    events: list[Event] = []
+    Protection(cloud, (C,)).tend("web", seen, busy, NOW, cloud.permit, events)  # type: ignore[arg-type]
+    return events
 
 
 def test_the_wording_of_outcomes_and_events() -> None:

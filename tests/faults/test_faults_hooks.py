@@ -152,6 +152,26 @@ def test_a_busy_vm_survives_a_restart_of_the_agent(drained: tuple[World, str]) -
     assert state_of(world, vm) is None
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_busy_drain_is_kept_that_begins_or_is_found_while_no_vm_reports(make_world: MakeWorld, restart: bool) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    world.tick()
+    vm, idle, _ = world.in_service("small")
+    world.busy[vm] = 2.0
+    world.tick(2)
+    if not restart:
+        world.cpu = None
+        world.tick()
+    for leaving in (vm, idle):
+        world.owner.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=False)
+    if restart:
+        world.cpu = None
+        world.tick(2)
+        world.restart()
+    world.tick(5)
+    assert (state_of(world, vm), state_of(world, idle)) == ("Terminating:Wait", None)
+
+
 def test_a_vm_without_an_agent_has_at_least_its_heartbeat_as_grace_and_then_goes(drained: tuple[World, str]) -> None:
     world, vm = drained
     world.busy[vm] = 1.0

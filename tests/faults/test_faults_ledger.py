@@ -274,3 +274,21 @@ def test_a_writer_that_holds_the_ledger_delays_one_turn_and_breaks_nothing(world
     other.close()
     assert world.tick().failure is None
     assert world.count("SetDesiredCapacity") == len(world.last.intents) > 0
+
+
+def test_no_event_of_a_call_is_lost_when_the_fence_cannot_be_read_after_it(make_world: MakeWorld) -> None:
+    world = make_world(sizes=(4, 0, 0), policy="hold")
+    world.tick()
+    leaving = world.in_service("small")[:2]
+    for vm in leaving:
+        world.owner.terminate_instance_in_auto_scaling_group(InstanceId=vm, ShouldDecrementDesiredCapacity=True)
+    check, refused = world.ledger.check_epoch, count()
+
+    def broken(epoch: int) -> None:
+        if world.count("CompleteLifecycleAction") == 1 and next(refused) == 0:
+            raise LedgerUnavailable("no room")
+        check(epoch)
+
+    world.ledger.check_epoch = broken  # type: ignore[method-assign]
+    world.tick(4)
+    assert sorted(one.subject for one in world.events if one.reason is Reason.DRAINED) == sorted(leaving)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from agent.autoscaling.tick import run_tick
 from agent.rails.base import RailLimits
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Origin, Reason
+from domain.errors import LedgerUnavailable
 from tests.faults.hands import between_look_and_leap, set_by_hand
 from tests.faults.world import QUICK, MakeWorld, World
 
@@ -105,6 +107,11 @@ def protected(world: World) -> set[str]:
     return {vm["InstanceId"] for group in groups for vm in group["Instances"] if vm["ProtectedFromScaleIn"]}
 
 
+def protect(world: World, vm: str) -> None:
+    """Protect a VM of the small group as another party."""
+    world.owner.set_instance_protection(AutoScalingGroupName="workers-s", InstanceIds=[vm], ProtectedFromScaleIn=True)
+
+
 def test_busy_vms_are_protected_and_idle_again_they_are_not(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
     first, second, _ = world.in_service("small")
@@ -137,18 +144,99 @@ def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_w
     world.tick()
     world.busy = {}
     world.tick(2)
-    world.owner.set_instance_protection(
-        AutoScalingGroupName="workers-s", InstanceIds=[first], ProtectedFromScaleIn=True
-    )
+    protect(world, first)
     world.restart()
     world.tick(2)
     assert protected(world) == {first}
 
 
+def test_protection_set_by_somebody_else_is_theirs_also_when_the_vm_works_and_the_agent_is_restarted(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    vm, *_ = world.in_service("small")
+    protect(world, vm)
+    world.tick()
+    world.busy = {vm: 2.0}
+    world.tick(2)
+    world.restart()
+    world.tick(2)
+    world.busy = {}
+    world.tick(3)
+    assert protected(world) == {vm}
+    assert world.count("SetInstanceProtection") == 0
+
+
+def test_protection_given_back_is_not_taken_for_ours_where_only_what_came_after_it_could_not_be_recorded(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    vm, *_ = world.in_service("small")
+    world.busy = {vm: 2.0}
+    world.tick(2)
+    world.busy = {}
+    write = FleetStore.record
+
+    def decisions_alone(self: FleetStore, made: Any, *about: Any, **more: Any) -> None:
+        if not made:
+            raise LedgerUnavailable("no room")
+        write(self, made, *about, **more)
+
+    monkeypatch.setattr(FleetStore, "record", decisions_alone)
+    world.tick()
+    assert protected(world) == set()
+    monkeypatch.undo()
+    protect(world, vm)
+    world.restart()
+    world.tick(3)
+    assert protected(world) == {vm}
+
+
+@pytest.mark.parametrize("held_by", ["a pause", "a failure"])
+def test_protection_that_could_not_be_given_back_yet_is_still_ours_after_a_restart(
+    make_world: MakeWorld, held_by: str
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    vm, *_ = world.in_service("small")
+    world.busy = {vm: 2.0}
+    world.tick(2)
+    world.busy = {}
+    if held_by == "a pause":
+        pause(world, PauseScope.IN, world.clock.now() + 150.0)
+    else:
+        world.fault("throttle", operations=["SetInstanceProtection"], duration_s=150.0)
+    world.tick(2)
+    assert FleetStore(world.ledger).loop_state("web").protected == (vm,)
+    world.restart()
+    world.tick(3)
+    assert protected(world) == set()
+    assert FleetStore(world.ledger).loop_state("web").protected == ()
+
+
+def test_protection_is_not_given_back_in_a_minute_whose_decision_is_not_recorded(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    first, second, _ = world.in_service("small")
+    world.busy = {first: 2.0}
+    world.tick(2)
+    world.busy = {second: 2.0}
+
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.ports.proposer, "propose", fails)
+    world.tick()
+    assert protected(world) == {first, second}
+    monkeypatch.undo()
+    world.tick()
+    assert protected(world) == {second}
+
+
 def test_protection_set_by_somebody_else_is_left_alone_and_its_vm_too(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), protect_busy=True)
     keep = world.in_service("small")[0]
-    world.owner.set_instance_protection(AutoScalingGroupName="workers-s", InstanceIds=[keep], ProtectedFromScaleIn=True)
+    protect(world, keep)
     world.tick(10)
     assert protected(world) == {keep}
     assert keep in world.in_service("small")

@@ -511,12 +511,10 @@ class _Turn:
         decided = replace(decided, state=replace(decided.state, identities=state.identities))
         if ports.protect_busy and ports.mode is Mode.ACT:
             # Written before the actuator changes any, so that a restart knows whose protection it is.
-            owned, gives_back = set(before.protected), False
-            if isinstance(ports.actuator, Protects):
-                owned |= set(ports.actuator.ours)
-                gives_back = refused_by_pause(Act.UNPROTECT, inputs.controls, now) is None
+            gives_back = isinstance(ports.actuator, Protects)
+            gives_back &= refused_by_pause(Act.UNPROTECT, inputs.controls, now) is None
             busy = ports.aggregator.busy_cores(fleet, now)
-            mine = owned_from_now(fleet, observed, owned, busy, gives_back=gives_back)
+            mine = owned_from_now(fleet, observed, before.protected, busy, gives_back=gives_back)
             decided = replace(decided, state=replace(decided.state, protected=mine))
         failures = decided.decision.policy_failures
         self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)

@@ -150,6 +150,18 @@ def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_w
     assert protected(world) == {first}
 
 
+def record_decisions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse each record of what came after a turn's decisions."""
+    write = FleetStore.record
+
+    def decisions_alone(self: FleetStore, made: Any, *about: Any, **more: Any) -> None:
+        if not made:
+            raise LedgerUnavailable("no room")
+        write(self, made, *about, **more)
+
+    monkeypatch.setattr(FleetStore, "record", decisions_alone)
+
+
 def test_protection_set_by_somebody_else_is_theirs_also_when_the_vm_works_and_the_agent_is_restarted(
     make_world: MakeWorld,
 ) -> None:
@@ -175,14 +187,7 @@ def test_protection_given_back_is_not_taken_for_ours_where_only_what_came_after_
     world.busy = {vm: 2.0}
     world.tick(2)
     world.busy = {}
-    write = FleetStore.record
-
-    def decisions_alone(self: FleetStore, made: Any, *about: Any, **more: Any) -> None:
-        if not made:
-            raise LedgerUnavailable("no room")
-        write(self, made, *about, **more)
-
-    monkeypatch.setattr(FleetStore, "record", decisions_alone)
+    record_decisions_alone(monkeypatch)
     world.tick()
     assert protected(world) == set()
     monkeypatch.undo()
@@ -194,7 +199,7 @@ def test_protection_given_back_is_not_taken_for_ours_where_only_what_came_after_
 
 @pytest.mark.parametrize("held_by", ["a pause", "a failure"])
 def test_protection_that_could_not_be_given_back_yet_is_still_ours_after_a_restart(
-    make_world: MakeWorld, held_by: str
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, held_by: str
 ) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
     vm, *_ = world.in_service("small")
@@ -203,10 +208,12 @@ def test_protection_that_could_not_be_given_back_yet_is_still_ours_after_a_resta
     world.busy = {}
     if held_by == "a pause":
         pause(world, PauseScope.IN, world.clock.now() + 150.0)
+        record_decisions_alone(monkeypatch)
     else:
         world.fault("throttle", operations=["SetInstanceProtection"], duration_s=150.0)
     world.tick(2)
     assert FleetStore(world.ledger).loop_state("web").protected == (vm,)
+    monkeypatch.undo()
     world.restart()
     world.tick(3)
     assert protected(world) == set()

@@ -71,7 +71,7 @@ def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_worl
     world = make_world()
     under(world, planned(1, 10.0, pause=PauseScope.ALL))
     now = START + 30.0
-    call = ChangingCall(Act.UNPROTECT, "web", "small", None)
+    call = ChangingCall(Act.REMOVE, "web", "small", None)
     permit = Permission(now, world.ports, {}, BothTimes(now, world.agent_clock.monotonic()))
     assert permit(call) is None
     world.clock.advance(60.0)

@@ -43,7 +43,8 @@ def achieved(intent: Intent, group: GroupObserved) -> int:
 def is_booting(intent: Intent, outcome: Outcome) -> bool:
     """Return whether AWS has launched every VM of an open scale-out, and none has ended before service."""
     launched = outcome.status is Status.IN_PROGRESS and outcome.reason is Reason.ACCEPTED
-    return launched and intent.direction is Direction.OUT and outcome.achieved >= asked(intent)
+    follows = intent.direction is Direction.OUT or intent.follows_launches
+    return launched and follows and outcome.achieved >= asked(intent)
 
 
 @dataclass(frozen=True, slots=True)

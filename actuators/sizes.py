@@ -174,6 +174,9 @@ class GroupSizes:
                 return report.after(error, done, group.vm_type.name)
             activities = ()
         failed = failed_launches(activities)
+        if seen.desired < intent.target and intent.follows_launches:
+            there = size_text(seen.desired, seen.capacity.desired)
+            return report.ended(Reason.SUPERSEDED, done, f"another party set {group.name} to {there}")
         if seen.desired < intent.target:
             return self._below_target(intent, group, seen, activities, now, permit)
         present = {instance.vm for instance in seen.instances}
@@ -322,6 +325,8 @@ class GroupSizes:
     def _follow_victims(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, gone = Report(intent, now), achieved(intent, seen)
         serving = {instance.vm for instance in seen.serving}
+        if gone >= asked(intent) and intent.follows_launches:
+            return self._follow_out(intent, group, seen, now, permit)
         if gone >= asked(intent):
             left_service = [vm for vm in intent.candidates if vm not in serving]
             return report.done(f"out of service in {group.name}: {', '.join(left_service)}")
@@ -422,7 +427,9 @@ class GroupSizes:
         kept = [why for why in (Reason.PROTECTED, Reason.BUSY) if why in left.values()]
         contended = [vm for vm, error in refused.items() if is_contended(error)]
         note = "; ".join(part for part in (_progress(intent, done, refused), describe_left(left)) if part)
-        if done >= asked(intent):
+        if done >= asked(intent) and intent.follows_launches:
+            outcome = report.waiting(Reason.ACCEPTED, done, note)
+        elif done >= asked(intent):
             outcome = report.done(note)
         elif contended:
             outcome = report.waiting(Reason.UNAVAILABLE, done, note, FailureClass.UNAVAILABLE)

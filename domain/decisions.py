@@ -276,6 +276,11 @@ class Intent:
     spares: tuple[str, ...] = ()
 
     @property
+    def follows_launches(self) -> bool:
+        """Whether this replacement took the place of a scale-out, and lasts until its VMs are in service."""
+        return self.direction is Direction.REPLACE and self.before < self.target
+
+    @property
     def candidates(self) -> tuple[str, ...]:
         """Every VM that it may remove, those to go first in front."""
         return (*self.victims, *self.spares)

@@ -133,6 +133,7 @@ def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         inputs.state.interrupted,
         inputs.limits,
         inputs.in_flight,
+        inputs.booting,
         inputs.epoch,
         inputs.now,
     )

@@ -73,14 +73,16 @@ def plan_intents(
     notices: Mapping[str, float],
     limits: RailLimits,
     in_flight: tuple[str, ...],
+    booting: tuple[str, ...],
     epoch: int,
     now: float,
 ) -> tuple[Intent, ...]:
     """Return what to do to reach `desired`: replacements of interrupted VMs first, then one change of size per group.
 
     `interrupted` holds (group key, VM) of VMs still in service, `notices` when each got its notice. A group with an
-    open intent gets none. Scale-in takes the VMs of `removable` in order, so that the least work is lost; those behind
-    them are its spares.
+    open intent gets none. A replacement in a group of `booting` takes the place of an open scale-out, whose launches it
+    follows: its `before` is the size in service. Scale-in takes the VMs of `removable` in order, so that the least work
+    is lost; those behind them are its spares.
     """
     intents = []
     for group, seen, size in zip(fleet.groups, snapshot.groups, desired, strict=True):
@@ -90,6 +92,9 @@ def plan_intents(
         victims = drained_now(waiting, notices, seen.requested, limits, now)
         direction, target, deadline_s = Direction.REPLACE, seen.requested, limits.stop_deadline_s
         spares: tuple[str, ...] = ()
+        before = seen.requested
+        if victims and group.key in booting:
+            before, deadline_s = min(seen.in_service, target), max(deadline_s, limits.boot_deadline_s)
         if not victims and size > seen.requested:
             direction, target, deadline_s = Direction.OUT, size, limits.boot_deadline_s
         elif not victims and size < seen.requested:
@@ -104,7 +109,7 @@ def plan_intents(
                     fleet=fleet.name,
                     group=group.key,
                     direction=direction,
-                    before=seen.requested,
+                    before=before,
                     target=target,
                     victims=victims,
                     epoch=epoch,
@@ -253,9 +258,9 @@ def _known_desired(known: Mapping[str, int], intent: Intent, outcome: Outcome) -
     intents before it are given back with its own. The next reading is taken as it is then.
     """
     after = dict(known)
-    if intent.direction is Direction.REPLACE or outcome.status is Status.DONE:
+    if outcome.status is Status.DONE or (intent.direction is Direction.REPLACE and not intent.follows_launches):
         return after
-    if outcome.reason in (Reason.OVERDUE, Reason.LAUNCHES_FAILING):
+    if intent.follows_launches or outcome.reason in (Reason.OVERDUE, Reason.LAUNCHES_FAILING):
         after.pop(intent.group, None)
     else:
         achieved = outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved

@@ -349,7 +349,7 @@ class AutoscalingPart(Part):
         assert self._settings is not None
         ports.actuator = self._actuator(self._settings, ports.fleets)
         ports.resized = self._resizes()
-        ports.jumps = JumpDetector()
+        ports.jumps, ports.clock_step_s = JumpDetector(), 0.0
         ports.epoch = epoch
 
     def events(self, now: float) -> tuple[Event, ...]:

@@ -18,7 +18,7 @@ from agent.autoscaling.stalls import Stalls
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.schedule import Planned, policy_at, windows_at
-from agent.rails.state import Ages
+from agent.rails.state import Ages, LoopState
 from agent.settings import Settings
 from agent.settings.fleet import MeasuredBy
 from agent.settings.model import named_policy
@@ -72,8 +72,8 @@ class Ports:
     `wall` and `monotonic` are the host's clocks, read again before each call: together they tell a clock step from the
     passing of time. `ages` holds how old intents are; `epoch` fences a deposed leader; `fence` raises Fenced when
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
-    `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded,
-    `unrecorded` events of calls whose record the ledger refused.
+    `clock_step_s` is a step of the clock seen but not recorded yet, `stepped` the states moved by it; `refusals` are
+    AWS's that no minute has recorded, `unrecorded` events of calls whose record the ledger refused.
     `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
     `hosts` holds the names of the VMs for the map of other senders' paths; None without one. `resized` returns AWS's
     changes of groups' sizes since a moment, raising CloudError: it is asked until it has answered once, and set again
@@ -95,6 +95,7 @@ class Ports:
     jumps: JumpDetector = field(default_factory=JumpDetector)
     fence: Callable[[], None] | None = None
     clock_step_s: float = 0.0
+    stepped: Mapping[str, LoopState] = field(default_factory=dict)
     ages: Ages = field(default_factory=Ages)
     refusals: Refusals = field(default_factory=Refusals)
     unrecorded: Sequence[Event] = ()

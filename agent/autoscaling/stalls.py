@@ -31,6 +31,7 @@ class _Lasting:
     since: float
     is_like: object
     told_at: float | None = None
+    due_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -53,6 +54,11 @@ class Stalls:
             ),
         )
 
+    def recorded(self) -> None:
+        """Take the events of this minute as recorded: until then they are due again."""
+        for lasting in self._lasting.values():
+            lasting.told_at, lasting.due_at = lasting.due_at or lasting.told_at, None
+
     def clock_stepped(self, step_s: float) -> None:
         """Shift the times by a step of the wall clock."""
         for lasting in self._lasting.values():
@@ -73,7 +79,7 @@ class Stalls:
             known = self._lasting[key] = _Lasting(snapshot.bin_end, like)
         lasts_s = snapshot.bin_end - known.since
         if lasts_s >= for_s and (known.told_at is None or now - known.told_at >= REPEAT_S):
-            known.told_at = now
+            known.due_at = now
             yield Event(
                 snapshot.fleet, now, reason, sentence.replace(LASTS, f"for {lasts_s / MINUTE_S:.0f} min"), subject
             )

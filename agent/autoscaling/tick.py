@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import structlog
 
-from actuators.base import Act, Protects
+from actuators.base import Act, ChangingCall, Permit, Protects, Refusal
 from actuators.drift import drift
-from actuators.outcomes import is_booting
+from actuators.outcomes import asked, is_booting
 from actuators.protection import owned_from_now, still_owned
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
@@ -79,6 +79,8 @@ def run_tick(now: float, ports: Ports, times: BothTimes | None = None) -> TickRe
         turn = _Turn(now, ports, times)
         turn.run(times)
     except (LedgerError, Fenced) as error:
+        if turn is not None and isinstance(error, LedgerUnavailable) and not isinstance(error, LedgerReplaced):
+            turn.keep_drains()
         reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else Reason.LEDGER_UNAVAILABLE
         report = TickReport(now) if turn is None else turn.recorded()
         log.error("ended_by_the_ledger", reason=reason, outcomes=len(report.outcomes), detail=str(error))
@@ -103,7 +105,7 @@ class _Turn:
         self._observed = Observed(now)
         # Of calls of the last turn, whose record the ledger refused.
         self._events: list[Event] = list(ports.unrecorded)
-        self._inherited = len(self._events)
+        self._facts = set(range(len(self._events)))
         self._written: set[int] = set()
         self._outcomes: list[Outcome] = []
         self._made: list[tuple[DecisionInputs, Decided]] = []
@@ -155,11 +157,13 @@ class _Turn:
             ports.fence()
         self._record(records)
         ports.refusals.recorded(inputs.fleet.name for inputs, _ in self._made)
+        ports.stalls.recorded()
         if self._cooldowns_taken_up:
             ports.resized = None
         if ports.interruptions is not None and notices:
             ports.interruptions.acknowledge(notices)
 
+        first = len(self._events)
         for inputs, decided in self._made:
             _log(decided.decision)
             self._permission.decided(inputs, decided)
@@ -169,6 +173,7 @@ class _Turn:
                     self._execute(intent)
         if ports.mode is Mode.ACT:
             self._tend()
+        self._facts |= set(range(first, len(self._events)))
         self._write()
 
     def recorded(self) -> TickReport:
@@ -177,8 +182,7 @@ class _Turn:
         Events of calls that are not recorded are left to the next turn. Other events come again, since the state
         before them was not overwritten.
         """
-        lasting = len(self._events) if self._made else self._inherited
-        self._ports.unrecorded = [one for n, one in enumerate(self._events[:lasting]) if n not in self._written]
+        self._ports.unrecorded = [one for n, one in enumerate(self._events) if n in self._facts - self._written]
         return TickReport(
             self._now,
             tuple(inputs.snapshot for inputs, _ in self._made if inputs.snapshot is not None),
@@ -271,8 +275,8 @@ class _Turn:
             ports.stalls.clock_stepped(seen_s)
             ports.aggregator.clock_stepped(seen_s)
             ports.actuator.clock_stepped(seen_s)
-        # What could not be recorded the last time is still to be carried over.
-        ports.clock_step_s += seen_s
+        # What could not be recorded the last time is still to be carried over; where it was, its answer was lost.
+        ports.clock_step_s = seen_s + (0.0 if states == ports.stepped else ports.clock_step_s)
         step_s = ports.clock_step_s
         open_intents = ports.ledger.open_intents()
         for name, state in states.items():
@@ -283,8 +287,9 @@ class _Turn:
         direction = "forward" if step_s > 0 else "back"
         detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
         self._events += [Event(name, self._now, Reason.CLOCK_JUMP, detail) for name in states]
+        ports.stepped = dict(states)
         self._write()
-        ports.clock_step_s = 0.0
+        ports.clock_step_s, ports.stepped = 0.0, {}
         return True
 
     def _recognise_groups(self) -> None:
@@ -364,20 +369,30 @@ class _Turn:
                     found.append(ports.actuator.follow(intent, observed, now, self._permission))
             if not found:
                 continue
-            outcome = found[0]
-            if outcome.reason is Reason.OVERDUE:
-                outcome = with_cause(outcome, self._store.last_outcome(intent.intent_id))
-                if intent.direction is Direction.REPLACE:
-                    serving = {vm for group in observed.groups.values() for vm in (one.vm for one in group.serving)}
-                    late = [vm for vm in intent.victims if vm in serving]
-                    self._events.append(_not_drained(intent.fleet, intent.group, late, now))
-            if managed is not None:
-                self._after(intent, outcome)
-            self._write(outcomes=[(intent, outcome)], fleet=intent.fleet)
-            settled.append((intent, outcome))
-            if is_booting(intent, outcome):
-                self._booting[intent.fleet, intent.group] = intent, outcome
+            before, what = dict(states), f"{intent.intent_id} could not be settled and stays open"
+            recorded: list[Outcome] = []
+            with self._contained("settle_failed", intent.fleet, what, intent.intent_id):
+                recorded.append(self._settled(intent, found[0]))
+            settled += [(intent, outcome) for outcome in recorded]
+            if not recorded:
+                states.update(before)
         return settled
+
+    def _settled(self, intent: Intent, outcome: Outcome) -> Outcome:
+        """Record an outcome with the state after it, and return it with its cause."""
+        if outcome.reason is Reason.OVERDUE:
+            outcome = with_cause(outcome, self._store.last_outcome(intent.intent_id))
+            if intent.direction is Direction.REPLACE:
+                groups = self._observed.groups.values()
+                serving = {vm for group in groups for vm in (one.vm for one in group.serving)}
+                late = [vm for vm in intent.victims if vm in serving]
+                self._events.append(_not_drained(intent.fleet, intent.group, late, self._now))
+        if intent.fleet in self._managed:
+            self._after(intent, outcome)
+        self._write(outcomes=[(intent, outcome)], fleet=intent.fleet)
+        if is_booting(intent, outcome):
+            self._booting[intent.fleet, intent.group] = intent, outcome
+        return outcome
 
     def _superseded_by(self, made: Sequence[Decided]) -> list[tuple[Intent, Outcome]]:
         """Return the scale-outs that end with these decisions, whose intents take their places."""
@@ -590,12 +605,26 @@ class _Turn:
         self._states[fleet] = after
 
     def _tend(self) -> None:
+        self._tend_by(self._permission)
+        self._states |= self._with_protection_as_it_is()
+
+    def _tend_by(self, permit: Permit) -> None:
         ports = self._ports
         for fleet in self._fleets:
             with self._contained("tend_failed", fleet.name, "its VMs were not cared for this minute"):
                 busy = ports.aggregator.busy_cores(fleet, self._now)
-                self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, self._permission))
-        self._states |= self._with_protection_as_it_is()
+                self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, permit))
+
+    def keep_drains(self) -> None:
+        """Send heartbeats of busy drains in a turn that the ledger ended: their hooks run out within minutes.
+
+        Nothing else is sent, and no heartbeat where the fence cannot be read.
+        """
+        first = len(self._events)
+        if self._ports.mode is Mode.ACT:
+            with contextlib.suppress(LedgerError, Fenced):
+                self._tend_by(_heartbeats_alone)
+        self._facts |= set(range(first, len(self._events)))
 
     def _with_protection_as_it_is(self) -> dict[str, LoopState]:
         """Return the states of fleets of which less or more protection is the agent's than was recorded before."""
@@ -609,6 +638,11 @@ class _Turn:
             if protected != state.protected:
                 changed[fleet.name] = replace(state, protected=protected)
         return changed
+
+
+def _heartbeats_alone(call: ChangingCall) -> Refusal | None:
+    refusal = Refusal(Reason.LEDGER_UNAVAILABLE, "it cannot be recorded now", over=False)
+    return None if call.act is Act.HEARTBEAT else refusal
 
 
 def _not_drained(fleet: str, group: str, vms: Sequence[str], now: float) -> Event:
@@ -656,8 +690,7 @@ def may_have_changed(intent: Intent, outcome: Outcome) -> bool:
 
 
 def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
-    asked = abs(intent.target - intent.before) or len(intent.victims)
-    return Outcome(intent.intent_id, Status.SKIPPED, reason, asked, 0, now, detail)
+    return Outcome(intent.intent_id, Status.SKIPPED, reason, asked(intent), 0, now, detail)
 
 
 def interrupted_vms(fleet: Fleet, state: LoopState, observed: Observed) -> tuple[tuple[str, str], ...]:

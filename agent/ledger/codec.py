@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from functools import cache
 from types import GenericAlias, UnionType
 from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -79,18 +80,33 @@ def _with_sorted_fields(value: Any, named: list[tuple[str, _Sorter]]) -> Any:
 def encode(value: Any) -> bytes:
     """Return the canonical JSON of a frozen dataclass, in UTF-8.
 
-    BadInput when it holds nan, an infinity, a value of another type than its field's, or text that is not Unicode.
+    Text that is not Unicode, as a plug-in may give, has `?` for each such character. BadInput when it holds nan, an
+    infinity, or a value of another type than its field's.
     """
     kind: Any = type(value)
     sorter = _sorter(kind)
     try:
-        text = _adapter(kind).dump_json([sorter(value) if sorter else value], warnings="error")[1:-1]
+        value = sorter(value) if sorter else value
+        try:
+            text = _adapter(kind).dump_json([value], warnings="error")[1:-1]
+        except (PydanticSerializationError, UnicodeError):
+            text = _adapter(kind).dump_json([_in_unicode(value)], warnings="error")[1:-1]
     except (PydanticSerializationError, UnicodeError) as error:
         remedy = f"store only plain values of the declared types ({error})"
         raise BadInput(f"{kind.__name__} for the ledger", value, remedy) from error
     if b"NaN" in text or b"Infinity" in text:
         _refuse_constants(text, kind.__name__)
     return text
+
+
+def _in_unicode(value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return value.encode("utf-8", "replace").decode()
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _in_unicode(getattr(value, field.name)) for field in fields(value)})
+    if isinstance(value, Mapping):
+        return {_in_unicode(key): _in_unicode(one) for key, one in value.items()}
+    return type(value)(map(_in_unicode, value)) if type(value) in (tuple, list, frozenset) else value
 
 
 def _refuse_constants(text: bytes, what: str) -> None:

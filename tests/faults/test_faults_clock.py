@@ -266,6 +266,28 @@ def test_a_step_seen_while_the_ledger_is_full_is_carried_over_when_there_is_room
     assert [minute for minute, _, _ in sent(world)] == [1.1, 6.1]
 
 
+def test_a_step_is_carried_over_once_where_the_answer_to_its_commit_is_lost(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(limits=replace(QUICK, cooldown_out_s=1800.0, cooldown_in_s=1800.0))
+    world.tick()
+    world.submit(20)
+    world.tick()
+    rest_s = FleetStore(world.ledger).loop_state("web").cooldowns[0].until - world.agent_clock.now()
+    world.agent_clock.step(-1200.0)
+    write, lost = FleetStore.record, iter([True])
+
+    def record(*about: Any, **more: Any) -> None:
+        write(*about, **more)
+        if next(lost, False):
+            raise LedgerUnavailable("the connection was lost after COMMIT")
+
+    monkeypatch.setattr(FleetStore, "record", record)
+    world.tick(2)
+    left_s = FleetStore(world.ledger).loop_state("web").cooldowns[0].until - world.agent_clock.now()
+    assert left_s == rest_s - 120.0
+
+
 def _no_room(*about: object, **more: object) -> None:
     raise LedgerUnavailable("no room")
 

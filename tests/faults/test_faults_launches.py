@@ -245,3 +245,35 @@ def test_vms_that_boot_are_kept_where_aws_has_none_for_the_one_that_ended(make_w
     assert world.desired()["medium"] == 3
     assert {vm for _, vm, _ in world.vms("medium")} == booting - {ended}
     assert told(world, Reason.DRIFT_ADOPTED) == []
+
+
+def test_launches_are_followed_after_a_replacement_took_the_place_of_their_scale_out(make_world: MakeWorld) -> None:
+    world = make_world(groups=(MEDIUM,), sizes=(2,), limits=replace(QUICK, boot_deadline_s=600.0))
+    hook_that_abandons(world, 130)
+    world.tick()
+    world.busy = dict.fromkeys(world.in_service("medium"), 4.0)
+    world.submit(16)
+    world.tick(2)
+    size = world.desired()["medium"]
+    (vm,) = world.in_service("medium")[:1]
+    world.control.spot_notice([vm], queue=world.notices)
+    world.tick()
+    (intent,) = world.last.intents
+    assert (intent.direction, intent.victims, intent.target) == (Direction.REPLACE, (vm,), size)
+    assert intent.before < size, "what is in service"
+    world.tick(8)
+    (ended,) = [one for one in world.outcomes if one.intent_id == intent.intent_id and one.status.final]
+    assert ended.reason is Reason.LAUNCHES_FAILING
+    assert world.desired()["medium"] == len(world.in_service("medium")) == 1
+
+
+def test_a_replacement_that_follows_launches_is_done_when_they_are_in_service(make_world: MakeWorld) -> None:
+    world = make_world(groups=(SMALL,), sizes=(2,), limits=replace(QUICK, boot_deadline_s=600.0))
+    world.tick(2)
+    world.submit(10)
+    world.tick()
+    world.control.spot_notice(world.in_service("small")[:1], queue=world.notices)
+    world.tick(4)
+    replaced = [one for one in world.outcomes if one.status.final][-1]
+    assert (replaced.reason, len(world.in_service("small"))) == (Reason.DONE, world.desired()["small"])
+    assert world.ledger.open_intents() == ()

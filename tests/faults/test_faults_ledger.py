@@ -202,6 +202,44 @@ def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: MakeWorld
     assert [event.subject for event in world.events if event.reason is Reason.SPOT_INTERRUPTION] == [vm]
 
 
+def test_a_busy_drain_gets_its_heartbeats_while_the_ledger_takes_no_write(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold")
+    world.tick()
+    vm = world.in_service("small")[0]
+    world.busy[vm] = 2.0
+    world.tick()
+    world.owner.terminate_instance_in_auto_scaling_group(InstanceId=vm, ShouldDecrementDesiredCapacity=True)
+    world.tick(2)
+    monkeypatch.setattr(FleetStore, "record", _no_room)
+    world.tick(5)
+    assert world.vms("small")[0] == ("small", vm, "Terminating:Wait")
+    world.busy[vm] = 0.0
+    world.tick()
+    assert world.count("CompleteLifecycleAction") == 0, "its end cannot be recorded"
+    monkeypatch.undo()
+    world.tick()
+    assert [event.subject for event in world.events if event.reason is Reason.DRAINED] == [vm]
+
+
+def test_an_event_of_a_minute_that_the_ledger_refused_comes_with_the_next(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(sizes=(2, 0, 0), policy="hold", needed=("cpu", "queue"))
+    world.submit(4)
+    world.tick(5)
+    monkeypatch.setattr(FleetStore, "record", _no_room)
+    world.tick(2)
+    monkeypatch.undo()
+    world.tick(2)
+    assert [event.reason for event in world.events] == [Reason.JOBS_NOT_TAKEN]
+
+
+def _no_room(*about: Any, **more: Any) -> None:
+    raise LedgerUnavailable("no room")
+
+
 def test_a_ledger_file_that_vanished_stops_everything_until_it_is_back(world: World) -> None:
     world.tick()
     file = Path(world._ledger_url.removeprefix("sqlite:///"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -186,3 +188,21 @@ def test_notices_that_cannot_be_understood_cost_no_fleet_its_minute(two: World) 
     assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
     assert "spot notices" in told(world, Reason.INTERNAL_ERROR)[0]
     assert {entry.fleet for entry in world.journal if entry.kind is Kind.INTENT} == {"web", "batch"}
+
+
+def test_an_outcome_that_cannot_be_recorded_stays_open_and_the_other_fleet_is_decided(two: World) -> None:
+    two.tick()
+    follow = two.ports.actuator.follow
+
+    def odd(intent: Any, *about: Any) -> Any:
+        found = follow(intent, *about)
+        return replace(found, achieved=math.nan) if intent.fleet == "web" else found
+
+    two.ports.actuator.follow = odd  # type: ignore[method-assign]
+    two.batch_waiting = 40
+    report = two.tick()
+    assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
+    assert [(event.fleet, event.reason) for event in report.events] == [("web", Reason.INTERNAL_ERROR)]
+    two.ports.actuator.follow = follow  # type: ignore[method-assign]
+    two.tick(3)
+    assert [intent for intent in two.ledger.open_intents() if intent.fleet == "web"] == []

@@ -25,9 +25,13 @@ LIMITS = RailLimits(cooldown_out_s=120.0, cooldown_in_s=240.0, boot_deadline_s=3
 M, L, XL = "workers_m", "workers_l", "workers_xl"
 
 
-def plan(desired: tuple[int, ...], interrupted: Any = (), in_flight: tuple[str, ...] = ()) -> tuple[Intent, ...]:
+def plan(
+    desired: tuple[int, ...], interrupted: Any = (), in_flight: tuple[str, ...] = (), booting: tuple[str, ...] = ()
+) -> tuple[Intent, ...]:
     context = scene()
-    return plan_intents("web-9", context.fleet, context.snapshot, desired, interrupted, {}, LIMITS, in_flight, 3, NOON)
+    return plan_intents(
+        "web-9", context.fleet, context.snapshot, desired, interrupted, {}, LIMITS, in_flight, booting, 3, NOON
+    )
 
 
 def begun(direction: Direction, group: str = M, victims: tuple[str, ...] = (), at: float = NOON) -> Intent:
@@ -57,7 +61,7 @@ def test_in_names_the_first_removable_vms_with_the_stop_deadline() -> None:
 
 def test_fewer_removable_vms_make_a_smaller_scale_in_and_none_makes_none() -> None:
     context = scene(groups={M: {"removable": ("i-1",)}, L: {"removable": ()}})
-    intents = plan_intents("web-9", context.fleet, context.snapshot, (1, 1, 4), (), {}, LIMITS, (), 3, NOON)
+    intents = plan_intents("web-9", context.fleet, context.snapshot, (1, 1, 4), (), {}, LIMITS, (), (), 3, NOON)
     assert [(intent.group, intent.target, intent.victims) for intent in intents] == [(M, 3, ("i-1",))]
 
 

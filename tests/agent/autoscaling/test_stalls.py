@@ -20,6 +20,7 @@ def watch(minutes: int, queue: Callable[[int], Queue], busy: Callable[[int], Map
     for minute in range(minutes):
         snapshot = scene.minute({"i-1": 50.0, "i-2": 50.0}, queue(minute), **busy(minute))
         events += stalls.events(snapshot, scene.aggregator.stuck("web"), scene.now)
+        stalls.recorded()
     return events
 
 
@@ -80,6 +81,7 @@ def test_a_clock_that_was_set_silences_nothing() -> None:
         snapshot = scene.minute({"i-1": 5.0}, {"waiting": 9 + minute, "running": 0}, busy_cores=0.0)
         events = stalls.events(snapshot, {}, scene.now)
     assert [event.reason for event in events] == [Reason.JOBS_NOT_TAKEN]
+    stalls.recorded()
     stalls.clock_stepped(-7200.0)
     known = stalls._lasting["web", Reason.JOBS_NOT_TAKEN, ""]
     assert (known.told_at, known.since) == (scene.now - 7200.0, scene.now - 300.0 - 7200.0)

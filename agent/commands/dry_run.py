@@ -1,4 +1,4 @@
-"""`trimtab dry-run`: the whole loop against a fake AWS with real input, told as a story in about a minute."""
+"""`trimtab dry-run`: the whole loop against a fake AWS with real input, and a section for each other decision."""
 
 from __future__ import annotations
 
@@ -84,9 +84,10 @@ def dry_run(
     """Run the agent for four simulated hours against a fake AWS on this machine, and show what it does.
 
     Needs no account and no network. Jobs arrive as in a recorded day of a real machine, workers pull and run them and
-    report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. Then comes a section for every other
-    decision: days of a cluster or of pools in virtual time. The result is ten lines: what the agent did, its bill
-    beside AWS target tracking and the fleet at its maximum, a line for each other decision, and three commands to try.
+    report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. Meanwhile another process plays a
+    section for every other decision, with its ledger in `sections`: days of a cluster or of pools in virtual time. The
+    result is ten lines: what the agent did, its bill beside AWS target tracking and the fleet at its maximum, a line
+    for each other decision, and three commands to try.
 
     Exits with status 1 when the ledger lacks an event that the fault plan requires of a run of this length, 130 when
     stopped by Ctrl-C.

@@ -26,13 +26,13 @@ from agent.rehearsal.scenario import (
     aws_client,
     shown_path,
 )
-from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
+from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at
 from agent.service.assembly import Agent
 from collectors.tagged_groups import CLUSTER
 from domain.decisions import Reason
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.units import HOUR_S
-from simulator.aws.client import CloudControl, start_process
+from simulator.aws.client import CloudControl
 
 STAGING: Final = "staging"
 """The cluster."""
@@ -223,8 +223,8 @@ def play_admissions(
 ) -> AdmissionResult:
     """Run the hours and return the result; `on_event` is called with every event of the cluster.
 
-    Raises RuntimeError when the fake AWS does not start, ConfigurationError for wrong settings, LedgerUnavailable when
-    the directory is in use.
+    Raises RuntimeError when this process already serves a simulated AWS, ConfigurationError for wrong settings,
+    LedgerUnavailable when the directory is in use.
     """
     cluster = f"TRIMTAB_CLUSTERS__{STAGING}__"
     given = {
@@ -235,16 +235,16 @@ def play_admissions(
         f"{cluster}PRESET": PRESET,
         **{name: text for name, text in overrides.items() if name.startswith(("TRIMTAB_CLUSTERS", "TRIMTAB_AWS"))},
     }
-    with start_process(["--virtual", repr(start), "--seed", str(seed)]) as process:
-        control = CloudControl(process.endpoint)
+    with cloud_at(start, seed) as endpoint:
+        control = CloudControl(endpoint)
         control.set_quota(QUOTA, QUOTA_CORES)
         template = {"ImageId": "ami-12c6146b", "InstanceType": VM_TYPE}
-        aws_client("ec2", process.endpoint, OWNER_KEY).create_launch_template(
+        aws_client("ec2", endpoint, OWNER_KEY).create_launch_template(
             LaunchTemplateName=VM_TYPE, LaunchTemplateData=template
         )
-        groups = aws_client("autoscaling", process.endpoint, OWNER_KEY)
+        groups = aws_client("autoscaling", endpoint, OWNER_KEY)
         owners = Owners(groups, control, Demand(POPULATIONS[PRESET], VM_CORES, DEPLOYMENTS_PER_HOUR, seed))
-        with agent_at(start, directory, process.endpoint, mode, given) as (agent, clock):
+        with agent_at(start, directory, endpoint, mode, given) as (agent, clock):
             peak = 0
             for _ in range(hours):
                 owners.create_arrivals()

@@ -14,11 +14,11 @@ import numpy as np
 from agent.deferral.part import DeferralPart
 from agent.deferral.records import Comparison, StepDecision, StepRow
 from agent.rehearsal.scenario import LEDGER, ORIGIN, OWNER_KEY, aws_client, shown_path
-from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
+from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.units import HOUR_S
-from simulator.aws.client import CloudControl, start_process
+from simulator.aws.client import CloudControl
 
 POOL: Final = "valley"
 HOURS: Final = 72
@@ -157,15 +157,15 @@ def play_deferral(
 ) -> DeferralResult:
     """Run the hours and return the result; `on_event` is called with every event of the pool.
 
-    Halfway another agent takes over, on the same ledger. Raises RuntimeError when the fake AWS does not start,
-    ConfigurationError for wrong settings, LedgerUnavailable when the directory is in use.
+    Halfway another agent takes over, on the same ledger. Raises RuntimeError when this process serves a simulated
+    AWS, ConfigurationError for wrong settings, LedgerUnavailable when the directory is in use.
     """
     start = ORIGIN // HOUR_S * HOUR_S
     prefix = f"TRIMTAB_DEFERRALS__{POOL}__"
     happened: Counter[str] = Counter()
     demand: dict[int, list[float]] = {}
-    with start_process(["--virtual", repr(start), "--seed", str(seed)]) as process:
-        client, control = aws_client("sqs", process.endpoint, OWNER_KEY), CloudControl(process.endpoint)
+    with cloud_at(start, seed) as endpoint:
+        client, control = aws_client("sqs", endpoint, OWNER_KEY), CloudControl(endpoint)
         submit = client.create_queue(QueueName="deferred-jobs")["QueueUrl"]
         ready = client.create_queue(QueueName="ready-jobs.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
         given = {
@@ -180,7 +180,7 @@ def play_deferral(
         submitter = Submitter(client, submit, ready, seed)
         lives = [range(min(hours, DIES_AT)), range(DIES_AT, hours)]
         for life in lives:
-            with agent_at(start + life.start * HOUR_S, directory, process.endpoint, mode, given) as (agent, clock):
+            with agent_at(start + life.start * HOUR_S, directory, endpoint, mode, given) as (agent, clock):
                 part = agent.part(DeferralPart)
                 for hour in life:
                     demand.setdefault(hour, []).append(_hour(hour, start, part, submitter, clock))

@@ -25,13 +25,12 @@ from agent.rehearsal.scenario import (
     ORIGIN,
     shown_path,
 )
-from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
+from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at
 from agent.service.assembly import Agent
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.samples import PREFIX, VmMetric
 from domain.units import HOUR_S
-from simulator.aws.client import start_process
 
 RESEARCH: Final = "research"
 """The pool."""
@@ -162,8 +161,8 @@ def play_oversubscription(
 ) -> OversubscriptionResult:
     """Run the hours and return the result; `on_event` is called with every event of the pool.
 
-    Raises RuntimeError when the fake AWS does not start, ConfigurationError for wrong settings, LedgerUnavailable when
-    the directory is in use.
+    Raises RuntimeError when this process already serves a simulated AWS, ConfigurationError for wrong settings,
+    LedgerUnavailable when the directory is in use.
     """
     start = ORIGIN // HOUR_S * HOUR_S
     inventory = directory / "inventory.csv"
@@ -184,8 +183,8 @@ def play_oversubscription(
         **{name: text for name, text in overrides.items() if name.startswith(pool)},
     }
     with (
-        start_process(["--virtual", repr(start), "--seed", str(seed)]) as process,
-        agent_at(start, directory, process.endpoint, mode, given) as (agent, clock),
+        cloud_at(start, seed) as endpoint,
+        agent_at(start, directory, endpoint, mode, given) as (agent, clock),
     ):
         allocator = Allocator(agent, inventory, clock, seed)
         allocator.touch()

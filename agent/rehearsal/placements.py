@@ -15,11 +15,10 @@ from agent.placement.part import PlacementPart
 from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, PlaceRequest
 from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path
-from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
+from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.units import HOUR_S
-from simulator.aws.client import start_process
 
 POOL: Final = "hosts"
 HOSTS: Final = 50
@@ -134,8 +133,8 @@ def play_placements(
 ) -> PlacementResult:
     """Run the hours and return the result; `on_event` is called with every event of the pool.
 
-    Raises RuntimeError when the fake AWS does not start, ConfigurationError for wrong settings, LedgerUnavailable when
-    the directory is in use.
+    Raises RuntimeError when this process already serves a simulated AWS, ConfigurationError for wrong settings,
+    LedgerUnavailable when the directory is in use.
     """
     start = ORIGIN // HOUR_S * HOUR_S
     file = directory / "pool.json"
@@ -149,8 +148,8 @@ def play_placements(
     happened: Counter[str] = Counter()
     peak = moved = 0
     with (
-        start_process(["--virtual", repr(start), "--seed", str(seed)]) as process,
-        agent_at(start, directory, process.endpoint, mode, given) as (agent, clock),
+        cloud_at(start, seed) as endpoint,
+        agent_at(start, directory, endpoint, mode, given) as (agent, clock),
     ):
         part = agent.part(PlacementPart)
         pool = part.pools[POOL]

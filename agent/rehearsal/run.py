@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import signal
 import time
@@ -59,7 +58,8 @@ from agent.rehearsal.scenario import (
     shown_program,
 )
 from agent.rehearsal.screens import JsonScreen, LineScreen, LiveScreen, Screen, Turn, clock_text
-from agent.rehearsal.sections import ALL, FLEET_ALONE, SectionResult, sections
+from agent.rehearsal.section_process import Played, Sections, section_process
+from agent.rehearsal.sections import ALL, FLEET_ALONE, SectionResult, logging_to, sections
 from agent.rehearsal.site import SiteProcess, SiteSpec, site_process
 from agent.rehearsal.summary import (
     WAITING_PRICE_PER_HOUR,
@@ -417,24 +417,35 @@ def play(
     fresh_directory(directory)
     run = DryRun(options, screen)
     with_fleet, alone = section in (ALL, FLEET_ALONE), section not in (ALL, FLEET_ALONE)
-    # The agent that serves the page has its directory for itself.
-    beside = directory / SECTIONS if options.page and section == ALL else directory
+    names = tuple(
+        name for name, one in sections().items() if section == name or (section == ALL and (acts or not one.acts_only))
+    )
+    # Beside the fleet they run at the same time, and a directory is one agent's.
+    beside = directory / SECTIONS if section == ALL else directory
     show = show_events(console, screen) if verbose or alone else _show_nothing
-    common = options.seed, options.mode, options.overrides, show
+    common = options.seed, options.mode, options.overrides
     results: list[SectionResult] = []
     summary: Summary | None = None
     with ExitStack() as stack:
         stack.enter_context(termination_as_interrupt())
         try:
             stack.enter_context(logging_to(directory / LOG))
+            played: Iterator[Played] | None = None
+            if section == ALL:
+                fresh_directory(beside)
+                about = Sections(names, beside.resolve(), *common, beside.resolve() / LOG)
+                played = stack.enter_context(section_process(about))
             if with_fleet:
                 summary = stack.enter_context(run.living()) if options.page else run.run()
-            for name, one in sections().items():
-                if section == name or (section == ALL and (acts or not one.acts_only)):
-                    if beside != directory and not results:
-                        fresh_directory(beside)
-                    with _playing(console, screen, name):
-                        results.append(one.play(beside.resolve(), *common))
+            for name in names:
+                with _playing(console, screen, name):
+                    if played is None:
+                        results.append(sections()[name].play(beside.resolve(), *common, show))
+                        continue
+                    one = next(played)
+                for event in one.events:
+                    show(event)
+                results.append(one.result)
         except KeyboardInterrupt:
             # The agent with the page is stopped before the message.
             stack.close()
@@ -502,31 +513,6 @@ def termination_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def logging_to(path: Path) -> Iterator[None]:
-    """Send log events to a file beside the ledger, so that they do not disturb the screen."""
-    before = structlog.get_config()
-    quiet = logging.getLogger("apscheduler")
-    level = quiet.level
-    quiet.setLevel(logging.ERROR)
-    with path.open("w", encoding="utf-8") as log:
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso"),
-                structlog.processors.format_exc_info,
-                structlog.processors.JSONRenderer(),
-            ],
-            logger_factory=structlog.WriteLoggerFactory(file=log),
-            cache_logger_on_first_use=False,
-        )
-        try:
-            yield
-        finally:
-            structlog.configure(**before)
-            quiet.setLevel(level)
-
-
 def _print_stopped(console: Console, screen: Screen, turns: int, directory: Path) -> None:
     ledger = shown_path(directory / LEDGER)
     if isinstance(screen, JsonScreen):
@@ -546,6 +532,7 @@ def _write_ledger(screen: JsonScreen, directory: Path) -> None:
     for entry in journal:
         screen.write(
             kind=entry.kind,
+            ledger=shown_path(directory / LEDGER),
             seq=entry.seq,
             at=entry.at,
             fleet=entry.fleet,

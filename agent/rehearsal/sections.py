@@ -5,6 +5,7 @@ A decision's part names its section, a `Section` in a module of this package; no
 
 from __future__ import annotations
 
+import logging
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
+
+import structlog
 
 from agent.decisions.parts import kinds
 from agent.rehearsal.scenario import (
@@ -105,6 +108,23 @@ class SectionResult(ABC):
 
 
 @contextmanager
+def cloud_at(start: float, seed: int) -> Iterator[str]:
+    """Serve a fresh simulated AWS from a thread for the block, and yield its endpoint; `CloudControl` moves its time.
+
+    Raises RuntimeError when this process already runs one.
+    """
+    # Loading moto takes more than a second, and a dry run of the fleet alone has it in another process.
+    from simulator.aws.process import load_parameter_store, start_in_thread
+
+    running = start_in_thread(VirtualClock(start), seed=seed)
+    try:
+        load_parameter_store()
+        yield running.endpoint
+    finally:
+        running.stop()
+
+
+@contextmanager
 def agent_at(
     start: float, directory: Path, endpoint: str, mode: str, given: Mapping[str, str]
 ) -> Iterator[tuple[Agent, VirtualClock]]:
@@ -113,3 +133,28 @@ def agent_at(
     settings = load_settings({**aws_environment(directory, endpoint, mode), **given})
     with assembled(settings, clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
         yield agent, clock
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Send log events to a file, so that they do not disturb the screen."""
+    before = structlog.get_config()
+    quiet = logging.getLogger("apscheduler")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    with path.open("w", encoding="utf-8") as log:
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso"),
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+            logger_factory=structlog.WriteLoggerFactory(file=log),
+            cache_logger_on_first_use=False,
+        )
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+            quiet.setLevel(level)

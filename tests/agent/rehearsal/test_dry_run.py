@@ -133,8 +133,10 @@ def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_pat
     assert set(oversubscription["final"].values()) == {1.0}
     assert placement["moved"] > 0
     assert {"begin", "fault", "decision", "intent", "outcome", "event"} <= set(kinds)
-    numbers = [entry["seq"] for entry in entries if "seq" in entry]
+    numbers = [(entry["ledger"], entry["seq"]) for entry in entries if "seq" in entry]
+    # That of the fleet comes first.
     assert numbers == sorted(set(numbers))
+    assert len({ledger for ledger, _ in numbers}) == 2
     assert kinds.count("decision") == 15
     assert [entry["at"] % 60.0 for entry in entries if entry["kind"] == "decision"] == [TURN_AFTER_S] * 15
     summary = entries[-1]
@@ -195,7 +197,7 @@ def test_a_short_run_succeeds_and_names_what_was_not_due(tmp_path: Path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("number", "speed"), [(signal.SIGINT, "60"), (signal.SIGTERM, "1")])
 def test_a_signal_ends_it_within_seconds_with_nothing_left_behind(tmp_path: Path, number: int, speed: str):
-    run = Started(tmp_path, "--headless", "--speed", speed)
+    run = Started(tmp_path, "--headless", "--speed", speed, section="all")
     run.wait_for("min begin")
     time.sleep(1.5)
     run.popen.send_signal(number)
@@ -207,7 +209,7 @@ def test_a_signal_ends_it_within_seconds_with_nothing_left_behind(tmp_path: Path
 
 @pytest.mark.exhaustive
 def test_a_killed_dry_run_takes_its_processes_with_it(tmp_path: Path):
-    run = Started(tmp_path, "--headless")
+    run = Started(tmp_path, "--headless", section="all")
     run.wait_for("min begin")
     run.popen.kill()
     run.popen.communicate(timeout=60.0)

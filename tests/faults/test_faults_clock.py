@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import FleetStore
+from agent.settings import Settings
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.faults.evidence import SET, TERMINATE, told
@@ -286,6 +288,34 @@ def test_a_step_is_carried_over_once_where_the_answer_to_its_commit_is_lost(
     world.tick(2)
     left_s = FleetStore(world.ledger).loop_state("web").cooldowns[0].until - world.agent_clock.now()
     assert left_s == rest_s - 120.0
+
+
+def test_a_step_that_was_not_recorded_is_not_laid_upon_the_times_of_another_leader(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(limits=replace(QUICK, cooldown_out_s=3000.0, cooldown_in_s=3000.0))
+    world.tick(2)
+    world.agent_clock.step(-1200.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(FleetStore, "record", _no_room)
+        world.tick()
+    first = world.ports
+    assert first.clock_step_s == -1200.0
+    world.agent_clock.step(1200.0)
+    world.restart()
+    world.submit(20)
+    world.tick()
+    rests = FleetStore(world.ledger).loop_state("web").cooldowns
+    # The first agent leads again.
+    part = AutoscalingPart.__new__(AutoscalingPart)
+    part._ports, part._settings = first, Settings()
+    monkeypatch.setattr(part, "_actuator", lambda *about: first.actuator)
+    monkeypatch.setattr(part, "_resizes", lambda: None)
+    first.ledger = world.ledger
+    part._take_over(world.ledger.take_epoch("first", world.agent_clock.now()))
+    world.ports = first
+    world.tick()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == rests != ()
 
 
 def _no_room(*about: object, **more: object) -> None:

@@ -155,7 +155,7 @@ class AlarmBook:
             for key, alarm in found.items():
                 due += self._occurred(key, alarm, now, lasting)
         for key, entry in list(self._entries.items()):
-            # A turn that failed shows no decisions: earlier conditions may still hold.
+            # A turn that failed may show no decisions: earlier conditions may still hold.
             unseen = entry.seen_at < now and (not report.failure or key[1] in FAILURES)
             over = unseen if entry.lasting else now - entry.seen_at >= self._quiet_s
             if over:

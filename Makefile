@@ -82,7 +82,7 @@ $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 # Once here, and not by each process that runs tests: in a new clone that is a minute and a half of a core each. mypy
 # takes as long for the libraries as for our own modules.
 $(MODULES_READY): $(TEST_READY) tests/library_types.py
-	@echo "compiling modules and tests, and reading the types of the libraries (only when the libraries have changed)"
+	@echo "compiling modules and tests, and reading the types of the libraries: minutes (only when the libraries have changed)"
 	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 & collected=$$!; \
 	$(BIN)/python -m tests.library_types; types=$$?; wait $$collected; exit $$types
 	@touch $@
@@ -90,7 +90,7 @@ $(MODULES_READY): $(TEST_READY) tests/library_types.py
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.
 COMPILED := simulator domain/rules domain/observations trainer/admission/fitting trainer/autoscaling
 $(KERNELS_READY): $(TEST_READY) tests/kernels.py $(shell find $(COMPILED) -name '*.py')
-	@echo "compiling the kernels of simulators and trainer (only when one of their sources has changed)"
+	@echo "compiling the kernels of simulators and trainer: minutes (only when one of their sources has changed)"
 	@$(BIN)/python -m tests.kernels
 	@touch $@
 

@@ -7,7 +7,7 @@ the tests themselves, each process that runs them compiles alike, a minute of a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 import numpy as np
@@ -126,8 +126,10 @@ KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscript
 def main() -> None:
     """Compile them all, two at a time."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(one) for one in KERNELS]:
+        running = {pool.submit(one): one.__name__ for one in KERNELS}
+        for future in as_completed(running):
             future.result()
+            print(f"  {running[future]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -80,16 +80,13 @@ def init(
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
         raise BadInput("FILE", str(file), "name a file in a directory that is there and that you may write to")
     asking = sys.stdin.isatty() if ask is None else ask
-    name = fleet or (_asked("Key of the fleet", "web") if asking else "web")
-    if not _KEY.fullmatch(name):
-        remedy = "give lower-case letters, digits and single _ between them, beginning with a letter"
-        raise BadInput("--fleet", name, f"{remedy}: it is part of the names of variables")
+    name = _fleet_key(fleet) if fleet else (_asked("Key of the fleet", "web", _fleet_key) if asking else "web")
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and asking:
-        region = _asked("AWS region, such as eu-west-1")
+        region = _asked("AWS region, such as eu-west-1", check=_setting("AWS__REGION"))
     known, prices = _described(group or ()), _Prices(_given_prices(price or ()), region or "", asking)
     wanted = [one for one, text in known.items() if not text]
-    session = None
+    session, below = None, f"FLEETS__{name}"
     if asking or wanted or not known:
         if region is None and endpoint_url is None:
             raise BadInput("--region", "", "give the region of the groups, such as eu-west-1, or set AWS_REGION")
@@ -100,21 +97,23 @@ def init(
             if wanted or not groups:
                 groups |= _from_account(session, wanted, prices, asking=asking and not known)
             if queue_url is None and asking:
-                queue_url = _chosen_queue(session)
+                queue_url = _chosen_queue(session, below)
         except CloudError as error:
             if not asking:
                 remedy = "check --region and the credentials, or describe each group by --group NAME=TYPE,..."
                 raise TrimtabError(f"the account cannot be read ({error}): {remedy}") from error
-            typer.echo(f"the account cannot be read ({error}); describe the group by hand")
+            typer.echo(f"the account cannot be read ({error}); describe its groups and queue by hand")
             session = prices.session = None
-            groups |= {} if groups else _by_hand(prices)
+            groups |= {} if groups else _by_hand(prices, below)
+            queue_url = queue_url or _asked(f"URL of its SQS queue; {NO_QUEUE}", "", _setting(f"{below}__QUEUE_URL"))
     if asking:
-        job_length = job_length or _asked("How long does a job take on one core, such as 90s or 5m", "2m")
-        cpu_from = cpu_from or _asked("CPU of the VMs: reports (trimtab collect on each) or cloudwatch", "reports")
-    mode = mode or (_asked("Mode: observe changes nothing, act does", "observe") if asking else "observe")
+        job_length = job_length or _asked("How long does a job take on one core, such as 90s or 5m", "2m", _length)
+        of_cpu = "CPU of the VMs: reports (trimtab collect on each) or cloudwatch"
+        cpu_from = cpu_from or _asked(of_cpu, "reports", _setting(f"{below}__CPU_FROM"))
+        mode = mode or _asked("Mode: observe changes nothing, act does", "observe", _setting("MODE"))
+    mode = mode or "observe"
     settings = {"MODE": mode, "AWS__REGION": region, "AWS__ENDPOINT_URL": endpoint_url}
     settings["LEDGER__URL"] = None if ledger is None else f"sqlite:///{ledger.absolute()}"
-    below = f"FLEETS__{name}"
     settings |= {f"{below}__QUEUE_URL": queue_url or None, f"{below}__POLICY": policy, f"{below}__CPU_FROM": cpu_from}
     if job_length is not None:
         settings |= {f"{below}__QUEUE_RULE__{of}": f"{value:g}" for of, value in _of_jobs(job_length).items()}
@@ -166,8 +165,45 @@ def _first_decision(settings: Settings, name: str, session: AwsSession | None) -
     return [f"first decision{example}, simulated: {sentence}"]
 
 
-def _asked(question: str, default: str | None = None) -> str:
-    return str(typer.prompt(question, default=default)).strip()
+def _asked(question: str, default: str | None = None, check: Callable[[str], Any] = str) -> str:
+    """Return the first answer that the check accepts; one that it refuses by BadInput is asked for again."""
+    while True:
+        answer = str(typer.prompt(question, default=default)).strip()
+        try:
+            check(answer)
+        except BadInput as error:
+            typer.echo(f"error: {error}", err=True)
+        else:
+            return answer
+
+
+def _setting(name: str) -> Callable[[str], None]:
+    """Return the check of an answer by the setting that it becomes."""
+    from agent.settings.load import read_settings
+
+    # Mistakes of other settings do not count: they are asked for later. Discovery takes the place of a fleet.
+    given = {"TRIMTAB_DISCOVERY__ENABLED": "true", "TRIMTAB_AWS__REGION": "eu-west-1"}
+
+    def check(answer: str) -> None:
+        try:
+            read_settings(given | {f"TRIMTAB_{name}": answer})
+        except ConfigurationError as error:
+            for mistake in error.mistakes:
+                if answer and mistake.name == f"TRIMTAB_{name}":
+                    raise BadInput("the answer", answer, mistake.remedy) from None
+
+    return check
+
+
+def _fleet_key(name: str) -> str:
+    if not _KEY.fullmatch(name):
+        remedy = "give lower-case letters, digits and single _ between them, beginning with a letter"
+        raise BadInput("--fleet", name, f"{remedy}: it is part of the names of variables")
+    return name
+
+
+def _length(text: str) -> float:
+    return duration_s("--job-length", text)
 
 
 def _key(name: str, tags: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -227,7 +263,8 @@ class _Prices:
             except CloudError as error:
                 self._note(f"the AWS Price List cannot be read ({error.code}): allow pricing:GetProducts")
         if known is None and self.asking:
-            return _price("answer", vm_type, _asked(f"Dollars per hour of {vm_type} in {self.region}"))
+            question = f"Dollars per hour of {vm_type} in {self.region}"
+            return float(_asked(question, check=lambda text: _price("the answer", vm_type, text)))
         if known is not None:
             self._note(f"price of {vm_type}: {known:g} dollars per hour, from {source}")
         return known
@@ -312,38 +349,68 @@ def _chosen(there: Mapping[str, TaggedGroup], sizes: Mapping[str, VmSize]) -> li
         one = there[name]
         types = ", ".join(f"{t} ({sizes[t].cores} cores)" if t in sizes else t for t in one.vm_types) or "unknown types"
         typer.echo(f"  {number}  {name}: {types}, {one.minimum} to {one.maximum} VMs")
-    answer = _asked("Groups of the fleet, numbers separated by commas", "1")
-    try:
-        numbers = [int(part) for part in answer.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(1 <= number <= len(names) for number in numbers):
-        raise BadInput("groups of the fleet", answer, f"give numbers from 1 to {len(names)}, separated by commas")
-    return [names[number - 1] for number in dict.fromkeys(numbers)]
+
+    def chosen(answer: str) -> list[str]:
+        numbers = [int(part) for part in answer.split(",") if part.strip().isdecimal()]
+        if len(numbers) != answer.count(",") + 1 or not all(1 <= number <= len(names) for number in numbers):
+            raise BadInput("groups of the fleet", answer, f"give numbers from 1 to {len(names)}, separated by commas")
+        return [names[number - 1] for number in dict.fromkeys(numbers)]
+
+    return chosen(_asked("Groups of the fleet, numbers separated by commas", "1", chosen))
 
 
-def _chosen_queue(session: AwsSession) -> str:
+NO_QUEUE = "empty: the job source reports to the listener"
+
+
+def _chosen_queue(session: AwsSession, below: str) -> str:
     """Ask for the queue of the jobs; an empty answer is for a job source that reports by itself."""
     pages = session.pages("sqs", "ListQueues", MaxResults=100)
     urls = [str(url) for page in pages for url in page.get("QueueUrls", ())]
     for number, url in enumerate(urls, 1):
         typer.echo(f"  {number}  {url}")
-    answer = _asked("Queue of its jobs, a number or a URL; empty: the job source reports to the listener", "")
-    if not answer.isdigit():
-        return answer
-    if not 1 <= int(answer) <= len(urls):
-        raise BadInput("queue of the jobs", answer, f"give a number from 1 to {len(urls)}, a URL, or nothing")
-    return urls[int(answer) - 1]
+
+    def chosen(answer: str) -> str:
+        if not answer.isdecimal():
+            _setting(f"{below}__QUEUE_URL")(answer)
+            return answer
+        if not 1 <= int(answer) <= len(urls):
+            raise BadInput("queue of the jobs", answer, f"give a number from 1 to {len(urls)}, a URL, or nothing")
+        return urls[int(answer) - 1]
+
+    return chosen(_asked(f"Queue of its jobs, a number or a URL; {NO_QUEUE}", "", chosen))
 
 
-def _by_hand(prices: _Prices) -> dict[str, dict[str, Any]]:
-    """Ask for one group."""
-    name = _asked("Name of the Auto Scaling group")
-    vm_type = _asked("VM type, such as m5a.large")
-    found = {"name": name, "vm_type": vm_type, "cores": _asked("vCPUs of one VM"), "memory_gb": _asked("GB of one VM")}
-    found["price_per_hour"] = f"{prices.of(vm_type):g}"
-    found |= {"min": _asked("Fewest VMs", "0"), "max": _asked("Most VMs", "10")}
-    return {_key(name): found}
+BY_HAND: Mapping[str, tuple[str, str | None]] = {
+    "vm_type": ("VM type, such as m5a.large", None),
+    "cores": ("vCPUs of one VM", None),
+    "memory_gb": ("GB of one VM", None),
+    "min": ("Fewest VMs", "0"),
+    "max": ("Most VMs", "10"),
+}
+"""The question about each setting of a group, and the answer where none is given."""
+
+
+def _by_hand(prices: _Prices, below: str) -> dict[str, dict[str, Any]]:
+    """Ask for groups, one after the other, until a name is empty; `below` begins the names of the fleet's settings."""
+    groups: dict[str, dict[str, Any]] = {}
+
+    def is_new(name: str) -> None:
+        if (key := _key(name)) in groups:
+            raise BadInput("the answer", name, f"{groups[key]['name']} has the key {key} too: give each group once")
+        _setting(f"{below}__GROUPS__{key}__NAME")(name)
+
+    while True:
+        if groups:
+            name = _asked("Name of another group; empty: no more", "", is_new)
+        else:
+            name = _asked("Name of the Auto Scaling group", check=is_new)
+        if not name:
+            return groups
+        at = f"{below}__GROUPS__{_key(name)}"
+        groups[_key(name)] = {"name": name} | {
+            one: _asked(*question, _setting(f"{at}__{one.upper()}")) for one, question in BY_HAND.items()
+        }
+        groups[_key(name)]["price_per_hour"] = f"{prices.of(groups[_key(name)]['vm_type']):g}"
 
 
 OPTIONS = {

@@ -155,8 +155,17 @@ def _in_usage(argument: TyperArgument, ctx: Any) -> list[str]:
     return [name if argument.nargs == 1 or name.endswith("...") else f"{name}..."]
 
 
-# Typer sets required arguments in braces.
+def _commands(group: TyperGroup, ctx: Any, formatter: Any) -> None:
+    """Write the first sentence of each command, over as many lines as it takes."""
+    found = {name: group.get_command(ctx, name) for name in group.list_commands(ctx)}
+    rows = [(name, one.get_short_help_str(limit=1000)) for name, one in found.items() if one and not one.hidden]
+    with formatter.section("Commands"):
+        formatter.write_dl(rows)
+
+
+# Typer sets required arguments in braces, and cuts a sentence that is longer than a line.
 TyperArgument.get_usage_pieces = _in_usage  # type: ignore[assignment, method-assign]
+TyperGroup.format_commands = _commands  # type: ignore[assignment, method-assign]
 
 app = typer.Typer(
     name="trimtab",

@@ -166,23 +166,38 @@ def test_it_asks_for_fleet_groups_queue_and_mode(init: Callable[..., Result], tm
     assert settings.mode.value == "act"
 
 
-def test_an_answer_that_names_no_group_writes_nothing(
+def test_a_wrong_answer_is_asked_for_again_and_the_others_are_kept(
     init: Callable[..., Result], tmp_path: Path, cloud: World
 ) -> None:
     account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
-    done = init(*account, answers=("batch", "3"))
-    assert done.exit_code == 2
-    assert "give numbers from 1 to 2" in done.output
-    assert list(tmp_path.iterdir()) == []
+    cut_off = init(*account, answers=("batch", "3"))
+    assert (cut_off.exit_code, list(tmp_path.iterdir())) == (1, [])
+    assert "give numbers from 1 to 2" in cut_off.output
+    wrong_and_right = ("My Fleet", "batch", "3", "1,x", "2", "9", "jobs", "1", "long", "5m", "cpu", "", "on", "act")
+    done = init(*account, answers=wrong_and_right)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("error: ") == 8
+    settings = settings_of(tmp_path / "web.env")
+    fleet = settings.fleet("batch")
+    assert ([group.name for group in fleet.groups], settings.mode.value) == (["web-small"], "act")
+    assert (fleet.queue_url or "").endswith("/jobs")
 
 
-def test_where_the_account_cannot_be_read_it_asks_for_the_group(init: Callable[..., Result], tmp_path: Path) -> None:
+def test_where_the_account_cannot_be_read_it_asks_for_groups_and_queue(
+    init: Callable[..., Result], tmp_path: Path
+) -> None:
     nobody = ("--region", "us-east-1", "--endpoint-url", "http://127.0.0.1:9")
-    done = init(*nobody, answers=("web", "workers", "m5a.large", "2", "8", "1", "4", "", "", ""))
+    small = ("workers", "m5a.large", "two", "2", "8", "1", "4")
+    # The name of the first group again is no second group.
+    large = ("workers", "big", "m5a.xlarge", "4", "16", "", "many", "5")
+    queue = "https://sqs.us-east-1.amazonaws.com/111122223333/jobs"
+    done = init(*nobody, answers=("web", *small, *large, "", "jobs", queue, "", "", ""))
     assert done.exit_code == 0, done.output
     assert "cannot be read" in done.output
-    (group,) = settings_of(tmp_path / "web.env").fleet("web").groups
-    assert (group.name, group.minimum, group.maximum, group.vm_type.price_per_hour) == ("workers", 1, 4, 0.086)
+    assert done.output.count("error: ") == 4
+    fleet = settings_of(tmp_path / "web.env").fleet("web")
+    found = [(one.name, one.minimum, one.maximum, one.vm_type.price_per_hour) for one in fleet.groups]
+    assert (found, fleet.queue_url) == ([("workers", 1, 4, 0.086), ("big", 0, 5, 0.172)], queue)
     assert init(*nobody, "--force").exit_code == 1
 
 

@@ -1,6 +1,7 @@
 """The program: what it offers, how quickly it starts, and how it says that something is wrong."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,8 +32,15 @@ def python(code: str, *arguments: str, **environment: str) -> subprocess.Complet
 def test_help_lists_every_verb(trimtab: Trimtab) -> None:
     result = trimtab("--help")
     assert result.exit_code == 0
-    listed = [line.split()[0] for line in result.stdout.partition("Commands:")[2].splitlines() if line.strip()]
+    listed = re.findall(r"^  (\S+)", result.stdout.partition("Commands:")[2], re.MULTILINE)
     assert [verb for verb in listed if verb in VERBS] == VERBS
+
+
+@pytest.mark.parametrize("group", [[], ["config"], ["ledger"]])
+def test_the_list_of_verbs_has_whole_sentences_on_a_terminal_of_80_columns(trimtab: Trimtab, group: list[str]) -> None:
+    listed = trimtab(*group, "--help").stdout.partition("Commands:")[2]
+    assert "..." not in listed
+    assert max(map(len, listed.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("verb", [*([v] for v in VERBS if v != "config"), ["config", "check"], ["config", "docs"]])

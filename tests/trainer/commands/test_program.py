@@ -33,14 +33,6 @@ def test_every_verb_takes_every_decision_or_says_what_to_do_instead(verb: str, d
         assert f"trimtab {verb} {decision}" in answer.stdout
 
 
-def test_a_promotion_without_its_decision_is_taken_for_autoscaling_and_shown_the_new_form(tmp_path: Path) -> None:
-    old = call("promote", "--status", "--models-dir", str(tmp_path), "--json")
-    new = call("promote", "autoscaling", "all", "--status", "--models-dir", str(tmp_path), "--json")
-    assert (old.exit_code, old.stdout) == (new.exit_code, new.stdout)
-    assert "trimtab promote autoscaling" in old.stderr
-    assert new.stderr == ""
-
-
 def test_rates_without_a_network_are_still_found_by_train_which_names_tune(tmp_path: Path) -> None:
     options = ("--method", "static", "--evaluations", "2", "--json", "--out")
     old = call("train", "oversubscription", *options, str(tmp_path / "old"))

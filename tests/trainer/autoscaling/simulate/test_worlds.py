@@ -147,8 +147,9 @@ def test_a_rule_that_knows_no_job_sizes_expects_the_typical_job(five: Path, tmp_
     assert told("queue-rule:job_core_s=7", world) == "queue-rule:job_core_s=7"
     assert told("threshold", world) == "threshold"
     assert told("queue-rule", world_of()) == "queue-rule"
-    with pytest.raises(BadInput, match="does not tell"):
+    with pytest.raises(BadInput) as refused:
         told(str(network), world)
+    assert refused.value.field == "policy model"
     made = str(scorer(tmp_path, {}))
     assert told(made, world) == f"{made}:job_core_s=90"
 

@@ -105,7 +105,7 @@ def test_a_simulator_with_boots_of_a_third_predicted_too_little_and_the_promotio
     site.live([(site.wary, 1.0), (site.thrifty, HOURS)], world=SLOW)
     site.promoted(site.thrifty, 1.0)
     seen = found(site, lie(site.folder))
-    assert "predicted, surely" in seen.faults[0]
+    assert "prediction, surely" in seen.faults[0]
     take_back(site.look(NOW), seen)
     champion = site.directory.champion(SUBJECT)
     assert champion is not None
@@ -139,7 +139,7 @@ def test_a_lie_about_a_type_that_was_never_ordered_is_found_once_a_promotion_ord
     costs = [replay_windows(one.loop, one.config, stretches, 0, seeds=1) for one in (true, told)]
     assert costs[0] == costs[1]
     seen = found(site, lie, 2.0 * HOURS)
-    assert "predicted, surely" in seen.faults[0]
+    assert "prediction, surely" in seen.faults[0]
     assert found(site, hour=2.0 * HOURS).faults == ()
 
 

@@ -67,11 +67,12 @@ SHARE = {
 
 
 def chunks(heads: Sequence[str], rounds: int, now: float) -> list[list[bytes]]:
-    """Return the bytes of each round, as a connection brings them."""
+    """Return the bytes of each round, as a connection brings them: levels, of which some fall as others rise."""
     made = []
     for number in range(rounds):
         at = int(now) - rounds + number
-        text = "".join(f"{head} {(7 * k + number) % 90}.5 {at}\n" for k, head in enumerate(heads)).encode()
+        values = [(7 * k + (number if k % 2 else -number)) % 90 + 0.5 for k in range(len(heads))]
+        text = "".join(f"{head} {value} {at}\n" for head, value in zip(heads, values, strict=True)).encode()
         made.append([text[k : k + CHUNK] for k in range(0, len(text), CHUNK)])
     return made
 

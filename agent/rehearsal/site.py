@@ -371,7 +371,7 @@ class Worker(Thread):
         self._report([Sample(VmSeries(fleet, group, vm, metric), value, at) for metric, value in readings])
 
 
-ROSTER_EVERY_S = 10.0
+ROSTER_EVERY_S = 5.0
 CONNECT_WITHIN_WALL_S = 5.0
 END_WITHIN_S = 10.0
 

@@ -93,7 +93,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_view_higher(columns: int, row
     text = on_a_terminal(columns, rows, "--section", "fleet", *arguments)
     assert [line for line in text.split("\n") if len(line.rstrip()) > columns] == []
     views = text.split("╭─ trimtab dry run")[1:]
-    assert len(views) >= 20
+    assert len(views) >= 5
     assert max(view.partition("╰")[0].count("\n│") for view in views) <= rows - 2
     # The ten lines come after the last view, each whole.
     assert [name for name in ("bill ", "target-tracking ", "at maximum ") if f"\n{name}" not in text] == []

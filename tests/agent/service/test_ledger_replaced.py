@@ -70,7 +70,7 @@ def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restor
     site.waiting = 200.0
     until(lambda: "not the one that this agent wrote last" in daemon.log.read_text())
     until(lambda: check(daemon, "ledger").get("ok") is False)
-    assert "older copy" in check(daemon, "ledger")["detail"]
+    assert "replaced" in check(daemon, "ledger")["detail"]
     assert site.mutations("SetDesiredCapacity") == []
     assert daemon.popen is not None
     daemon.popen.kill()

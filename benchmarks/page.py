@@ -23,8 +23,8 @@ from agent.autoscaling.ports import Ports
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.status import fleet_status
 from agent.autoscaling.tick import run_tick
-from agent.decisions.part import Host
-from agent.decisions.parts import parts_of
+from agent.kernel.part import Host
+from agent.kernel.parts import parts_of
 from agent.ledger import Ledger
 from agent.settings import Settings
 from agent.view.board import ServiceBoard

@@ -37,8 +37,8 @@ from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
 from agent.autoscaling.tick import run_tick
-from agent.decisions.part import Host
-from agent.decisions.parts import Parts, parts_of
+from agent.kernel.part import Host
+from agent.kernel.parts import Parts, parts_of
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import Memory

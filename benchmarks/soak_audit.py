@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import pairwise
 
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from benchmarks.troubled_cloud import SizeChange

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.policies.registry import policy_from_name
-from agent.decisions import parts
+from agent.kernel import parts
 
 EXAMPLE = Path(__file__).parent / "plugin_example"
 

@@ -32,7 +32,7 @@ from agent.admission.records import (
     check_request,
 )
 from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
-from agent.decisions.transaction import Conflict, retried
+from agent.kernel.transaction import Conflict, retried
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
 from domain.errors import BadInput, StateConflict

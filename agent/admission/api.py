@@ -20,7 +20,7 @@ from agent.admission.records import (
     Taken,
 )
 from agent.admission.service import AdmissionService, Gauges
-from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
+from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
 from domain.errors import BadInput
 from domain.rules.admission.names import LONGEST_NAME, NAME_OR_NONE
 

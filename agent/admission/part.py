@@ -12,8 +12,8 @@ import structlog
 
 from agent.admission.settings import SUBJECTS
 from agent.admission.store import ADMISSION, EVENTS_KEPT, KEPT, AdmissionStore
-from agent.decisions.metrics import Section, counter, gauge
-from agent.decisions.part import (
+from agent.kernel.metrics import Section, counter, gauge
+from agent.kernel.part import (
     Capacity,
     Card,
     Chore,
@@ -26,8 +26,8 @@ from agent.decisions.part import (
     Summary,
     Turn,
 )
-from agent.decisions.store import Record
-from agent.decisions.turn import TickReport
+from agent.kernel.store import Record
+from agent.kernel.turn import TickReport
 from agent.ledger import codec
 from domain.decisions import Event, Mode, Reason
 from domain.errors import TrimtabError
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from agent.admission.gate.gate import Gate
     from agent.admission.service import Clusters
-    from agent.decisions.checks import Account, CheckResult
-    from agent.decisions.metrics import Reading
+    from agent.kernel.checks import Account, CheckResult
+    from agent.kernel.metrics import Reading
     from agent.settings import Settings
 
 log = structlog.get_logger(__name__)

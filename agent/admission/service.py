@@ -30,7 +30,7 @@ from agent.admission.records import (
 )
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
 from agent.admission.store import AdmissionStore, ClusterCounts, month_of
-from agent.decisions.part import CapacityOf, Services
+from agent.kernel.part import CapacityOf, Services
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings

@@ -30,8 +30,8 @@ from sqlalchemy import (
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.gate.records import number_groups_from
 from agent.admission.records import AdmissionDecision, DeploymentEvent
-from agent.decisions.store import DecisionStore, Record, decoded
-from agent.decisions.transaction import Conflict, Write, commit
+from agent.kernel.store import DecisionStore, Record, decoded
+from agent.kernel.transaction import Conflict, Write, commit
 from agent.ledger import Ledger, codec, state
 from agent.ledger.kept import LEARNING, Kept
 from agent.ledger.schema import Seq, metadata

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from agent.decisions.part import Severity
-from agent.decisions.parts import kinds
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Severity
+from agent.kernel.parts import kinds
+from agent.kernel.turn import TickReport
 from domain.decisions import Reason
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from agent.alarms.book import Alarm, AlarmBook
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState
 from collectors.aws import AwsSession

@@ -8,8 +8,8 @@ import structlog
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from agent.decisions import controls
-from agent.decisions.http import UNKNOWN, Body, Length, Owner, Why
+from agent.kernel import controls
+from agent.kernel.http import UNKNOWN, Body, Length, Owner, Why
 from agent.view.view import AgentView
 from domain.controls import Pause, PauseScope
 

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Send
 
-from agent.decisions.http import NOT_FOUND, Problem, Wrong
+from agent.kernel.http import NOT_FOUND, Problem, Wrong
 from domain.errors import BadInput, LedgerError, StateConflict, UnknownName
 
 log = structlog.get_logger(__name__)

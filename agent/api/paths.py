@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.decisions.part import Part
-from agent.decisions.parts import kinds
+from agent.kernel.part import Part
+from agent.kernel.parts import kinds
 
 ROOT = "/api/v1/"
 ALWAYS_READ = re.compile(r"/api/v1/openapi\.json")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.autoscaling.store import FleetStore
-from agent.decisions.controls import checked_owner
-from agent.decisions.text import duration_text, time_text
+from agent.kernel.controls import checked_owner
+from agent.kernel.text import duration_text, time_text
 from domain.announcements import Announcement, Recurring
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.observations.autoscaling_scorer import ANNOUNCED_WITHIN_MIN, OVERDUE_GRACE_S

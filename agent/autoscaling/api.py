@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from agent.autoscaling import announcements, pins
 from agent.autoscaling.announcements import Announced
 from agent.autoscaling.status import FleetStatus, fleet_status, fleet_statuses
-from agent.decisions.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Length, Order, Why
-from agent.decisions.part import one_subject
+from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Length, Order, Why
+from agent.kernel.part import one_subject
 from domain.announcements import Announcement
 from domain.controls import Pin
 from domain.decisions import Decision

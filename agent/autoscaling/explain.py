@@ -9,7 +9,7 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.status import units_text
 from agent.autoscaling.store import DecisionRecord
-from agent.decisions.text import columns, counted, in_minutes, time_text
+from agent.kernel.text import columns, counted, in_minutes, time_text
 from agent.ledger.codec import plain
 from agent.rails.inputs import SCALE_IN_WAITS
 from agent.rails.schedule import coming_text, opened

@@ -17,7 +17,7 @@ from itertools import pairwise
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.status import FleetStatus
 from agent.autoscaling.store import FleetStore
-from agent.decisions.text import money
+from agent.kernel.text import money
 from agent.ledger import Ledger
 from agent.rails.budget import dollars_per_hour
 from domain.units import DAY_S, HOUR_S, MINUTE_S

@@ -20,10 +20,10 @@ from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, sha_of
 from agent.autoscaling.sentence import plain_sentence
 from agent.autoscaling.status import FleetStatus, GroupStatus, ShadowStatus, fleet_status, fleet_statuses
 from agent.autoscaling.store import DecisionRow
-from agent.decisions.http import LARGEST_SEQ
-from agent.decisions.page import Alert, DecisionItem, Draw, Frame, Scene, collapsed
-from agent.decisions.store import Record
-from agent.decisions.text import arrows, clock_minute, clock_time, counted, duration_text
+from agent.kernel.http import LARGEST_SEQ
+from agent.kernel.page import Alert, DecisionItem, Draw, Frame, Scene, collapsed
+from agent.kernel.store import Record
+from agent.kernel.text import arrows, clock_minute, clock_time, counted, duration_text
 from agent.rails.schedule import coming_text
 from domain.controls import PauseScope
 from domain.decisions import Decision, Mode, Reason, Verdict

@@ -14,7 +14,7 @@ from agent.autoscaling import minutes
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
 from agent.autoscaling.ports import ManagedFleet, Ports, claims_of, managed_fleets
 from agent.autoscaling.store import AUTOSCALING, KEPT, FleetStore
-from agent.decisions.part import (
+from agent.kernel.part import (
     Capacity,
     Card,
     Check,
@@ -31,8 +31,8 @@ from agent.decisions.part import (
     one_of,
     one_subject,
 )
-from agent.decisions.store import Record
-from agent.decisions.turn import TickReport
+from agent.kernel.store import Record
+from agent.kernel.turn import TickReport
 from agent.ledger import codec
 from agent.settings.location import models_location, promotion_key_location
 from agent.settings.model import OWN_ACTUATOR, learned_policies
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from agent.autoscaling.page import FleetPage
     from agent.autoscaling.policies.learned_models import ModelShelf
     from agent.autoscaling.snapshot.series import ClaimKey, SeriesStore
-    from agent.decisions.checks import Account, Arrivals, CheckResult
-    from agent.decisions.metrics import Reading
+    from agent.kernel.checks import Account, Arrivals, CheckResult
+    from agent.kernel.metrics import Reading
     from agent.ledger import Ledger
     from agent.settings import Settings
     from collectors.aws import AwsSession

@@ -17,7 +17,7 @@ from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.intents import state_without, with_open_targets
 from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.store import AUTOSCALING
-from agent.decisions.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause
+from agent.kernel.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause
 from agent.rails.base import RailContext, utc
 from agent.rails.budget import budget
 from agent.rails.circuit_breaker import circuit_breaker

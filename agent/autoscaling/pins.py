@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.autoscaling.store import AUTOSCALING, FleetStore
-from agent.decisions.controls import checked_length, checked_owner, checked_reason
+from agent.kernel.controls import checked_length, checked_owner, checked_reason
 from agent.ledger import Ledger
 from domain.controls import Pin
 from domain.errors import BadInput

@@ -13,8 +13,8 @@ from agent.autoscaling.explain import sizes
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import STANDING_IN, Evaluate, Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.decisions.part import Explanation, Replayed
-from agent.decisions.text import columns, time_text
+from agent.kernel.part import Explanation, Replayed
+from agent.kernel.text import columns, time_text
 from agent.ledger import codec
 from agent.rails.state import LoopState, Memory
 from domain.decisions import Decision, Proposal

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.decisions.text import counted, duration_text, words
+from agent.kernel.text import counted, duration_text, words
 from agent.rails.inputs import SCALE_IN_WAITS
 from domain.decisions import Decision, Direction, Mode, RailEffect, Reason, Verdict
 from domain.errors import FailureClass

@@ -11,8 +11,8 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.store import AUTOSCALING, FleetStore
-from agent.decisions.metrics import Reading
-from agent.decisions.text import columns, duration_text, in_minutes, time_text
+from agent.kernel.metrics import Reading
+from agent.kernel.text import columns, duration_text, in_minutes, time_text
 from agent.ledger import Ledger
 from agent.rails.budget import dollars_per_hour
 from agent.rails.schedule import coming_text, ranked

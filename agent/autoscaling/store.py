@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_col
 
 from agent.autoscaling.decide import Decided, DecisionInputs
 from agent.autoscaling.minutes import Measured, Rows, minute_of
-from agent.decisions.store import nearby
+from agent.kernel.store import nearby
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.journal import Kind

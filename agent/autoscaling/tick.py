@@ -32,8 +32,8 @@ from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import AUTOSCALING, FleetStore
-from agent.decisions.guards import refused_by_pause
-from agent.decisions.turn import TickReport
+from agent.kernel.guards import refused_by_pause
+from agent.kernel.turn import TickReport
 from agent.models.card import SCORER_MEMORY
 from agent.rails.base import utc
 from agent.rails.schedule import with_pauses

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.commands.options import JsonOption, app, examples, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 
 if TYPE_CHECKING:
     from agent.settings import Settings

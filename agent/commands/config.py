@@ -26,7 +26,7 @@ def check(
     every: Annotated[bool, typer.Option("--all", "-a", help="Print every effective setting and its source.")] = False,
 ) -> None:
     """Check the settings: print the verdict, or all mistakes at once with exit status 1."""
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
     from agent.settings.load import Source, read_settings
     from agent.settings.names import name_of, plain, values
     from domain.errors import ConfigurationError

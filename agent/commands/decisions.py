@@ -19,10 +19,10 @@ from agent.commands.options import (
     print_json,
     show,
 )
-from agent.decisions.text import columns, time_text
+from agent.kernel.text import columns, time_text
 
 if TYPE_CHECKING:
-    from agent.decisions.parts import Parts
+    from agent.kernel.parts import Parts
 
 LAST = "last"
 
@@ -74,7 +74,7 @@ def explain(
     that were looked at, the risk, and whether the same comes out again.
     """
     from agent.commands.ledger import open_parts
-    from agent.decisions.part import one_subject
+    from agent.kernel.part import one_subject
     from domain.errors import BadInput
 
     with open_parts(ledger) as parts:
@@ -97,7 +97,7 @@ def explain(
 
 def meant(parts: Parts, wanted: str, fleet: str | None) -> str:
     """Return the id that a number, an intent's id, or the beginning of a fleet's name and a number means."""
-    from agent.decisions.part import one_subject
+    from agent.kernel.part import one_subject
 
     fleets = parts[0]
     if wanted.isdigit():
@@ -127,7 +127,7 @@ def decisions(
 ) -> None:
     """List decisions on fleets, clusters and pools, the newest last."""
     from agent.commands.ledger import chosen, open_parts
-    from agent.decisions.store import DecisionStore
+    from agent.kernel.store import DecisionStore
     from agent.ledger import codec
 
     now = time.time()

@@ -429,7 +429,7 @@ OPTIONS = {
 
 def _check(environ: Mapping[str, str]) -> Settings:
     """Return the settings, checked as at a start of the agent; ConfigurationError has every mistake with its option."""
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
     from agent.settings.load import read_settings
 
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.commands.options import JsonOption, app, examples, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from agent.commands.options import JsonOption, LedgerOption, app, examples, prin
 from domain.errors import ConfigurationError, LedgerUnavailable
 
 if TYPE_CHECKING:
-    from agent.decisions.part import Part
-    from agent.decisions.parts import Parts
+    from agent.kernel.part import Part
+    from agent.kernel.parts import Parts
     from agent.ledger import Ledger
 
 ledger = typer.Typer(
@@ -30,8 +30,8 @@ app.add_typer(ledger, name="ledger")
 @ledger.command(epilog=examples("trimtab ledger check", "trimtab ledger check --json"))
 def check(option: LedgerOption = None, as_json: JsonOption = False) -> None:
     """Show where the ledger is, its schema, its newest row and what is open in it; exit with 1 when it is damaged."""
-    from agent.decisions.parts import kinds
-    from agent.decisions.store import DecisionStore
+    from agent.kernel.parts import kinds
+    from agent.kernel.store import DecisionStore
     from agent.ledger.schema import REVISIONS
 
     with open_ledger(option) as opened:
@@ -77,7 +77,7 @@ def restore(
     Without FILE the agent goes on with what is in place: a PostgreSQL database that was restored by its own tools, or
     nothing at all, where the next start shall begin a new ledger.
     """
-    from agent.decisions.parts import kept
+    from agent.kernel.parts import kept
     from agent.ledger.restore import restore
     from agent.settings.location import DEFAULT_STATE_DIRECTORY, state_directory_location
 
@@ -128,8 +128,8 @@ def open_ledger(option: str | None, *, to_write: bool = False) -> Ledger:
 
 def installed(ledger: Ledger, environ: Mapping[str, str] = os.environ) -> Parts:
     """Return the installed parts on a ledger, with the environment's settings as far as these can be read."""
-    from agent.decisions.part import Host
-    from agent.decisions.parts import parts_of
+    from agent.kernel.part import Host
+    from agent.kernel.parts import parts_of
     from agent.settings import load_settings
     from domain.clock import WallClock
 
@@ -154,7 +154,7 @@ def chosen(parts: Parts, decision: str | None, subject: str | None, fleet: str |
     """
     names = {part.name for part in parts}
     if fleet is not None:
-        from agent.decisions.part import one_subject
+        from agent.kernel.part import one_subject
 
         return [(parts[0], one_subject(parts[0], fleet, field="--fleet"))]
     if decision is not None and decision not in names and subject is None:

@@ -23,7 +23,7 @@ from agent.commands.options import (
 from domain.errors import BadInput, ConfigurationError
 
 if TYPE_CHECKING:
-    from agent.decisions.part import ModelSummary
+    from agent.kernel.part import ModelSummary
     from agent.models.directory import ModelsDirectory
 
 DIGITS = 12
@@ -50,7 +50,7 @@ def models(
     Those that come with the agent are listed too. With a file, verify that one as the agent does before it uses it,
     and show what it was trained for. Exits with status 2 when it would be refused.
     """
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
     from agent.models.directory import ModelsDirectory
     from agent.models.shipped import shipped_models
     from agent.settings.location import promotion_key_location
@@ -121,7 +121,7 @@ def _whom(row: Row) -> str:
 
 def _others() -> Iterator[Path]:
     """Yield the directories of models that subjects have of their own; none where the settings are wrong."""
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
     from agent.settings import load_settings
 
     try:
@@ -184,7 +184,7 @@ def probation_rows(directory: ModelsDirectory, decision: str = "") -> Iterator[R
 
 def show_probation(rows: list[Row]) -> None:
     """Print the models on probation."""
-    from agent.decisions.text import columns
+    from agent.kernel.text import columns
     from agent.models.directory import moment_text
 
     lines: list[tuple[object, ...]] = [("decision", "subject", "on probation", "against", "until", "then", "")]
@@ -197,7 +197,7 @@ def show_probation(rows: list[Row]) -> None:
 
 def show_subjects(subjects: list[Row], history: list[Row]) -> None:
     """Print what decides for each subject, and the last changes."""
-    from agent.decisions.text import columns
+    from agent.kernel.text import columns
 
     rows: list[tuple[object, ...]] = [("decision", "subject", "model", "before it", "since", "file", "")]
     for row in subjects:
@@ -247,7 +247,7 @@ def _read(path: Path, decision: str = "") -> tuple[str, ModelSummary]:
 
     decision: "" finds the first that takes the file.
     """
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
 
     known = {kind.name: kind for kind in kinds()}
     usual = [kind.name for kind in known.values() if path.suffix in kind.model_suffixes]
@@ -264,7 +264,7 @@ def _read(path: Path, decision: str = "") -> tuple[str, ModelSummary]:
 
 
 def _show(rows: list[_Verified]) -> None:
-    from agent.decisions.text import columns
+    from agent.kernel.text import columns
 
     if not rows:
         return

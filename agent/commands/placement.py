@@ -50,7 +50,7 @@ def what_if(
     as_json: JsonOption = False,
 ) -> None:
     """Place requests one after the other on a copy of a pool, and print their hosts; the agent may be running."""
-    from agent.decisions.text import columns, counted
+    from agent.kernel.text import columns, counted
     from agent.ledger.codec import plain
     from agent.placement import looking
 
@@ -107,7 +107,7 @@ def repack(
     as_json: JsonOption = False,
 ) -> None:
     """Print which moves, in which order, would empty hosts, and what each saves; nothing is moved."""
-    from agent.decisions.text import columns, counted
+    from agent.kernel.text import columns, counted
     from agent.ledger.codec import plain
     from agent.placement import looking
 

@@ -9,7 +9,7 @@ import typer
 from agent.commands.options import JsonOption, app, examples, print_json
 
 if TYPE_CHECKING:
-    from agent.decisions.checks import CheckResult
+    from agent.kernel.checks import CheckResult
 
 
 @app.command(epilog=examples("trimtab preflight", "TRIMTAB_MODE=act trimtab preflight --json --wait 30"))
@@ -28,7 +28,7 @@ def preflight(
     import time
     from dataclasses import asdict
 
-    from agent.decisions.checks import State, passed
+    from agent.kernel.checks import State, passed
     from agent.preflight.check import check_everything
     from agent.settings import load_settings
     from domain.clock import WallClock

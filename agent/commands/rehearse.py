@@ -131,7 +131,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
 
 
 def _show(found: RehearsalResult, keep: Path | None) -> None:
-    from agent.decisions.text import columns
+    from agent.kernel.text import columns
 
     m = found.measures
     rows: list[tuple[object, ...]] = [
@@ -185,7 +185,7 @@ def rehearse_learning(
 
 
 def _closing(results: Results) -> list[str]:
-    from agent.decisions.text import columns
+    from agent.kernel.text import columns
 
     rows: list[tuple[object, ...]] = [("day", "load", "decided by", "jobs", "rent", "waiting", "cost")]
     for day in results.days:

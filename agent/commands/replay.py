@@ -27,8 +27,8 @@ from domain.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.decisions.part import Part, Replayed
-    from agent.decisions.parts import Parts
+    from agent.kernel.part import Part, Replayed
+    from agent.kernel.parts import Parts
 
 
 @app.command(
@@ -69,7 +69,7 @@ def replay(
 def _meant(parts: Parts, decision: str | None, subject: str | None, fleet: str | None) -> tuple[Part, str]:
     """Return the one subject meant; without any name that of the first part of which the ledger has decisions."""
     from agent.commands.ledger import chosen
-    from agent.decisions.part import one_of
+    from agent.kernel.part import one_of
 
     first = parts[0]
     if decision in (None, first.name) and subject is None:

@@ -40,7 +40,7 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     """Run the agent that these settings describe, on this clock, until a signal ends it."""
     import structlog
 
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
     from agent.service import daemon
     from agent.service.logs import Scrubber, configure_logs, secrets_of
     from agent.service.systemd import Notifier

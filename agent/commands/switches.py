@@ -25,7 +25,7 @@ from agent.commands.options import (
     examples,
     owner_of,
 )
-from agent.decisions.text import duration_text, time_text
+from agent.kernel.text import duration_text, time_text
 from domain.controls import PauseScope
 from domain.errors import BadInput, LedgerUnavailable
 
@@ -209,7 +209,7 @@ def _sent(connection: HTTPConnection, verb: str, order: Mapping[str, Any]) -> Ma
 def _written(book: Ledger, verb: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Write an order into the ledger."""
     from agent.commands.ledger import installed
-    from agent.decisions import controls
+    from agent.kernel import controls
 
     parts, name, now = installed(book), order.get("fleet"), time.time()
     if verb in OF_ONE_DECISION:

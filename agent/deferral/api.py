@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from agent.decisions.controls import checked_owner, checked_reason
-from agent.decisions.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
 from agent.deferral.explain import LONGEST, JobExplained
 from agent.deferral.pools import CapacityForecast, PoolView
 from agent.deferral.queue import JobMessage, Moment
 from agent.deferral.records import LONGEST_ID, MOST_CORES, Cancelled, Drain, JobRecord, Report, Stage, Submitted
+from agent.kernel.controls import checked_owner, checked_reason
+from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
 
 if TYPE_CHECKING:
     from agent.deferral.part import DeferralPart

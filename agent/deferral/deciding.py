@@ -13,9 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.decisions.part import Replayed
-from agent.decisions.store import Record
-from agent.decisions.text import counted
 from agent.deferral.capacity import Believed, Outlook, Reading, believed, margin_in_force
 from agent.deferral.ladder import Chosen, Ladder, LearnedRung, ladder_of, ranked
 from agent.deferral.pool import given_back
@@ -34,6 +31,9 @@ from agent.deferral.records import (
 from agent.deferral.settings import LEARNED, DeferralSettings
 from agent.deferral.store import Change, PoolState
 from agent.deferral.views import HISTORY_DAYS, Seen, document_of, seen_by, seen_in
+from agent.kernel.part import Replayed
+from agent.kernel.store import Record
+from agent.kernel.text import counted
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.rules.deferral.jobs import W1

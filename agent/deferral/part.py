@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from agent.decisions.checks import advice, missing, needed_to_act, ok, permitted
-from agent.decisions.metrics import Section, counter, gauge
-from agent.decisions.part import (
+from agent.deferral.records import Stage
+from agent.deferral.settings import FLEET, HTTP, LEARNED, ROLLING, SUBJECTS
+from agent.deferral.store import DEFERRAL, KEPT, DeferralStore, read_decision
+from agent.kernel.checks import advice, missing, needed_to_act, ok, permitted
+from agent.kernel.metrics import Section, counter, gauge
+from agent.kernel.part import (
     Capacity,
     Card,
     Explanation,
@@ -24,11 +27,8 @@ from agent.decisions.part import (
     Summary,
     Turn,
 )
-from agent.decisions.store import Record
-from agent.decisions.turn import TickReport, pools_turned
-from agent.deferral.records import Stage
-from agent.deferral.settings import FLEET, HTTP, LEARNED, ROLLING, SUBJECTS
-from agent.deferral.store import DEFERRAL, KEPT, DeferralStore, read_decision
+from agent.kernel.store import Record
+from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, LedgerError
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from agent.decisions.checks import Account, CheckResult
-    from agent.decisions.metrics import Reading
     from agent.deferral.pools import Pools, PoolService
+    from agent.kernel.checks import Account, CheckResult
+    from agent.kernel.metrics import Reading
     from agent.settings import Settings
 
 log = structlog.get_logger(__name__)

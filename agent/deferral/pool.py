@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from agent.decisions.transaction import Conflict, retried
 from agent.deferral.records import (
     FINAL,
     LATEST_AT,
@@ -40,6 +39,7 @@ from agent.deferral.records import (
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
 from agent.deferral.store import HEADS, Change, DeferralStore, PoolState
+from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from domain.clock import Clock
 from domain.decisions import Event, Mode, Reason

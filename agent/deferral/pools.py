@@ -6,9 +6,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.decisions.guards import held_by_pause
-from agent.decisions.part import Host, Services
-from agent.decisions.text import time_text
 from agent.deferral.capacity import ExpectedCores, Outlook, believed, margin_in_force, read_capacity
 from agent.deferral.explain import JobExplained, explain_job, next_step
 from agent.deferral.ladder import Ladder, LearnedRung, Rung, ladder_of
@@ -19,6 +16,9 @@ from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMod
 from agent.deferral.shadow import Shadow
 from agent.deferral.store import DEFERRAL, PoolState
 from agent.deferral.turns import PoolTurns, Watch
+from agent.kernel.guards import held_by_pause
+from agent.kernel.part import Host, Services
+from agent.kernel.text import time_text
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
 from domain.decisions import Direction

@@ -22,7 +22,6 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from actuators.base import Act, ChangingCall, Permit
-from agent.decisions.http import NUMERIC
 from agent.deferral.pool import FromQueue
 from agent.deferral.records import (
     ID,
@@ -36,6 +35,7 @@ from agent.deferral.records import (
     JobRecord,
 )
 from agent.deferral.settings import DeferralSettings
+from agent.kernel.http import NUMERIC
 from collectors.aws import AwsSession
 from domain.clock import Clock
 from domain.errors import BadInput, CloudError, FailureClass

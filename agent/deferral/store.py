@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.decisions.store import DecisionStore, Record
-from agent.decisions.transaction import Heads, Write, commit, numbered
 from agent.deferral.records import COMPARISON, REFUSAL, STEP, Comparison, History, JobRecord, PoolHead, RefusedMessage
 from agent.deferral.records import StepDecision as Step
+from agent.kernel.store import DecisionStore, Record
+from agent.kernel.transaction import Heads, Write, commit, numbered
 from agent.ledger import Ledger, codec, state
 from agent.ledger.kept import Kept
 from domain.decisions import Event

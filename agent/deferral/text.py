@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agent.decisions.part import Card
-from agent.decisions.text import columns, counted, time_text
 from agent.deferral.settings import PoolMode
+from agent.kernel.part import Card
+from agent.kernel.text import columns, counted, time_text
 
 if TYPE_CHECKING:
     from agent.deferral.capacity import ExpectedCores

@@ -9,9 +9,6 @@ from typing import Final
 
 import structlog
 
-from agent.decisions.guards import held_by_pause, unmeasured_permit
-from agent.decisions.part import CapacityOf
-from agent.decisions.text import time_text
 from agent.deferral.capacity import (
     NOMINAL,
     TOLERANCE,
@@ -28,6 +25,9 @@ from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueu
 from agent.deferral.records import STEP, Comparison, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.shadow import Shadow
 from agent.deferral.store import DEFERRAL, Change, PoolState
+from agent.kernel.guards import held_by_pause, unmeasured_permit
+from agent.kernel.part import CapacityOf
+from agent.kernel.text import time_text
 from agent.rails.state import LoopState
 from domain.decisions import Direction, Event, Reason
 from domain.units import DAY_S

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
+from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
 from agent.oversubscription.pool import PoolView
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from agent.decisions.metrics import Section, counter, gauge
-from agent.decisions.part import (
+from agent.kernel.metrics import Section, counter, gauge
+from agent.kernel.part import (
     Capacity,
     Card,
     Explanation,
@@ -22,8 +22,8 @@ from agent.decisions.part import (
     Summary,
     Turn,
 )
-from agent.decisions.store import Record
-from agent.decisions.turn import TickReport
+from agent.kernel.store import Record
+from agent.kernel.turn import TickReport
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
 from agent.oversubscription.settings import SUBJECTS
@@ -34,7 +34,7 @@ from domain.errors import LedgerUnavailable
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from agent.decisions.metrics import Reading
+    from agent.kernel.metrics import Reading
     from agent.oversubscription.pools import Pools
     from agent.settings import Settings
     from collectors.base import SampleSink

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from agent.decisions.transaction import Conflict, retried
+from agent.kernel.transaction import Conflict, retried
 from agent.models.background import Background
 from agent.oversubscription.inventory import check_request, read_inventory
 from agent.oversubscription.loads import Loads, loads_of

@@ -11,9 +11,9 @@ from typing import Final
 import structlog
 
 from actuators.values import Parameters
-from agent.decisions.part import Services
-from agent.decisions.transaction import Conflict, retried
-from agent.decisions.turn import TickReport, pools_turned
+from agent.kernel.part import Services
+from agent.kernel.transaction import Conflict, retried
+from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import Ledger
 from agent.models.background import Background
 from agent.oversubscription.decision import Decided, Wanted, decide_hour, hot_hours, shadowed

@@ -18,7 +18,7 @@ from typing import Any, Final
 from actuators.base import Held, Permit
 from actuators.outcomes import Report
 from actuators.values import Parameters
-from agent.decisions.guards import held_by_breaker, held_by_mode, held_by_pause, unmeasured_permit
+from agent.kernel.guards import held_by_breaker, held_by_mode, held_by_pause, unmeasured_permit
 from agent.ledger import Ledger
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import HourDecision, Publication, Step

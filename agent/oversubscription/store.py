@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from agent.decisions.effects import EffectStore
-from agent.decisions.store import NOTHING, DecisionStore, Record
-from agent.decisions.transaction import Write, commit
+from agent.kernel.effects import EffectStore
+from agent.kernel.store import NOTHING, DecisionStore, Record
+from agent.kernel.transaction import Write, commit
 from agent.ledger import Ledger, codec, state
 from agent.ledger.kept import Kept
 from agent.oversubscription import recorded_hours

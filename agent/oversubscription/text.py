@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.decisions.part import Card
-from agent.decisions.text import columns, counted, time_text, words
+from agent.kernel.part import Card
+from agent.kernel.text import columns, counted, time_text, words
 
 if TYPE_CHECKING:
     from agent.oversubscription.decision import ChoiceInputs

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from agent.decisions.controls import checked_owner, checked_reason
-from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
+from agent.kernel.controls import checked_owner, checked_reason
+from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
 from agent.placement import looking
 from agent.placement.applications import ApplicationView
 from agent.placement.book import HostView

@@ -8,9 +8,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from agent.decisions.checks import advice, missing, ok
-from agent.decisions.metrics import Section, counter, gauge
-from agent.decisions.part import (
+from agent.kernel.checks import advice, missing, ok
+from agent.kernel.metrics import Section, counter, gauge
+from agent.kernel.part import (
     Capacity,
     Card,
     Explanation,
@@ -23,8 +23,8 @@ from agent.decisions.part import (
     Summary,
     Turn,
 )
-from agent.decisions.store import Record
-from agent.decisions.turn import TickReport, pools_turned
+from agent.kernel.store import Record
+from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
 from agent.placement.store import CHANGES_KEPT, KEPT, PLACEMENT, PlacementStore, read_decision
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from agent.decisions.checks import Account, CheckResult
-    from agent.decisions.metrics import Reading
+    from agent.kernel.checks import Account, CheckResult
+    from agent.kernel.metrics import Reading
     from agent.models.directory import ModelsDirectory
     from agent.placement.pool import PlacementPool
     from agent.placement.pools import Pools

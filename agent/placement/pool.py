@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from agent.decisions.guards import held_by_pause
+from agent.kernel.guards import held_by_pause
 from agent.ledger import Ledger
 from agent.placement.answers import decision_on, refused_alarms, reservation_of
 from agent.placement.applications import PoolApplications

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from agent.decisions.part import Explanation, Replayed
-from agent.decisions.text import columns, counted, time_text
+from agent.kernel.part import Explanation, Replayed
+from agent.kernel.text import columns, counted, time_text
 from agent.ledger import codec
 from agent.models.directory import ModelsDirectory, read_model_file
 from agent.placement.book import Book

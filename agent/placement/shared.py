@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from agent.decisions.transaction import Conflict, retried
+from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from agent.decisions.store import DecisionStore, Record
-from agent.decisions.transaction import Heads, Write, commit, numbered
+from agent.kernel.store import DecisionStore, Record
+from agent.kernel.transaction import Heads, Write, commit, numbered
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.kept import Kept
 from agent.ledger.schema import journal as journal_table

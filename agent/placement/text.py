@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agent.decisions.part import Card
-from agent.decisions.text import columns, counted, time_text
+from agent.kernel.part import Card
+from agent.kernel.text import columns, counted, time_text
 from domain.decisions import Mode
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy.engine import make_url
 
 from agent.api import unix_socket
-from agent.decisions.checks import Account, Arrivals, CheckResult, advice, missing, ok, unknown
-from agent.decisions.parts import kinds
-from agent.decisions.text import time_text
+from agent.kernel.checks import Account, Arrivals, CheckResult, advice, missing, ok, unknown
+from agent.kernel.parts import kinds
+from agent.kernel.text import time_text
 from agent.ledger import Ledger
 from agent.ledger.postgresql import lacks_sslmode
 from agent.models.rounds import read_rounds

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import DecisionRow, FleetStore
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger, lock_directory
 from agent.ledger.journal import JournalEntry
 from agent.ledger.witness import NAME as WITNESS

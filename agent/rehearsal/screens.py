@@ -20,8 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agent.decisions.text import fitting, in_minutes
-from agent.decisions.turn import TickReport
+from agent.kernel.text import fitting, in_minutes
+from agent.kernel.turn import TickReport
 from agent.rehearsal.faults import InjectedFault
 from domain.clock import Clock
 from domain.decisions import Decision, Direction, Event, Mode, Outcome, Proposal, RailEffect, Reason, Verdict

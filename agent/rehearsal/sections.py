@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import structlog
 
-from agent.decisions.parts import kinds
+from agent.kernel.parts import kinds
 from agent.rehearsal.scenario import (
     AGENT_KEY,
     SECRET,

@@ -31,7 +31,7 @@ from agent.autoscaling.snapshot.aggregate import (
 )
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.tick import run_tick
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.schedule import Planned

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import structlog
 
-from agent.decisions.part import Host, Part, Turn
-from agent.decisions.parts import Parts, parts_of
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Host, Part, Turn
+from agent.kernel.parts import Parts, parts_of
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
 from agent.service.leader import (
     BoundLeader,

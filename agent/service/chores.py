@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from agent.decisions.parts import kept
+from agent.kernel.parts import kept
 from agent.ledger import Ledger
 from agent.ledger.kept import LEARNING
 from agent.service.assembly import Agent

@@ -11,8 +11,8 @@ from dataclasses import replace
 import structlog
 
 from agent.alarms.delivery import start_alarms
-from agent.decisions.part import Part
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Part
+from agent.kernel.turn import TickReport
 from agent.models.background import left_behind
 from agent.service import assembly, chores
 from agent.service.assembly import Agent, AwsKeys

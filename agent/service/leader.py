@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger, LedgerOwner
 from agent.ledger.postgresql import Held
 from agent.settings import Settings

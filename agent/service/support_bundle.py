@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.api import unix_socket
-from agent.decisions.part import Host
-from agent.decisions.parts import parts_of
-from agent.decisions.store import DecisionStore
+from agent.kernel.part import Host
+from agent.kernel.parts import parts_of
+from agent.kernel.store import DecisionStore
 from agent.ledger import Ledger
 from agent.ledger.codec import decode_mapping, plain
 from agent.service.logs import Scrubber, secrets_of

@@ -6,8 +6,8 @@ or an intent: these are in the log and the ledger.
 
 from __future__ import annotations
 
-from agent.decisions.metrics import Kind, Metric, Section, counter, gauge, histogram
-from agent.decisions.parts import kinds
+from agent.kernel.metrics import Kind, Metric, Section, counter, gauge, histogram
+from agent.kernel.parts import kinds
 
 TICK_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WRITE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)

@@ -17,8 +17,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from agent.decisions.metrics import Kind, LabelValues, Metric, Reading
-from agent.decisions.turn import TickReport
+from agent.kernel.metrics import Kind, LabelValues, Metric, Reading
+from agent.kernel.turn import TickReport
 from agent.telemetry.catalogue import own_metrics
 from agent.view.board import ServiceState
 from agent.view.view import AgentView, installed_version

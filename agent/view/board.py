@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from domain.decisions import Decision
 
 Listener = Callable[["ServiceState", TickReport], None]

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from agent.decisions.part import Check, Explanation
-from agent.decisions.parts import Parts
-from agent.decisions.store import DecisionStore, Record
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Check, Explanation
+from agent.kernel.parts import Parts
+from agent.kernel.store import DecisionStore, Record
+from agent.kernel.turn import TickReport
 from agent.ledger import JournalEntry, Kind, Ledger
 from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState

@@ -14,8 +14,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from agent.decisions import text
-from agent.decisions.page import Alert, PartPage
+from agent.kernel import text
+from agent.kernel.page import Alert, PartPage
 from agent.ledger import Kind, Ledger
 from agent.view.board import ServiceState
 from agent.view.view import AgentView, JournalRow, installed_version

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from agent.api.errors import problem
-from agent.decisions.http import LARGEST_SEQ, NOT_FOUND
+from agent.kernel.http import LARGEST_SEQ, NOT_FOUND
 from agent.view.view import AgentView
 from agent.web.feed import EventStream, Feed, FeedLimits
 from agent.web.page import Pages

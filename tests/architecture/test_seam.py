@@ -10,7 +10,7 @@ from agent.settings.plug_ins import DECISIONS, installed
 from tests.architecture.product import MODULES, ROOT
 
 SHARED = (
-    *("agent/settings/", "agent/decisions/", "agent/service/", "agent/api/", "agent/web/", "agent/view/"),
+    *("agent/settings/", "agent/kernel/", "agent/service/", "agent/api/", "agent/web/", "agent/view/"),
     *("agent/telemetry/", "agent/alarms/", "agent/preflight/", "agent/rehearsal/run.py", "agent/rehearsal/sections.py"),
     *("agent/commands/dry_run.py", "trainer/commands/program.py", "trainer/commands/promote.py"),
     *("simulator/compilation.py", "Makefile"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.store import FleetStore
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from benchmarks.soak import Disk, Soak
 from benchmarks.tagged_lines import EVERY
 from benchmarks.troubled_cloud import SizeChange

@@ -13,7 +13,7 @@ from agent.autoscaling.inputs import collectors_of
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.ports import managed_fleets
 from agent.autoscaling.preflight.fleets import check_collectors, check_input_map, check_windows
-from agent.decisions.checks import State
+from agent.kernel.checks import State
 from agent.service.assembly import AwsKeys, assembled
 from agent.settings import Settings, load_settings
 from collectors.aws import AwsOptions, AwsSession

@@ -12,9 +12,9 @@ import httpx
 
 from agent.api.app import create_app
 from agent.api.server import HttpServer
-from agent.decisions.part import Host, Part
-from agent.decisions.parts import Parts, parts_of
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Host, Part
+from agent.kernel.parts import Parts, parts_of
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.service.assembly import turned
 from agent.settings import Settings
@@ -30,7 +30,7 @@ from tests.plug_ins import on_path, package
 READER, ASKER, OPERATOR = "reading-token-0123456789", "asking-token-0246813579", "operating-token-9876543210"
 TOKENS = {"port": 0, "token": READER, "ask_token": ASKER, "operator_token": OPERATOR}
 PATIENCE_S = 60.0
-TOY = {"trimtab.decisions": {"tokens": "tests.agent.decisions.tokens.part:TokensPart"}}
+TOY = {"trimtab.decisions": {"tokens": "tests.agent.kernel.tokens.part:TokensPart"}}
 
 
 @contextmanager

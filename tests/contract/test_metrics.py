@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.decisions.parts import kinds
+from agent.kernel.parts import kinds
 from tests.agent.telemetry.metrics import all_metrics
 from tests.contract.cases import CASES, Case
 from tests.contract.running import RunningAgent

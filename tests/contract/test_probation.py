@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.decisions.parts import kinds
+from agent.kernel.parts import kinds
 from agent.ledger import codec
 from agent.models.directory import Probationer, Subject, Then, moment_text, read_model_file
 from agent.oversubscription.settings import DIGITS

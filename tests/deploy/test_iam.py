@@ -19,8 +19,6 @@ from agent.admission.settings import ClusterSettings
 from agent.admission.store import AdmissionStore
 from agent.alarms.book import Alarm
 from agent.alarms.delivery import SnsTopic
-from agent.decisions.checks import Account, State
-from agent.decisions.part import Severity
 from agent.deferral.capacity import Outlook
 from agent.deferral.ladder import ladder_of
 from agent.deferral.part import QUEUE_ACTIONS, DeferralPart
@@ -28,6 +26,8 @@ from agent.deferral.pool import DeferralPool
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.settings import SUBJECTS
 from agent.deferral.turns import PoolTurns as DeferralTurns
+from agent.kernel.checks import Account, State
+from agent.kernel.part import Severity
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.decisions.metrics import Kind
+from agent.kernel.metrics import Kind
 from domain.decisions import Reason, Status
 from domain.errors import FailureClass
 from tests.agent.telemetry.metrics import all_metrics

@@ -124,7 +124,7 @@ def test_carbon_keeps_the_last_of_a_total_and_the_mean_of_the_rest(path: str) ->
 
 
 def test_carbon_keeps_the_agents_own_metrics_once_a_minute() -> None:
-    path = "trimtab-agent.decisions_total.web.queue_grew"
+    path = "trimtab-agent.kernel_total.web.queue_grew"
     assert first_match("storage-schemas.conf", path)["retentions"].startswith("1m:")
     assert first_match("storage-aggregation.conf", path)["aggregationmethod"] == "last"
 

@@ -16,7 +16,7 @@ from sqlalchemy.pool import Pool
 
 from agent.alarms.book import conditions
 from agent.autoscaling.store import FleetStore
-from agent.decisions.part import Severity
+from agent.kernel.part import Severity
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
 from domain.decisions import Reason, Status

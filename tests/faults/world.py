@@ -23,7 +23,7 @@ from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
 from agent.autoscaling.tick import run_tick
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from agent.rails.base import RailLimits

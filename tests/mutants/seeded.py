@@ -59,7 +59,7 @@ PACKAGES = {
         ("agent/service/leader.py",), ("tests/agent/service/test_leader.py", "tests/agent/service/test_binding.py")
     ),
     "actuators": Package(("actuators",), ("tests/actuators",)),
-    "decisions": Package(("agent/decisions",), ("tests/agent/decisions",)),
+    "decisions": Package(("agent/kernel",), ("tests/agent/kernel",)),
     "rules": Package(("domain/rules",), ("tests/domain/rules",)),
 }
 

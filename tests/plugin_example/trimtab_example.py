@@ -12,9 +12,9 @@ from actuators.base import Act, ChangingCall, Held, Permit, change
 from actuators.outcomes import Report, achieved
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, CollectorHost, CollectorKind
 from agent.autoscaling.policies.base import spelled
-from agent.decisions.guards import held_by_pause
-from agent.decisions.part import Part, Turn
-from agent.decisions.turn import TickReport
+from agent.kernel.guards import held_by_pause
+from agent.kernel.part import Part, Turn
+from agent.kernel.turn import TickReport
 from agent.rails.state import Memory
 from collectors.inventory import Inventory
 from domain.decisions import Direction, Event, Intent, Outcome, Proposal, Reason

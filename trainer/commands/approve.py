@@ -50,7 +50,7 @@ def approve(
     Prints where the recorded proposals differ so far from what decided. The report of the gate that it passed must be
     whole, and the champion must be the one with which it was compared. The way back is `trimtab promote --rollback`.
     """
-    from agent.decisions.parts import kinds
+    from agent.kernel.parts import kinds
     from agent.models.directory import Subject, moment_text, read_key
     from agent.settings.location import models_location, promotion_key_location
     from trainer.promotion.directory import ModelsWriter

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json
-from agent.decisions.text import counted
+from agent.kernel.text import counted
 from domain.errors import BadInput
 from trainer.commands.options import (
     CSV,

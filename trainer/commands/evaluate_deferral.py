@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from trainer.commands.options import TEXT, FormatOption, Rows, WorkersOption, epilog, show_tables
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from trainer.commands.options import TEXT, FormatOption, Rows, epilog, show_tables
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from agent.commands.options import JsonOption, examples, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_DAY
 from trainer.commands.options import ForceOption, check_output, epilog

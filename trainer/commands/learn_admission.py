@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from agent.commands.options import JsonOption, LedgerOption
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR
 from trainer.commands.endings import STATUSES_OF_PROMISE, End

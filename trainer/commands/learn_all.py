@@ -18,7 +18,7 @@ import typer
 from typer import Option
 
 from agent.commands.options import JsonOption, LedgerOption, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, ROLLED_BACK, TOO_LITTLE
@@ -108,8 +108,8 @@ def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:
 
     Where fleets are found by their tags, those that the ledger knows; LedgerUnavailable where it cannot be read then.
     """
-    from agent.decisions.parts import kinds
-    from agent.decisions.store import DecisionStore
+    from agent.kernel.parts import kinds
+    from agent.kernel.store import DecisionStore
     from agent.ledger import Ledger
     from agent.models.directory import Subject
 

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from agent.commands.options import JsonOption, LedgerOption, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, with_status

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from agent.commands.options import JsonOption, LedgerOption
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.units import DAY_S
 from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (

@@ -18,7 +18,7 @@ import typer
 from typer import Context, Option
 
 from agent.commands.options import examples, moment, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from agent.commands.options import print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns, duration_text
+from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.options import BootOption, CooldownOption, PricesOption, epilog

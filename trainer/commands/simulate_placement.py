@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from trainer.commands.options import ForceOption, check_output, epilog
 

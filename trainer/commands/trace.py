@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from agent.commands.options import JsonOption, examples, print_json
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.options import (

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Context, Option
 
 from agent.commands.options import JsonOption, examples, print_json
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from trainer.commands.options import ConfigOption, epilog, settings_of, write_config
 from trainer.commands.train_scorer import PPO, SCORER, chosen_form, refuse_others, train_scorers

@@ -9,7 +9,7 @@ import typer
 from typer import Context, Option
 
 from agent.commands.options import JsonOption, print_json
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from trainer.commands import tune_oversubscription
 from trainer.commands.options import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Context, Option
 
 from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns, duration_text
+from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from trainer.commands.options import ConfigOption, epilog, write_config
 from trainer.commands.train_autoscaling import resumable

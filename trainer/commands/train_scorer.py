@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from agent.commands.options import print_json
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 
 if TYPE_CHECKING:

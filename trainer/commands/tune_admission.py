@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR
 from trainer.commands.options import PlayersOption, PlayOnRayOption, YearsOption, epilog

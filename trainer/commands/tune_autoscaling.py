@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Context, Option
 
 from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from trainer.commands.options import (
     BootOption,

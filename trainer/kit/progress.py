@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from trainer.kit.files import replace_file
 

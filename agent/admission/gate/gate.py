@@ -37,7 +37,7 @@ from agent.admission.records import AdmissionDecision, AdmissionRequest, Deploym
 from agent.admission.service import AdmissionService, Clusters
 from agent.admission.settings import SUBJECTS, ClusterSettings
 from agent.admission.store import ADMISSION, AdmissionStore
-from agent.decisions.guards import unmeasured_permit
+from agent.kernel.guards import unmeasured_permit
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import not_ahead, shifted

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import Connection, select
 
 from actuators.values import tag_value
-from agent.decisions.effects import EffectStore
+from agent.kernel.effects import EffectStore
 from agent.ledger import Ledger, codec, state
 from agent.ledger.schema import state as table
 from domain.decisions import Direction, Intent, Outcome, Reason

@@ -12,8 +12,8 @@ from typing import Final
 
 from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED
 from agent.admission.settings import LEARNED, SUBJECTS, ClusterSettings, champion_of
-from agent.decisions.checks import CheckResult, advice, missing, ok
-from agent.decisions.guards import Held, held_by_breaker, held_by_pause
+from agent.kernel.checks import CheckResult, advice, missing, ok
+from agent.kernel.guards import Held, held_by_breaker, held_by_pause
 from agent.models.directory import ModelsDirectory
 from agent.rails.base import RailLimits, utc
 from agent.rails.capacity_memory import short_until

@@ -15,7 +15,7 @@ from agent.autoscaling.policies.registry import VM_INPUTS, inputs_needed
 from agent.autoscaling.ports import managed_fleets
 from agent.autoscaling.preflight.groups import check_fleet, check_types
 from agent.autoscaling.snapshot.series import ABSENT_ROW
-from agent.decisions.checks import (
+from agent.kernel.checks import (
     Account,
     Arrivals,
     CheckResult,

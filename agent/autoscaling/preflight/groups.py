@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.decisions.checks import CheckResult, advice, missing, needed_to_act, ok, unknown
+from agent.kernel.checks import CheckResult, advice, missing, needed_to_act, ok, unknown
 from agent.settings import Settings
 from agent.settings.discovery import FLEET
 from agent.settings.fleet import FleetSettings, GroupSettings

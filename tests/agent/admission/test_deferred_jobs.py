@@ -9,10 +9,10 @@ import pytest
 from agent.admission.part import AdmissionPart
 from agent.admission.records import AdmissionRequest
 from agent.admission.text import admission_lines
-from agent.decisions.part import Host, Turn
-from agent.decisions.parts import parts_of
-from agent.decisions.turn import TickReport
 from agent.deferral.part import DeferralPart
+from agent.kernel.part import Host, Turn
+from agent.kernel.parts import parts_of
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.settings import Settings, load_settings
 from domain.clock import BothTimes, VirtualClock

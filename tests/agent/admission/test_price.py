@@ -10,7 +10,7 @@ from agent.admission.part import AdmissionPart
 from agent.admission.records import HourPrice
 from agent.admission.service import AdmissionService
 from agent.admission.text import admission_lines, cluster_lines
-from agent.decisions.part import Host
+from agent.kernel.part import Host
 from agent.ledger import Ledger
 from agent.settings import load_settings
 from domain.clock import VirtualClock

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agent.admission.service import AdmissionService
 from agent.admission.store import AdmissionStore
-from agent.decisions.parts import kept
+from agent.kernel.parts import kept
 from agent.ledger import Kind, Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent.alarms.book import AlarmBook
-from agent.decisions.part import Severity
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Severity
+from agent.kernel.turn import TickReport
 from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
 from tests.golden import check_wording
 

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from agent.alarms.book import Alarm, AlarmBook
 from agent.alarms.delivery import QUEUE_LENGTH, Alarms, SnsTopic, Webhook
-from agent.decisions.part import Severity
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Severity
+from agent.kernel.turn import TickReport
 from agent.view.board import ServiceState
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock

@@ -12,11 +12,11 @@ from agent.api.limits import Count
 from agent.api.server import HttpServer
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.status import FleetStatus, fleet_status
-from agent.decisions.part import Check, Host
-from agent.decisions.parts import Parts, parts_of
-from agent.decisions.turn import TickReport
 from agent.deferral.part import DeferralPart
 from agent.deferral.pools import Pools as DeferralPools
+from agent.kernel.part import Check, Host
+from agent.kernel.parts import Parts, parts_of
+from agent.kernel.turn import TickReport
 from agent.oversubscription.part import OversubscriptionPart
 from agent.oversubscription.pools import Pools
 from agent.placement.part import PlacementPart

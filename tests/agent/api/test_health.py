@@ -3,7 +3,7 @@
 import httpx
 
 from agent.autoscaling.tick import measure
-from agent.decisions.part import Check
+from agent.kernel.part import Check
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
 from tests.golden import check_wording

@@ -20,8 +20,8 @@ from agent.autoscaling.page import (
     silence,
 )
 from agent.autoscaling.status import BreakerStatus, FleetStatus, GroupStatus, LastDecision
-from agent.decisions.page import Alert, DecisionItem, collapsed
-from agent.decisions.text import clock_minute, clock_time
+from agent.kernel.page import Alert, DecisionItem, collapsed
+from agent.kernel.text import clock_minute, clock_time
 from domain.announcements import Announcement
 from domain.controls import Pause, PauseScope, Pin
 from tests.agent.api.running import Running

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.decisions.part import Part
-from agent.decisions.parts import kinds
+from agent.kernel.part import Part
+from agent.kernel.parts import kinds
 from agent.settings import load_settings
 from agent.settings.names import page
 from tests.agent.commands.conftest import Trimtab

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from agent.commands.main import app
 from agent.commands.options import duration_s, moment
-from agent.decisions.text import duration_text
+from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from tests.agent.commands.conftest import Trimtab
 

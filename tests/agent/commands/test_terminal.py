@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from agent.commands.main import app
-from agent.decisions.text import fitting, in_minutes
+from agent.kernel.text import fitting, in_minutes
 from agent.rehearsal.faults import InjectedFault, plan_named
 from agent.rehearsal.screens import LiveScreen
 from domain.clock import VirtualClock

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.decisions.part import Capacity
 from agent.deferral.capacity import Outlook
 from agent.deferral.ladder import Ladder, Rung, ladder_of
 from agent.deferral.pool import DeferralPool
@@ -16,6 +15,7 @@ from agent.deferral.records import JobOrder, StepDecision
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.shadow import Shadow
 from agent.deferral.turns import PoolTurns
+from agent.kernel.part import Capacity
 from agent.ledger import Ledger
 from collectors.aws import AwsSession
 from domain.clock import Clock, VirtualClock

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.decisions.part import Host
 from agent.deferral.part import DeferralPart
 from agent.deferral.turns import PoolTurns
+from agent.kernel.part import Host
 from agent.ledger import Ledger
 from agent.settings import Settings
 from domain.clock import VirtualClock

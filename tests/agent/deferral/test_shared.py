@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.decisions.parts import kept
-from agent.decisions.transaction import Conflict
 from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import PoolHead, StepDecision
 from agent.deferral.store import Change
+from agent.kernel.parts import kept
+from agent.kernel.transaction import Conflict
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.rules.deferral.choosing import View

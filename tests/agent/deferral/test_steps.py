@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.decisions.part import Capacity
 from agent.deferral.capacity import coverage, margin_in_force
 from agent.deferral.deciding import replay_step
 from agent.deferral.pool import DeferralPool
@@ -18,6 +17,7 @@ from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDe
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.store import Change
 from agent.deferral.views import document_of, moment_of, seen_by, seen_in
+from agent.kernel.part import Capacity
 from agent.ledger import Ledger, state
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.decisions.store import DecisionStore, Record, add
+from agent.kernel.store import DecisionStore, Record, add
 from agent.ledger import Kind, Ledger, codec, state
 from agent.ledger.identity import LedgerOwner
 from agent.ledger.kept import Kept

@@ -7,7 +7,7 @@ import pytest
 from agent.autoscaling.policies.rules import SignalTrackingPolicy
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.decisions.part import Host
+from agent.kernel.part import Host
 from agent.ledger import Ledger
 from agent.placement.demand import REFUSED_S, SIGNAL, FleetDemand, unplaced
 from agent.placement.part import PlacementPart

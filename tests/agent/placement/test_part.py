@@ -10,8 +10,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from agent.decisions.checks import Account, State
-from agent.decisions.part import Capacity, Host
+from agent.kernel.checks import Account, State
+from agent.kernel.part import Capacity, Host
 from agent.ledger import Ledger
 from agent.models.directory import ModelRefused
 from agent.placement.part import PlacementPart

@@ -14,7 +14,7 @@ from sqlalchemy import delete, select, update
 from typer.testing import CliRunner
 
 from agent.commands.main import app as program
-from agent.decisions.parts import kept
+from agent.kernel.parts import kept
 from agent.ledger import Ledger, codec
 from agent.ledger.schema import decisions, placement_changes
 from agent.placement.pool import PlacementPool

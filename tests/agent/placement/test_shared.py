@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.decisions.parts import kept
-from agent.decisions.transaction import Conflict
+from agent.kernel.parts import kept
+from agent.kernel.transaction import Conflict
 from agent.ledger import Ledger, state
 from agent.placement.records import PlacementDecision, PoolHead
 from agent.placement.store import Change

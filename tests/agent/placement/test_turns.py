@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.alarms.book import AlarmBook
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.placement.fleet import FleetHosts, FleetVms
 from agent.placement.pool import PlacementPool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.decisions.checks import CheckResult, State
+from agent.kernel.checks import CheckResult, State
 from agent.preflight.check import check_everything
 from agent.service.assembly import AwsKeys
 from agent.settings import Settings, load_settings

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.decisions.checks import CheckResult, State, passed
+from agent.kernel.checks import CheckResult, State, passed
 from agent.models.shipped import shipped_models
 from domain.decisions import Mode
 from tests.agent.preflight.looking import look, tag, wrong

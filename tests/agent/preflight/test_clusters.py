@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.admission.gate.requests import check_clusters
-from agent.decisions.checks import CheckResult, State
+from agent.kernel.checks import CheckResult, State
 from agent.service.assembly import AwsKeys, aws_session
 from domain.clock import WallClock
 from domain.decisions import Mode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.decisions.checks import CheckResult, State
+from agent.kernel.checks import CheckResult, State
 from agent.ledger import Ledger
 from agent.models.directory import Subject
 from agent.models.rounds import Ending

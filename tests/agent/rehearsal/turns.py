@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.rehearsal.screens import Turn
 from domain.decisions import (
     Decision,

@@ -12,7 +12,7 @@ import pytest
 
 from agent.alarms.book import AlarmBook
 from agent.autoscaling.part import AutoscalingPart
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.chores import check_itself
 from agent.service.daemon import Loop

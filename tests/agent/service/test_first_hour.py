@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from agent.autoscaling.store import FleetStore
 from agent.commands.main import app
-from agent.decisions.checks import State
+from agent.kernel.checks import State
 from agent.preflight.check import check_everything
 from agent.service.assembly import AwsKeys, assembled
 from agent.settings import load_settings

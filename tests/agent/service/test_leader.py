@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger.postgresql import Held, Taken
 from agent.service import leader as module
 from agent.service.leader import (

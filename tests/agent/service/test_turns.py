@@ -14,8 +14,8 @@ import pytest
 
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import FleetStore
-from agent.decisions.rounds import LOOK_EVERY_S
-from agent.decisions.turn import TickReport
+from agent.kernel.rounds import LOOK_EVERY_S
+from agent.kernel.turn import TickReport
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, status_file
 from agent.service.assembly import Agent, AwsKeys, assembled

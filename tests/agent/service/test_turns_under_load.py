@@ -18,7 +18,7 @@ from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.tick import run_tick
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.schedule import TICK, Schedule

@@ -12,7 +12,7 @@ import pytest
 
 from agent.autoscaling.inputs import collectors_of
 from agent.autoscaling.policies.registry import policy_from_name, rule_of, with_own_settings
-from agent.decisions.parts import kinds
+from agent.kernel.parts import kinds
 from agent.settings import load_settings, plug_ins
 from agent.settings.plug_ins import ACTUATORS, COLLECTORS, DECISIONS, GROUPS, POLICIES, installed, load
 from collectors.aws import AwsOptions, AwsSession
@@ -108,7 +108,7 @@ def ask_for_collectors() -> object:
 
 def test_the_form_of_a_decision_is_itself_none(tmp_path: Path) -> None:
     with (
-        brought(tmp_path, DECISIONS, "odd", "agent.decisions.part:Part"),
+        brought(tmp_path, DECISIONS, "odd", "agent.kernel.part:Part"),
         pytest.raises(ConfigurationError, match="whose name is 'odd'"),
     ):
         kinds()

@@ -1,6 +1,6 @@
 """Every metric on /metrics."""
 
-from agent.decisions.metrics import Metric
+from agent.kernel.metrics import Metric
 from agent.telemetry.catalogue import sections
 
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.decisions.metrics import PREFIX, Kind
 from agent.deferral.records import History, JobOrder, StepRow
 from agent.deferral.store import Change
+from agent.kernel.metrics import PREFIX, Kind
 from agent.models.directory import Subject
 from agent.models.rounds import Ending
 from agent.placement.records import PlaceRequest

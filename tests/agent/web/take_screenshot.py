@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent.decisions.turn import TickReport
+from agent.kernel.turn import TickReport
 from agent.rehearsal import run
 from agent.rehearsal.faults import plan_named
 from agent.rehearsal.sections import FLEET_ALONE

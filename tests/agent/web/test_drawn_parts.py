@@ -11,10 +11,10 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from agent.decisions.page import Alert, DecisionItem, Draw, Frame, Scene
-from agent.decisions.part import Host, Part, one_of
-from agent.decisions.parts import Parts
-from agent.decisions.store import Record
+from agent.kernel.page import Alert, DecisionItem, Draw, Frame, Scene
+from agent.kernel.part import Host, Part, one_of
+from agent.kernel.parts import Parts
+from agent.kernel.store import Record
 from agent.models.directory import Subject
 from agent.models.rounds import Ending
 from agent.view.view import AgentView

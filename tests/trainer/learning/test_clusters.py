@@ -13,7 +13,7 @@ import pytest
 from agent.admission.records import DeploymentEvent, EventKind
 from agent.admission.service import AdmissionService
 from agent.admission.store import AdmissionStore
-from agent.decisions.parts import kept
+from agent.kernel.parts import kept
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.errors import BadInput

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.decisions.parts import kept
+from agent.kernel.parts import kept
 from agent.ledger import Ledger, codec
 from agent.oversubscription.recorded_hours import MOST_VMS, HourRecorder, read_hours, share_of
 from agent.oversubscription.records import Vm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.decisions.text import counted
+from agent.kernel.text import counted
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
 from trainer.autoscaling.evaluation.summary import (
     PUBLISHED,

@@ -12,8 +12,8 @@ import pytest
 from agent.admission.gate.gate import Gate
 from agent.admission.part import AdmissionPart
 from agent.admission.settings import ClusterSettings
-from agent.decisions.part import Host, Part, Turn
-from agent.decisions.turn import TickReport
+from agent.kernel.part import Host, Part, Turn
+from agent.kernel.turn import TickReport
 from agent.service import chores
 from agent.service.assembly import Agent, AwsKeys, assembled, turned
 from agent.settings import load_settings

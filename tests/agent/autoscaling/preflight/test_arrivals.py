@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from agent.autoscaling.preflight.fleets import check_arrivals
-from agent.decisions.checks import State
+from agent.kernel.checks import State
 from agent.preflight.check import arrivals_of
 from agent.settings import Settings, load_settings
 from domain.clock import WallClock

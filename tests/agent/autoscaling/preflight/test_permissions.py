@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.autoscaling.preflight.fleets import CHANGES, check_changes
-from agent.decisions.checks import Account, State, principal
+from agent.kernel.checks import Account, State, principal
 from agent.preflight.check import check_identity
 from agent.settings import load_settings
 from collectors.aws import AwsSession

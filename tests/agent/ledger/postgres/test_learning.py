@@ -11,7 +11,7 @@ from agent.admission.store import AdmissionStore
 from agent.autoscaling import minutes
 from agent.autoscaling.minutes import Boot, Measured, read_minutes
 from agent.autoscaling.store import FleetStore
-from agent.decisions.parts import kept
+from agent.kernel.parts import kept
 from agent.ledger import Ledger
 from agent.oversubscription.recorded_hours import HourRecorder, append, read_hours
 from domain.clock import VirtualClock

@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, insert, select, update
 
-from agent.decisions import store
-from agent.decisions.store import Record
+from agent.kernel import store
+from agent.kernel.store import Record
 from agent.ledger import codec, journal, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.schema import state as table

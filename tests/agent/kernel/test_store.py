@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text, update
 
-from agent.decisions.store import NOTHING, DecisionStore, Record, add, decoded, nearby
+from agent.kernel.store import NOTHING, DecisionStore, Record, add, decoded, nearby
 from agent.ledger import Ledger
 from agent.ledger.database import Clash
 from agent.ledger.identity import INCARNATION, NUMBERS

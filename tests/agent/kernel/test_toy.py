@@ -22,8 +22,8 @@ from agent.api.security import Role, roles_for
 from agent.api.server import HttpServer
 from agent.autoscaling.part import AutoscalingPart
 from agent.commands.main import app
-from agent.decisions import parts as installed
-from agent.decisions.store import DecisionStore
+from agent.kernel import parts as installed
+from agent.kernel.store import DecisionStore
 from agent.preflight.check import check_everything
 from agent.rehearsal.sections import section_names
 from agent.service.assembly import Agent, AwsKeys, assembled
@@ -43,8 +43,8 @@ from domain.errors import ConfigurationError
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
 from tests.agent.api.conftest import over_socket
-from tests.agent.decisions.tokens import settings as toy_settings
-from tests.agent.decisions.tokens.settings import SUBJECTS, DeskSettings
+from tests.agent.kernel.tokens import settings as toy_settings
+from tests.agent.kernel.tokens.settings import SUBJECTS, DeskSettings
 from tests.architecture.product import ROOT
 from tests.contract.running import TOY, toy_installed
 from tests.golden import figures

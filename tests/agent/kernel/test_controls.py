@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decisions.controls import LONGEST_S, LONGEST_WORDS, Resumed, checked_length, pause, resume
-from agent.decisions.part import held_lines
+from agent.kernel.controls import LONGEST_S, LONGEST_WORDS, Resumed, checked_length, pause, resume
+from agent.kernel.part import held_lines
 from agent.ledger import Ledger
 from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.errors import BadInput

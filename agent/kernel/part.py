@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from agent.decisions.rounds import Rounds
-from agent.decisions.store import NOTHING, DecisionStore, Record, add, newest_number
-from agent.decisions.turn import TickReport
+from agent.kernel.rounds import Rounds
+from agent.kernel.store import NOTHING, DecisionStore, Record, add, newest_number
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger, codec, journal
 from agent.ledger.kept import Kept
 from agent.settings.location import models_location
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from pydantic import BaseModel
 
-    from agent.decisions.checks import Account, Arrivals, CheckResult
-    from agent.decisions.metrics import Reading, Section
-    from agent.decisions.page import PartPage
+    from agent.kernel.checks import Account, Arrivals, CheckResult
+    from agent.kernel.metrics import Reading, Section
+    from agent.kernel.page import PartPage
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector, SampleSink

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.decisions.turn import TickReport, pools_turned
+from agent.kernel.turn import TickReport, pools_turned
 from domain.decisions import AGENT, Event, Reason
 from domain.errors import Fenced, LedgerUnavailable
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from agent.decisions.part import Capacity, Host, Part, Summary, one_subject
-from agent.decisions.store import DecisionStore, Record
+from agent.kernel.part import Capacity, Host, Part, Summary, one_subject
+from agent.kernel.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import Kept
 from agent.settings.plug_ins import DECISIONS, installed, load, refused

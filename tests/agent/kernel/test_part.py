@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from agent.autoscaling.part import AutoscalingPart
-from agent.decisions import parts as installed
-from agent.decisions.part import Capacity, Card, Host, Part, Services, Status, Summary, Turn, one_of, one_subject
-from agent.decisions.parts import Parts, parts_of
-from agent.decisions.store import Record, add
-from agent.decisions.turn import TickReport
+from agent.kernel import parts as installed
+from agent.kernel.part import Capacity, Card, Host, Part, Services, Status, Summary, Turn, one_of, one_subject
+from agent.kernel.parts import Parts, parts_of
+from agent.kernel.store import Record, add
+from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.kept import Kept
 from agent.service.assembly import sink_of
@@ -292,7 +292,7 @@ def test_the_products_own_parts_are_installed() -> None:
 
 
 def test_settings_of_its_own_come_from_the_environment(ledger: Ledger) -> None:
-    from tests.agent.decisions.tokens.part import TokenSettings, TokensPart
+    from tests.agent.kernel.tokens.part import TokenSettings, TokensPart
 
     part = TokensPart(a_host(ledger, environ={"TRIMTAB_TOKENS__TOKENS": "7"}))
     assert part.own_settings() == TokenSettings(tokens=7)

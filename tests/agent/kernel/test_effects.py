@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.decisions.effects import EffectStore
+from agent.kernel.effects import EffectStore
 from agent.ledger import Ledger, codec, state
 from agent.ledger.journal import Kind
 from agent.rails.state import Breaker, LoopState

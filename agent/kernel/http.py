@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from agent.decisions.controls import LONGEST_S, LONGEST_WORDS
+from agent.kernel.controls import LONGEST_S, LONGEST_WORDS
 
 LARGEST_SEQ = 2**63 - 1
 DECIMAL = re.compile(r"-?[0-9]{1,20}")

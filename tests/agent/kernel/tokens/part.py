@@ -10,14 +10,14 @@ from types import MappingProxyType
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from agent.decisions.checks import CheckResult, ok
-from agent.decisions.guards import held_by_pause
-from agent.decisions.http import Body
-from agent.decisions.metrics import Reading, Section, gauge
-from agent.decisions.part import Part, Severity, Turn
-from agent.decisions.turn import TickReport
+from agent.kernel.checks import CheckResult, ok
+from agent.kernel.guards import held_by_pause
+from agent.kernel.http import Body
+from agent.kernel.metrics import Reading, Section, gauge
+from agent.kernel.part import Part, Severity, Turn
+from agent.kernel.turn import TickReport
 from domain.decisions import Direction, Reason
-from tests.agent.decisions.tokens.settings import SUBJECTS
+from tests.agent.kernel.tokens.settings import SUBJECTS
 
 
 class TokenSettings(BaseModel):
@@ -43,7 +43,7 @@ class TokensPart(Part):
     asks = ("*/requests",)
     lists = ("*/requests",)
     alarms = MappingProxyType({Reason.BUSY: Severity.WARNING})
-    rehearsal = "tests.agent.decisions.tokens.section:SECTION"
+    rehearsal = "tests.agent.kernel.tokens.section:SECTION"
     sections = (Section("Tokens", (gauge("tokens_given", "tokens of the newest decision", "desk"),)),)
 
     def subjects(self) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.alarms.book import AlarmBook
-from agent.decisions.rounds import LOOK_EVERY_S, NEWS_S, REPEAT_S, Rounds
-from agent.decisions.turn import TickReport
+from agent.kernel.rounds import LOOK_EVERY_S, NEWS_S, REPEAT_S, Rounds
+from agent.kernel.turn import TickReport
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, status_file
 from domain.decisions import AGENT, Event, Reason

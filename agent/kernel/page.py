@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from fastapi.responses import Response
 
-    from agent.decisions.store import Record
+    from agent.kernel.store import Record
     from domain.errors import BadInput, LedgerError
 
 Draw = Callable[..., str]

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from agent.decisions import checks
-from agent.decisions.checks import CheckResult, State
-from agent.decisions.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body
-from agent.decisions.metrics import Kind, Metric, counter, gauge
-from agent.decisions.text import clock_time, columns, duration_text, money, time_text
+from agent.kernel import checks
+from agent.kernel.checks import CheckResult, State
+from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body
+from agent.kernel.metrics import Kind, Metric, counter, gauge
+from agent.kernel.text import clock_time, columns, duration_text, money, time_text
 from domain.decisions import Mode
 from tests.agent.rails.scenes import NOON
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actuators.base import Act, ChangingCall
-from agent.decisions.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause, unmeasured_permit
+from agent.kernel.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause, unmeasured_permit
 from agent.rails.state import Breaker, LoopState
 from domain.controls import Controls, Pause, PauseScope
 from domain.decisions import Direction, Intent, Reason

@@ -13,7 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from sqlalchemy import select
 
-from agent.decisions.transaction import Write, commit
+from agent.kernel.transaction import Write, commit
 from agent.ledger import Ledger, codec, state
 from agent.ledger.schema import state as table
 from agent.rails.state import LoopState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decisions.guards import Held, held_by_breaker, held_by_mode, held_by_pause
+from agent.kernel.guards import Held, held_by_breaker, held_by_mode, held_by_pause
 from agent.rails.state import Breaker
 from domain.controls import Controls, Pause, PauseScope
 from domain.decisions import Direction, Mode, Reason

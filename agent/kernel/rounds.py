@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from agent.decisions.metrics import Reading
-from agent.decisions.text import duration_text, time_text
+from agent.kernel.metrics import Reading
+from agent.kernel.text import duration_text, time_text
 from agent.models.directory import ModelsDirectory, Probationer
 from agent.models.rounds import Ending, RoundStatus, read_rounds
 from domain.decisions import AGENT, Event, Reason

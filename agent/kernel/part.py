@@ -421,7 +421,7 @@ class Part:
 
     def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
         """Decide recorded decisions with since <= at < until again; BadInput where it keeps no inputs to do so."""
-        raise BadInput("DECISION", self.name, "it keeps no inputs from which it could be decided again")
+        raise BadInput("DECISION", self.name, "it records no inputs to decide again from: see trimtab explain ID")
 
     def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """Write an order that only this decision knows into the ledger while no agent runs; return its answer.

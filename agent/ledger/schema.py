@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0010",)
+REVISIONS: Final = ("0010", "0011")
 """Every schema revision that this code takes up, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -158,19 +158,6 @@ learning_hours = Table(
     Column("whole", SmallInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("learning_hours_by_pool", "pool", "seq"),
-)
-
-# One row per write to a placement pool: what stood before in the places that it changed. Taken back from the newest on,
-# they give the pool as of any of them. `revision`: of the pool's head after the write. `body`: see
-# `agent.placement.history`.
-placement_changes = Table(
-    "placement_changes",
-    metadata,
-    Column("pool", String, primary_key=True),
-    Column("revision", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", Double, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Index("placement_changes_by_time", "at"),
 )
 
 # At most one row: who may act on a ledger that several agents share, until when by the database's own clock.

@@ -259,13 +259,6 @@ class Book:
         known = self.find(name)
         return self.cluster.join(self._listed_host(name, kind)) if known is None else known
 
-    def reach(self, name: str) -> int:
-        """Return the index of a host, brought in where it is of a type without bound; UnknownName."""
-        kind = self.listed(name) if self.find(name) is None else None
-        while kind is not None and kind.count is None and self._endless[kind.name] < _number(name):
-            self._next(kind)
-        return self.cluster.host(name)
-
     @property
     def endless(self) -> bool:
         """Whether a type of hosts is without bound."""

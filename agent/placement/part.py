@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from agent.kernel.part import (
     Host,
     ModelSummary,
     Part,
-    Replayed,
     Severity,
     Status,
     Summary,
@@ -27,8 +25,7 @@ from agent.kernel.store import Record
 from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
-from agent.placement.store import CHANGES_KEPT, KEPT, PLACEMENT, PlacementStore, read_decision
-from agent.settings.location import models_location
+from agent.placement.store import KEPT, PLACEMENT, PlacementStore, read_decision
 from domain.decisions import Event, Mode, Reason
 from domain.errors import ConfigurationError, TrimtabError
 
@@ -39,10 +36,8 @@ if TYPE_CHECKING:
 
     from agent.kernel.checks import Account, CheckResult
     from agent.kernel.metrics import Reading
-    from agent.models.directory import ModelsDirectory
     from agent.placement.pool import PlacementPool
     from agent.placement.pools import Pools
-    from agent.placement.replay import PoliciesThen
     from agent.settings import Settings
     from collectors.base import Collector
 
@@ -57,7 +52,6 @@ class PlacementPart(Part):
     id_letters = "p"
     order = 40
     kept = KEPT
-    kept_beside = (CHANGES_KEPT,)
     configured_in = SUBJECTS.name
     model_suffixes = (".json",)
     learns = True
@@ -247,42 +241,6 @@ class PlacementPart(Part):
         else:
             lines = request_lines(made)
         return Explanation(tuple(lines), codec.plain(made))
-
-    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
-        """Decide recorded requests again on the pool as it was, by the policy of then; the same hosts must come out."""
-        from agent.placement import replay
-
-        history, made = replay.steps_of(self.store, subject, since, until)
-        yield from replay.replayed(history, made, self._policies_then(subject))
-
-    def what_if(self, subject: str, policy: str, since: float | None, until: float | None) -> Explanation:
-        """Decide recorded requests by another policy, and count the hosts that it would have cost; BadInput."""
-        from agent.placement import replay
-        from agent.placement.choosing import named_policy
-
-        other = named_policy(policy, subject, self._models())
-        return replay.comparison(subject, other, *replay.steps_of(self.store, subject, since, until))
-
-    def _models(self) -> ModelsDirectory:
-        from agent.models.directory import ModelsDirectory
-
-        settings = self.host.settings
-        if settings is None:
-            return ModelsDirectory(models_location(self.host.environ))
-        return ModelsDirectory(settings.models_directory, settings.promotion_key)
-
-    def _policies_then(self, subject: str) -> PoliciesThen:
-        from agent.placement.choosing import named_policy
-        from agent.placement.replay import PoliciesThen
-
-        models, found = self._models(), []
-        pool = SUBJECTS.of(self.host.settings).get(subject) if self.host.settings is not None else None
-        switch = self.store.read(subject).head.switch
-        texts = (switch.policy if switch is not None else None, *((pool.policy, pool.canary) if pool else ()))
-        for text in filter(None, texts):
-            with suppress(TrimtabError):
-                found.append(named_policy(text, subject, models))
-        return PoliciesThen(models, found)
 
     @classmethod
     def model(cls, path: Path) -> ModelSummary:

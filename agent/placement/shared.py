@@ -73,7 +73,7 @@ class SharedBook:
             book, now = self.current(), self.clock.now()
             answer, change = work(book, now)
             if change is not None:
-                self._write(change, now, epoch)
+                self._write(change, epoch)
         except BaseException as error:
             # Changes in memory are not in the ledger; a refusal before any change leaves the book as it is.
             if isinstance(error, Conflict) or (self._book is not None and self._book.touched):
@@ -83,8 +83,8 @@ class SharedBook:
             self.alarms += change.notes
         return answer
 
-    def _write(self, change: Change, now: float, epoch: int | None) -> None:
-        self._stored_is = self.store.write(self.name, self._stored_is, change, at=now, epoch=epoch)
+    def _write(self, change: Change, epoch: int | None) -> None:
+        self._stored_is = self.store.write(self.name, self._stored_is, change, epoch=epoch)
         self.head = change.head
         if self._book is not None:
             self._book.touched = False

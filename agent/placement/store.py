@@ -1,24 +1,22 @@
 """What the ledger keeps of placement pools: head, inventory, hosts, reservations; and their decisions.
 
 A pool is read whole and written by difference. Its head has a revision, so that two agents cannot both start from the
-same state: the second one gets a Conflict, reads again and decides again. Each write also appends what it
-replaced. Taken back from the newest on, these rows give the pool as of any write that the ledger still has.
+same state: the second one gets a Conflict, reads again and decides again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import select
 
 from agent.kernel.store import DecisionStore, Record
 from agent.kernel.transaction import Heads, Write, commit, numbered
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.kept import Kept
 from agent.ledger.schema import journal as journal_table
-from agent.ledger.schema import placement_changes as changes
 from agent.placement.records import (
     COMPARISON,
     GIVEN_BACK,
@@ -47,9 +45,6 @@ _KINDS: Final[Mapping[str, type[Made]]] = {
     MOVE: MoveDecision,
     COMPARISON: Comparison,
 }
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,43 +79,6 @@ class Change:
     notes: Sequence[Event] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What stood before a write in the places that it changed: None for what was not there.
-
-    inventory: the document before; inventory_changed: whether another one came.
-    """
-
-    head: PoolHead | None
-    hosts: Mapping[str, HostRecord | None] = field(default_factory=dict)
-    reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
-    inventory: Mapping[str, Any] | None = None
-    inventory_changed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A write to a pool: its revision and time (epoch seconds), and what it left in the places that it changed.
-
-    hosts, reservations: by name, None for one that fell away. inventory: the new document, None where it stayed.
-    """
-
-    revision: int
-    at: float
-    head: PoolHead
-    hosts: Mapping[str, HostRecord | None]
-    reservations: Mapping[str, Reservation | None]
-    inventory: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A pool before the oldest write that can be taken back, or that was asked for, and the writes since, in order."""
-
-    begin: PoolState
-    steps: tuple[Step, ...]
-
-
 class PlacementStore:
     """Reads and writes pools; each method raises LedgerUnavailable when the ledger cannot be used now."""
 
@@ -131,43 +89,21 @@ class PlacementStore:
     def read(self, pool: str) -> PoolState:
         """Return a pool, all of it as of one moment."""
         with self._database.read() as connection:
-            return _pool_state(connection, pool)
-
-    def history(self, pool: str, since: float | None = None) -> History:
-        """Return a pool as it was before its first write at or after `since`, and that write and all later ones.
-
-        A write that cannot be taken back ends it: one of an earlier version, or one before a copy was restored. Then
-        the first step is the one after that, whatever was asked for.
-        """
-        query = select(changes).where(changes.c.pool == pool).order_by(changes.c.revision.desc())
-        if since is not None:
-            # By revision: a clock that was set back leaves no gap.
-            first = select(func.min(changes.c.revision)).where(changes.c.pool == pool, changes.c.at >= since)
-            query = query.where(changes.c.revision >= first.scalar_subquery())
-        with self._database.read() as connection:
-            now = _pool_state(connection, pool)
-            rows = [(row.revision, row.at, row.body) for row in connection.execute(query)]
-        head, hosts, reservations, inventory = now.head, dict(now.hosts), dict(now.reservations), now.inventory
-        steps: list[Step] = []
-        for revision, at, body in rows:
-            if revision != head.revision:
-                break
-            before = codec.decode(Replaced, codec.unpack(body))
-            steps.append(
-                Step(
-                    revision,
-                    at,
-                    head,
-                    {name: hosts.get(name) for name in before.hosts},
-                    {name: reservations.get(name) for name in before.reservations},
-                    inventory if before.inventory_changed else None,
-                )
-            )
-            head = PoolHead() if before.head is None else before.head
-            _put_back(hosts, before.hosts)
-            _put_back(reservations, before.reservations)
-            inventory = before.inventory if before.inventory_changed else inventory
-        return History(PoolState(head, None, inventory, hosts, reservations), tuple(reversed(steps)))
+            stored = HEADS.stored(connection, pool)
+            inventory = state.get(connection, pool, _INVENTORY)
+            over_http = state.get(connection, pool, _OVER_HTTP)
+            hosts = state.under(connection, pool, _HOST)
+            held = state.under(connection, pool, _RESERVATION)
+        records = (codec.decode(HostRecord, body) for body in hosts)
+        reservations = (codec.decode(Reservation, body) for body in held)
+        return PoolState(
+            HEADS.decoded(stored),
+            stored,
+            None if inventory is None else codec.decode_mapping(inventory),
+            {one.name: one for one in records},
+            {one.request_id: one for one in reservations},
+            frozenset() if over_http is None else frozenset(codec.decode_mapping(over_http)["applications"]),
+        )
 
     def stored_head(self, pool: str) -> bytes | None:
         """Return a pool's head as it is stored: another one than before says that the pool was written since."""
@@ -203,11 +139,10 @@ class PlacementStore:
         events = [codec.decode(Event, codec.unpack(body)) for body in bodies]
         return [(one.at, one.subject, given_back(one.detail)) for one in events]
 
-    def write(self, pool: str, before: bytes | None, change: Change, *, at: float, epoch: int | None = None) -> bytes:
+    def write(self, pool: str, before: bytes | None, change: Change, *, epoch: int | None = None) -> bytes:
         """Write a change to a pool whose head is stored as `before`; return how it is stored now. All or nothing.
 
-        at: the time of the write, epoch seconds. Conflict when another process wrote meanwhile; Fenced when an `epoch`
-        is given and over.
+        Conflict when another process wrote meanwhile; Fenced when an `epoch` is given and over.
         """
         after = HEADS.encoded(change.head)
         put = [(pool, f"{_HOST}{name}", codec.encode(one)) for name, one in change.hosts.items() if one is not None]
@@ -223,63 +158,14 @@ class PlacementStore:
         gone = [(pool, f"{_HOST}{name}") for name, one in change.hosts.items() if one is None]
         gone += [(pool, f"{_RESERVATION}{name}") for name, one in change.reservations.items() if one is None]
         records = numbered([_record(one) for one in change.made], change.head.decisions)
-
-        def swap(connection: Connection) -> None:
-            HEADS.swap(connection, pool, before, after)
-            _append(connection, pool, before, change, at)
-
-        commit(self._database, Write(put, gone, records, change.notes), swap, epoch=epoch)
+        write = Write(put, gone, records, change.notes)
+        commit(self._database, write, lambda c: HEADS.swap(c, pool, before, after), epoch=epoch)
         return after
 
 
 def read_decision(record: Record) -> Made:
     """Return a pool's decision from its record."""
     return codec.decode(_KINDS[record.kind], record.body)
-
-
-def _pool_state(connection: Connection, pool: str) -> PoolState:
-    stored = HEADS.stored(connection, pool)
-    inventory = state.get(connection, pool, _INVENTORY)
-    over_http = state.get(connection, pool, _OVER_HTTP)
-    hosts = [codec.decode(HostRecord, body) for body in state.under(connection, pool, _HOST)]
-    held = [codec.decode(Reservation, body) for body in state.under(connection, pool, _RESERVATION)]
-    return PoolState(
-        HEADS.decoded(stored),
-        stored,
-        None if inventory is None else codec.decode_mapping(inventory),
-        {host.name: host for host in hosts},
-        {one.request_id: one for one in held},
-        frozenset() if over_http is None else frozenset(codec.decode_mapping(over_http)["applications"]),
-    )
-
-
-def _append(connection: Connection, pool: str, before: bytes | None, change: Change, at: float) -> None:
-    """Append what a change is about to replace; the head before is known already."""
-
-    def there(kind: type[T], prefix: str, names: Iterable[str]) -> dict[str, T | None]:
-        bodies = {name: state.get(connection, pool, f"{prefix}{name}") for name in names}
-        return {name: None if body is None else codec.decode(kind, body) for name, body in bodies.items()}
-
-    adopted = change.inventory is not None
-    inventory = state.get(connection, pool, _INVENTORY) if adopted else None
-    replaced = Replaced(
-        None if before is None else HEADS.decoded(before),
-        there(HostRecord, _HOST, change.hosts),
-        there(Reservation, _RESERVATION, change.reservations),
-        None if inventory is None else codec.decode_mapping(inventory),
-        adopted,
-    )
-    body = codec.pack(codec.encode(replaced))
-    row = {"pool": pool, "revision": change.head.revision, "at": at, "body": body}
-    connection.execute(insert(changes), [row])
-
-
-def _put_back(there: dict[str, T], before: Mapping[str, T | None]) -> None:
-    for name, one in before.items():
-        if one is None:
-            there.pop(name, None)
-        else:
-            there[name] = one
 
 
 def _record(made: Made) -> Record:
@@ -299,17 +185,3 @@ def _record(made: Made) -> Record:
 
 
 KEPT: Final = Kept(PLACEMENT, newest_number=HEADS.newest_number, number_from=HEADS.number_from)
-
-
-def _forget_changes(connection: Connection, before: float, most: int) -> int:
-    """Remove at most so many of the oldest writes' rows before a time; return how many."""
-    query = select(changes.c.pool, changes.c.revision).where(changes.c.at < before).order_by(changes.c.at).limit(most)
-    due = [{"of": row.pool, "gone": row.revision} for row in connection.execute(query)]
-    if due:
-        here = (changes.c.pool == bindparam("of")) & (changes.c.revision == bindparam("gone"))
-        connection.execute(delete(changes).where(here), due)
-    return len(due)
-
-
-# What was decided does not rest on it: a return to an older version need not wait for its name.
-CHANGES_KEPT: Final = Kept("placement_changes", forget=_forget_changes)

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import inspect, text
 
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Kind, Ledger
+from agent.ledger.schema import REVISIONS
 from agent.rails.state import LoopState
 from domain.decisions import Event, Outcome, Reason, Status
 from domain.errors import BadInput, Fenced, IntentConflict, LedgerError
@@ -197,3 +199,14 @@ def test_settings_are_written_when_they_change(ledger: Ledger) -> None:
         (Kind.SETTINGS, START + 2, "observe", Reason.SETTINGS_CHANGED),
     ]
     assert FleetStore(ledger).fleets() == ()
+
+
+def test_a_ledger_with_the_schema_before_loses_a_table_that_nothing_reads(url: str, ledger: Ledger) -> None:
+    FleetStore(ledger).record([made(0)])
+    with ledger.database.write() as connection:
+        connection.execute(text("CREATE TABLE placement_changes (pool VARCHAR, revision BIGINT)"))
+        connection.execute(text("INSERT INTO placement_changes VALUES ('main', 7)"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0010'"))
+    with Ledger.open(url) as again, again.database.read() as connection:
+        assert not inspect(connection).has_table("placement_changes")
+        assert (again.database.schema(), FleetStore(again).loop_state("web").decisions) == (REVISIONS[-1], 1)

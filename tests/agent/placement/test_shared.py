@@ -68,12 +68,12 @@ def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: 
     pool.hosts.drain("large-1")
     late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
     with pytest.raises(Conflict):
-        pool.store.write("main", before.stored, late, at=clock.now())
+        pool.store.write("main", before.stored, late)
     assert set(pool.store.read("main").hosts) == {"large-1"}
     fresh = made(ledger, clock, name="other").store
-    fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
+    fresh.write("other", None, Change(PoolHead(revision=1)))
     with pytest.raises(Conflict):
-        fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
+        fresh.write("other", None, Change(PoolHead(revision=1)))
 
 
 def test_a_state_that_moved_is_known_as_such_also_once_what_moved_it_is_forgotten(
@@ -86,7 +86,7 @@ def test_a_state_that_moved_is_known_as_such_also_once_what_moved_it_is_forgotte
     ledger.compact(clock.now(), 90 * DAY_S, kept())
     late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
     with pytest.raises(Conflict):
-        pool.store.write("main", before.stored, late, at=clock.now())
+        pool.store.write("main", before.stored, late)
     assert set(pool.store.read("main").hosts) == {"large-1"}
 
 

@@ -89,3 +89,8 @@ def test_status_decisions_and_explain_show_a_pool(trimtab: CliRunner) -> None:
     assert "residual cores" in told
     refused = shown(trimtab, "explain", "main-p2")
     assert "Hosts that could not take" in refused
+
+
+def test_a_replay_is_refused_with_what_shows_the_record(trimtab: CliRunner) -> None:
+    done = trimtab.invoke(program, ["replay", "placement"])
+    assert (done.exit_code, "see trimtab explain" in done.output) == (2, True)

@@ -27,11 +27,11 @@ import psutil
 import structlog
 
 from agent.admission.book import Book, seen_of
-from agent.admission.decision import judge, settle, undecided
+from agent.admission.cluster import AdmissionService
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.records import AdmissionRequest
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore, Change, ClusterCounts
+from agent.admission.rule import judge, settle, undecided
+from agent.admission.state import AdmissionStore, Change, ClusterCounts
 from agent.ledger import Ledger
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
 from domain.clock import VirtualClock

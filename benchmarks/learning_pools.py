@@ -71,9 +71,9 @@ from agent.ledger import Ledger
 from agent.oversubscription.arrays import hot_probabilities
 from agent.oversubscription.inventory import COLUMNS
 from agent.oversubscription.pool import Pool, vm_of
-from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.records import RateRequest, Vm
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.turn import PoolTurns
 from benchmarks.report import Target, arguments, progress, report
 from domain.clock import VirtualClock
 from domain.decisions import Reason

@@ -25,8 +25,8 @@ import structlog
 
 from agent.ledger import Ledger, codec
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.decision import Wanted, decide_hour, hot_hours
-from agent.oversubscription.hours import Folded, fold
+from agent.oversubscription.choice import Wanted, decide_hour, hot_hours
+from agent.oversubscription.fold import Folded, fold
 from agent.oversubscription.loads import Loads, beliefs, loads_of
 from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmTable, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
@@ -34,8 +34,8 @@ from agent.oversubscription.pool import Pool, answer
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision, RateRequest, Vm
-from agent.oversubscription.store import OversubscriptionStore
-from agent.oversubscription.usage_book import VmKey
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.usage import VmKey
 from benchmarks.report import Target, arguments, report
 from domain.clock import VirtualClock
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules

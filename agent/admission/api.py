@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
+from agent.admission.cluster import AdmissionService, Gauges
 from agent.admission.records import (
     LONGEST_ID,
     LONGEST_WORDS,
@@ -19,7 +20,6 @@ from agent.admission.records import (
     Prior,
     Taken,
 )
-from agent.admission.service import AdmissionService, Gauges
 from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
 from domain.errors import BadInput
 from domain.rules.admission.names import LONGEST_NAME, NAME_OR_NONE

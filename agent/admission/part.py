@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from agent.admission.settings import SUBJECTS
-from agent.admission.store import ADMISSION, EVENTS_KEPT, KEPT, AdmissionStore
+from agent.admission.state import ADMISSION, EVENTS_KEPT, KEPT, AdmissionStore
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.part import (
     Capacity,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
+    from agent.admission.cluster import Clusters
     from agent.admission.gate.gate import Gate
-    from agent.admission.service import Clusters
     from agent.kernel.checks import Account, CheckResult
     from agent.kernel.metrics import Reading
     from agent.settings import Settings
@@ -120,7 +120,7 @@ class AdmissionPart(Part):
     def clusters(self) -> Clusters:
         """The services of the clusters that the settings describe, made when first asked for."""
         if self._clusters is None:
-            from agent.admission.service import Clusters, clusters_of
+            from agent.admission.cluster import Clusters, clusters_of
 
             host = self.host
             settings = host.settings
@@ -171,7 +171,7 @@ class AdmissionPart(Part):
 
         A model on probation is taken up first, or let go.
         """
-        from agent.admission.service import try_out
+        from agent.admission.cluster import try_out
 
         settings = self.host.settings
         assert settings is not None, "there are clusters"
@@ -205,7 +205,7 @@ class AdmissionPart(Part):
         """Return a cluster's cores, room by band, the month's promise and its newest decisions."""
         if subject not in self.configured:
             return super().status(subject, now)
-        from agent.admission.text import cluster_lines
+        from agent.admission.view import cluster_lines
 
         service = self.clusters[subject]
         service.refresh()
@@ -235,7 +235,7 @@ class AdmissionPart(Part):
         if gauges.uncertainty_cores is not None:
             kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of the reserved cores"
             rows.append(("kept free for uncertainty, a day ahead", kept))
-        from agent.admission.answers import outcome
+        from agent.admission.answer import outcome
 
         newest = self.clusters[subject].newest(1)
         card = Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), "Nothing was requested yet.")
@@ -249,7 +249,7 @@ class AdmissionPart(Part):
 
     def summary(self, record: Record) -> Summary:
         """Return an admission in one line."""
-        from agent.admission.answers import sentence
+        from agent.admission.answer import sentence
         from agent.admission.records import AdmissionDecision
 
         made = codec.decode(AdmissionDecision, record.body)
@@ -258,7 +258,7 @@ class AdmissionPart(Part):
     def explain(self, record: Record) -> Explanation:
         """Return the rule, the time with the least room, and the deployments that fill it."""
         from agent.admission.records import AdmissionDecision
-        from agent.admission.text import admission_lines
+        from agent.admission.view import admission_lines
 
         made = codec.decode(AdmissionDecision, record.body)
         return Explanation(tuple(admission_lines(made)), codec.plain(made))

@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.models.regular_files import read_file
 from agent.oversubscription.records import RateRequest, Vm
-from agent.oversubscription.usage_book import NAME
+from agent.oversubscription.usage import NAME
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import PoolRules
 

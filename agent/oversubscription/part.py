@@ -27,7 +27,7 @@ from agent.kernel.turn import TickReport
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
 from agent.oversubscription.settings import SUBJECTS
-from agent.oversubscription.store import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
+from agent.oversubscription.state import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from agent.kernel.metrics import Reading
-    from agent.oversubscription.pools import Pools
+    from agent.oversubscription.turn import Pools
     from agent.settings import Settings
     from collectors.base import SampleSink
     from collectors.vm_names import Place, UnknownVms
@@ -113,7 +113,7 @@ class OversubscriptionPart(Part):
     def pools(self) -> Pools:
         """The pools that the settings describe, made when first asked for."""
         if self._pools is None:
-            from agent.oversubscription.pools import Pools, pools_of
+            from agent.oversubscription.turn import Pools, pools_of
 
             host = self.host
             if host.settings is None:
@@ -142,7 +142,7 @@ class OversubscriptionPart(Part):
 
     def sink(self, below: SampleSink) -> SampleSink:
         """Return where readings go: those of pools to the pools."""
-        from agent.oversubscription.usage_book import PoolSink
+        from agent.oversubscription.usage import PoolSink
 
         if not self.configured:
             return below
@@ -191,7 +191,7 @@ class OversubscriptionPart(Part):
 
     def status(self, subject: str, now: float) -> Status:
         """Return a pool's rates, risk and counts as of its newest hour."""
-        from agent.oversubscription.text import pool_lines
+        from agent.oversubscription.view import pool_lines
 
         hour, publication = self.store.newest_hour(subject), self.store.publication(subject)
         memory = self.store.memory(subject)
@@ -211,7 +211,7 @@ class OversubscriptionPart(Part):
         """Return a pool's card, None for one that the settings do not describe."""
         if subject not in self.configured:
             return None
-        from agent.oversubscription.text import pool_card
+        from agent.oversubscription.view import pool_card
 
         return pool_card(self.pools[subject].view())
 
@@ -229,14 +229,14 @@ class OversubscriptionPart(Part):
 
     def explain(self, record: Record) -> Explanation:
         """Return rates or levels, the risk, and whether the same comes out again."""
-        from agent.oversubscription.text import rate_lines
+        from agent.oversubscription.view import rate_lines
 
         made = read_decision(record)
         return Explanation(tuple(rate_lines(made, self.store.inputs(record.decision_id))), codec.plain(made))
 
     def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
         """Choose recorded hours' rates again from what they rest on; the same rates must come out."""
-        from agent.oversubscription.decision import choose
+        from agent.oversubscription.choice import choose
         from agent.oversubscription.records import HourDecision
 
         found = self.decisions.newest(self.name, subject, limit=2**31 - 1, kind=HOUR, since=since, until=until)

@@ -34,8 +34,8 @@ from agent.oversubscription.records import (
     Vm,
 )
 from agent.oversubscription.shield import Answer, ask_filter, ask_shield
-from agent.oversubscription.store import OversubscriptionStore
-from agent.oversubscription.usage_book import UsageBook
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.usage import UsageBook
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
 from domain.errors import BadInput, StateConflict

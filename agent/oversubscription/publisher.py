@@ -22,7 +22,7 @@ from agent.kernel.guards import held_by_breaker, held_by_mode, held_by_pause, un
 from agent.ledger import Ledger
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import HourDecision, Publication, Step
-from agent.oversubscription.store import OVERSUBSCRIPTION, publications
+from agent.oversubscription.state import OVERSUBSCRIPTION, publications
 from agent.rails.base import RailLimits
 from agent.rails.circuit_breaker import record_outcome
 from agent.rails.state import LoopState

@@ -20,7 +20,7 @@ from agent.ledger.database import Database
 from agent.ledger.kept import LEARNING, Kept
 from agent.ledger.schema import learning_hours as hours
 from agent.oversubscription.records import Vm
-from agent.oversubscription.usage_book import VmKey
+from agent.oversubscription.usage import VmKey
 from domain.errors import LedgerError
 from domain.rules.oversubscription.pool import PoolRules
 from domain.units import HOUR_S, HOURS_PER_DAY

@@ -17,7 +17,7 @@ import numpy as np
 
 from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED, group_records
 from agent.admission.part import AdmissionPart
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.rehearsal.scenario import (
     LEDGER,
     ORIGIN,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from actuators.values import Parameters
+from agent.admission.cluster import AdmissionService
 from agent.admission.gate.gate import Gate
 from agent.admission.gate.records import ADMISSION, DECISION
-from agent.admission.service import AdmissionService
 from agent.admission.settings import ClusterSettings
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.alarms.book import Alarm
 from agent.alarms.delivery import SnsTopic
 from agent.deferral.capacity import Outlook
@@ -29,9 +29,9 @@ from agent.deferral.turns import PoolTurns as DeferralTurns
 from agent.kernel.checks import Account, State
 from agent.kernel.part import Severity
 from agent.oversubscription.pool import Pool
-from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.turn import PoolTurns
 from agent.rails.base import RailLimits
 from agent.settings import Settings
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector

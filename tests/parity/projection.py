@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.models.shipped import shipped_models
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
 from agent.rehearsal.admissions import STAGING as CLUSTER
 from agent.rehearsal.admissions import play_admissions
 from agent.rehearsal.oversubscription import RESEARCH as POOL

@@ -116,7 +116,7 @@ def admission(
 
 def _learnt(ledger: str | None, cluster: str | None, owner: str, label: str) -> tuple[NamedLaw, Population]:
     """Return what a cluster's ledger has gathered of these names, and the cluster's population."""
-    from agent.admission.service import clusters_of
+    from agent.admission.cluster import clusters_of
     from agent.commands.ledger import open_ledger
     from agent.settings import load_settings
     from domain.clock import WallClock

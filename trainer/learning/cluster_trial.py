@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.admission.records import AdmissionDecision, EventKind
 from agent.admission.settings import cluster_model_in
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from domain.rules.admission.population import Population

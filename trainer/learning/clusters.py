@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 from agent.admission.deployments import Deployment, applied
 from agent.admission.records import DeploymentEvent, EventKind
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from domain.errors import BadInput, StateConflict
 from domain.units import DAY_S, HOUR_S

@@ -14,7 +14,7 @@ from typing import Final
 from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from agent.oversubscription.settings import DIGITS
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import Margin
 from domain.rules.oversubscription.risk import promised_share

@@ -17,6 +17,7 @@ import structlog
 
 from actuators.sizes import GroupSizes
 from actuators.values import GroupTags
+from agent.admission.cluster import AdmissionService, Clusters
 from agent.admission.deployments import Stage
 from agent.admission.gate.effects import GateEffects
 from agent.admission.gate.records import (
@@ -34,9 +35,8 @@ from agent.admission.gate.requests import Asked, asked_by, held, is_pending, wai
 from agent.admission.gate.turn import GateJournal, GateTurn
 from agent.admission.gate.watch import GateWatch, end_event
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
-from agent.admission.service import AdmissionService, Clusters
 from agent.admission.settings import SUBJECTS, ClusterSettings
-from agent.admission.store import ADMISSION, AdmissionStore
+from agent.admission.state import ADMISSION, AdmissionStore
 from agent.kernel.guards import unmeasured_permit
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits

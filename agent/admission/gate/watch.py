@@ -10,12 +10,12 @@ from typing import Final
 import structlog
 
 from actuators.activities import Activity, Kind, read_activities
+from agent.admission.cluster import AdmissionService
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.gate.records import Effect, GroupRecord, Step
 from agent.admission.gate.turn import GateJournal, GateTurn
 from agent.admission.records import DeploymentEvent, EventKind
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from collectors.aws import AwsSession
 from collectors.tagged_groups import ClusterGroup

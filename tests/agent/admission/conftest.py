@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from tests.agent.admission.clusters import START, rules

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
-from agent.admission.text import admission_lines
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
+from agent.admission.view import admission_lines
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason

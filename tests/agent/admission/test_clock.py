@@ -11,8 +11,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
 from agent.ledger import Kind, Ledger
 from agent.service import daemon
 from agent.settings import Settings

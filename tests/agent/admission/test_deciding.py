@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from agent.admission.book import Book, horizons_of
-from agent.admission.decision import undecided
+from agent.admission.cluster import AdmissionService
 from agent.admission.records import AdmissionDecision, Prior, PriorKind
-from agent.admission.service import AdmissionService
+from agent.admission.rule import undecided
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.rules.admission.cluster import Moments, PolicyKind

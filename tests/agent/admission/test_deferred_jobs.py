@@ -8,7 +8,7 @@ import pytest
 
 from agent.admission.part import AdmissionPart
 from agent.admission.records import AdmissionRequest
-from agent.admission.text import admission_lines
+from agent.admission.view import admission_lines
 from agent.deferral.part import DeferralPart
 from agent.kernel.part import Host, Turn
 from agent.kernel.parts import parts_of

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.records import Taken
-from agent.admission.service import AdmissionService
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput

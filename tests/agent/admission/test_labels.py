@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.records import AdmissionDecision, PriorKind
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore, Change
-from agent.admission.text import admission_lines
+from agent.admission.state import AdmissionStore, Change
+from agent.admission.view import admission_lines
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason

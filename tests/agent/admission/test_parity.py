@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from agent.admission.book import Book
-from agent.admission.decision import judge, settle, undecided
 from agent.admission.deployments import Deployment, Stage, applied
 from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind, Prior
+from agent.admission.rule import judge, settle, undecided
 from domain.decisions import Reason
 from domain.rules.admission.cluster import ClusterRules, PolicyKind, terms_of
 from domain.rules.admission.policies import unused_budget

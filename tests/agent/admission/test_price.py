@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.part import AdmissionPart
 from agent.admission.records import HourPrice
-from agent.admission.service import AdmissionService
-from agent.admission.text import admission_lines, cluster_lines
+from agent.admission.view import admission_lines, cluster_lines
 from agent.kernel.part import Host
 from agent.ledger import Ledger
 from agent.settings import load_settings

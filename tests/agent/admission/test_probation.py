@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.records import AdmissionDecision
-from agent.admission.service import AdmissionService
-from agent.admission.text import admission_lines
+from agent.admission.view import admission_lines
 from agent.ledger import codec
 from agent.models.directory import Subject
 from domain.clock import VirtualClock

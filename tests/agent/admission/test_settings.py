@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.admission.book import bands_of, horizons_of, kappas_of
-from agent.admission.service import clusters_of
+from agent.admission.cluster import clusters_of
 from agent.admission.settings import cluster_model_in, rules_of
 from agent.ledger import Ledger
 from agent.models.directory import Subject, read_model_file

@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
 from agent.kernel.parts import kept
 from agent.ledger import Kind, Ledger
 from domain.clock import VirtualClock

@@ -18,7 +18,7 @@ from agent.kernel.part import Check, Host
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TickReport
 from agent.oversubscription.part import OversubscriptionPart
-from agent.oversubscription.pools import Pools
+from agent.oversubscription.turn import Pools
 from agent.placement.part import PlacementPart
 from agent.placement.pools import Pools as PlacementPools
 from agent.settings import Settings

@@ -221,7 +221,7 @@ def test_another_schema_is_refused_with_what_to_do(url: str, path: Path, schema:
 
 
 def test_the_migrations_lead_to_the_tables_that_the_code_uses(url: str) -> None:
-    importlib.import_module("agent.admission.store")  # its tables are its own
+    importlib.import_module("agent.admission.state")  # its tables are its own
     Ledger.open(url).close()
     engine = create_engine(url)
     with engine.connect() as connection:

@@ -14,10 +14,10 @@ import numpy as np
 from agent.ledger import Ledger
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.pool import Pool
-from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.records import RateRequest, Vm
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.turn import PoolTurns
 from domain.clock import VirtualClock
 from domain.decisions import Event
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules

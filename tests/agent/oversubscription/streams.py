@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agent.oversubscription.hours import Folded, fold
+from agent.oversubscription.fold import Folded, fold
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.records import Vm

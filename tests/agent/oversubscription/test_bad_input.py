@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.oversubscription.hours import hour_of_day
+from agent.oversubscription.fold import hour_of_day
 from agent.oversubscription.inventory import parse_inventory
 from agent.oversubscription.memory import HourSums, SubscriberMemory
 from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.rate_policies import policy_of
-from agent.oversubscription.usage_book import PoolSink, UsageBook
+from agent.oversubscription.usage import PoolSink, UsageBook
 from collectors.base import Refusal
 from domain.decisions import Reason
 from domain.errors import BadInput, RejectReason

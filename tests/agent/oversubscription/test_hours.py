@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.ledger import codec
-from agent.oversubscription.decision import ChoiceInputs, Wanted, choose, decide_hour
-from agent.oversubscription.hours import Folded
+from agent.oversubscription.choice import ChoiceInputs, Wanted, choose, decide_hour
+from agent.oversubscription.fold import Folded
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable
 from agent.oversubscription.profiles import profiles_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.ledger import Ledger
-from agent.oversubscription.store import OversubscriptionStore
-from agent.oversubscription.usage_book import MOST_UNWRITTEN_HOURS, UsageBook
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.usage import MOST_UNWRITTEN_HOURS, UsageBook
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.agent.oversubscription.pools import HOUR_S, START, House, rules, vm

@@ -14,8 +14,8 @@ from agent.models.directory import Probationer, Subject, Then, read_model_file
 from agent.oversubscription.rate_policies import verify_rates
 from agent.oversubscription.records import HourDecision, RateDecision
 from agent.oversubscription.settings import DIGITS
-from agent.oversubscription.store import OversubscriptionStore
-from agent.oversubscription.text import rate_lines
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.view import rate_lines
 from domain.rules.oversubscription.rates import USUAL_BUDGET
 from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm

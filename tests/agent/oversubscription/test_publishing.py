@@ -13,10 +13,10 @@ import pytest
 from actuators.base import Permit
 from actuators.values import Parameters
 from agent.oversubscription.pool import Pool
-from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.records import Step
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.turn import PoolTurns
 from agent.rails.base import RailLimits
 from domain.controls import Controls, Pause, PauseScope
 from domain.decisions import Mode, Reason

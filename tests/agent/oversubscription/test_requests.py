@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from agent.ledger import codec
 from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
-from agent.oversubscription.decision import choose
-from agent.oversubscription.hours import fold
+from agent.oversubscription.choice import choose
+from agent.oversubscription.fold import fold
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable, columns_of, levels
 from agent.oversubscription.profiles import Profiles, persistence_of, profiles_of
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
 from agent.oversubscription.shield import ask_filter, ask_shield, machines_among, replayed
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
 from domain.decisions import Reason
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import SubscriberRules

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
 from tests.agent.oversubscription.pools import House, rules, vm
 
 REQUESTS = 150

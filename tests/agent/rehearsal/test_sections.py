@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from agent.admission.gate.records import group_records
 from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.state import OversubscriptionStore
 from agent.rehearsal.admissions import Demand, play_admissions
 from agent.rehearsal.deferrals import CORES, play_deferral
 from agent.rehearsal.oversubscription import NINE_DAYS_H, PARAMETER, play_oversubscription

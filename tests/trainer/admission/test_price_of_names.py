@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
 from agent.commands.main import app
 from agent.ledger import Ledger
 from domain.clock import WallClock

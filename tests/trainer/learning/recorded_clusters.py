@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.rules.admission.cluster import ClusterRules, PolicyKind

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.records import DeploymentEvent, EventKind
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.kernel.parts import kept
 from agent.ledger import Ledger
 from domain.clock import VirtualClock

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.admission.cluster import AdmissionService
 from agent.admission.deployments import Deployment
 from agent.admission.gate.gate import Gate
 from agent.admission.gate.records import GroupRecord, group_records
 from agent.admission.records import AdmissionDecision, DeploymentEvent
-from agent.admission.service import AdmissionService
 from agent.admission.settings import ClusterSettings
-from agent.admission.store import AdmissionStore
+from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.oversubscription.usage_book import WAITING_VMS, PoolSink, UsageBook
+from agent.oversubscription.usage import WAITING_VMS, PoolSink, UsageBook
 from collectors.intake import IntakeCounters, LineReader
 from collectors.vm_names import SPARE
 from domain.errors import RejectReason

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
 from agent.autoscaling import minutes
 from agent.autoscaling.minutes import Boot, Measured, read_minutes
 from agent.autoscaling.store import FleetStore
@@ -46,7 +46,7 @@ def test_the_events_of_a_cluster_and_the_hours_of_a_pool_are_read_in_their_order
     open_ledger: Callable[..., Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = open_ledger()
-    monkeypatch.setattr("agent.admission.store._PAGE", 2)
+    monkeypatch.setattr("agent.admission.state._PAGE", 2)
     monkeypatch.setattr("agent.oversubscription.recorded_hours._PAGE", 2)
     now = cluster_times.START + 10 * DAY_S
     service = AdmissionService(cluster_times.rules(), AdmissionStore(ledger), VirtualClock(now))

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from agent.admission.service import AdmissionService
-from agent.admission.store import AdmissionStore
+from agent.admission.cluster import AdmissionService
+from agent.admission.state import AdmissionStore
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.postgresql import new_engine, take_turn

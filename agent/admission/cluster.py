@@ -16,9 +16,8 @@ from pathlib import Path
 
 import structlog
 
-from agent.admission.answers import CachedBook, Shadow, answer_all, log_decisions, observe_all
+from agent.admission.answer import CachedBook, Shadow, answer_all, log_decisions, observe_all
 from agent.admission.book import Book
-from agent.admission.decision import first_unsafe, kept_for_uncertainty, worst_slack
 from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment, Stage
 from agent.admission.labels import named_prior
 from agent.admission.records import (
@@ -28,8 +27,9 @@ from agent.admission.records import (
     PriorSource,
     Taken,
 )
+from agent.admission.rule import first_unsafe, kept_for_uncertainty, worst_slack
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
-from agent.admission.store import AdmissionStore, ClusterCounts, month_of
+from agent.admission.state import AdmissionStore, ClusterCounts, month_of
 from agent.kernel.part import CapacityOf, Services
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject

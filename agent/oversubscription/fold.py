@@ -26,7 +26,7 @@ from agent.oversubscription.memory import (
 )
 from agent.oversubscription.profiles import HourUse, Profiles, learnt, with_requests
 from agent.oversubscription.records import Vm
-from agent.oversubscription.usage_book import VmKey
+from agent.oversubscription.usage import VmKey
 from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.usage import HELD_H
 from domain.units import HOUR_S

@@ -10,8 +10,8 @@ from domain.decisions import Mode
 from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR
 
 if TYPE_CHECKING:
+    from agent.admission.cluster import Gauges
     from agent.admission.records import AdmissionDecision, Contributor, HourPrice, PriorSource
-    from agent.admission.service import Gauges
 
 
 def admission_lines(decision: AdmissionDecision) -> list[str]:

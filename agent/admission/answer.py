@@ -15,7 +15,6 @@ from typing import TypeVar
 import structlog
 
 from agent.admission.book import Book
-from agent.admission.decision import judge, settle, undecided
 from agent.admission.deployments import Deployment, Stage, applied, lapsed, reserved
 from agent.admission.futures import Curves, Seen, label_weights
 from agent.admission.labels import dropped, ended, law_in, named_prior
@@ -31,7 +30,8 @@ from agent.admission.records import (
     check_event,
     check_request,
 )
-from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
+from agent.admission.rule import judge, settle, undecided
+from agent.admission.state import AdmissionStore, Change, ClusterCounts, month_of
 from agent.kernel.transaction import Conflict, retried
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason

@@ -13,7 +13,7 @@ import numpy as np
 
 from agent.ledger import codec
 from agent.oversubscription.arrays import Floats, hot_probabilities
-from agent.oversubscription.hours import Folded, hour_of_day
+from agent.oversubscription.fold import Folded, hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Counts, PoolMemory, SubscriberMemory
 from agent.oversubscription.profiles import Profiles

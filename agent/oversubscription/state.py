@@ -13,7 +13,7 @@ from agent.kernel.transaction import Write, commit
 from agent.ledger import Ledger, codec, state
 from agent.ledger.kept import Kept
 from agent.oversubscription import recorded_hours
-from agent.oversubscription.decision import ChoiceInputs
+from agent.oversubscription.choice import ChoiceInputs
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.records import HourDecision, Publication, RateDecision
 from domain.decisions import AGENT, Event

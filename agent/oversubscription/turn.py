@@ -16,8 +16,8 @@ from agent.kernel.transaction import Conflict, retried
 from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import Ledger
 from agent.models.background import Background
-from agent.oversubscription.decision import Decided, Wanted, decide_hour, hot_hours, shadowed
-from agent.oversubscription.hours import Folded, HotMachine, fold, hour_of_day
+from agent.oversubscription.choice import Decided, Wanted, decide_hour, hot_hours, shadowed
+from agent.oversubscription.fold import Folded, HotMachine, fold, hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
@@ -28,8 +28,8 @@ from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_
 from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision, ShadowRates
 from agent.oversubscription.settings import SUBJECTS, pool_rules_of
-from agent.oversubscription.store import OVERSUBSCRIPTION, OversubscriptionStore
-from agent.oversubscription.usage_book import FIVE_MINUTES_S, UsageBook
+from agent.oversubscription.state import OVERSUBSCRIPTION, OversubscriptionStore
+from agent.oversubscription.usage import FIVE_MINUTES_S, UsageBook
 from agent.rails.base import RailLimits
 from agent.settings import Settings
 from collectors.aws import AwsSession

@@ -8,7 +8,7 @@ from agent.kernel.part import Card
 from agent.kernel.text import columns, counted, time_text, words
 
 if TYPE_CHECKING:
-    from agent.oversubscription.decision import ChoiceInputs
+    from agent.oversubscription.choice import ChoiceInputs
     from agent.oversubscription.memory import PoolMemory
     from agent.oversubscription.pool import PoolView
     from agent.oversubscription.records import HourDecision, Publication, RateDecision
@@ -22,7 +22,7 @@ def rate_lines(decision: HourDecision | RateDecision, inputs: ChoiceInputs | Non
 
 
 def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
-    from agent.oversubscription.decision import choose
+    from agent.oversubscription.choice import choose
 
     rows: list[tuple[object, ...]] = [("subscriber", "rate", "before", "policy", "VMs", "24 h risk", "because")]
     for one in decision.subscribers:

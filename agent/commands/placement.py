@@ -86,7 +86,7 @@ def capacity_for(
     """Print how many more containers of an application fit now, and what keeps hosts from taking one."""
     from agent.ledger.codec import plain
     from agent.placement import looking
-    from agent.placement.text import reason_lines
+    from agent.placement.view import reason_lines
 
     with _pool(pool, ledger, None) as found:
         room = looking.capacity_for(found.shared, application)

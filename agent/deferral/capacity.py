@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from agent.deferral.pool import REPORT_AHEAD_S, reserved_cores
 from agent.deferral.records import MOST_CORES, StepRow, margin_cores
 from agent.deferral.settings import FLEET, HTTP, DeferralSettings
-from agent.deferral.store import PoolState
+from agent.deferral.state import PoolState
 from agent.deferral.views import HISTORY_DAYS, hour_of_week
 from agent.kernel.part import CapacityOf
 from domain.errors import BadInput, Fenced, LedgerError

@@ -29,7 +29,7 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import LEARNED, DeferralSettings
-from agent.deferral.store import Change, PoolState
+from agent.deferral.state import Change, PoolState
 from agent.deferral.views import HISTORY_DAYS, Seen, document_of, seen_by, seen_in
 from agent.kernel.part import Replayed
 from agent.kernel.store import Record

@@ -14,7 +14,7 @@ import numpy as np
 from agent.deferral.capacity import Outlook, margin_in_force
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import Drain, JobRecord, Stage, StepDecision, step_at
-from agent.deferral.store import PoolState
+from agent.deferral.state import PoolState
 from domain.rules.deferral.choosing import Group, History, View, knapsack, knapsack_values, take_in_order
 from domain.rules.deferral.jobs import W1, Ints
 

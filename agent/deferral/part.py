@@ -11,7 +11,7 @@ import structlog
 
 from agent.deferral.records import Stage
 from agent.deferral.settings import FLEET, HTTP, LEARNED, ROLLING, SUBJECTS
-from agent.deferral.store import DEFERRAL, KEPT, DeferralStore, read_decision
+from agent.deferral.state import DEFERRAL, KEPT, DeferralStore, read_decision
 from agent.kernel.checks import advice, missing, needed_to_act, ok, permitted
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.part import (
@@ -243,7 +243,7 @@ class DeferralPart(Part):
         """Return a pool's capacity, its jobs, how its policies fare, and its newest decisions."""
         if subject not in self.configured:
             return super().status(subject, now)
-        from agent.deferral.text import pool_lines
+        from agent.deferral.view import pool_lines
 
         view = self.pools[subject].view()
         newest = self.store.newest(subject, NEWEST)
@@ -255,7 +255,7 @@ class DeferralPart(Part):
         """Return a pool's card, None for one that the settings do not describe."""
         if subject not in self.configured:
             return None
-        from agent.deferral.text import pool_card
+        from agent.deferral.view import pool_card
 
         service = self.pools[subject]
         paused = any(pause.active(now) for pause in self.controls(subject).pauses)
@@ -275,7 +275,7 @@ class DeferralPart(Part):
     def explain(self, record: Record) -> Explanation:
         """Return a step's capacity, the policies that were asked, the starts with their scores, and who waits."""
         from agent.deferral.records import Comparison, RefusedMessage
-        from agent.deferral.text import comparison_lines, refusal_lines, step_lines
+        from agent.deferral.view import comparison_lines, refusal_lines, step_lines
 
         made = read_decision(record)
         if isinstance(made, Comparison):

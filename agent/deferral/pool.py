@@ -2,7 +2,7 @@
 
 Everything it answers is in the ledger before the answer: a process that dies in between, and starts again, knows as
 much as it would have. Several agents may serve one pool on a shared ledger: who finds that another wrote reads again
-and decides again. Only the one that leads starts jobs (`agent.deferral.turns`).
+and decides again. Only the one that leads starts jobs (`agent.deferral.turn`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
-from agent.deferral.store import HEADS, Change, DeferralStore, PoolState
+from agent.deferral.state import HEADS, Change, DeferralStore, PoolState
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from domain.clock import Clock

@@ -14,8 +14,8 @@ from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.records import Drain, Stage, StepDecision, Totals, step_at
 from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
-from agent.deferral.store import DEFERRAL, PoolState
-from agent.deferral.turns import PoolTurns, Watch
+from agent.deferral.state import DEFERRAL, PoolState
+from agent.deferral.turn import PoolTurns, Watch
 from agent.kernel.guards import held_by_pause
 from agent.kernel.part import Host, Services
 from agent.kernel.text import time_text

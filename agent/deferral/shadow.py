@@ -9,7 +9,7 @@ from dataclasses import replace
 from agent.deferral.deciding import Decided, total_of
 from agent.deferral.ladder import Ladder
 from agent.deferral.records import FINAL, Comparison, JobRecord, Stage
-from agent.deferral.store import PoolState
+from agent.deferral.state import PoolState
 from agent.deferral.views import seen_by
 from domain.decisions import Reason
 from domain.rules.deferral.jobs import W2

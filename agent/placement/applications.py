@@ -13,7 +13,7 @@ from typing import Any, Final
 from agent.placement.book import Book
 from agent.placement.records import Changed, Origin
 from agent.placement.shared import SharedBook
-from agent.placement.store import Change, PoolState
+from agent.placement.state import Change, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.placement.instance import VERSION, Application, application_document, parse_instance

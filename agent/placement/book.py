@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.placement.records import HostRecord, HostState, Origin, Reservation, Stage
-from agent.placement.store import PoolState
+from agent.placement.state import PoolState
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.bounds import least_hosts, needs_of
 from domain.rules.placement.cluster import Cluster, Host

@@ -21,7 +21,7 @@ from agent.placement.records import (
     check_id,
 )
 from agent.placement.shared import SharedBook
-from agent.placement.store import Change, Made, PoolState
+from agent.placement.state import Change, Made, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict
 from domain.rules.placement.instance import Instance, Vector, parse_instance

@@ -25,7 +25,7 @@ from agent.kernel.store import Record
 from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
-from agent.placement.store import KEPT, PLACEMENT, PlacementStore, read_decision
+from agent.placement.state import KEPT, PLACEMENT, PlacementStore, read_decision
 from domain.decisions import Event, Mode, Reason
 from domain.errors import ConfigurationError, TrimtabError
 
@@ -199,7 +199,7 @@ class PlacementPart(Part):
         """Return a pool's hosts, how full they are, what is reserved, and its newest decisions."""
         if subject not in self.configured:
             return super().status(subject, now)
-        from agent.placement.text import pool_lines
+        from agent.placement.view import pool_lines
 
         view = self.pools[subject].view()
         newest = self.store.newest(subject, NEWEST)
@@ -211,7 +211,7 @@ class PlacementPart(Part):
         """Return a pool's card, None for one that the settings do not describe."""
         if subject not in self.configured:
             return None
-        from agent.placement.text import pool_card
+        from agent.placement.view import pool_card
 
         newest = self.store.newest(subject, 1)
         paused = any(pause.active(now) for pause in self.controls(subject).pauses)
@@ -231,7 +231,7 @@ class PlacementPart(Part):
     def explain(self, record: Record) -> Explanation:
         """Return the hosts of a request with the terms of their scores, and what kept others from taking it."""
         from agent.placement.records import Comparison, MoveDecision
-        from agent.placement.text import comparison_lines, move_lines, request_lines
+        from agent.placement.view import comparison_lines, move_lines, request_lines
 
         made = read_decision(record)
         if isinstance(made, MoveDecision):

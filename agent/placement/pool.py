@@ -36,7 +36,7 @@ from agent.placement.records import (
 )
 from agent.placement.settings import PlacementSettings
 from agent.placement.shared import SharedBook
-from agent.placement.store import PLACEMENT, Change, Made
+from agent.placement.state import PLACEMENT, Change, Made
 from domain.clock import Clock
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, ConfigurationError, StateConflict, UnknownName

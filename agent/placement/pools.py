@@ -15,8 +15,8 @@ from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
 from agent.placement.records import PoolHead
 from agent.placement.settings import SUBJECTS, PlacementSettings
-from agent.placement.store import PoolState
-from agent.placement.turns import LARGEST_INVENTORY_BYTES, PoolTurns
+from agent.placement.state import PoolState
+from agent.placement.turn import LARGEST_INVENTORY_BYTES, PoolTurns
 from agent.settings import Settings
 from domain.errors import TrimtabError
 from domain.rules.placement.instance import parse_instance

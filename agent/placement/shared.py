@@ -17,7 +17,7 @@ from agent.ledger import Ledger
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser
 from agent.placement.records import PoolHead, Reservation
-from agent.placement.store import Change, PlacementStore
+from agent.placement.state import Change, PlacementStore
 from domain.clock import Clock
 from domain.decisions import Event, Reason
 from domain.units import DAY_S

@@ -25,7 +25,7 @@ from agent.deferral.part import QUEUE_ACTIONS, DeferralPart
 from agent.deferral.pool import DeferralPool
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.settings import SUBJECTS
-from agent.deferral.turns import PoolTurns as DeferralTurns
+from agent.deferral.turn import PoolTurns as DeferralTurns
 from agent.kernel.checks import Account, State
 from agent.kernel.part import Severity
 from agent.oversubscription.pool import Pool

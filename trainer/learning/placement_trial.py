@@ -17,7 +17,7 @@ import numpy as np
 from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from agent.placement.records import COMPARISON, Comparison
-from agent.placement.store import PlacementStore
+from agent.placement.state import PlacementStore
 from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy

@@ -22,7 +22,7 @@ import numpy as np
 
 from agent.ledger import Ledger
 from agent.placement.records import HostState, Origin
-from agent.placement.store import PlacementStore
+from agent.placement.state import PlacementStore
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, Release, Request, as_document, parse_instance
 from domain.units import DAY_S, HOUR_S

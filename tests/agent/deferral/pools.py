@@ -14,7 +14,7 @@ from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.records import JobOrder, StepDecision
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.shadow import Shadow
-from agent.deferral.turns import PoolTurns
+from agent.deferral.turn import PoolTurns
 from agent.kernel.part import Capacity
 from agent.ledger import Ledger
 from collectors.aws import AwsSession

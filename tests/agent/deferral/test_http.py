@@ -13,7 +13,7 @@ import pytest
 from agent.deferral.part import DeferralPart
 from agent.deferral.pools import PoolService
 from agent.deferral.records import History, StepRow
-from agent.deferral.store import Change
+from agent.deferral.state import Change
 from agent.kernel.checks import Account, State
 from agent.kernel.part import Capacity
 from agent.rehearsal.scenario import AGENT_KEY, SECRET

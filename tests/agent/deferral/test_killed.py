@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agent.deferral.store import DeferralStore
+from agent.deferral.state import DeferralStore
 from agent.ledger import Ledger
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_client
 from collectors.aws import AwsOptions, AwsSession

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.deferral.part import DeferralPart
-from agent.deferral.turns import PoolTurns
+from agent.deferral.turn import PoolTurns
 from agent.kernel.part import Host
 from agent.ledger import Ledger
 from agent.settings import Settings

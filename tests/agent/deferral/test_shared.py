@@ -12,7 +12,7 @@ import pytest
 from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import PoolHead, StepDecision
-from agent.deferral.store import Change
+from agent.deferral.state import Change
 from agent.kernel.parts import kept
 from agent.kernel.transaction import Conflict
 from agent.ledger import Ledger

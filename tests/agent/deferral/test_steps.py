@@ -15,7 +15,7 @@ from agent.deferral.deciding import replay_step
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDecision, StepRow
 from agent.deferral.settings import DeferralSettings
-from agent.deferral.store import Change
+from agent.deferral.state import Change
 from agent.deferral.views import document_of, moment_of, seen_by, seen_in
 from agent.kernel.part import Capacity
 from agent.ledger import Ledger, state

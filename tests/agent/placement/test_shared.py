@@ -15,7 +15,7 @@ from agent.kernel.parts import kept
 from agent.kernel.transaction import Conflict
 from agent.ledger import Ledger, state
 from agent.placement.records import PlacementDecision, PoolHead
-from agent.placement.store import Change
+from agent.placement.state import Change
 from domain.clock import VirtualClock
 from domain.errors import Fenced, StateConflict
 from domain.units import DAY_S

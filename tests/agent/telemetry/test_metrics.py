@@ -10,7 +10,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.deferral.records import History, JobOrder, StepRow
-from agent.deferral.store import Change
+from agent.deferral.state import Change
 from agent.kernel.metrics import PREFIX, Kind
 from agent.models.directory import Subject
 from agent.models.rounds import Ending

@@ -12,7 +12,7 @@ from domain.decisions import Mode
 if TYPE_CHECKING:
     from agent.placement.pool import PoolView
     from agent.placement.records import Candidate, Comparison, MoveDecision, PlacementDecision
-    from agent.placement.store import Made
+    from agent.placement.state import Made
 
 SHOWN = 20
 """Containers or moves of a decision that are listed."""

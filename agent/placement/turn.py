@@ -17,7 +17,7 @@ from agent.placement.fleet import FleetHosts, merged
 from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, PlacementDecision, Reservation
 from agent.placement.settings import FILE
-from agent.placement.store import PLACEMENT
+from agent.placement.state import PLACEMENT
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster

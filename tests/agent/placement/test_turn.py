@@ -17,8 +17,8 @@ from agent.placement.fleet import FleetHosts, FleetVms
 from agent.placement.pool import PlacementPool
 from agent.placement.pools import check_inventory
 from agent.placement.records import Comparison, HostState, Origin
-from agent.placement.text import pool_card, request_lines
-from agent.placement.turns import PoolTurns, mix_distance
+from agent.placement.turn import PoolTurns, mix_distance
+from agent.placement.view import pool_card, request_lines
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Reason

@@ -24,7 +24,7 @@ from agent.deferral.pool import DeferralPool, open_starts
 from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueue, in_calls
 from agent.deferral.records import STEP, Comparison, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.shadow import Shadow
-from agent.deferral.store import DEFERRAL, Change, PoolState
+from agent.deferral.state import DEFERRAL, Change, PoolState
 from agent.kernel.guards import held_by_pause, unmeasured_permit
 from agent.kernel.part import CapacityOf
 from agent.kernel.text import time_text

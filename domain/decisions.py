@@ -5,6 +5,7 @@ Proposal, rail effects, intents, outcomes, and the one list of reasons for log, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,8 +24,14 @@ class Mode(StrEnum):
     ACT = "act"
 
 
+_REASON_OF_A_PLUG_IN: Final = re.compile(r"[a-z][a-z0-9_-]*/[a-z][a-z0-9_]*")
+
+
 class Reason(StrEnum):
-    """The reason for a proposal, a rail's effect, an outcome or an event."""
+    """The reason for a proposal, a rail's effect, an outcome or an event.
+
+    A decision of another package has reasons of its own, `<decision>/<reason>`: Reason("shift/short_of_people").
+    """
 
     # observed by a policy
     LOAD_HIGH = "load_high"
@@ -193,6 +200,14 @@ class Reason(StrEnum):
     POLICY_FELL_BACK = "policy_fell_back"
     JOBS_AT_RISK = "jobs_at_risk"
     POLICIES_COMPARED = "policies_compared"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        if not isinstance(value, str) or _REASON_OF_A_PLUG_IN.fullmatch(value) is None:
+            return None
+        made = str.__new__(cls, value)
+        made._name_ = made._value_ = value
+        return made
 
 
 class Origin(StrEnum):

@@ -1,31 +1,41 @@
-"""The part that a decision brings to the agent: everything the service, the surfaces and the verbs ask of it.
+"""The part of a decision: what it must have, what it may have, and what it may ask of its host.
 
 The service holds a list of parts and names none of them. A part is made from a `Host`, offline (a verb that reads the
-ledger) as in the daemon; `start` and what follows it are called in the daemon alone. Every method has a default that
-does nothing, so that a part says only what it has. How to add one stands in docs/architecture.md.
+ledger) as in the daemon; `start` and what follows it are called in the daemon alone.
+
+1. A decision must have `name`, `subject_word`, `subjects` and `decide`. Pause, mode, number, id, fence, record, event,
+   gauges, card, status, explain and replay come with it.
+2. It may have everything else of `Part`; each method has a default.
+3. It may ask of its host what `Host` has. What the answers are made of follows at the end.
+
+docs/architecture.md has an example, which is a test.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from agent.kernel.guards import held_by_pause
+from agent.kernel.metrics import Section, gauge
 from agent.kernel.rounds import Rounds
 from agent.kernel.store import NOTHING, DecisionStore, Record, add, newest_number
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import Ledger, codec, journal
 from agent.ledger.kept import Kept
 from agent.settings.location import models_location
 from agent.settings.plug_ins import own_settings
 from domain.clock import BothTimes, Clock
 from domain.controls import Controls
-from domain.decisions import Event, Reason
+from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, Mistake, UnknownName
 from domain.units import HOUR_S
 
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from agent.kernel.checks import Account, Arrivals, CheckResult
-    from agent.kernel.metrics import Reading, Section
+    from agent.kernel.metrics import Reading
     from agent.kernel.page import PartPage
     from agent.settings import Settings
     from collectors.aws import AwsSession
@@ -44,6 +54,370 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+NOTHING_YET: Final = "nothing was decided yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a decision rests on, and its inputs on record: each capacity that it reads is recorded with it.
+
+    now: epoch seconds. settings: its own, None without. read: what it read, by `decision/subject`.
+    """
+
+    now: float
+    mode: Mode
+    settings: Any
+    read: dict[str, Capacity | None]
+    capacity_of: CapacityOf
+
+    def capacity(self, decision: str, subject: str) -> Capacity | None:
+        """Return what another part knows of a subject's capacity, None where there is no such part or subject."""
+        return self.read.setdefault(f"{decision}/{subject}", self.capacity_of(decision, subject))
+
+    def recorded(self, previous: Mapping[str, Any]) -> bytes:
+        """Return it as it is recorded, with the body of the previous decision."""
+        own = None if self.settings is None else self.settings.model_dump(mode="json")
+        read = {key: None if found is None else asdict(found) for key, found in self.read.items()}
+        body = {"now": self.now, "mode": self.mode, "settings": own, "read": read, "previous": dict(previous)}
+        return codec.encode_mapping(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision: plain data for JSON, a sentence for people, a reason, and the values of its gauges.
+
+    reason: one of ours, or one of the decision's: Reason("<name>/<reason>"). changed: whether there is anything to do.
+    """
+
+    body: Mapping[str, Any]
+    sentence: str
+    reason: Reason = Reason.ACCEPTED
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    changed: bool = False
+
+    def recorded(self, mode: Mode) -> Mapping[str, Any]:
+        """Return the body of its record."""
+        own = {"sentence": self.sentence, "reason": self.reason, "gauges": dict(self.gauges), "mode": mode}
+        return {**self.body, **own}
+
+
+class Part:
+    """A decision's part of the agent; see the module.
+
+    name: of the decision, as in `trimtab status NAME`. subject_word: what its subjects are called. gauges: meanings of
+    the gauges of its decisions by name, each `trimtab_<name>_<gauge>`. order: parts turn in this order, equal ones by
+    name. kept: what it keeps in the ledger beside its decisions. sections: its metrics.
+    alarms: reasons of its events that are alarms. configured_in: the field of the agent's settings that describes its
+    subjects by name, "" where they describe none. settings_model: of its own settings, TRIMTAB_<NAME>__..., None for a
+    part whose settings are the agent's. model_suffixes: endings of the files that `model` reads. learns: whether
+    `trimtab learn` makes rounds for its subjects.
+
+    Of its paths below /api/v1/<name>/, with `*` for any one segment: asks, those that the token of an allocator may
+    post to (it reads all of a decision that has some); lists, those whose body may list many. rehearsal:
+    module and name, as `agent.rehearsal.admissions:SECTION`, of its section of `trimtab dry-run`, "" for none.
+
+    id_letters: small letters in the ids of its decisions, before the number, that no other decision has; None for those
+    of its name. takes_rest: whether its sink takes every reading that no other part takes, and passes none on.
+    """
+
+    name: ClassVar[str]
+    subject_word: ClassVar[str] = "subject"
+    gauges: ClassVar[Mapping[str, str]] = {}
+    order: ClassVar[int] = 100
+    kept: ClassVar[Kept | None] = None
+    kept_beside: ClassVar[tuple[Kept, ...]] = ()
+    sections: ClassVar[tuple[Section, ...]] = ()
+    alarms: ClassVar[Mapping[Reason, Severity]] = {}
+    configured_in: ClassVar[str] = ""
+    settings_model: ClassVar[type[BaseModel] | None] = None
+    model_suffixes: ClassVar[tuple[str, ...]] = ()
+    learns: ClassVar[bool] = False
+    asks: ClassVar[tuple[str, ...]] = ()
+    lists: ClassVar[tuple[str, ...]] = ()
+    rehearsal: ClassVar[str] = ""
+    id_letters: ClassVar[str | None] = None
+    takes_rest: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if cls.gauges and "sections" not in vars(cls):
+            named = [gauge(cls._metric(name), meaning, cls.subject_word) for name, meaning in cls.gauges.items()]
+            cls.sections = (Section(cls.name.capitalize(), tuple(named)),)
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.decisions = DecisionStore(host.ledger.database)
+        self.rounds: Rounds | None = self._rounds() if self.learns else None
+
+    # What a decision must have
+
+    def subjects(self) -> tuple[str, ...]:
+        """Return its subjects by name: those of the settings, and those that the ledger knows."""
+        return tuple(sorted({*self.configured, *self.decisions.subjects(self.name)}))
+
+    def decide(self, subject: str, seen: Observation, previous: Mapping[str, Any]) -> Decision | None:
+        """Return a decision for a subject that nothing pauses, None for none in this turn.
+
+        previous: the body of the subject's previous decision, empty before the first. Asked once a turn; a part that
+        has a `turn` of another form is not asked.
+        """
+        return None
+
+    # What it may have
+
+    def _rounds(self) -> Rounds:
+        settings = self.host.settings
+        hours = None if settings is None else settings.learning.max_age_hours
+        return Rounds(
+            self.name,
+            models_location(self.host.environ) if settings is None else settings.models_directory,
+            self.host.clock.monotonic,
+            lambda subject: self.decisions.first_at(self.name, subject),
+            max_age_s=None if hours is None else hours * HOUR_S,
+            of_fleets=self.subject_word == "fleet",
+        )
+
+    def own_settings(self) -> BaseModel:
+        """Return its own settings, from TRIMTAB_<NAME>__<FIELD>; ConfigurationError names what is wrong with one."""
+        assert self.settings_model is not None, "it has its own settings"
+        return own_settings(self.name, self.settings_model, self.host.environ)
+
+    def controls(self, subject: str) -> Controls:
+        """Return what operators have switched for a subject."""
+        return self.host.ledger.controls(self.name, subject)
+
+    def held(self, subject: str, now: float) -> list[str]:
+        """Return what operators hold of a subject now, a line each."""
+        return held_lines(self.controls(subject), now)
+
+    # What it is about
+
+    @property
+    def configured(self) -> Mapping[str, object]:
+        """Its subjects in the settings, by name."""
+        settings = self.host.settings
+        found: Mapping[str, object] = getattr(settings, self.configured_in) if settings and self.configured_in else {}
+        return found
+
+    @classmethod
+    def decides(cls, settings: Settings) -> bool:
+        """Return whether the settings give it a subject; True for a decision whose settings describe none."""
+        return not cls.configured_in or bool(getattr(settings, cls.configured_in))
+
+    def managed(self) -> tuple[str, ...]:
+        """Return the subjects that it decides for now: those of the settings, by default all."""
+        return tuple(sorted(self.configured)) if self.configured_in else self.subjects()
+
+    def capacity(self, subject: str) -> Capacity | None:
+        """Return what it knows of a subject's capacity, None when nothing."""
+        return None
+
+    def groups(self) -> Mapping[tuple[str, str], str]:
+        """Return the AWS name of every Auto Scaling group that it sizes, by subject and group key."""
+        return {}
+
+    # In the daemon
+
+    def start(self, stack: ExitStack) -> None:
+        """Start what it needs; whatever must be stopped is given to the stack."""
+
+    def sink(self, below: SampleSink) -> SampleSink:
+        """Return where readings go: to this part what is its own, the others to `below`."""
+        return below
+
+    def collectors(self) -> Sequence[Collector]:
+        """Return the collectors that it needs beside the listener."""
+        return ()
+
+    def turn(self, turn: Turn) -> TickReport:
+        """Take its turn as the leader and return the report with what it did. Raises LedgerError or Fenced.
+
+        By default, decide for each subject that nothing pauses.
+        """
+        of_subjects = [(name, partial(self._decided, turn, name)) for name in self.managed()]
+        return pools_turned(turn.report, self.name, of_subjects)
+
+    def _decided(self, turn: Turn, subject: str) -> Sequence[Event]:
+        if held_by_pause(self.controls(subject), tuple(Direction), turn.now) is not None:
+            return ()
+        newest = self.decisions.newest(self.name, subject, limit=1)
+        previous = codec.decode_mapping(newest[0].body) if newest else {}
+        mode = Mode.OBSERVE if self.host.settings is None else self.host.settings.mode
+        own = None if self.settings_model is None else self.own_settings()
+        seen = Observation(turn.now, mode, own, {}, self.host.capacity)
+        made = self.decide(subject, seen, previous)
+        if made is None:
+            return ()
+        inputs = seen.recorded(previous)
+        return [self.record(turn, subject, made.recorded(mode), inputs=inputs, changed=made.changed)]
+
+    def record(
+        self, turn: Turn, subject: str, body: Mapping[str, Any], *, inputs: bytes = NOTHING, changed: bool = False
+    ) -> Event:
+        """Write a decision of this turn, numbered, with its event, and return the event, whose subject is its id.
+
+        body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
+        written. LedgerUnavailable.
+        """
+        with self.host.ledger.fenced(turn.epoch) as connection:
+            number = newest_number(connection, self.name, subject) + 1
+            decision_id = f"{subject}-{self.letters()}{number}"
+            made = Record(
+                *(decision_id, self.name, subject, turn.now, codec.encode_mapping(body)),
+                inputs=inputs,
+                number=number,
+                changed=changed,
+            )
+            event = Event(subject, turn.now, Reason(body["reason"]), str(body["sentence"]), decision_id)
+            add(connection, [made])
+            journal.add(connection, [journal.event_row(event)])
+        return event
+
+    @classmethod
+    def letters(cls) -> str:
+        """Return the letters in the ids of its decisions."""
+        return re.sub("[^a-z]", "", cls.name) if cls.id_letters is None else cls.id_letters
+
+    def measure(self, report: TickReport) -> TickReport:
+        """Only measure, while another agent leads, and return the report with what was seen."""
+        return report
+
+    def observe(self, report: TickReport) -> None:
+        """Take in the report of a finished turn, whoever made it."""
+
+    def events(self, now: float) -> tuple[Event, ...]:
+        """Return what came up outside its turn since the last call, for alarms and metrics."""
+        return ()
+
+    def chores(self) -> Iterable[Chore]:
+        """Return the work to do beside the loop."""
+        return ()
+
+    def problems(self) -> Mapping[str, str]:
+        """Return by a short name what a person should look into, "" for what is in order again."""
+        return {}
+
+    def reload(self) -> None:
+        """Look again at the files that it reads, as SIGHUP asks."""
+
+    def checks(self) -> Sequence[Check]:
+        """Return further conditions of the agent's readiness."""
+        return ()
+
+    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
+        """Return by subject and group key what was reported under names that no inventory shows."""
+        return {}
+
+    def refused_claims(self) -> Mapping[tuple[str, str, str], RefusedClaim]:
+        """Return by subject, group key and metric the readings that were beyond what is believed."""
+        return {}
+
+    def conflicts(self) -> Mapping[tuple[str, str, str], Conflict]:
+        """Return by subject, group key and metric the readings that contradict others."""
+        return {}
+
+    # For people and programs
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the present values of its metrics, by default those of each newest decision; raises LedgerError."""
+        for subject in self.managed() if self.gauges else ():
+            for newest in self.decisions.newest(self.name, subject, limit=1):
+                for name, value in codec.decode_mapping(newest.body).get("gauges", {}).items():
+                    yield self._metric(name), (subject,), value
+
+    @classmethod
+    def _metric(cls, gauge_name: str) -> str:
+        return f"{cls.name}_{gauge_name}".replace("-", "_")
+
+    def status(self, subject: str, now: float) -> Status:
+        """Return a subject's state; by default its newest decision and what operators hold."""
+        held = self.held(subject, now)
+        newest = self.decisions.newest(self.name, subject, limit=1)
+        last = f"{newest[0].decision_id}: {self.summary(newest[0]).sentence}" if newest else NOTHING_YET
+        data = {"subject": subject, "last_decision": newest[0].decision_id if newest else None, "held": held}
+        return Status(subject, (f"{subject}  {last}", *(f"  {line}" for line in held)), data)
+
+    def card(self, subject: str, now: float) -> Card | None:
+        """Return a subject's card for the page, None for no card; by default its newest decision and its pauses."""
+        newest = self.decisions.newest(self.name, subject, limit=1)
+        said = [self.summary(newest[0]).sentence if newest else NOTHING_YET, *self.held(subject, now)]
+        decision_id = newest[0].decision_id if newest else ""
+        return Card(subject, f"{self.subject_word} {subject}", sentence="; ".join(said), decision_id=decision_id)
+
+    def page(self) -> PartPage | None:
+        """Return what draws its subjects on the page in place of their cards, None where cards do."""
+        return None
+
+    def router(self) -> APIRouter | None:
+        """Return its routes below /api/v1/<name>, None for no others than those that every part has."""
+        return None
+
+    def summary(self, record: Record) -> Summary:
+        """Return a decision in short; by default the `sentence` (or `detail`) and `reason` of its body."""
+        body = codec.decode_mapping(record.body)
+        return Summary(str(body.get("sentence") or body.get("detail") or ""), str(body.get("reason", "")))
+
+    def explain(self, record: Record) -> Explanation:
+        """Return why a decision came out as it did; by default its sentence and its recorded body."""
+        body = codec.decode_mapping(record.body)
+        inputs = codec.decode_mapping(record.inputs) if record.inputs else None
+        lines = (f"{record.decision_id}  {self.subject_word} {record.subject}", f"  {self.summary(record).sentence}")
+        return Explanation(lines, {"decision": body, "inputs": inputs})
+
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+        """Decide recorded decisions with since <= at < until again; BadInput where it keeps no inputs to do so."""
+        if type(self).decide is Part.decide:
+            raise BadInput("DECISION", self.name, "it records no inputs to decide again from: see trimtab explain ID")
+        found = self.decisions.newest(self.name, subject, limit=sys.maxsize, since=since, until=until)
+        return (self._again(self.decisions.get(record.decision_id)) for record in reversed(found))
+
+    def _again(self, record: Record) -> Replayed:
+        inputs = codec.decode_mapping(record.inputs)
+        own = None if self.settings_model is None else self.settings_model.model_validate(inputs["settings"])
+        read = {key: None if one is None else Capacity(**one) for key, one in inputs["read"].items()}
+        seen = Observation(inputs["now"], Mode(inputs["mode"]), own, read, _unknown_capacity)
+        decision = self.decide(record.subject, seen, inputs["previous"])
+        body = codec.encode_mapping({} if decision is None else decision.recorded(seen.mode))
+        same = body == record.body
+        difference = "" if same else f"recorded {record.body.decode()}, again {body.decode()}"
+        return Replayed(record.decision_id, same, difference, exact=True)
+
+    def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+        """Write an order that only this decision knows into the ledger while no agent runs; return its answer.
+
+        given: the other fields of the route's body. BadInput for what it refuses, LedgerUnavailable for an order that
+        only the running agent can carry out.
+        """
+        raise BadInput("order", verb, f"{self.name} knows no such order")
+
+    def what_if(self, subject: str, policy: str, since: float | None, until: float | None) -> Explanation:
+        """Return what another policy would have decided in place of the recorded decisions; BadInput where none can."""
+        raise BadInput("--policy", policy, f"no other policy can be tried on {self.name}")
+
+    @classmethod
+    def model(cls, path: Path) -> ModelSummary:
+        """Return what a model file holds, verified as before it is used; BadInput says why it would be refused."""
+        raise BadInput("model file", str(path), f"{cls.name} has no models")
+
+    @classmethod
+    def model_directories(cls, settings: Settings) -> Iterable[Path]:
+        """Return the directories of models that its subjects have beside that of the agent."""
+        return ()
+
+    @classmethod
+    def mistakes(cls, settings: Settings) -> Sequence[Mistake]:
+        """Return what is wrong with what the settings name for it, such as a model that a subject cannot use."""
+        return ()
+
+    @classmethod
+    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
+        """Yield what was found about what it needs; no call that changes anything can leave."""
+        return iter(())
+
+    @classmethod
+    def arrivals(cls, settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:
+        """Yield whether what it is measured by arrives at this host."""
+        return iter(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,264 +575,6 @@ class ModelSummary:
     does: str = ""
     network: str = ""
     limits: str = ""
-
-
-class Part:
-    """A decision's part of the agent; see the module.
-
-    name: of the decision, as in `trimtab status NAME`. subject_word: what its subjects are called. order: parts turn
-    in this order, equal ones by name. kept: what it keeps in the ledger beside its decisions. sections: its metrics.
-    alarms: reasons of its events that are alarms. configured_in: the field of the agent's settings that describes its
-    subjects by name, "" where they describe none. settings_model: of its own settings, TRIMTAB_<NAME>__..., None for a
-    part whose settings are the agent's. model_suffixes: endings of the files that `model` reads. learns: whether
-    `trimtab learn` makes rounds for its subjects.
-
-    Of its paths below /api/v1/<name>/, with `*` for any one segment: asks, those that the token of an allocator may
-    post to (it reads all of a decision that has some); lists, those whose body may list many. rehearsal:
-    module and name, as `agent.rehearsal.admissions:SECTION`, of its section of `trimtab dry-run`, "" for none.
-
-    id_letters: small letters in the ids of its decisions, before the number, that no other decision has; None for those
-    of its name. takes_rest: whether its sink takes every reading that no other part takes, and passes none on.
-    """
-
-    name: ClassVar[str]
-    subject_word: ClassVar[str] = "subject"
-    order: ClassVar[int] = 100
-    kept: ClassVar[Kept | None] = None
-    kept_beside: ClassVar[tuple[Kept, ...]] = ()
-    sections: ClassVar[tuple[Section, ...]] = ()
-    alarms: ClassVar[Mapping[Reason, Severity]] = {}
-    configured_in: ClassVar[str] = ""
-    settings_model: ClassVar[type[BaseModel] | None] = None
-    model_suffixes: ClassVar[tuple[str, ...]] = ()
-    learns: ClassVar[bool] = False
-    asks: ClassVar[tuple[str, ...]] = ()
-    lists: ClassVar[tuple[str, ...]] = ()
-    rehearsal: ClassVar[str] = ""
-    id_letters: ClassVar[str | None] = None
-    takes_rest: ClassVar[bool] = False
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.decisions = DecisionStore(host.ledger.database)
-        self.rounds: Rounds | None = self._rounds() if self.learns else None
-
-    def _rounds(self) -> Rounds:
-        settings = self.host.settings
-        hours = None if settings is None else settings.learning.max_age_hours
-        return Rounds(
-            self.name,
-            models_location(self.host.environ) if settings is None else settings.models_directory,
-            self.host.clock.monotonic,
-            lambda subject: self.decisions.first_at(self.name, subject),
-            max_age_s=None if hours is None else hours * HOUR_S,
-            of_fleets=self.subject_word == "fleet",
-        )
-
-    def own_settings(self) -> BaseModel:
-        """Return its own settings, from TRIMTAB_<NAME>__<FIELD>; ConfigurationError names what is wrong with one."""
-        assert self.settings_model is not None, "it has its own settings"
-        return own_settings(self.name, self.settings_model, self.host.environ)
-
-    def controls(self, subject: str) -> Controls:
-        """Return what operators have switched for a subject."""
-        return self.host.ledger.controls(self.name, subject)
-
-    def held(self, subject: str, now: float) -> list[str]:
-        """Return what operators hold of a subject now, a line each."""
-        return held_lines(self.controls(subject), now)
-
-    # What it is about
-
-    @property
-    def configured(self) -> Mapping[str, object]:
-        """Its subjects in the settings, by name."""
-        settings = self.host.settings
-        found: Mapping[str, object] = getattr(settings, self.configured_in) if settings and self.configured_in else {}
-        return found
-
-    @classmethod
-    def decides(cls, settings: Settings) -> bool:
-        """Return whether the settings give it a subject; True for a decision whose settings describe none."""
-        return not cls.configured_in or bool(getattr(settings, cls.configured_in))
-
-    def subjects(self) -> tuple[str, ...]:
-        """Return its subjects by name: those of the settings, and those that the ledger knows."""
-        return tuple(sorted({*self.configured, *self.decisions.subjects(self.name)}))
-
-    def managed(self) -> tuple[str, ...]:
-        """Return the subjects that it decides for now: those of the settings, by default all."""
-        return tuple(sorted(self.configured)) if self.configured_in else self.subjects()
-
-    def capacity(self, subject: str) -> Capacity | None:
-        """Return what it knows of a subject's capacity, None when nothing."""
-        return None
-
-    def groups(self) -> Mapping[tuple[str, str], str]:
-        """Return the AWS name of every Auto Scaling group that it sizes, by subject and group key."""
-        return {}
-
-    # In the daemon
-
-    def start(self, stack: ExitStack) -> None:
-        """Start what it needs; whatever must be stopped is given to the stack."""
-
-    def sink(self, below: SampleSink) -> SampleSink:
-        """Return where readings go: to this part what is its own, the others to `below`."""
-        return below
-
-    def collectors(self) -> Sequence[Collector]:
-        """Return the collectors that it needs beside the listener."""
-        return ()
-
-    def turn(self, turn: Turn) -> TickReport:
-        """Take its turn as the leader and return the report with what it did. Raises LedgerError or Fenced."""
-        return turn.report
-
-    def record(
-        self, turn: Turn, subject: str, body: Mapping[str, Any], *, inputs: bytes = NOTHING, changed: bool = False
-    ) -> Event:
-        """Write a decision of this turn, numbered, with its event, and return the event, whose subject is its id.
-
-        body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
-        written. LedgerUnavailable.
-        """
-        with self.host.ledger.fenced(turn.epoch) as connection:
-            number = newest_number(connection, self.name, subject) + 1
-            decision_id = f"{subject}-{self.letters()}{number}"
-            made = Record(
-                *(decision_id, self.name, subject, turn.now, codec.encode_mapping(body)),
-                inputs=inputs,
-                number=number,
-                changed=changed,
-            )
-            event = Event(subject, turn.now, Reason(body["reason"]), str(body["sentence"]), decision_id)
-            add(connection, [made])
-            journal.add(connection, [journal.event_row(event)])
-        return event
-
-    @classmethod
-    def letters(cls) -> str:
-        """Return the letters in the ids of its decisions."""
-        return re.sub("[^a-z]", "", cls.name) if cls.id_letters is None else cls.id_letters
-
-    def measure(self, report: TickReport) -> TickReport:
-        """Only measure, while another agent leads, and return the report with what was seen."""
-        return report
-
-    def observe(self, report: TickReport) -> None:
-        """Take in the report of a finished turn, whoever made it."""
-
-    def events(self, now: float) -> tuple[Event, ...]:
-        """Return what came up outside its turn since the last call, for alarms and metrics."""
-        return ()
-
-    def chores(self) -> Iterable[Chore]:
-        """Return the work to do beside the loop."""
-        return ()
-
-    def problems(self) -> Mapping[str, str]:
-        """Return by a short name what a person should look into, "" for what is in order again."""
-        return {}
-
-    def reload(self) -> None:
-        """Look again at the files that it reads, as SIGHUP asks."""
-
-    def checks(self) -> Sequence[Check]:
-        """Return further conditions of the agent's readiness."""
-        return ()
-
-    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
-        """Return by subject and group key what was reported under names that no inventory shows."""
-        return {}
-
-    def refused_claims(self) -> Mapping[tuple[str, str, str], RefusedClaim]:
-        """Return by subject, group key and metric the readings that were beyond what is believed."""
-        return {}
-
-    def conflicts(self) -> Mapping[tuple[str, str, str], Conflict]:
-        """Return by subject, group key and metric the readings that contradict others."""
-        return {}
-
-    # For people and programs
-
-    def readings(self) -> Iterator[Reading]:
-        """Yield the present values of its metrics; LedgerError when the ledger cannot be read."""
-        return iter(())
-
-    def status(self, subject: str, now: float) -> Status:
-        """Return a subject's state; by default its newest decision and what operators hold."""
-        held = self.held(subject, now)
-        newest = self.decisions.newest(self.name, subject, limit=1)
-        last = f"{newest[0].decision_id}: {self.summary(newest[0]).sentence}" if newest else "nothing was decided yet"
-        data = {"subject": subject, "last_decision": newest[0].decision_id if newest else None, "held": held}
-        return Status(subject, (f"{subject}  {last}", *(f"  {line}" for line in held)), data)
-
-    def card(self, subject: str, now: float) -> Card | None:
-        """Return a subject's card for the page, None for no card; by default its status."""
-        lines = self.status(subject, now).lines
-        return Card(subject, f"{self.subject_word} {subject}", sentence=" ".join(line.strip() for line in lines))
-
-    def page(self) -> PartPage | None:
-        """Return what draws its subjects on the page in place of their cards, None where cards do."""
-        return None
-
-    def router(self) -> APIRouter | None:
-        """Return its routes below /api/v1/<name>, None for no others than those that every part has."""
-        return None
-
-    def summary(self, record: Record) -> Summary:
-        """Return a decision in short; by default the `sentence` (or `detail`) and `reason` of its body."""
-        body = codec.decode_mapping(record.body)
-        return Summary(str(body.get("sentence") or body.get("detail") or ""), str(body.get("reason", "")))
-
-    def explain(self, record: Record) -> Explanation:
-        """Return why a decision came out as it did; by default its sentence and its recorded body."""
-        body = codec.decode_mapping(record.body)
-        inputs = codec.decode_mapping(record.inputs) if record.inputs else None
-        lines = (f"{record.decision_id}  {self.subject_word} {record.subject}", f"  {self.summary(record).sentence}")
-        return Explanation(lines, {"decision": body, "inputs": inputs})
-
-    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
-        """Decide recorded decisions with since <= at < until again; BadInput where it keeps no inputs to do so."""
-        raise BadInput("DECISION", self.name, "it records no inputs to decide again from: see trimtab explain ID")
-
-    def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-        """Write an order that only this decision knows into the ledger while no agent runs; return its answer.
-
-        given: the other fields of the route's body. BadInput for what it refuses, LedgerUnavailable for an order that
-        only the running agent can carry out.
-        """
-        raise BadInput("order", verb, f"{self.name} knows no such order")
-
-    def what_if(self, subject: str, policy: str, since: float | None, until: float | None) -> Explanation:
-        """Return what another policy would have decided in place of the recorded decisions; BadInput where none can."""
-        raise BadInput("--policy", policy, f"no other policy can be tried on {self.name}")
-
-    @classmethod
-    def model(cls, path: Path) -> ModelSummary:
-        """Return what a model file holds, verified as before it is used; BadInput says why it would be refused."""
-        raise BadInput("model file", str(path), f"{cls.name} has no models")
-
-    @classmethod
-    def model_directories(cls, settings: Settings) -> Iterable[Path]:
-        """Return the directories of models that its subjects have beside that of the agent."""
-        return ()
-
-    @classmethod
-    def mistakes(cls, settings: Settings) -> Sequence[Mistake]:
-        """Return what is wrong with what the settings name for it, such as a model that a subject cannot use."""
-        return ()
-
-    @classmethod
-    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
-        """Yield what was found about what it needs; no call that changes anything can leave."""
-        return iter(())
-
-    @classmethod
-    def arrivals(cls, settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:
-        """Yield whether what it is measured by arrives at this host."""
-        return iter(())
 
 
 def one_subject(part: Part, wanted: str | None, *, field: str = "SUBJECT") -> str:

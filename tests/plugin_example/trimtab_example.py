@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -12,9 +12,7 @@ from actuators.base import Act, ChangingCall, Held, Permit, change
 from actuators.outcomes import Report, achieved
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, CollectorHost, CollectorKind
 from agent.autoscaling.policies.base import spelled
-from agent.kernel.guards import held_by_pause
-from agent.kernel.part import Part, Turn
-from agent.kernel.turn import TickReport
+from agent.kernel.part import Decision, Observation, Part
 from agent.rails.state import Memory
 from collectors.inventory import Inventory
 from domain.decisions import Direction, Event, Intent, Outcome, Proposal, Reason
@@ -148,18 +146,12 @@ class LunchPart(Part):
 
     name = "lunch"
     subject_word = "table"
-    id_letters = "l"
     settings_model = LunchSettings
 
     def subjects(self) -> tuple[str, ...]:
         """Return the one table."""
         return ("kitchen",)
 
-    def turn(self, turn: Turn) -> TickReport:
-        """Decide and record."""
-        own = self.own_settings()
-        assert isinstance(own, LunchSettings)
-        paused = held_by_pause(self.controls("kitchen"), (Direction.OUT,), turn.now) is not None
-        body = {"sentence": "nothing: paused" if paused else own.menu, "reason": "paused" if paused else "accepted"}
-        event = self.record(turn, "kitchen", body)
-        return replace(turn.report, events=(*turn.report.events, event))
+    def decide(self, subject: str, seen: Observation, previous: Mapping[str, Any]) -> Decision:
+        """Serve what the settings name."""
+        return Decision({"menu": seen.settings.menu}, str(seen.settings.menu))

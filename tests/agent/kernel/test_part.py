@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,31 @@ import pytest
 
 from agent.autoscaling.part import AutoscalingPart
 from agent.kernel import parts as installed
-from agent.kernel.part import Capacity, Card, Host, Part, Services, Status, Summary, Turn, one_of, one_subject
+from agent.kernel.part import (
+    Capacity,
+    Card,
+    Decision,
+    Host,
+    Observation,
+    Part,
+    Services,
+    Status,
+    Summary,
+    Turn,
+    one_of,
+    one_subject,
+)
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.store import Record, add
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
+from agent.ledger.journal import Kind
 from agent.ledger.kept import Kept
 from agent.service.assembly import sink_of
 from agent.settings import Settings
 from domain.clock import BothTimes, VirtualClock
 from domain.controls import Pause, PauseScope
+from domain.decisions import Reason
 from domain.errors import BadInput, ConfigurationError, Fenced, UnknownName
 from tests.agent.rails.scenes import NOON
 
@@ -78,7 +94,7 @@ def decide(
 
 def test_a_part_that_says_nothing_does_nothing(plain: Plain) -> None:
     report = TickReport(NOON)
-    assert plain.turn(Turn(NOON, BothTimes(NOON, 0.0), 1, report)) is report
+    assert plain.turn(Turn(NOON, BothTimes(NOON, 0.0), 1, report)) == report
     assert plain.measure(report) is report
     below = object()
     assert plain.sink(below) is below  # type: ignore[arg-type,comparison-overlap]
@@ -124,8 +140,8 @@ def test_a_status_is_the_newest_decision_and_what_is_held(ledger: Ledger, plain:
     assert plain.status("desk", NOON) == Status(
         "desk", lines, {"subject": "desk", "last_decision": "desk-2", "held": [held]}
     )
-    sentence = f"desk  desk-2: none left {held}"
-    assert plain.card("desk", NOON) == Card("desk", "desk desk", sentence=sentence)
+    sentence = f"none left; {held}"
+    assert plain.card("desk", NOON) == Card("desk", "desk desk", sentence=sentence, decision_id="desk-2")
 
 
 def test_a_summary_is_the_sentence_and_the_reason_of_the_body(plain: Plain) -> None:
@@ -392,3 +408,62 @@ def test_a_part_of_any_order_gets_its_readings_before_the_one_that_takes_the_res
     parts = (early, rest) if order < 10 else (rest, early)
     sink_of(parts).append([b"trimtab.early.x", b"trimtab.web.y"], [1.0, 2.0], [NOON, NOON], NOON)
     assert taken == {"early": [b"trimtab.early.x"], "rest": [b"trimtab.web.y"]}
+
+
+class Ceiling(Part):
+    """The smallest form: one decision a turn."""
+
+    name, subject_word = "ceiling", "desk"
+    gauges = {"share": "share of spot"}  # noqa: RUF012  # as docs/architecture.md has it
+    share = 0.5
+
+    def subjects(self) -> tuple[str, ...]:
+        return ("north", "south")
+
+    def decide(self, subject: str, seen: Observation, previous: Mapping[str, Any]) -> Decision | None:
+        found = seen.capacity("busy", subject)
+        if subject == "south" and found is None:
+            raise ValueError("no capacity is known")
+        reason = Reason("ceiling/steady") if previous.get("share") == self.share else Reason.ACCEPTED
+        return Decision({"share": self.share}, f"{self.share:.0%} may be spot", reason, {"share": self.share})
+
+
+def ceiling_turn(ledger: Ledger, host: Host, now: float = NOON) -> tuple[Ceiling, TickReport]:
+    part = Ceiling(host)
+    return part, part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TickReport(now)))
+
+
+def test_the_smallest_form_decides_is_recorded_and_replayed_from_its_observation(ledger: Ledger) -> None:
+    host = a_host(ledger, capacity=lambda decision, subject: Capacity(free=4.0) if subject == "north" else None)
+    part, first = ceiling_turn(ledger, host)
+    _, second = ceiling_turn(ledger, host, NOON + 60.0)
+    reasons = [(event.reason, event.fleet) for event in (*first.events, *second.events)]
+    # The trouble of one subject stops no other.
+    failed = (Reason.INTERNAL_ERROR, "south")
+    assert reasons == [(Reason.ACCEPTED, "north"), failed, (Reason("ceiling/steady"), "north"), failed]
+    assert list(part.readings()) == [("ceiling_share", ("north",), 0.5)]
+    # A host that knows of no capacity: what was read is on record.
+    again = list(Ceiling(a_host(ledger)).replay("north", None, None))
+    assert [(one.decision_id, one.same) for one in again] == [("north-ceiling1", True), ("north-ceiling2", True)]
+    part.share = 0.25
+    assert [one.same for one in part.replay("north", NOON + 1.0, None)] == [False]
+
+
+def test_a_pause_holds_the_smallest_form_whatever_its_scope(ledger: Ledger) -> None:
+    for scope in PauseScope:
+        ledger.pause("ceiling", "north", Pause(scope, "ada", "audit", NOON))
+        part, report = ceiling_turn(ledger, a_host(ledger))
+        assert [event.reason for event in report.events if event.fleet == "north"] == []
+        assert len(part.held("north", NOON)) == 1
+        ledger.resume("ceiling", "north", PauseScope.ALL, at=NOON, owner="ada")
+
+
+def test_a_reason_of_another_package_is_read_back_from_the_journal(ledger: Ledger) -> None:
+    host = a_host(ledger, capacity=lambda decision, subject: Capacity())
+    ceiling_turn(ledger, host)
+    ceiling_turn(ledger, host, NOON + 60.0)
+    stored = [Reason(entry.body["reason"]) for entry in ledger.journal() if entry.kind is Kind.EVENT]
+    assert Reason("ceiling/steady") in stored
+    for wrong in ("steady", "ceiling/", "/steady", "Ceiling/steady", "ceiling/steady/more", 7):
+        with pytest.raises(ValueError, match="is not a valid Reason"):
+            Reason(wrong)

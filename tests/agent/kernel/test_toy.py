@@ -290,11 +290,12 @@ def test_a_decision_whose_package_is_gone_is_listed_by_its_id(running: Running, 
 def test_the_steps_of_the_architecture_page_add_a_decision(from_the_page: None, cloud: World, tmp_path: Path) -> None:
     with started(cloud, tmp_path) as running:
         place = running.agent.ledger.database.path
-        for words in (["status", "shift"], ["decisions", "shift"], ["explain", "night-s1"]):
+        for words in (["status", "shift"], ["decisions", "shift"], ["explain", "night-shift1"]):
             status, output = trimtab(*words, "--ledger", place)
             assert (status, "1 on call" in output) == (0, True), output
+        assert trimtab("replay", "shift", "night", "--ledger", place)[0] == 0
         with running.client() as client:
-            assert client.get("/api/v1/shift/night").json()["last_decision"] == "night-s1"
+            assert client.get("/api/v1/shift/night").json()["last_decision"] == "night-shift1"
             assert "rota night" in client.get("/").text
         assert b'trimtab_shift_people{rota="night"} 1.0' in Telemetry(running.view).exposition()
         status, output = trimtab("pause", "all", "--subject", "night", "--reason", "holiday", "--ledger", place)

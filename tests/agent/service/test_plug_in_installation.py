@@ -95,7 +95,7 @@ def test_the_samples_of_the_collector_arrive(daemon: Daemon) -> None:
 
 
 def test_the_decision_is_shown_and_follows_its_own_settings(daemon: Daemon) -> None:
-    until(lambda: "kitchen-l" in verb(daemon, "status", "lunch", "kitchen"), 60.0)
+    until(lambda: "kitchen-lunch" in verb(daemon, "status", "lunch", "kitchen"), 60.0)
     assert "noodles" in verb(daemon, "status", "lunch", "kitchen")
     assert "nothing: paused" not in verb(daemon, "decisions", "lunch")
 

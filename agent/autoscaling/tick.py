@@ -503,6 +503,8 @@ class _Turn:
             ]
             earlier, state = state, replace(state, refusals=with_refusals(state.refusals, refused, now))
             self._events += refusal_events(fleet.name, earlier, state, now)
+        else:
+            ports.aggregator.show(fleet, observed, managed.aggregation.bin_end(now))
         booting = tuple(key for key in in_flight if self._may_supersede(fleet.name, key, snapshot))
         inputs = DecisionInputs(
             decision_id=f"{fleet.name}-{state.decisions + 1}",

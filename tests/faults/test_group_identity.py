@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from domain.decisions import Reason
-from domain.fleet import VmType
+from domain.fleet import Group, VmType
 from simulator.aws.group import Member
-from tests.faults.world import SMALL, MakeWorld, World
+from tests.faults.world import MEDIUM, SMALL, MakeWorld, World
 
 Make = MakeWorld
 
@@ -157,8 +157,8 @@ def test_a_reading_that_is_refused_as_too_high_keeps_the_vm(make_world: Make) ->
     assert world.count(DRAINING) >= 8
 
 
-def test_a_launch_template_of_another_type_holds_before_it_launches(make_world: Make) -> None:
-    world = made(make_world)
+def launch_larger(world: World) -> None:
+    """Let the owner set a launch template of another type for the group `small`."""
     client = world._client("ec2")
     client.create_launch_template(
         LaunchTemplateName="larger", LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m5a.4xlarge"}
@@ -166,9 +166,33 @@ def test_a_launch_template_of_another_type_holds_before_it_launches(make_world: 
     client.close()
     template = {"LaunchTemplateName": "larger", "Version": "$Latest"}
     world.owner.update_auto_scaling_group(AutoScalingGroupName=SMALL.name, LaunchTemplate=template)
+
+
+def test_a_launch_template_of_another_type_holds_before_it_launches(make_world: Make) -> None:
+    world = made(make_world)
+    launch_larger(world)
     world.submit(20)
     world.tick()
     assert (world.last.reason, world.mutations) == (Reason.GROUP_UNSUPPORTED, [])
+
+
+@pytest.mark.parametrize("group", [SMALL, MEDIUM])
+def test_a_vm_launched_while_its_fleet_is_held_is_protected_and_keeps_its_hook(make_world: Make, group: Group) -> None:
+    world = make_world(groups=(SMALL, MEDIUM), sizes=(2, 0), protect_busy=True)
+    launch_larger(world)
+    world.tick(2)
+    before = set(world.in_service(group.key))
+    world.owner.set_desired_capacity(AutoScalingGroupName=group.name, DesiredCapacity=len(before) + 2)
+    world.control.ready_now()
+    leaving, staying = sorted({*world.in_service(group.key)} - before)
+    world.busy = {leaving: 2.0, staying: 2.0}
+    world.tick(3)
+    assert world.last.reason is Reason.GROUP_UNSUPPORTED
+    instances = world.owner.describe_auto_scaling_groups(AutoScalingGroupNames=[group.name])["AutoScalingGroups"][0]
+    assert {one["InstanceId"] for one in instances["Instances"] if one["ProtectedFromScaleIn"]} == {leaving, staying}
+    world.owner.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=True)
+    world.tick(6)
+    assert (leaving, "Terminating:Wait") in [(vm, state) for _, vm, state in world.vms(group.key)]
 
 
 def put_foreign_hook(world: World) -> None:

@@ -196,6 +196,7 @@ class Aggregator:
     def __init__(self, store: SeriesStore) -> None:
         self._store = store
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
+        self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         self._measured: dict[str, Measured] = {}
         self._done: dict[str, int] = {}
@@ -213,10 +214,7 @@ class Aggregator:
         end = settings.bin_end(now)
         start = end - BIN_S
         fold = self._store.close_bin(start, end, now)
-        for group in fleet.groups:
-            seen = _observed_group(fleet, group.name, observed)
-            most = max(group.maximum, seen.maximum)
-            self._store.show(fleet.name, group.key, (instance.vm for instance in seen.instances), most, end)
+        self.show(fleet, observed, end)
         reports = self._due_to_report(fleet, state, settings, end)
         folds = tuple(
             fold_group(
@@ -257,6 +255,17 @@ class Aggregator:
                 vm_reported_at=newest if math.isfinite(newest) else state.vm_reported_at,
             )
         return replace(snapshot, stale_bins=state.stale_bins), state
+
+    def show(self, fleet: Fleet, observed: Observed, end: float) -> None:
+        """Take note of the VMs in each group that was read, held ones included, at the end of a minute.
+
+        Their reports count, so that the busy ones are protected and keep their hooks also while nothing is decided.
+        """
+        for group in fleet.groups:
+            seen = observed.groups.get(group.name) or observed.held.get(group.name)
+            if seen is not None:
+                vms = self._shown[fleet.name, group.key] = tuple(instance.vm for instance in seen.instances)
+                self._store.show(fleet.name, group.key, vms, max(group.maximum, seen.maximum), end)
 
     def _due_to_report(self, fleet: Fleet, state: LoopState, settings: AggregationSettings, end: float) -> bool:
         """Return whether the fleet's VMs are due to report: the policy needs it, or one of them did within a day."""
@@ -315,8 +324,7 @@ class Aggregator:
 
     def vms(self, fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
         """Return per group key the VMs that the cloud showed in the last minute; callable from any thread."""
-        rosters = {group.key: self._rosters.get((fleet.name, group.key)) for group in fleet.groups}
-        return {key: roster.vms if roster is not None else () for key, roster in rosters.items()}
+        return {group.key: self._shown.get((fleet.name, group.key), ()) for group in fleet.groups}
 
     def clock_stepped(self, step_s: float) -> None:
         """Shift the times of VMs by `step_s`, a step of the wall clock."""
@@ -333,11 +341,8 @@ class Aggregator:
             return found_then
         found: dict[str, float | None] = {}
         for group in fleet.groups:
-            roster = self._rosters.get((fleet.name, group.key))
-            if roster is None:
-                continue
+            vms = self._shown.get((fleet.name, group.key), ())
             rows_of = self._store.vm_rows(fleet.name, group.key)
-            vms = roster.vms
             rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)
             at, busy = self._store.latest(rows, now)
             found.update(

@@ -359,11 +359,6 @@ class GroupRoster:
         self._drains = np.zeros(_FIRST_SEATS, dtype=np.bool_)
         self._seated_at: float | None = None
 
-    @property
-    def vms(self) -> tuple[str, ...]:
-        """The VMs seen at the last call of `seat`."""
-        return tuple(self._seats)
-
     def seat(self, vms: Sequence[str], now: float) -> Ints:
         """Return the seats of these VMs; new ones are first seen now, those not named lose theirs."""
         before, self._seated_at = self._seated_at, now

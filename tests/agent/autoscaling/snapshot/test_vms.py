@@ -263,5 +263,5 @@ def test_the_roster_does_not_grow_with_vms_that_come_and_go(churn: int) -> None:
         scene.place("s", running(f"i-{n}"))
         scene.minute()
     roster = scene.aggregator._rosters["web", "s"]
-    assert roster.vms == (f"i-{churn - 1}",)
+    assert tuple(roster._seats) == (f"i-{churn - 1}",)
     assert roster._first_seen.size == 16

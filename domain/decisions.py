@@ -30,7 +30,7 @@ _REASON_OF_A_PLUG_IN: Final = re.compile(r"[a-z][a-z0-9_-]*/[a-z][a-z0-9_]*")
 class Reason(StrEnum):
     """The reason for a proposal, a rail's effect, an outcome or an event.
 
-    A decision of another package has reasons of its own, `<decision>/<reason>`: Reason("shift/short_of_people").
+    A decision of another package adds reasons as `<decision>/<reason>`: Reason("shift/short_of_people").
     """
 
     # observed by a policy

@@ -1,4 +1,4 @@
-"""The part of a decision: what it must have, what it may have, and what it may ask of its host.
+"""The part of a decision, in three circles: its duties, its options, its host.
 
 The service holds a list of parts and names none of them. A part is made from a `Host`, offline (a verb that reads the
 ledger) as in the daemon; `start` and what follows it are called in the daemon alone.
@@ -6,7 +6,7 @@ ledger) as in the daemon; `start` and what follows it are called in the daemon a
 1. A decision must have `name`, `subject_word`, `subjects` and `decide`. Pause, mode, number, id, fence, record, event,
    gauges, card, status, explain and replay come with it.
 2. It may have everything else of `Part`; each method has a default.
-3. It may ask of its host what `Host` has. What the answers are made of follows at the end.
+3. It may use the fields of `Host`. The types of the answers follow at the end.
 
 docs/architecture.md has an example, which is a test.
 """
@@ -60,9 +60,9 @@ NOTHING_YET: Final = "nothing was decided yet"
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a decision rests on, and its inputs on record: each capacity that it reads is recorded with it.
+    """The observation behind a decision. It is recorded with the decision, each capacity that was read included.
 
-    now: epoch seconds. settings: its own, None without. read: what it read, by `decision/subject`.
+    now: epoch seconds. settings: of the part, None without. read: capacities by `decision/subject`.
     """
 
     now: float
@@ -72,7 +72,7 @@ class Observation:
     capacity_of: CapacityOf
 
     def capacity(self, decision: str, subject: str) -> Capacity | None:
-        """Return what another part knows of a subject's capacity, None where there is no such part or subject."""
+        """Return the capacity of another part's subject, None for an unknown part or subject."""
         return self.read.setdefault(f"{decision}/{subject}", self.capacity_of(decision, subject))
 
     def recorded(self, previous: Mapping[str, Any]) -> bytes:
@@ -87,7 +87,7 @@ class Observation:
 class Decision:
     """A decision: plain data for JSON, a sentence for people, a reason, and the values of its gauges.
 
-    reason: one of ours, or one of the decision's: Reason("<name>/<reason>"). changed: whether there is anything to do.
+    reason: a built-in one, or Reason("<name>/<reason>"). changed: whether the decision calls for action.
     """
 
     body: Mapping[str, Any]
@@ -107,7 +107,7 @@ class Part:
 
     name: of the decision, as in `trimtab status NAME`. subject_word: what its subjects are called. gauges: meanings of
     the gauges of its decisions by name, each `trimtab_<name>_<gauge>`. order: parts turn in this order, equal ones by
-    name. kept: what it keeps in the ledger beside its decisions. sections: its metrics.
+    name. kept: its further state in the ledger. sections: its metrics.
     alarms: reasons of its events that are alarms. configured_in: the field of the agent's settings that describes its
     subjects by name, "" where they describe none. settings_model: of its own settings, TRIMTAB_<NAME>__..., None for a
     part whose settings are the agent's. model_suffixes: endings of the files that `model` reads. learns: whether
@@ -149,10 +149,10 @@ class Part:
         self.decisions = DecisionStore(host.ledger.database)
         self.rounds: Rounds | None = self._rounds() if self.learns else None
 
-    # What a decision must have
+    # Required
 
     def subjects(self) -> tuple[str, ...]:
-        """Return its subjects by name: those of the settings, and those that the ledger knows."""
+        """Return the names of its subjects, from the settings and the ledger."""
         return tuple(sorted({*self.configured, *self.decisions.subjects(self.name)}))
 
     def decide(self, subject: str, seen: Observation, previous: Mapping[str, Any]) -> Decision | None:
@@ -163,7 +163,7 @@ class Part:
         """
         return None
 
-    # What it may have
+    # Optional
 
     def _rounds(self) -> Rounds:
         settings = self.host.settings
@@ -230,7 +230,7 @@ class Part:
         return ()
 
     def turn(self, turn: Turn) -> TickReport:
-        """Take its turn as the leader and return the report with what it did. Raises LedgerError or Fenced.
+        """Take its turn as the leader and return the report with its results. Raises LedgerError or Fenced.
 
         By default, decide for each subject that nothing pauses.
         """
@@ -319,7 +319,7 @@ class Part:
     # For people and programs
 
     def readings(self) -> Iterator[Reading]:
-        """Yield the present values of its metrics, by default those of each newest decision; raises LedgerError."""
+        """Yield the present values of its metrics, by default from each newest decision; raises LedgerError."""
         for subject in self.managed() if self.gauges else ():
             for newest in self.decisions.newest(self.name, subject, limit=1):
                 for name, value in codec.decode_mapping(newest.body).get("gauges", {}).items():
@@ -437,7 +437,7 @@ class Capacity:
 
 
 CapacityOf = Callable[[str, str], Capacity | None]
-"""Returns what a part, by its name, knows of a subject's capacity; None where there is no such part or subject."""
+"""Returns the capacity of a subject by the names of part and subject; None for an unknown one."""
 
 
 def _unknown_capacity(decision: str, subject: str) -> Capacity | None:
@@ -452,11 +452,11 @@ def _nothing(*values: object) -> None:
 class Host:
     """What a part is made from.
 
-    settings: None where they cannot be read, as for a verb that looks at a ledger alone. capacity: what other parts
-    know, by decision and subject. The others are the daemon's. session: the one road to AWS. fence: raises Fenced once
+    settings: None where they cannot be read, as for a verb on a ledger alone. capacity: of the subjects of other
+    parts. The others are the daemon's. session: the one road to AWS. fence: raises Fenced once
     this process may no longer act under an epoch. epoch: the one under which it leads, None while it does not. note:
-    records an event (reason, detail, fleet). problem: puts what a person should look into on the board, by a short
-    name, or takes it off with "". adopt: the agent works by these settings from now on.
+    records an event (reason, detail, fleet). problem: sets a named operator-visible problem, or clears it
+    with "". adopt: the agent works by these settings from now on.
     """
 
     ledger: Ledger
@@ -475,7 +475,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of the loop: now (epoch seconds), both clocks at that moment, the leader's epoch, and what is done.
+    """One turn of the loop: now (epoch seconds), both clocks at that moment, the leader's epoch, and the report.
 
     report: of the parts that turned before this one.
     """
@@ -568,7 +568,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """A verified model file: what it says of itself as plain data, and in short: its input, output, network, limits."""
+    """A verified model file: its card as plain data, and in short its input, output, network and limits."""
 
     data: Mapping[str, Any]
     sees: str = ""

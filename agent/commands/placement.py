@@ -12,7 +12,7 @@ import typer
 from agent.commands.options import JsonOption, LedgerOption, examples, print_json, show
 
 if TYPE_CHECKING:
-    from agent.placement.pool import PlacementPool
+    from agent.placement.reserve import PlacementPool
 
 PoolOption = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Pool; not needed when there is one.", show_default=False)
@@ -52,11 +52,10 @@ def what_if(
     """Place requests one after the other on a copy of a pool, and print their hosts; the agent may be running."""
     from agent.kernel.text import columns, counted
     from agent.ledger.codec import plain
-    from agent.placement import looking
 
     asked = [(*_request(text), is_partial) for text in requests]
     with _pool(pool, ledger, policy) as found:
-        result = looking.what_if(found.shared, asked)
+        result = found.what_if(asked)
     if as_json:
         print_json(plain(result))
         return
@@ -85,11 +84,10 @@ def capacity_for(
 ) -> None:
     """Print how many more containers of an application fit now, and what keeps hosts from taking one."""
     from agent.ledger.codec import plain
-    from agent.placement import looking
     from agent.placement.view import reason_lines
 
     with _pool(pool, ledger, None) as found:
-        room = looking.capacity_for(found.shared, application)
+        room = found.capacity_for(application)
     if as_json:
         print_json(plain(room))
         return
@@ -109,10 +107,9 @@ def repack(
     """Print which moves, in which order, would empty hosts, and what each saves; nothing is moved."""
     from agent.kernel.text import columns, counted
     from agent.ledger.codec import plain
-    from agent.placement import looking
 
     with _pool(pool, ledger, None) as found:
-        plan = looking.plan_repack(found.shared, budget)
+        plan = found.plan_repack(budget)
     if as_json:
         print_json(plain(plan))
         return

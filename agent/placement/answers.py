@@ -18,8 +18,7 @@ from agent.placement.records import (
     hosts_text,
     most_common,
 )
-from agent.placement.shared import SharedBook
-from domain.decisions import Event, Reason
+from domain.decisions import Reason
 from domain.rules.placement.cluster import DIGEST_EVERY, Choice, Cluster
 from domain.rules.placement.mix import outside
 
@@ -28,12 +27,12 @@ MOST_FREE: Final = 0.05
 
 
 def decision_on(
-    shared: SharedBook,
-    book: Book,
     request: PlaceRequest,
     chosen: Chosen,
+    book: Book,
     now: float,
     number: int,
+    revision: int,
     *,
     confirm_within_s: float | None,
     pending: Callable[[], float],
@@ -41,8 +40,9 @@ def decision_on(
 ) -> PlacementDecision:
     """Return the answer to a request that was placed on the book, or was not.
 
-    number: of the decision. confirm_within_s: the time of its reservation, None where it is advice alone. pending:
-    returns the cores that the pool's fleet waits for. began: when choosing began, by `time.perf_counter`.
+    number: of the decision; revision: of the pool with it. confirm_within_s: the time of its reservation, None where it
+    is advice alone. pending: returns the cores that the pool's fleet waits for. began: when choosing began, by
+    `time.perf_counter`.
     """
     advice = confirm_within_s is None
     cluster, policy = book.cluster, chosen.policy.name
@@ -65,8 +65,8 @@ def decision_on(
     live = ~cluster.drained & ~cluster.failed
     free = (cluster.capacity[0] - cluster.used[0])[live]
     return PlacementDecision(
-        decision_id=f"{shared.name}-p{number}",
-        pool=shared.name,
+        decision_id=f"{request.pool}-p{number}",
+        pool=request.pool,
         at=now,
         request_id=request.request_id,
         application=request.application,
@@ -86,11 +86,11 @@ def decision_on(
         open_hosts=cluster.open_hosts,
         free_cores=int(free[free > 0].sum()),
         evaluation_us=round(1e6 * (time.perf_counter() - began)),
-        revision=shared.head.revision + 1,
+        revision=revision,
         digest=cluster.digest() if number % DIGEST_EVERY == 0 else "",
         requested_by=request.requested_by,
         policy_digest=chosen.policy.digest,
-        outside=() if mix is None else outside(cluster.applications[book.app(request.application)], request.count, mix),
+        outside=() if mix is None else outside(book.application(request.application), request.count, mix),
     )
 
 
@@ -108,16 +108,15 @@ def reservation_of(request: PlaceRequest, made: PlacementDecision) -> Reservatio
     )
 
 
-def refused_alarms(book: Book, made: PlacementDecision) -> list[Event]:
-    """Return the alarm on containers that found no host while many cores are free, none where few are."""
+def refusal_alarm(book: Book, made: PlacementDecision) -> str:
+    """Return the alarm on containers that found no host while many cores are free, "" where few are."""
     figures = book.figures()
     if figures.free_share <= MOST_FREE:
-        return []
-    detail = (
+        return ""
+    return (
         f"{made.unplaced} of {made.count} containers of {made.application} found no host while "
         f"{figures.free_share:.0%} of the cores are free: {most_common(made.infeasible)} keeps most hosts"
     )
-    return [Event(made.pool, made.at, Reason.PLACEMENT_REFUSING, detail, made.decision_id)]
 
 
 def _placed(cluster: Cluster, index: int, choice: Choice, policy: str) -> Placed:

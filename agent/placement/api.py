@@ -9,12 +9,9 @@ from pydantic import BaseModel, Field
 
 from agent.kernel.controls import checked_owner, checked_reason
 from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
-from agent.placement import looking
-from agent.placement.applications import ApplicationView
 from agent.placement.book import HostView
 from agent.placement.extender import ExtenderArgs, ExtenderFilterResult, HostPriority, filtered, prioritized
-from agent.placement.looking import WHAT_IF_MOST, Reasons, RepackPlan, Room, WhatIf
-from agent.placement.pool import PoolView
+from agent.placement.look import WHAT_IF_MOST, ApplicationView, PoolView, Reasons, RepackPlan, Room, WhatIf
 from agent.placement.records import (
     ID,
     LARGEST,
@@ -233,7 +230,7 @@ def create_router(part: PlacementPart) -> APIRouter:
         budget: Annotated[int, Query(ge=1, le=1000, description="Most moves."), DIGITS] = 20,
     ) -> RepackPlan:
         """A plan alone: it may be stopped after any move. Report each move that was made by `move`."""
-        return looking.plan_repack(pools.one(pool).shared, budget)
+        return pools.one(pool).plan_repack(budget)
 
     @router.get("/{pool}/requests", summary="Reserved and running containers", responses=UNKNOWN)
     def reservations(
@@ -260,12 +257,12 @@ def create_router(part: PlacementPart) -> APIRouter:
     def what_if(pool: PoolPath, order: WhatIfOrder) -> WhatIf:
         """Placed one after the other on a copy; nothing is reserved or recorded."""
         asked = [(one.application, one.count, one.partial) for one in order.requests]
-        return looking.what_if(pools.one(pool).shared, asked)
+        return pools.one(pool).what_if(asked)
 
     @router.get("/{pool}/capacity-for/{application}", summary="How many more fit?", responses=UNKNOWN)
     def capacity_for(pool: PoolPath, application: ApplicationPath) -> Room:
         """Containers of an application that fit now, and why hosts can take none."""
-        return looking.capacity_for(pools.one(pool).shared, application)
+        return pools.one(pool).capacity_for(application)
 
     @router.get("/{pool}/explain/{application}", summary="Which host, and why?", responses=UNKNOWN)
     def explain(
@@ -274,7 +271,7 @@ def create_router(part: PlacementPart) -> APIRouter:
         count: Annotated[int, Query(ge=1, le=MOST_COUNT, description="Containers of the request."), DIGITS] = 1,
     ) -> Reasons:
         """The five best hosts for a container now with the terms of their scores, and why others cannot take it."""
-        return looking.explained(pools.one(pool).shared, application, count)
+        return pools.one(pool).explained(application, count)
 
     @router.get("/{pool}/hosts", summary="A pool's hosts", responses=UNKNOWN)
     def hosts(
@@ -284,34 +281,34 @@ def create_router(part: PlacementPart) -> APIRouter:
         open_only: Annotated[bool, Query(alias="open", description="Only those with containers.")] = False,
     ) -> list[HostView]:
         """In the order in which equal scores prefer them."""
-        there = pools.one(pool).hosts.all()
+        there = pools.one(pool).hosts()
         found = [one for one in there if state in (None, one.state) and (one.containers or not open_only)]
         return found[:limit]
 
     @router.post("/{pool}/hosts", summary="A host joins", responses=UNKNOWN | CONFLICT)
     def join(pool: PoolPath, order: JoinOrder) -> Changed:
         """Bring in a host, or bring back one that failed."""
-        return pools.one(pool).hosts.join(order.record())
+        return pools.one(pool).join(order.record())
 
     @router.post("/{pool}/hosts/{host}/drain", summary="No new containers on a host", responses=UNKNOWN | CONFLICT)
     def drain(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
         """Those on it stay until they are released."""
-        return pools.one(pool).hosts.drain(host)
+        return pools.one(pool).drain(host)
 
     @router.post("/{pool}/hosts/{host}/resume", summary="Containers on a host again", responses=UNKNOWN | CONFLICT)
     def resume(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
         """Undo a drain."""
-        return pools.one(pool).hosts.resume(host)
+        return pools.one(pool).resume(host)
 
     @router.post("/{pool}/hosts/{host}/fail", summary="A host failed", responses=UNKNOWN | CONFLICT)
     def fail(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
         """Its containers are placed again at once; `moves` says where each is now, or that none could take it."""
-        return pools.one(pool).hosts.fail(host)
+        return pools.one(pool).fail(host)
 
     @router.post("/{pool}/hosts/{host}/capacity", summary="A host has another size", responses=UNKNOWN | CONFLICT)
     def resize(pool: PoolPath, host: HostPath, order: CapacityOrder) -> Changed:
         """Below what it holds too: then it takes nothing until containers ended."""
-        return pools.one(pool).hosts.resize(host, (order.cores, order.memory_gib, order.disk_gb))
+        return pools.one(pool).resize(host, (order.cores, order.memory_gib, order.disk_gb))
 
     @router.get("/{pool}/applications", summary="A pool's applications", responses=UNKNOWN)
     def applications(
@@ -320,24 +317,24 @@ def create_router(part: PlacementPart) -> APIRouter:
         origin: Annotated[Origin | None, Query(description="Only those of the file, or over HTTP.")] = None,
     ) -> list[ApplicationView]:
         """By name; `origin` is `inventory` for those of the inventory file."""
-        return [one for one in pools.one(pool).applications.all() if origin in (None, one.origin)][:limit]
+        return [one for one in pools.one(pool).applications() if origin in (None, one.origin)][:limit]
 
     @router.get("/{pool}/applications/{application}", summary="One application", responses=UNKNOWN)
     def application(pool: PoolPath, application: ApplicationPath) -> ApplicationView:
         """What a container of it needs, where it may be, and how many there are."""
-        return pools.one(pool).applications.one(application)
+        return pools.one(pool).application(application)
 
     @router.put(
         "/{pool}/applications/{application}", summary="An application comes or changes", responses=UNKNOWN | CONFLICT
     )
     def put_application(pool: PoolPath, application: NewApplicationPath, order: ApplicationOrder) -> Changed:
         """All of what is sent holds from the next request on, or none. One of the inventory file is changed there."""
-        return pools.one(pool).applications.put(order.of(application))
+        return pools.one(pool).put_application(order.of(application))
 
     @router.delete("/{pool}/applications/{application}", summary="An application goes", responses=UNKNOWN | CONFLICT)
     def delete_application(pool: PoolPath, application: ApplicationPath) -> Changed:
         """Only what came over HTTP, once no container of it runs and no other application excludes it."""
-        return pools.one(pool).applications.delete(application)
+        return pools.one(pool).delete_application(application)
 
     @router.post("/{pool}/switch", summary="Let another policy decide", responses=UNKNOWN | CONFLICT)
     def switch(pool: PoolPath, order: SwitchOrder) -> Changed:

@@ -19,7 +19,7 @@ from agent.placement.state import PoolState
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.bounds import least_hosts, needs_of
 from domain.rules.placement.cluster import Cluster, Host
-from domain.rules.placement.instance import HostType, Instance, Vector, excluded_pairs, parse_instance
+from domain.rules.placement.instance import Application, HostType, Instance, Vector, excluded_pairs, parse_instance
 
 STRANDED: Final[Vector] = (8, 16, 1)
 """Free cores on a host that cannot take a container of this size are stranded."""
@@ -184,6 +184,18 @@ class Book:
         if index is not None:
             self.cluster.fail(index)
 
+    def forget(self) -> dict[str, HostRecord | None]:
+        """Forget the hosts that left the inventory and hold nothing any more, and return them by name."""
+        gone: dict[str, HostRecord | None] = {}
+        for name, record in self.records.items():
+            index = self.find(name)
+            of_inventory = record.origin is Origin.INVENTORY and self.listed(name) is None
+            if of_inventory and (index is None or not self.cluster.containers[index]):
+                gone[name] = None
+        for name in gone:
+            self.remove(name)
+        return gone
+
     def copy(self) -> Book:
         """Return a copy on which containers may be placed; what it holds beside the cluster is not to be changed."""
         made = shallow_copy(self)
@@ -237,6 +249,14 @@ class Book:
             there = ", ".join(names[:20]) + (" ..." if len(names) > 20 else "") if names else "none"
             remedy = f"it is not in the pool's inventory, which has: {there}"
             raise UnknownName("application", name, remedy) from None
+
+    def application(self, name: str) -> Application:
+        """Return an application; UnknownName as `app`."""
+        return self.cluster.applications[self.app(name)]
+
+    def containers(self, application: str) -> int:
+        """Return the containers of an application that run or are reserved."""
+        return sum(len(one.hosts) for one in self.reservations.values() if one.application == application)
 
     def record_of(self, name: str) -> HostRecord:
         """Return a host's record, made where it is as the inventory has it; UnknownName."""
@@ -341,7 +361,7 @@ class Book:
         there = {app.name: app for app in instance.applications}
         found = []
         for one in {held.application for held in self.reservations.values() if held.hosts}:
-            before, now = self.cluster.applications[self.app(one)], there.get(one)
+            before, now = self.application(one), there.get(one)
             if now is None:
                 found.append(f"{one} is not in it and still runs: keep it until its containers ended")
             elif now.demand != before.demand:

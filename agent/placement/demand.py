@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent.placement.pool import PlacementPool
 from agent.placement.records import Origin, PlacementDecision
+from agent.placement.reserve import PlacementPool
 from domain.samples import Sample, SignalSeries, VmMetric, VmSeries
 from domain.units import MINUTE_S
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agent.placement import looking
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.cluster import Obstacle
 
 if TYPE_CHECKING:
-    from agent.placement.pool import PlacementPool
+    from agent.placement.reserve import PlacementPool
 
 APPLICATION: Final = "trimtab.io/application"
 MOST_PRIORITY: Final = 10
@@ -132,7 +131,7 @@ def filtered(pool: PlacementPool, args: ExtenderArgs) -> ExtenderFilterResult:
     for_good: Names = {}
     if application:
         try:
-            failed = looking.judge(pool.shared, application, names)[1]
+            failed = pool.judge(application, names)[1]
             for_good = {name: why for name, why in failed.items() if why not in _CURABLE}
         except UnknownName:
             failed = for_good = dict.fromkeys(names, f"no application {application[:_LONGEST]!r} in pool {pool.name}")
@@ -150,7 +149,7 @@ def prioritized(pool: PlacementPool, args: ExtenderArgs) -> list[HostPriority]:
     scores: dict[str, float] = {}
     if application:
         try:
-            scores = looking.judge(pool.shared, application, names)[0]
+            scores = pool.judge(application, names)[0]
         except BadInput:
             scores = {}
     finite = [score for score in scores.values() if math.isfinite(score)]

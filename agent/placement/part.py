@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from agent.kernel.checks import Account, CheckResult
     from agent.kernel.metrics import Reading
-    from agent.placement.pool import PlacementPool
     from agent.placement.pools import Pools
+    from agent.placement.reserve import PlacementPool
     from agent.settings import Settings
     from collectors.base import Collector
 

@@ -12,8 +12,8 @@ from agent.models.regular_files import read_file
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser, named_policy
 from agent.placement.fleet import FleetHosts
-from agent.placement.pool import PlacementPool
 from agent.placement.records import PoolHead
+from agent.placement.reserve import PlacementPool
 from agent.placement.settings import SUBJECTS, PlacementSettings
 from agent.placement.state import PoolState
 from agent.placement.turn import LARGEST_INVENTORY_BYTES, PoolTurns

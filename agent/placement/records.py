@@ -168,6 +168,11 @@ class Reservation:
     lost: tuple[int, ...] = ()
     requested_by: str = ""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The request's id and the decision's: an id may be used again."""
+        return self.request_id, self.decision_id
+
 
 @dataclass(frozen=True, slots=True)
 class HostRecord:

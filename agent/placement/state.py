@@ -64,13 +64,13 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is written at once. hosts, reservations: by name, None for one that falls away.
+    """What is written at once. head: None to leave it as it is. hosts, reservations: by name, None for one that ends.
 
     inventory: the new document, None to leave the one in force. over_http: which of its applications came over HTTP,
     None to leave them as they are. made: decisions; notes: events of the journal.
     """
 
-    head: PoolHead
+    head: PoolHead | None = None
     hosts: Mapping[str, HostRecord | None] = field(default_factory=dict)
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
     inventory: Mapping[str, Any] | None = None
@@ -139,12 +139,14 @@ class PlacementStore:
         events = [codec.decode(Event, codec.unpack(body)) for body in bodies]
         return [(one.at, one.subject, given_back(one.detail)) for one in events]
 
-    def write(self, pool: str, before: bytes | None, change: Change, *, epoch: int | None = None) -> bytes:
-        """Write a change to a pool whose head is stored as `before`; return how it is stored now. All or nothing.
+    def write(
+        self, pool: str, before: bytes | None, head: PoolHead, change: Change, *, epoch: int | None = None
+    ) -> bytes:
+        """Write a head, and a change, of a pool whose head is stored as `before`; return how it is stored now.
 
         Conflict when another process wrote meanwhile; Fenced when an `epoch` is given and over.
         """
-        after = HEADS.encoded(change.head)
+        after = HEADS.encoded(head)
         put = [(pool, f"{_HOST}{name}", codec.encode(one)) for name, one in change.hosts.items() if one is not None]
         put += [
             (pool, f"{_RESERVATION}{name}", codec.encode(one))
@@ -157,7 +159,7 @@ class PlacementStore:
             put.append((pool, _OVER_HTTP, codec.encode_mapping({"applications": sorted(change.over_http)})))
         gone = [(pool, f"{_HOST}{name}") for name, one in change.hosts.items() if one is None]
         gone += [(pool, f"{_RESERVATION}{name}") for name, one in change.reservations.items() if one is None]
-        records = numbered([_record(one) for one in change.made], change.head.decisions)
+        records = numbered([_record(one) for one in change.made], head.decisions)
         write = Write(put, gone, records, change.notes)
         commit(self._database, write, lambda c: HEADS.swap(c, pool, before, after), epoch=epoch)
         return after

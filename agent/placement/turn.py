@@ -14,8 +14,8 @@ from agent.models.directory import ModelsDirectory, Subject
 from agent.models.regular_files import read_file
 from agent.placement.choosing import Chooser
 from agent.placement.fleet import FleetHosts, merged
-from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, PlacementDecision, Reservation
+from agent.placement.reserve import PlacementPool
 from agent.placement.settings import FILE
 from agent.placement.state import PLACEMENT
 from domain.decisions import Event, Reason
@@ -51,13 +51,13 @@ class InventoryFile:
         try:
             found = self._path.stat()
             signature = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if signature == self._seen and self._pool.shared.head.inventory == self._digest:
+            if signature == self._seen and self._pool.head.inventory == self._digest:
                 return ""
             content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
             digest = hashlib.sha256(content).hexdigest()[:16]
             document: Any = json.loads(content)
             elsewhere = self._pool.settings.fleet is not None
-            self._pool.hosts.adopt(document, digest, epoch, hosts_elsewhere=elsewhere)
+            self._pool.adopt(document, digest, epoch, hosts_elsewhere=elsewhere)
         except OSError as error:
             return f"inventory {self._path} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
@@ -240,12 +240,12 @@ class PoolTurns:
         made, trouble = self._compare(now)
         pool.problem = "; ".join(filter(None, (refusal, trouble)))
         if made is not None:
-            notes.append(Event(pool.name, now, made.reason, made.detail))
+            notes.append(pool.event(now, made.reason, made.detail))
         lasting = self._lasting(now, monotonic)
         # Recorded when it begins; an alarm for as long as it is returned.
         notes += [event for event in lasting if event.reason not in self._lasts]
         if refusal:
-            refused = Event(pool.name, now, Reason.INVENTORY_REFUSED, refusal)
+            refused = pool.event(now, Reason.INVENTORY_REFUSED, refusal)
             lasting.append(refused)
             notes += [refused] if refusal != self._said else []
         self._said = refusal
@@ -272,7 +272,7 @@ class PoolTurns:
         """Take in the fleet's VMs; return why they are not known, "" when they are."""
         if self._fleet is None:
             return ""
-        groups, known = self._groups(), self.pool.hosts.records()
+        groups, known = self._groups(), self.pool.host_records()
         if not groups:
             return f"the fleet {self.pool.settings.fleet} is not managed: its VMs are not known"
         try:
@@ -282,7 +282,7 @@ class PoolTurns:
         except (KeyError, TypeError, ValueError) as error:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
         changed, gone = merged(found, known)
-        self.pool.hosts.follow(changed, gone, epoch, known)
+        self.pool.follow(changed, gone, epoch, known)
         return ""
 
     def _lasting(self, now: float, monotonic: float) -> list[Event]:
@@ -298,7 +298,7 @@ class PoolTurns:
                 f"{figures.lower_bound} (at most {settings.gap_alarm:.1%}) for {settings.gap_alarm_hours:g} h: look at "
                 f"trimtab status placement {self.pool.name}"
             )
-            found.append(Event(self.pool.name, now, Reason.PLACEMENT_GAP, detail))
+            found.append(self.pool.event(now, Reason.PLACEMENT_GAP, detail))
         if self._looked_at is None or monotonic - self._looked_at >= HOUR_S:
             self._looked_at = monotonic
             self._look_at_drift(now)
@@ -307,7 +307,7 @@ class PoolTurns:
                 f"the requests of the last day differ from those of the 14 days before by {self.drift:.2f} "
                 f"(at most {settings.drift_alarm:g}): train the policy again"
             )
-            found.append(Event(self.pool.name, now, Reason.PLACEMENT_DRIFTED, detail))
+            found.append(self.pool.event(now, Reason.PLACEMENT_DRIFTED, detail))
         farther = {part: far for part, far in self.pool.training_distance.items() if far > settings.drift_alarm}
         if farther:
             detail = (
@@ -315,7 +315,7 @@ class PoolTurns:
                 f"{', '.join(f'{part} {far:.2f}' for part, far in farther.items())} (at most "
                 f"{settings.drift_alarm:g}): train a policy on these requests and hosts"
             )
-            found.append(Event(self.pool.name, now, Reason.UNLIKE_TRAINING, detail))
+            found.append(self.pool.event(now, Reason.UNLIKE_TRAINING, detail))
         return found
 
     def _look_at_drift(self, now: float) -> None:

@@ -10,7 +10,7 @@ from agent.kernel.text import columns, counted, time_text
 from domain.decisions import Mode
 
 if TYPE_CHECKING:
-    from agent.placement.pool import PoolView
+    from agent.placement.look import PoolView
     from agent.placement.records import Candidate, Comparison, MoveDecision, PlacementDecision
     from agent.placement.state import Made
 

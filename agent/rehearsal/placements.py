@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from agent.placement.part import PlacementPart
-from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, PlaceRequest
+from agent.placement.reserve import PlacementPool
 from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path
 from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at
 from domain.clock import VirtualClock
@@ -158,8 +158,8 @@ def play_placements(
             agent.turn()
             deployer.play(hour)
             if hour == FAILS_AT:
-                fullest = max(pool.hosts.all(), key=lambda one: (one.containers, one.name))
-                moved = sum(one.host is not None for one in pool.hosts.fail(fullest.name).moves)
+                fullest = max(pool.hosts(), key=lambda one: (one.containers, one.name))
+                moved = sum(one.host is not None for one in pool.fail(fullest.name).moves)
             peak = max(peak, pool.view().figures.open_hosts)
             for event in part.events(clock.now()):
                 happened[event.reason.value] += 1

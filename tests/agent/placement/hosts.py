@@ -9,8 +9,8 @@ from typing import Any
 
 from agent.ledger import Ledger
 from agent.placement.choosing import Chooser, Pick
-from agent.placement.pool import PlacementPool
 from agent.placement.records import HostRecord, HostState, Origin, PlaceRequest, Reservation
+from agent.placement.reserve import PlacementPool
 from agent.placement.settings import PlacementSettings
 from domain.clock import Clock
 from domain.decisions import Mode
@@ -63,7 +63,7 @@ def made(
     chooser = Chooser(name, given, ModelsWriter(Path("/nonexistent"), None), pick)
     pool = PlacementPool(name, given, ledger, clock, chooser, mode, lambda: pending)
     if document is not None:
-        pool.hosts.adopt(document, json.dumps(document, sort_keys=True)[:1000], epoch=1)
+        pool.adopt(document, json.dumps(document, sort_keys=True)[:1000], epoch=1)
     return pool
 
 

@@ -11,8 +11,8 @@ from agent.kernel.part import Host
 from agent.ledger import Ledger
 from agent.placement.demand import REFUSED_S, SIGNAL, FleetDemand, unplaced
 from agent.placement.part import PlacementPart
-from agent.placement.pool import PlacementPool
 from agent.placement.records import HostRecord, HostState, Origin
+from agent.placement.reserve import PlacementPool
 from agent.settings import load_settings
 from domain.clock import VirtualClock
 from domain.decisions import Mode
@@ -28,7 +28,7 @@ VM = HostRecord("i-1", (8, 31, 100), Origin.FLEET, HostState.UP, "us-east-1a", "
 def pool_on_vms(ledger: Ledger, clock: VirtualClock, mode: Mode = Mode.ACT, count: int = 2) -> PlacementPool:
     """A pool of VMs of 8 cores in the group `m`, for containers of 4 cores and of 2."""
     pool = made(ledger, clock, inventory(app("shop"), app("mail", 2), hosts=[kind(count=0)]), mode=mode)
-    pool.hosts.follow({f"i-{k}": replace(VM, name=f"i-{k}") for k in range(1, count + 1)}, (), epoch=1)
+    pool.follow({f"i-{k}": replace(VM, name=f"i-{k}") for k in range(1, count + 1)}, (), epoch=1)
     return pool
 
 
@@ -59,9 +59,9 @@ def test_a_vm_is_as_busy_as_its_containers_are_large(ledger: Ledger, clock: Virt
 def test_a_vm_that_drains_is_at_work_until_its_containers_are_released(ledger: Ledger, clock: VirtualClock) -> None:
     pool = pool_on_vms(ledger, clock)
     pool.request(ask("r1"))
-    pool.hosts.follow({"i-1": replace(VM, state=HostState.DRAINING)}, (), epoch=1)
+    pool.follow({"i-1": replace(VM, state=HostState.DRAINING)}, (), epoch=1)
     assert readings(pool, clock)[busy("i-1")] == 4.0
-    pool.hosts.fail("i-1")
+    pool.fail("i-1")
     assert readings(pool, clock) == {busy("i-2"): 4.0, PLACED: 4.0}
 
 
@@ -75,7 +75,7 @@ def test_containers_that_found_no_host_ask_for_their_cores_until_they_are_placed
     pool.request(ask("post", "mail"))
     # Five of shop at most, asked for again and again, and one of mail.
     assert readings(pool, clock)[PLACED] == 8.0 + 5 * 4.0 + 2.0
-    pool.hosts.follow({"i-2": replace(VM, name="i-2")}, (), epoch=1)
+    pool.follow({"i-2": replace(VM, name="i-2")}, (), epoch=1)
     pool.request(ask("placed", count=1))
     assert readings(pool, clock)[PLACED] == 12.0 + 2.0
     clock.advance(REFUSED_S + 1.0)
@@ -88,7 +88,7 @@ def test_a_fleet_without_the_signal_gets_none(ledger: Ledger, clock: VirtualCloc
 
 def test_hosts_that_are_none_of_the_fleets_are_left_out(ledger: Ledger, clock: VirtualClock) -> None:
     pool = pool_on_vms(ledger, clock, count=0)
-    pool.hosts.join(host("mine"))
+    pool.join(host("mine"))
     pool.request(ask("r1"))
     assert readings(pool, clock) == {PLACED: 0.0}
 
@@ -132,7 +132,7 @@ def test_each_pool_on_a_fleet_is_a_collector_of_an_agent_that_acts(
 def test_the_fleet_keeps_vms_with_containers_and_grows_for_those_that_found_no_host(ledger: Ledger) -> None:
     clock = VirtualClock(T0)
     pool = pool_on_vms(ledger, clock, count=0)
-    pool.hosts.follow({f"i-{k}": replace(VM, name=f"i-{k}", label="l") for k in (1, 2)}, (), epoch=1)
+    pool.follow({f"i-{k}": replace(VM, name=f"i-{k}", label="l") for k in (1, 2)}, (), epoch=1)
     signals = (Signal(SIGNAL, 0.85),)
     scene = Scene(
         settings=AggregationSettings(signals=signals, idle_s=60.0),

@@ -97,7 +97,7 @@ def test_the_cores_that_a_fleet_waits_for_are_read_from_its_part(ledger: Ledger,
     given = settings(fleet="web").model_copy(update={"mode": Mode.ACT})
     part = PlacementPart(replace(Host(ledger, given, clock), capacity=capacity))
     pool = part.pools["main"]
-    pool.hosts.adopt(inventory(), "digest", epoch=1)
+    pool.adopt(inventory(), "digest", epoch=1)
     pool.request(ask("r1", count=3))
     assert part.capacity("main") == Capacity(free=52.0, pending=12.0, reserved=12.0)
     assert part.capacity("west") is None

@@ -210,7 +210,7 @@ def test_a_request_that_does_not_fit_leaves_nothing_behind(ledger: Ledger, clock
 
 def test_a_drained_pool_has_no_host_to_offer(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, inventory())
-    for one in pool.hosts.all():
-        pool.hosts.drain(one.name)
-    assert {one.state for one in pool.hosts.all()} == {HostState.DRAINING}
+    for one in pool.hosts():
+        pool.drain(one.name)
+    assert {one.state for one in pool.hosts()} == {HostState.DRAINING}
     assert pool.request(ask("r1")).infeasible == {"drained": 4}

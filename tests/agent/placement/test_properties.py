@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.ledger import Ledger
-from agent.placement import looking
 from agent.placement.fleet import FleetVms, merged
-from agent.placement.pool import PlacementPool
 from agent.placement.records import HostRecord, HostState, Origin
+from agent.placement.reserve import PlacementPool
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import Application
@@ -63,13 +62,13 @@ def act(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], numb
             clock.advance(200.0)
             pool.lapse(epoch=1)
         case ("what-if",):
-            looking.what_if(pool.shared, [("mail", 4, True), ("lone", 2, False)])
+            pool.what_if([("mail", 4, True), ("lone", 2, False)])
         case ("join", str(name)):
-            pool.hosts.join(
+            pool.join(
                 host(name, {"large": 16, "small": 8, "gpu": 12}[HOSTS[name]], label="gpu" * name.startswith("gpu"))
             )
         case ("drain" | "resume" | "fail" as order, str(name)):
-            getattr(pool.hosts, order)(name)
+            getattr(pool, order)(name)
 
 
 @settings(max_examples=4, deadline=None)
@@ -79,7 +78,7 @@ def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[obj
     with TemporaryDirectory() as directory, Ledger.open(f"sqlite:///{Path(directory)}/ledger.db") as ledger:
         pool = made(ledger, clock, DOCUMENT, policy=policy)
         for number, step in enumerate(steps):
-            before, closed = held(pool), {one.name for one in pool.hosts.all() if one.state is not HostState.UP}
+            before, closed = held(pool), {one.name for one in pool.hosts() if one.state is not HostState.UP}
             try:
                 act(pool, clock, step, number)
             except BadInput:
@@ -91,7 +90,7 @@ def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[obj
             old = {where for hosts in before.values() for where in hosts}
             assert not (added - old) & closed or step[0] in ("resume", "join")
         again = made(ledger, clock, policy=policy)
-        assert (held(again), again.hosts.all()) == (held(pool), pool.hosts.all())
+        assert (held(again), again.hosts()) == (held(pool), pool.hosts())
         assert again.view().figures == pool.view().figures
 
 
@@ -134,18 +133,18 @@ def change(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], n
     """Carry out one step of those that change which hosts and applications there are."""
     match step:
         case ("adopt", dict(document)):
-            pool.hosts.adopt(document, f"{number}", epoch=1)
+            pool.adopt(document, f"{number}", epoch=1)
         case ("join again", str(name), int(cores), str(rack)):
-            pool.hosts.join(host(name, cores, rack=rack))
+            pool.join(host(name, cores, rack=rack))
         case ("put", str(name), rack_limit):
             assert rack_limit is None or isinstance(rack_limit, int)
-            pool.applications.put(Application(name, (2, 4, 20), rack_limit=rack_limit))
+            pool.put_application(Application(name, (2, 4, 20), rack_limit=rack_limit))
         case ("delete", str(name)):
-            pool.applications.delete(name)
+            pool.delete_application(name)
         case ("vms", tuple(ids), int(cores)):
             size = (cores, 4 * cores, 100)
             there = {str(vm): HostRecord(str(vm), size, Origin.FLEET, rack="z", rated=size) for vm in ids}
-            pool.hosts.follow(*merged(FleetVms(there, set(there)), pool.hosts.records()), epoch=1)
+            pool.follow(*merged(FleetVms(there, set(there)), pool.host_records()), epoch=1)
         case _:
             act(pool, clock, step, number)
 
@@ -162,7 +161,7 @@ def test_whatever_hosts_and_applications_there_are_a_start_anew_finds_the_same(s
                 change(pool, clock, step, number)
             except (BadInput, ConfigurationError):
                 assert held(pool) == before
-            looking.plan_repack(pool.shared, 2)
+            pool.plan_repack(2)
             again = made(ledger, clock)
             # A type without bound has one closed host more where the pool was read anew.
             assert used(again) == used(pool)
@@ -170,6 +169,6 @@ def test_whatever_hosts_and_applications_there_are_a_start_anew_finds_the_same(s
 
 def used(pool: PlacementPool) -> tuple[object, ...]:
     """What is held, and the hosts on which something runs or of which something is recorded."""
-    records = pool.hosts.records()
-    hosts = sorted((one for one in pool.hosts.all() if one.containers or one.name in records), key=lambda one: one.name)
-    return held(pool), hosts, pool.applications.all()
+    records = pool.host_records()
+    hosts = sorted((one for one in pool.hosts() if one.containers or one.name in records), key=lambda one: one.name)
+    return held(pool), hosts, pool.applications()

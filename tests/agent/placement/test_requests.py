@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent.ledger import Ledger
-from agent.placement import looking
 from agent.placement.records import Stage
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
@@ -120,7 +119,7 @@ class TestAReservation:
             pool.release(f"r{n}")
         pool.request(ask("last"))
         pool.lapse(epoch=1)
-        assert len(pool.shared._first_seen) == 1
+        assert len(pool._first_seen) == 1
 
     def test_gives_its_hosts_back_where_it_is_not_confirmed_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(), confirm_within_s=60.0)
@@ -224,12 +223,12 @@ class TestWhatWouldBe:
     def test_is_placed_on_a_copy(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
         pool.request(ask("r1", count=3))
-        found = looking.what_if(pool.shared, [("mail", 2, False), ("shop", 16, False), ("shop", 16, True)])
+        found = pool.what_if([("mail", 2, False), ("shop", 16, False), ("shop", 16, True)])
         assert [one.hosts[:2] for one in found.requests] == [("large-1", "large-2"), (), ("large-2", "large-2")]
         assert [(one.unplaced, one.opened) for one in found.requests] == [(0, 1), (16, 0), (5, 2)]
         assert (found.open_before, found.open_after) == (1, 4)
         assert pool.view().figures.open_hosts == 1
-        assert looking.what_if(pool.shared, [("mail", 2, False)]).requests[0].hosts == ("large-1", "large-2")
+        assert pool.what_if([("mail", 2, False)]).requests[0].hosts == ("large-1", "large-2")
 
     def test_keeps_no_request_waiting(self, ledger: Ledger, clock: VirtualClock) -> None:
         answered: list[int] = []
@@ -240,22 +239,22 @@ class TestWhatWouldBe:
             return choose(cluster, policy, app, count)
 
         pool = made(ledger, clock, inventory(), pick=asked_meanwhile)
-        looking.what_if(pool.shared, [("mail", 1, False)])
+        pool.what_if([("mail", 1, False)])
         assert answered == [0]
 
     def test_capacity_for_counts_what_fits_now(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop"), app("single", limit=1, excludes=["shop"])))
         pool.request(ask("r1"))
         assert (
-            looking.capacity_for(pool.shared, "shop").containers,
-            looking.capacity_for(pool.shared, "single").containers,
+            pool.capacity_for("shop").containers,
+            pool.capacity_for("single").containers,
         ) == (15, 3)
-        assert looking.capacity_for(pool.shared, "single").infeasible == {"exclusion": 1}
+        assert pool.capacity_for("single").infeasible == {"exclusion": 1}
 
     def test_explains_the_best_hosts_by_the_terms_of_their_scores(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop"), app("single", limit=1)), policy="wf")
         pool.request(ask("r1", "single", count=2))
-        found = looking.explained(pool.shared, "shop")
+        found = pool.explained("shop")
         assert [one.host for one in found.best] == ["large-1", "large-2"]
         assert set(found.best[0].terms) == {"residual cores", "residual memory_gib", "residual disk_gb"}
         assert found.policy == "WF"
@@ -270,7 +269,7 @@ class TestRepacking:
         pool.release("r0", [0, 1])
         pool.release("r2", [0])
         # Of four places on each of three hosts six are taken: one host can be emptied.
-        plan = looking.plan_repack(pool.shared, 10)
+        plan = pool.plan_repack(10)
         assert (plan.open_hosts, plan.closed, plan.violations) == (3, 1, 0)
         assert pool.view().figures.open_hosts == 3
         for move in plan.moves:
@@ -279,8 +278,8 @@ class TestRepacking:
             assert after.reservation.hosts[str(move.container)] == move.target
             assert pool.move(move.request_id, move.container, move.target).already
         assert pool.view().figures.open_hosts == 2
-        assert made(ledger, clock).hosts.all() == pool.hosts.all()
-        assert looking.plan_repack(pool.shared, 10).moves == ()
+        assert made(ledger, clock).hosts() == pool.hosts()
+        assert pool.plan_repack(10).moves == ()
 
     def test_a_container_is_not_moved_to_where_it_cannot_be(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop", limit=1)))
@@ -304,6 +303,6 @@ def test_what_it_holds_is_there_after_a_start_anew(ledger: Ledger, clock: Virtua
     pool.release("r1", [1])
     pool.request(ask("r2", "mail", count=2))
     again = made(ledger, clock)
-    assert (again.reservations(), again.hosts.all()) == (pool.reservations(), pool.hosts.all())
+    assert (again.reservations(), again.hosts()) == (pool.reservations(), pool.hosts())
     assert again.view().figures == pool.view().figures
     assert again.request(ask("r3", "mail")) == pool.request(ask("r3", "mail"))

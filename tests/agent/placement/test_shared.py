@@ -39,7 +39,7 @@ def test_what_one_reserves_the_other_confirms_and_releases(ledger: Ledger, other
     two.confirm("r1")
     one.release("r1", [0])
     assert held(one) == held(two) == {"r1": ["large-2"], "r2": ["large-3", "large-4"]}
-    two.hosts.drain("large-1")
+    two.drain("large-1")
     assert [each.host for each in one.request(ask("r3")).containers] == ["large-5"]
 
 
@@ -65,15 +65,15 @@ def test_many_that_ask_at_once_never_share_what_one_of_them_has(
 def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, DOCUMENT)
     before = pool.store.read("main")
-    pool.hosts.drain("large-1")
-    late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
+    pool.drain("large-1")
+    late = replace(before.head, revision=before.head.revision + 1), Change(hosts={"large-2": host("large-2")})
     with pytest.raises(Conflict):
-        pool.store.write("main", before.stored, late)
+        pool.store.write("main", before.stored, *late)
     assert set(pool.store.read("main").hosts) == {"large-1"}
     fresh = made(ledger, clock, name="other").store
-    fresh.write("other", None, Change(PoolHead(revision=1)))
+    fresh.write("other", None, PoolHead(revision=1), Change())
     with pytest.raises(Conflict):
-        fresh.write("other", None, Change(PoolHead(revision=1)))
+        fresh.write("other", None, PoolHead(revision=1), Change())
 
 
 def test_a_state_that_moved_is_known_as_such_also_once_what_moved_it_is_forgotten(
@@ -81,12 +81,12 @@ def test_a_state_that_moved_is_known_as_such_also_once_what_moved_it_is_forgotte
 ) -> None:
     pool = made(ledger, clock, DOCUMENT)
     before = pool.store.read("main")
-    pool.hosts.drain("large-1")
+    pool.drain("large-1")
     clock.advance(100 * DAY_S)
     ledger.compact(clock.now(), 90 * DAY_S, kept())
-    late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
+    late = replace(before.head, revision=before.head.revision + 1), Change(hosts={"large-2": host("large-2")})
     with pytest.raises(Conflict):
-        pool.store.write("main", before.stored, late)
+        pool.store.write("main", before.stored, *late)
     assert set(pool.store.read("main").hosts) == {"large-1"}
 
 
@@ -97,7 +97,7 @@ def test_an_agent_that_no_longer_leads_writes_no_turn(ledger: Ledger, clock: Vir
         state.add_epoch(connection, "another", clock.now(), at_least=7)
     clock.advance(10.0)
     other = json.loads(json.dumps({**DOCUMENT, "name": "other"}))
-    for act in (lambda: pool.lapse(epoch=6), lambda: pool.hosts.adopt(other, "digest", epoch=6)):
+    for act in (lambda: pool.lapse(epoch=6), lambda: pool.adopt(other, "digest", epoch=6)):
         with pytest.raises(Fenced):
             act()
     assert held(made(ledger, clock)) == {"r1": ["large-1"]}

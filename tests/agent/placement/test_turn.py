@@ -14,9 +14,9 @@ from agent.alarms.book import AlarmBook
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.placement.fleet import FleetHosts, FleetVms
-from agent.placement.pool import PlacementPool
 from agent.placement.pools import check_inventory
 from agent.placement.records import Comparison, HostState, Origin
+from agent.placement.reserve import PlacementPool
 from agent.placement.turn import PoolTurns, mix_distance
 from agent.placement.view import pool_card, request_lines
 from collectors.aws import AwsOptions, AwsSession
@@ -93,7 +93,7 @@ class TestTheShadow:
         assert turns.shadow is not None
         assert turns.shadow.requests == 1, "r1, which came after the first look; r2 is seen in the next turn"
         other.release("r1")
-        other.hosts.fail("large-1")
+        other.fail("large-1")
         assert turn(turns, clock) == []
         assert (pool.problem, turns.shadow.requests) == ("", 2)
 
@@ -125,15 +125,15 @@ class TestTheShadow:
         turns = turns_of(pool)
         pool.request(ask("r1", count=4))
         turn(turns, clock)
-        pool.hosts.join(host("extra"))
-        pool.hosts.fail("large-1")
+        pool.join(host("extra"))
+        pool.fail("large-1")
         turn(turns, clock)
         assert turns.shadow is not None
         cluster = turns.shadow._cluster
         assert cluster is not None
         assert cluster.open_hosts == 4
         assert cluster.containers_on(cluster.host("extra"))
-        pool.hosts.drain("large-2")
+        pool.drain("large-2")
         pool.cancel("r1")
         turn(turns, clock)
         assert cluster.open_hosts == 0
@@ -143,11 +143,11 @@ class TestTheShadow:
         pool = made(ledger, clock, inventory())
         turns = turns_of(pool)
         turn(turns, clock)
-        pool.hosts.fail("large-1")
+        pool.fail("large-1")
         turn(turns, clock)
-        pool.hosts.join(host("large-1", rack="r1", label="gpu"))
+        pool.join(host("large-1", rack="r1", label="gpu"))
         turn(turns, clock)
-        pool.hosts.follow({"large-1": replace(pool.hosts.records()["large-1"], rack="r2")}, (), epoch=1)
+        pool.follow({"large-1": replace(pool.host_records()["large-1"], rack="r2")}, (), epoch=1)
         turn(turns, clock)
         assert turns.shadow is not None
         assert turns.shadow._cluster is not None
@@ -297,14 +297,14 @@ class TestAnInventoryFile:
         pool = made(ledger, clock, inventory_file=file)
         turns = turns_of(pool)
         turn(turns, clock)
-        pool.applications.put(Application("web", (1, 1, 1), excludes=frozenset({"mail"})))
+        pool.put_application(Application("web", (1, 1, 1), excludes=frozenset({"mail"})))
         file.write_text(json.dumps(inventory(app("shop"))))
         turn(turns, clock)
         assert "excludes='mail': no application has this id" in pool.problem
-        pool.applications.put(Application("web", (1, 1, 1)))
+        pool.put_application(Application("web", (1, 1, 1)))
         turn(turns, clock)
         assert pool.problem == ""
-        assert [one.application for one in pool.applications.all()] == ["shop", "web"]
+        assert [one.application for one in pool.applications()] == ["shop", "web"]
 
     def test_is_in_force_again_where_another_agent_followed_another(
         self, ledger: Ledger, clock: VirtualClock, file: Path
@@ -314,7 +314,7 @@ class TestAnInventoryFile:
         turn(turns, clock)
         made(ledger, clock, inventory(hosts=[kind("other")]))
         turn(turns, clock)
-        assert [one.name for one in pool.hosts.all()] == [f"large-{n}" for n in range(1, 5)]
+        assert [one.name for one in pool.hosts()] == [f"large-{n}" for n in range(1, 5)]
 
     def test_of_a_fleets_pool_needs_no_hosts_and_may_name_its_groups(
         self, ledger: Ledger, clock: VirtualClock, file: Path
@@ -325,7 +325,7 @@ class TestAnInventoryFile:
         pool = made(ledger, clock, inventory_file=file, fleet="web")
         turn(turns_of(pool), clock)
         assert pool.problem == ""
-        pool.hosts.follow({"i-1": replace(host("i-1", label="workers"), origin=Origin.FLEET)}, (), epoch=1)
+        pool.follow({"i-1": replace(host("i-1", label="workers"), origin=Origin.FLEET)}, (), epoch=1)
         assert pool.request(ask("r1")).reason is Reason.PLACED
         assert "1 applications" in check_inventory(file, hosts_elsewhere=True)
         alone = made(ledger, clock, inventory_file=file, name="alone")
@@ -343,7 +343,7 @@ class TestAnInventoryFile:
         pool = made(ledger, clock, inventory_file=file)
         turn(turns_of(pool), clock)
         assert pool.problem == ""
-        document = pool.shared.current().document
+        document = pool.current().document
         assert document is not None
         assert set(document) == {"version", "host_types", "applications", "snapshot"}
 
@@ -359,7 +359,7 @@ class TestAnInventoryFile:
         file.write_text(content)
         turn(turns, clock)
         assert "keeping the previous one" in pool.problem
-        assert len(pool.hosts.all()) == 4
+        assert len(pool.hosts()) == 4
 
 
 class TestAFleet:
@@ -383,7 +383,7 @@ class TestAFleet:
         turns = turns_of(pool, FleetHosts(session, pool.settings), workers="web")
         turn(turns, clock)
         # An m5a.large has 2 vCPUs and 8 GiB, of which one is kept free.
-        assert [(one.name, one.capacity, one.rack, one.label) for one in pool.hosts.all()] == [
+        assert [(one.name, one.capacity, one.rack, one.label) for one in pool.hosts()] == [
             (name, (2, 7, 100), "us-east-1a", "workers") for name in ids
         ]
         decision = pool.request(ask("r1", count=3))
@@ -405,12 +405,12 @@ class TestAFleet:
 
             def read(self, groups: Mapping[str, str]) -> FleetVms:
                 found = super().read({f"{key}-new": name for key, name in groups.items()})
-                pool.hosts.resize(first, (1, 1, 1))
+                pool.resize(first, (1, 1, 1))
                 return found
 
         slow = turns_of(pool, Slow(session, pool.settings), workers="web")
         turn(slow, clock)
-        labels = {one.name: (one.label, one.capacity) for one in pool.hosts.all()}
+        labels = {one.name: (one.label, one.capacity) for one in pool.hosts()}
         assert labels.pop(first) == ("workers", (1, 1, 1))
         assert {label for label, _ in labels.values()} == {"workers-new"}
 
@@ -425,11 +425,11 @@ class TestAFleet:
         leaving, staying = (first, second) if placed.host == first else (second, first)
         cloud.groups.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=True)
         turn(turns, clock)
-        assert {one.name: one.state for one in pool.hosts.all()}[leaving] is HostState.DRAINING
+        assert {one.name: one.state for one in pool.hosts()}[leaving] is HostState.DRAINING
         assert held(pool) == {"r1": [leaving]}
         cloud.control.advance(300.0)
         turn(turns, clock)
-        assert [one.name for one in pool.hosts.all()] == [staying]
+        assert [one.name for one in pool.hosts()] == [staying]
         assert held(pool) == {"r1": [staying]}
 
     def test_a_vm_that_goes_to_standby_and_back_keeps_its_containers(
@@ -454,14 +454,14 @@ class TestAFleet:
         for state in ("EnteringStandby", "Standby", "Pending", "Pending:Wait", "Quarantined"):
             states.append(state)
             turn(turns, clock)
-            assert (state, {one.name: one.state for one in pool.hosts.all()}[placed.host]) == (
+            assert (state, {one.name: one.state for one in pool.hosts()}[placed.host]) == (
                 state,
                 HostState.DRAINING,
             )
             assert held(pool) == {"r1": [placed.host]}
         states.append("InService")
         turn(turns, clock)
-        assert {one.state for one in pool.hosts.all()} == {HostState.UP}
+        assert {one.state for one in pool.hosts()} == {HostState.UP}
         assert held(pool) == {"r1": [placed.host]}
 
     def test_that_cannot_be_read_leaves_the_hosts_as_they_were(
@@ -470,14 +470,14 @@ class TestAFleet:
         cloud.ready_group("web")
         pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
         turn(turns_of(pool, FleetHosts(session, pool.settings), workers="web"), clock)
-        there = pool.hosts.all()
+        there = pool.hosts()
         assert len(there) == 2
         nowhere = AwsSession(
             AwsOptions("us-east-1", "http://127.0.0.1:9", connect_timeout_s=0.2, read_attempts=1, access_key_id="a",
                        secret_access_key="b"), clock, read_only=True,
         )  # fmt: skip
         turn(turns_of(pool, FleetHosts(nowhere, pool.settings), workers="web"), clock)
-        assert pool.hosts.all() == there
+        assert pool.hosts() == there
         assert "cannot be read, its hosts are unchanged" in pool.problem
 
     def test_that_is_not_managed_says_so(self, session: AwsSession, ledger: Ledger, clock: VirtualClock) -> None:

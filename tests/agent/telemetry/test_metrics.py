@@ -231,7 +231,7 @@ def everything_happens(agent: Running) -> Telemetry:
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
     agent.turn_pools()
-    agent.placements["south"].hosts.adopt(inventory(), "inventory", world.ports.epoch)
+    agent.placements["south"].adopt(inventory(), "inventory", world.ports.epoch)
     agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))
     agent.placements["south"].training_distance = {"hosts": 0.1}
     defer(agent)

@@ -1,0 +1,386 @@
+"""Questions to one pool, which change nothing: its figures, hosts and applications, and what a request would get.
+
+What is in memory is what the ledger has as of a head. Each question reads the head, and the pool where it is another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent.ledger import Ledger
+from agent.placement.book import Book, Figures, HostView
+from agent.placement.choosing import Chooser
+from agent.placement.records import (
+    Candidate,
+    HostRecord,
+    HostState,
+    Origin,
+    PlacementDecision,
+    PlaceRequest,
+    PoolHead,
+    Reservation,
+    check_request,
+)
+from agent.placement.settings import PlacementSettings
+from agent.placement.state import PlacementStore
+from domain.clock import Clock
+from domain.decisions import Event, Mode
+from domain.errors import BadInput, UnknownName
+from domain.rules.placement.cluster import Cluster, explain
+from domain.rules.placement.instance import Application, Instance
+from domain.rules.placement.repacking import plan_repacking
+
+WHAT_IF_MOST: Final = 200
+CAPACITY_ENDLESS: Final = 1_000_000
+"""What `capacity_for` says of a pool with a type of hosts without bound, which takes the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool now. problem: what a person should look into, "" for nothing. pending: cores that its fleet waits for.
+
+    reserved: cores of containers that are not confirmed. policy: what decides, by name. training_distance: how far the
+    last day's requests and the hosts lie from those that it was trained on, by part, from 0 to 1; empty where that is
+    not known.
+    """
+
+    pool: str
+    mode: Mode
+    at: float
+    policy: str
+    figures: Figures
+    head: PoolHead
+    reservations: int
+    unconfirmed: int
+    reserved_cores: int
+    pending_cores: float
+    decision_ms: float
+    problem: str
+    training_distance: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationView:
+    """An application of a pool: what a container needs, where it may be, its source, and how many containers it has.
+
+    excludes: those that must not share a host with it, whichever side names the other. rack_limit: None without bound.
+    containers: that run or are reserved.
+    """
+
+    application: str
+    cores: int
+    memory_gib: int
+    disk_gb: int
+    limit: int
+    excludes: tuple[str, ...]
+    rack_limit: int | None
+    label: str
+    origin: Origin
+    containers: int
+
+
+@dataclass(frozen=True, slots=True)
+class WouldBe:
+    """The hosts that a request would get now. unplaced: how many of its containers none could take, and why."""
+
+    application: str
+    count: int
+    hosts: tuple[str, ...]
+    opened: int
+    unplaced: int
+    infeasible: Mapping[str, int]
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A list of requests placed one after the other on a copy, and the open hosts before and after."""
+
+    pool: str
+    requests: tuple[WouldBe, ...]
+    open_before: int
+    open_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many more containers of an application fit now. without_bound: a type of hosts has no number."""
+
+    pool: str
+    application: str
+    containers: int
+    without_bound: bool
+    infeasible: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Why a container of an application would be placed where: the best hosts, and those that could not take it."""
+
+    pool: str
+    application: str
+    count: int
+    policy: str
+    best: tuple[Candidate, ...]
+    infeasible: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A container that should go to another host. request_id, container: "" and -1 for one that the inventory lists.
+
+    why: `cure` (it runs against a rule), `room` (it makes room for the next move), or `empty`. closed: hosts that are
+    empty once the plan is done up to this move.
+    """
+
+    request_id: str
+    container: int
+    application: str
+    source: str
+    target: str
+    why: str
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepackPlan:
+    """Moves in their order: any beginning of them keeps every rule. Nothing is moved by it.
+
+    open_hosts: now; closed: of them, empty at the end. violations: what runs against a rule and finds no other host.
+    """
+
+    pool: str
+    moves: tuple[PlannedMove, ...]
+    open_hosts: int
+    closed: int
+    violations: int
+
+
+class PoolQueries:
+    """Questions to one pool; any thread may ask. Each raises LedgerUnavailable when the ledger cannot be used.
+
+    head: as it was read or written last. problem: why the inventory or the fleet cannot be read, "" when they can.
+    training_distance: see PoolView. pending: returns the cores that the pool's fleet waits for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: PlacementSettings,
+        ledger: Ledger,
+        clock: Clock,
+        chooser: Chooser,
+        mode: Mode = Mode.ACT,
+        pending: Callable[[], float] = float,
+    ) -> None:
+        self.name, self.settings, self.ledger, self.clock = name, settings, ledger, clock
+        self.chooser, self.mode, self.pending = chooser, mode, pending
+        self.store = PlacementStore(ledger)
+        self.head = PoolHead()
+        self.problem = ""
+        self.training_distance: Mapping[str, float] = {}
+        self.decision_ms = 0.0
+        self._lock = threading.RLock()
+        # What was recorded since the alarms were taken.
+        self._notes: deque[Event] = deque()
+        self._book: Book | None = None
+        self._stored: bytes | None = None
+        # By request and decision, when this process first saw the reservation: monotonic seconds.
+        self._first_seen: dict[tuple[str, str], float] = {}
+
+    def current(self) -> Book:
+        """Return the pool as the ledger has it now."""
+        stored = self.store.stored_head(self.name)
+        if self._book is None or stored != self._stored:
+            state = self.store.read(self.name)
+            self._book, self.head, self._stored = Book(state), state.head, state.stored
+            at = self.clock.monotonic()
+            for one in self._book.unconfirmed.values():
+                self._first_seen.setdefault(one.key, at)
+            self.chooser.switch(state.head.switch.policy if state.head.switch else "")
+        return self._book
+
+    def view(self) -> PoolView:
+        """Return the pool now."""
+        pending_cores = self.pending()
+        with self._lock:
+            book = self.current()
+            unconfirmed = list(book.unconfirmed.values())
+            problem = "; ".join(text for text in (self.problem, self.chooser.problems()) if text)
+            return PoolView(
+                self.name,
+                self.mode,
+                self.clock.now(),
+                self.chooser.in_force.name,
+                book.figures(),
+                self.head,
+                len(book.reservations),
+                len(unconfirmed),
+                sum(len(one.hosts) * book.application(one.application).demand[0] for one in unconfirmed),
+                pending_cores,
+                self.decision_ms,
+                problem,
+                self.training_distance,
+            )
+
+    def hosts(self) -> list[HostView]:
+        """Return every host."""
+        with self._lock:
+            return self.current().hosts()
+
+    def host_records(self) -> dict[str, HostRecord]:
+        """Return the hosts of which something is recorded."""
+        with self._lock:
+            return dict(self.current().records)
+
+    def held_cores(self, origin: Origin) -> tuple[tuple[str, str, float], ...]:
+        """Return name, label and cores that containers hold of each host of an origin that has not failed."""
+        with self._lock:
+            book = self.current()
+            return tuple(
+                (one.name, one.label, float(book.cluster.used[0][book.cluster.host(one.name)]))
+                for one in book.records.values()
+                if one.origin is origin and one.state is not HostState.FAILED
+            )
+
+    def cores_of(self) -> dict[str, int]:
+        """Return the cores that one container of each application needs."""
+        with self._lock:
+            return {one.name: one.demand[0] for one in self.current().cluster.applications}
+
+    def applications(self) -> list[ApplicationView]:
+        """Return every application, by name."""
+        with self._lock:
+            book = self.current()
+            return [_view(book, one) for one in sorted(book.cluster.applications, key=lambda one: one.name)]
+
+    def application(self, name: str) -> ApplicationView:
+        """Return an application; UnknownName."""
+        with self._lock:
+            book = self.current()
+            return _view(book, book.application(name))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Return what is reserved or runs, by request id."""
+        with self._lock:
+            return tuple(one for _, one in sorted(self.current().reservations.items()))
+
+    def reservation(self, request_id: str) -> tuple[PlacementDecision, Reservation | None]:
+        """Return what was decided on a request, and what it holds now; UnknownName."""
+        decision = self._known(request_id)
+        with self._lock:
+            return decision, self.current().reservations.get(request_id)
+
+    def _known(self, request_id: str) -> PlacementDecision:
+        found = self.store.decision(self.name, request_id)
+        if found is None:
+            raise UnknownName("request_id", request_id, f"the pool {self.name} has no request of this id")
+        return found
+
+    def snapshot(self) -> tuple[Cluster, Instance, tuple[Reservation, ...]]:
+        """Return a copy of the cluster, the inventory it is of, and what is reserved or runs on it: of one moment."""
+        with self._lock:
+            book = self.current()
+            return book.cluster.copy(), book.instance, tuple(book.reservations.values())
+
+    def what_if(self, asked: Sequence[tuple[str, int, bool]]) -> WhatIf:
+        """Place (application, count, partial) one after the other on a copy; nothing is reserved or recorded."""
+        if not 1 <= len(asked) <= WHAT_IF_MOST:
+            raise BadInput("requests", len(asked), f"give 1 to {WHAT_IF_MOST} requests")
+        with self._lock:
+            book = self.current().copy()
+        for application, count, _ in asked:
+            check_request(PlaceRequest(self.name, "what-if", application, count))
+            book.app(application)
+        before, answers = book.cluster.open_hosts, [self._would_be(book, *one) for one in asked]
+        return WhatIf(self.name, tuple(answers), before, book.cluster.open_hosts)
+
+    def _would_be(self, book: Book, application: str, count: int, partial: bool) -> WouldBe:
+        chosen = self.chooser.place(book.cluster, application, count, partial=partial, spare=book.spare)
+        names = tuple(book.cluster.hosts[choice.host].name for choice in chosen.choices)
+        opened = sum(choice.is_new for choice in chosen.choices)
+        left = count - len(names)
+        return WouldBe(application, count, names, opened, left, chosen.infeasible if left else {}, chosen.policy.name)
+
+    def capacity_for(self, application: str) -> Room:
+        """Return how many more containers of an application fit now."""
+        with self._lock:
+            book = self.current()
+            app = book.app(application)
+            fits, reasons = book.cluster.capacity_for(app), book.cluster.reasons(app)
+            one = book.cluster.applications[app]
+            without = book.endless and any(
+                kind.count is None and all(map(int.__le__, one.demand, kind.capacity)) and one.label in ("", kind.label)
+                for kind in book.instance.hosts
+            )
+        counted = {reason.value: number for reason, number in reasons.items()}
+        return Room(self.name, application, CAPACITY_ENDLESS if without else fits, without, counted)
+
+    def explained(self, application: str, count: int = 1) -> Reasons:
+        """Return the five best hosts for a container now, with the terms of their scores."""
+        check_request(PlaceRequest(self.name, "explain", application, count))
+        with self._lock:
+            book = self.current()
+            app = book.app(application)
+            policy = self.chooser.policy_for(application)
+            found = explain(book.cluster, policy, app, count)
+            best = tuple(Candidate(book.cluster.hosts[host].name, score, terms) for host, score, terms in found)
+            reasons = {reason.value: number for reason, number in book.cluster.reasons(app).items()}
+        return Reasons(self.name, application, count, policy.name, best, reasons)
+
+    def plan_repack(self, budget: int) -> RepackPlan:
+        """Return at most so many moves that end violations and then empty hosts; BadInput for a budget below 0."""
+        with self._lock:
+            book = self.current()
+            cluster = book.cluster.copy()
+            where = {
+                (one.request_id, int(index)): (one.application, host)
+                for one in book.reservations.values()
+                for index, host in one.hosts.items()
+            }
+        plan = plan_repacking(cluster, budget)
+        moves = []
+        for move in plan.moves:
+            app, source, target = cluster.applications[move.application].name, move.source, move.target
+            there = (app, cluster.hosts[source].name)
+            request_id, index = min((key for key, held in where.items() if held == there), default=("", -1))
+            if index >= 0:
+                where[request_id, index] = (app, cluster.hosts[target].name)
+            moves.append(PlannedMove(request_id, index, *there, cluster.hosts[target].name, move.why, move.closed))
+        return RepackPlan(self.name, tuple(moves), plan.hosts, plan.closed, plan.violations)
+
+    def judge(self, application: str, names: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
+        """Return the scores of those of these hosts that can take a container, and why each other one cannot."""
+        with self._lock:
+            book = self.current()
+            app = book.app(application)
+            cluster, wanted = book.cluster, {}
+            failed: dict[str, str] = {}
+            for name in names:
+                index = book.find(name)
+                obstacle = None if index is None else cluster.allows(index, app)
+                if index is None:
+                    failed[name] = f"not a host of the pool {self.name}"
+                elif obstacle is not None:
+                    failed[name] = obstacle.value
+                else:
+                    wanted[name] = index
+            scores = self.chooser.scores(cluster, application, list(wanted.values()))
+        return dict(zip(wanted, scores, strict=True)), failed
+
+
+def _view(book: Book, app: Application) -> ApplicationView:
+    return ApplicationView(
+        app.name,
+        *app.demand,
+        app.limit,
+        tuple(sorted(app.excludes)),
+        app.rack_limit,
+        app.label,
+        Origin.API if app.name in book.over_http else Origin.INVENTORY,
+        book.containers(app.name),
+    )

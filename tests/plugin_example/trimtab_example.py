@@ -8,19 +8,39 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from actuators.base import Act, ChangingCall, Held, Permit, change
-from actuators.outcomes import Report, achieved
-from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, CollectorHost, CollectorKind
-from agent.autoscaling.policies.base import spelled
-from agent.kernel.part import Decision, Observation, Part
-from agent.rails.state import Memory
-from collectors.inventory import Inventory
-from domain.decisions import Direction, Event, Intent, Outcome, Proposal, Reason
-from domain.errors import CloudError, Fenced
-from domain.fleet import Fleet
-from domain.observed import Observed
-from domain.samples import QueueMetric, QueueSeries, Sample
-from domain.snapshot import Snapshot
+from agent.sdk import (
+    Act,
+    ActuatorHost,
+    ActuatorKind,
+    ChangingCall,
+    CloudError,
+    CollectorHost,
+    CollectorKind,
+    Decision,
+    Direction,
+    Event,
+    Fenced,
+    Fleet,
+    Held,
+    Intent,
+    Inventory,
+    Memory,
+    Observation,
+    Observed,
+    Outcome,
+    Part,
+    Permit,
+    Proposal,
+    QueueMetric,
+    QueueSeries,
+    Reason,
+    Report,
+    Sample,
+    Snapshot,
+    achieved,
+    change,
+    spelled,
+)
 
 
 class SteadySettings(BaseModel):

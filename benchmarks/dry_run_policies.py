@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
+from agent.autoscaling.fleets import managed_fleets
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.autoscaling.ports import managed_fleets
 from agent.rehearsal.scenario import INITIAL, POLICY, beside_learned, environment, recorded_trace
 from agent.rehearsal.summary import FleetParameters, best_constant, run_agent
 from agent.settings import load_settings

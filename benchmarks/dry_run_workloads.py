@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from agent.autoscaling.ports import managed_fleets
+from agent.autoscaling.fleets import managed_fleets
 from agent.rehearsal.scenario import INITIAL, MAX_CORES, environment
 from agent.rehearsal.summary import TRACKING_SHOWN, FleetParameters, compare
 from agent.settings import load_settings

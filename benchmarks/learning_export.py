@@ -78,7 +78,7 @@ def build(path: Path, minutes: int) -> None:
         FleetStore(ledger).record((), states={"web": LoopState(decisions=minutes)})
         first = Rows([next(generated(1))])
         with ledger.database.write() as connection:
-            first.write(connection, ledger.database)
+            first.write(connection, set())
     direct = sqlite3.connect(path, isolation_level=None)
     direct.execute("PRAGMA synchronous=OFF")
     (number,) = direct.execute("SELECT context FROM learning_contexts").fetchone()

@@ -18,11 +18,11 @@ from pathlib import Path
 import structlog
 
 from agent.autoscaling.history import FleetHistory, cost_chart, queue_chart, size_charts
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.part import AutoscalingPart
-from agent.autoscaling.ports import Ports
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.status import fleet_status
-from agent.autoscaling.tick import run_tick
+from agent.autoscaling.store import FleetStore
 from agent.kernel.part import Host
 from agent.kernel.parts import parts_of
 from agent.ledger import Ledger
@@ -32,7 +32,7 @@ from agent.view.view import AgentParts, AgentView
 from agent.web.page import Pages
 from benchmarks.loaded_cloud import LoadedCloud, make_fleets
 from benchmarks.report import Figures, Target, arguments, repeat, report
-from benchmarks.tick import make_ports
+from benchmarks.tick import make_loop
 from collectors.intake import IntakeCounters
 from domain.units import DAY_S
 
@@ -49,11 +49,11 @@ def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
     took: dict[str, list[float]] = {"overview": [], "again": [], "fleet": []}
     cpu: list[float] = []
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
-        ports = make_ports(made, [POLICY] * fleets, cloud, store, ledger)
-        pages = Pages(_view(ledger, ports, store, cloud))
+        loop = make_loop(made, [POLICY] * fleets, cloud, store, ledger)
+        pages = Pages(_view(ledger, loop, store, cloud))
         for turn in range(turns + 1):
             cloud.pass_minute(store)
-            report_of_turn = run_tick(cloud.clock.now(), ports)
+            report_of_turn = loop.turn(cloud.clock.now())
             pages.view.parts.board.turned(report_of_turn, 0.1)
             name = made[turn % fleets].name
             for figure, subject in (("overview", None), ("again", None), ("fleet", name)):
@@ -73,12 +73,12 @@ def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
     }
 
 
-def _view(ledger: Ledger, ports: Ports, store: SeriesStore, cloud: LoadedCloud) -> AgentView:
+def _view(ledger: Ledger, loop: Loop, store: SeriesStore, cloud: LoadedCloud) -> AgentView:
     settings = Settings(mode="act")
     parts = parts_of(Host(ledger, settings, cloud.clock))
     for part in parts:
         if isinstance(part, AutoscalingPart):
-            part.attach(ports, store)
+            part.attach(loop, store)
     intake = IntakeCounters()
     return AgentView(
         AgentParts(
@@ -101,8 +101,8 @@ def _rendered(pages: Pages, subject: str | None) -> str:
 
 
 def _history(ledger: Ledger, fleet: str, now: float) -> None:
-    status = fleet_status(ledger, fleet, now)
-    points = FleetHistory(ledger).over(status, now, DAY_S)
+    status = fleet_status(FleetStore(ledger), fleet, now)
+    points = FleetHistory(FleetStore(ledger)).over(status, now, DAY_S)
     assert points
     begin = now - DAY_S
     _ = [queue_chart(points, now, begin), *size_charts(status, points, now, begin), cost_chart(points, now, begin)]

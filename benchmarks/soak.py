@@ -28,15 +28,15 @@ from contextlib import closing
 from pathlib import Path
 
 from actuators.autoscaling_group import AutoScalingActuator
+from agent.autoscaling.fleets import ManagedFleet
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.part import POLICY_DEADLINE_S, AutoscalingPart
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Evaluate, Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.replay import LATE, replay
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.autoscaling.tick import run_tick
 from agent.kernel.part import Host
 from agent.kernel.parts import Parts, parts_of
 from agent.ledger import Ledger
@@ -138,12 +138,12 @@ class Soak:
         tagged = TaggedLines(store)
         self.feed, self.reader = Feed(tagged, clock), LineReader(tagged.sink, intake, clock.now)
         self.board = ServiceBoard(clock.now())
-        self.ports = Ports(
+        self.loop = Loop(
             fleets=tuple(
                 ManagedFleet(fleet, LIMITS, policy, (), AggregationSettings(limits=LIMITS, grace_s=GRACE_S))
                 for fleet, (policy, _) in zip(self.fleets, chosen, strict=True)
             ),
-            ledger=ledger,
+            store=FleetStore(ledger),
             actuator=AutoScalingActuator(
                 cloud,
                 Inventory(cloud),
@@ -152,8 +152,7 @@ class Soak:
             ),
             aggregator=Aggregator(store),
             proposer=Proposer(self._sometimes_late(evaluate_within(POLICY_DEADLINE_S))),
-            wall=clock.now,
-            monotonic=clock.monotonic,
+            clock=clock,
             mode=Mode.ACT,
             epoch=ledger.take_epoch("soak", clock.now()),
             interruptions=InterruptionQueue(cloud, "https://sqs.invalid/interruptions", clock),
@@ -173,7 +172,7 @@ class Soak:
             )
         )
         self.telemetry = Telemetry(self.view)
-        self._chosen = {m.fleet.name: m.policy.partition(":")[0] for m in self.ports.fleets}
+        self._chosen = {m.fleet.name: m.policy.partition(":")[0] for m in self.loop.fleets}
 
     def close(self) -> None:
         """Close the ledger."""
@@ -192,7 +191,7 @@ class Soak:
         parts = parts_of(Host(ledger, Settings(), clock))
         for part in parts:
             if isinstance(part, AutoscalingPart):
-                part.attach(self.ports, store)
+                part.attach(self.loop, store)
         return parts
 
     def minute(self) -> None:
@@ -205,7 +204,7 @@ class Soak:
             self.disk.free()
         cloud.pass_minute(self.feed)
         began = time.perf_counter()
-        turn = run_tick(cloud.host_clock.now(), self.ports)
+        turn = self.loop.turn(cloud.host_clock.now())
         took_s = time.perf_counter() - began
         self.tick_ms.append(1000.0 * took_s)
         for listener in self.board.turned(turn, took_s):
@@ -249,7 +248,7 @@ class Soak:
     def _sometimes_late(self, evaluate: Evaluate) -> Evaluate:
         def evaluated(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
             is_first = any(
-                m.fleet.name == fleet.name and policy.name.startswith(m.policy[:5]) for m in self.ports.fleets
+                m.fleet.name == fleet.name and policy.name.startswith(m.policy[:5]) for m in self.loop.fleets
             )
             if is_first and self.cloud.clock.now() < self.cloud.late_policies.get(fleet.name, 0.0):
                 raise PolicyFailure(f"{policy.name} {LATE[0]} {POLICY_DEADLINE_S:g} s")

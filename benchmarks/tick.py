@@ -1,6 +1,6 @@
 """A full tick of the loop (observe, settle, aggregate, propose, rails, ledger, act) over 20 fleets and 10,000 VMs.
 
-p50_ms, p99_ms: wall time of `run_tick` over --ticks ticks after the warm-up; cpu_*: processor time of the same ticks.
+p50_ms, p99_ms: wall time of `Loop.turn` over --ticks ticks after the warm-up; cpu_*: processor time of the same ticks.
 The ledger is a real SQLite file, written through to the disk. The cloud is in memory and accepts every call: no
 network, and no time of AWS's, is in these figures. Readings arrive between the ticks and are not counted; nor is
 the garbage collection that the daemon does right after each (garbage_after_ms, processor time). Everything is
@@ -34,12 +34,13 @@ from unittest.mock import patch
 
 import structlog
 
-import agent.autoscaling.tick
+import agent.autoscaling.loop
 from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.decide import decide_alone, with_shadows
+from agent.autoscaling.fleets import ManagedFleet
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import BIN_S, AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
@@ -108,24 +109,24 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
     store, watch = SeriesStore(watched=made), Stopwatch()
     figures: dict[str, float] = {}
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger, _bare(directory / "bare.db") as bare:
-        ports = make_ports(made, [policy for policy, _ in chosen], cloud, store, ledger)
+        loop = make_loop(made, [policy for policy, _ in chosen], cloud, store, ledger)
         written = _Written(directory / "ledger.db")
         freeze_live_objects()
         for _ in range(warm_up):
             cloud.pass_minute(store)
-            _turned(ports, cloud)
+            _turned(loop, cloud)
             collect_between_turns()
         written.since_last()
-        _watch(watch, ports)
+        _watch(watch, loop)
         rows, calls = [], cloud.calls
         with patch.multiple(
-            agent.autoscaling.tick,
+            agent.autoscaling.loop,
             decide_alone=watch.timed("decide", decide_alone),
             with_shadows=watch.timed("decide", with_shadows),
         ):
             for _ in range(ticks):
                 cloud.pass_minute(store)
-                rows.append(_one_tick(ports, cloud, watch) | {"vms": cloud.size} | _written(bare, written.since_last()))
+                rows.append(_one_tick(loop, cloud, watch) | {"vms": cloud.size} | _written(bare, written.since_last()))
         written.close()
         figures = _summed_up(rows) | {"cloud_calls": (cloud.calls - calls) / ticks, "peak_rss_mb": _peak_rss_mb()}
     # Only now: what these two make weighs more than the agent.
@@ -133,10 +134,10 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
     return figures | {"aws_parse_ms": parse_ms(cloud.described())}
 
 
-def make_ports(
+def make_loop(
     fleets: Sequence[Fleet], policies: Sequence[str], cloud: LoadedCloud, store: SeriesStore, ledger: Ledger
-) -> Ports:
-    """Return the ports of a loop over these fleets, each with its policy; every fourth has a shadow beside it."""
+) -> Loop:
+    """Return the loop over these fleets, each with its policy; every fourth has a shadow beside it."""
     managed = tuple(
         ManagedFleet(
             fleet,
@@ -147,39 +148,37 @@ def make_ports(
         )
         for number, (fleet, policy) in enumerate(zip(fleets, policies, strict=True))
     )
-    return Ports(
+    return Loop(
         fleets=managed,
-        ledger=ledger,
+        store=FleetStore(ledger),
         actuator=AutoScalingActuator(cloud, Inventory(cloud), fleets),
         aggregator=Aggregator(store),
         proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
-        wall=cloud.clock.now,
-        monotonic=cloud.clock.monotonic,
+        clock=cloud.clock,
         mode=Mode.ACT,
         epoch=ledger.take_epoch("benchmark", cloud.clock.now()),
     )
 
 
-def _watch(watch: Stopwatch, ports: Ports) -> None:
-    watch.watch(ports.aggregator, snapshot="aggregate", busy_cores="busy")
-    watch.watch(ports.actuator, observe="observe", follow="settle", apply="act", tend="tend")
+def _watch(watch: Stopwatch, loop: Loop) -> None:
+    watch.watch(loop.aggregator, snapshot="aggregate", busy_cores="busy")
+    watch.watch(loop.actuator, observe="observe", follow="settle", apply="act", tend="tend")
     reads = dict.fromkeys(("check_epoch", "all_controls", "controls", "open_intents"), "read")
-    watch.watch(ports.ledger, **reads)
-    # The class, since the loop makes a store wherever it needs one.
-    watch.watch(FleetStore, record="record", loop_states="read")
+    watch.watch(loop.store.ledger, **reads)
+    watch.watch(loop.store, record="record", loop_states="read")
 
 
-def _turned(ports: Ports, cloud: LoadedCloud) -> TickReport:
-    turn = agent.autoscaling.tick.run_tick(cloud.clock.now(), ports)
-    if turn.failure or len(turn.decisions) != len(ports.fleets):
+def _turned(loop: Loop, cloud: LoadedCloud) -> TickReport:
+    turn = loop.turn(cloud.clock.now())
+    if turn.failure or len(turn.decisions) != len(loop.fleets):
         raise RuntimeError(f"a tick did not decide for every fleet: {turn.failure or turn.events}")
     return turn
 
 
-def _one_tick(ports: Ports, cloud: LoadedCloud, watch: Stopwatch) -> dict[str, float]:
+def _one_tick(loop: Loop, cloud: LoadedCloud, watch: Stopwatch) -> dict[str, float]:
     watch.spent.clear()
     wall, cpu = time.perf_counter(), time.process_time()
-    turn = _turned(ports, cloud)
+    turn = _turned(loop, cloud)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     phases = {f"{phase}_ms": 1000.0 * watch.spent[phase] for phase in PHASES}
     other = 1000.0 * (wall - sum(watch.spent.values()))

@@ -150,12 +150,12 @@ class Taken(BaseModel):
 def create_router(part: AutoscalingPart) -> APIRouter:
     """Return the routes of fleets."""
     router = APIRouter(prefix="/api/v1")
-    ledger, clock = part.host.ledger, part.host.clock
+    clock = part.host.clock
 
     @router.get("/autoscaling", summary="Every fleet", tags=["autoscaling"])
     def fleets() -> list[FleetStatus]:
         """Sizes, queue, cost, the last decision and what holds it, per fleet."""
-        return list(fleet_statuses(ledger, part.subjects(), clock.now()))
+        return list(fleet_statuses(part.store, part.subjects(), clock.now()))
 
     # Before the routes of a fleet: their pattern would take its name for one.
     _add_announcements(router, part)
@@ -163,7 +163,7 @@ def create_router(part: AutoscalingPart) -> APIRouter:
     @router.get("/autoscaling/{fleet}", summary="One fleet", responses=UNKNOWN, tags=["autoscaling"])
     def fleet(fleet: FleetName) -> FleetStatus:
         """Sizes, queue, cost, the last decision and what holds it."""
-        return fleet_status(ledger, part.one(fleet), clock.now())
+        return fleet_status(part.store, part.one(fleet), clock.now())
 
     @router.get("/autoscaling/{fleet}/vms", summary="Which VMs report", responses=UNKNOWN, tags=["autoscaling"])
     def vms(fleet: FleetName) -> list[VmReport]:
@@ -267,7 +267,7 @@ def _add_pins(router: APIRouter, part: AutoscalingPart) -> None:
         """Keep a fleet or one group at a size for a time; a pause stands before it."""
         fleet = one_subject(part, order.fleet, field="fleet")
         done = pins.pin(
-            ledger,
+            part.store,
             fleet,
             order.size,
             group=order.group,

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from agent.autoscaling.decide import DecisionInputs, decide
+from agent.autoscaling.fleets import managed_fleets
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import managed_fleets
 from agent.autoscaling.sentence import plain_sentence
 from agent.autoscaling.snapshot.aggregate import BIN_S, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
@@ -43,13 +43,13 @@ def first_decision(settings: Settings, name: str, session: AwsSession | None, wa
     observed = at_minimum(fleet, end) if session is None else Inventory(session).observe(names, end)
     if observed.failures:
         return "; ".join(f"{group} cannot be read: {one.detail}" for group, one in observed.failures.items())
-    snapshot, state = Aggregator(store).snapshot(fleet, observed, LoopState(), aggregation, decided_at)
+    folded = Aggregator(store).snapshot(fleet, observed, LoopState(), aggregation, decided_at)
     inputs = DecisionInputs(
         decision_id=f"{name}-1",
         now=decided_at,
         fleet=fleet,
-        snapshot=snapshot,
-        state=state,
+        snapshot=folded.snapshot,
+        state=folded.state,
         controls=Controls(),
         limits=managed.limits,
         mode=Mode.OBSERVE,

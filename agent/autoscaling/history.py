@@ -18,7 +18,6 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.status import FleetStatus
 from agent.autoscaling.store import FleetStore
 from agent.kernel.text import money
-from agent.ledger import Ledger
 from agent.rails.budget import dollars_per_hour
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 
@@ -64,8 +63,8 @@ class _Known:
 class FleetHistory:
     """Remembers what it was shown, so that the ledger is asked only for what was missed; safe for any thread."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, store: FleetStore) -> None:
+        self._store = store
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
 
@@ -84,7 +83,7 @@ class FleetHistory:
                 known.points.append(_point_of_status(last.at, status))
             elif number != known.number or number < 0:
                 known.points.clear()
-                for inputs, decision in FleetStore(self._ledger).inputs(status.fleet, since=now - KEPT_S):
+                for inputs, decision in self._store.inputs(status.fleet, since=now - KEPT_S):
                     known.points.append(_point(decision.at, inputs))
                     number = max(number, _number(decision.decision_id))
             known.number = number
@@ -99,7 +98,7 @@ class FleetHistory:
         """
         if status.last_decision is None:
             return ()
-        number, store = _number(status.last_decision.id), FleetStore(self._ledger)
+        number, store = _number(status.last_decision.id), self._store
         oldest = store.decisions(status.fleet, since=now - span_s, limit=1, newest_first=False)
         count = number - _number(oldest[0].decision.decision_id) + 1 if oldest else 0
         every = max(1, math.ceil(count / MOST_READ))

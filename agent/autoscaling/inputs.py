@@ -100,7 +100,7 @@ def inputs_without_a_loop(settings: Settings, fleets: Sequence[Fleet], session: 
     """Return `inputs_of` with the names of the VMs that there are now, for a command that asks once."""
     inputs = inputs_of(settings)
     if inputs is not None and inputs.map.finds_by_host:
-        from agent.autoscaling.tick import vm_names
+        from agent.autoscaling.fleets import vm_names
         from collectors.inventory import Inventory
 
         groups = [group.name for fleet in fleets for group in fleet.groups]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select
 
@@ -274,10 +273,7 @@ def decoded(end_s: float, epoch: int, context: MinuteContext, stored: bytes) -> 
 
 
 class Rows:
-    """Minutes encoded before any lock is taken, to be written to one ledger.
-
-    A context is written with its first minute; which ones a ledger has is remembered for as long as it is open.
-    """
+    """Minutes encoded before any lock is taken; a context is written with its first minute."""
 
     def __init__(self, recorded: Iterable[RecordedMinute]) -> None:
         self._minutes: list[dict[str, Any]] = []
@@ -290,9 +286,14 @@ class Rows:
                 {"fleet": name, "minute": end, "epoch": minute.epoch, "context": number, "body": encoded(minute)}
             )
 
-    def write(self, connection: Connection, database: Database) -> None:
-        """Append them within the caller's transaction."""
-        unknown = self._contexts.keys() - _known_to(database)
+    @property
+    def contexts(self) -> Set[int]:
+        """The numbers of the contexts that the minutes refer to."""
+        return self._contexts.keys()
+
+    def write(self, connection: Connection, known: Set[int]) -> None:
+        """Append them within the caller's transaction; known: contexts that the ledger has."""
+        unknown = self.contexts - known
         if unknown:
             query = select(contexts.c.context).where(contexts.c.context.in_(unknown))
             new = unknown - set(connection.execute(query).scalars())
@@ -300,17 +301,6 @@ class Rows:
                 connection.execute(insert(contexts), [self._contexts[number] for number in sorted(new)])
         if self._minutes:
             connection.execute(insert(minutes), self._minutes)
-
-    def written(self, database: Database) -> None:
-        """Remember that the transaction has come to its end."""
-        _known_to(database).update(self._contexts)
-
-
-_KNOWN: WeakKeyDictionary[Database, set[int]] = WeakKeyDictionary()
-
-
-def _known_to(database: Database) -> set[int]:
-    return _KNOWN.setdefault(database, set())
 
 
 def newest_minute(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.autoscaling.ports import ManagedFleet
 from agent.models.card import misfit, other_prices
 from domain.decisions import Reason
 from domain.errors import TrimtabError

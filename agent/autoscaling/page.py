@@ -350,7 +350,7 @@ class FleetPage:
 
     def __init__(self, part: AutoscalingPart) -> None:
         self._part = part
-        self._history = FleetHistory(part.host.ledger)
+        self._history = FleetHistory(part.store)
         self._items: dict[int, DecisionItem] = {}
 
     def one(self, name: str) -> str:
@@ -359,11 +359,11 @@ class FleetPage:
 
     def gather(self, scene: Scene) -> DrawnFleets:
         """Return what there is to see of one fleet or of all; UnknownName lists the fleets there are."""
-        part, ledger, now = self._part, self._part.host.ledger, scene.at
+        part, now = self._part, scene.at
         if scene.subject is not None:
-            statuses: tuple[FleetStatus, ...] = (fleet_status(ledger, part.one(scene.subject), now),)
+            statuses: tuple[FleetStatus, ...] = (fleet_status(part.store, part.one(scene.subject), now),)
         else:
-            statuses = fleet_statuses(ledger, part.subjects(), now)
+            statuses = fleet_statuses(part.store, part.subjects(), now)
         many, alone = len(statuses) > MOST_CARDS, scene.subject is not None
         most = DECISIONS if many else DECISIONS_OF_FEW
         listed = part.store.decisions_before(scene.seq + 1, fleet=scene.subject, limit=most)
@@ -459,7 +459,7 @@ class FleetPage:
             """A fleet's queue, sizes by type and cost over hours or days."""
             try:
                 name, now = part.one(fleet), clock.now()
-                status = fleet_status(part.host.ledger, name, now)
+                status = fleet_status(part.store, name, now)
                 points = self._history.over(status, now, hours * HOUR_S)
             except (BadInput, LedgerError) as error:
                 return frame.sorry(error)

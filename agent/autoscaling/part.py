@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from agent.autoscaling import minutes
+from agent.autoscaling.fleets import ManagedFleet, claims_of, managed_fleets
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
-from agent.autoscaling.ports import ManagedFleet, Ports, claims_of, managed_fleets
 from agent.autoscaling.store import AUTOSCALING, KEPT, FleetStore
 from agent.kernel.part import (
     Capacity,
@@ -37,7 +37,6 @@ from agent.ledger import codec
 from agent.settings.location import models_location, promotion_key_location
 from agent.settings.model import OWN_ACTUATOR, learned_policies
 from agent.settings.plug_ins import ACTUATORS, installed, refused
-from domain.clock import JumpDetector
 from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
 from domain.errors import ConfigurationError, Mistake, TrimtabError
 from domain.fleet import Fleet, Group
@@ -48,18 +47,17 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from actuators.activities import Resize
     from actuators.base import Actuator
     from actuators.drain import DrainSettings
     from agent.autoscaling.api import VmReport
     from agent.autoscaling.fleet_finder import FleetFinder
+    from agent.autoscaling.loop import Loop, ResizesSince
     from agent.autoscaling.model_watch import ModelWatch
     from agent.autoscaling.page import FleetPage
     from agent.autoscaling.policies.learned_models import ModelShelf
     from agent.autoscaling.snapshot.series import ClaimKey, SeriesStore
     from agent.kernel.checks import Account, Arrivals, CheckResult
     from agent.kernel.metrics import Reading
-    from agent.ledger import Ledger
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector, SampleSink
@@ -110,7 +108,7 @@ class AutoscalingPart(Part):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.store = FleetStore(host.ledger)
-        self._ports: Ports | None = None
+        self._loop: Loop | None = None
         self._series: SeriesStore | None = None
         self._settings = host.settings
         self.models: ModelShelf | None = None
@@ -121,10 +119,10 @@ class AutoscalingPart(Part):
         self._inputs: Inputs | None = None
 
     @property
-    def ports(self) -> Ports:
-        """What the loop talks to; only in the daemon."""
-        assert self._ports is not None, "the part was not started"
-        return self._ports
+    def loop(self) -> Loop:
+        """The loop over the fleets; only in the daemon."""
+        assert self._loop is not None, "the part was not started"
+        return self._loop
 
     @property
     def series(self) -> SeriesStore:
@@ -132,15 +130,15 @@ class AutoscalingPart(Part):
         assert self._series is not None, "the part was not started"
         return self._series
 
-    def attach(self, ports: Ports, series: SeriesStore) -> None:
+    def attach(self, loop: Loop, series: SeriesStore) -> None:
         """Take a loop and its series that were made elsewhere."""
-        self._ports, self._series = ports, series
+        self._loop, self._series, self.store = loop, series, loop.store
 
     # What it is about
 
     @property
     def _fleets(self) -> Sequence[Fleet]:
-        return [] if self._ports is None else [managed.fleet for managed in self._ports.fleets]
+        return [] if self._loop is None else [managed.fleet for managed in self._loop.fleets]
 
     @classmethod
     def decides(cls, settings: Settings) -> bool:
@@ -208,7 +206,7 @@ class AutoscalingPart(Part):
         assert self._settings is not None, "the daemon has settings"
         fresh_after = self.host.clock.now() - REPORTING_WITHIN_INTERVALS * self._settings.sample_interval_s
         reports = []
-        for group, vms in self.ports.aggregator.vms(fleet).items():
+        for group, vms in self.loop.aggregator.vms(fleet).items():
             for vm in sorted(vms):
                 at = self.series.newest_sample(fleet.name, group, vm)
                 reports.append(VmReport(group, vm, at is not None and at >= fresh_after, at))
@@ -224,6 +222,7 @@ class AutoscalingPart(Part):
     def start(self, stack: ExitStack) -> None:
         """Make the loop that the settings ask for; ConfigurationError when a model that decides cannot be had."""
         from agent.autoscaling.inputs import series_of
+        from agent.autoscaling.loop import Loop
         from agent.autoscaling.model_watch import ModelWatch
         from agent.autoscaling.policies.fallback import Proposer, ShadowTime, evaluate_within
         from agent.autoscaling.policies.ppo_lstm import MODEL
@@ -235,27 +234,26 @@ class AutoscalingPart(Part):
         fleets = managed_fleets(settings, host.environ)
         series = series_of(settings, [managed.fleet for managed in fleets])
         models = self.models = ready_models(settings)
-        ports = Ports(
-            fleets=fleets,
-            ledger=host.ledger,
-            actuator=self._actuator(settings, fleets),
-            aggregator=Aggregator(series),
-            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models, shadows=ShadowTime()),
-            wall=host.clock.now,
-            monotonic=host.clock.monotonic,
-            mode=settings.mode,
-            epoch=host.epoch() or 0,
+        loop = Loop(
+            fleets,
+            self.store,
+            self._actuator(settings, fleets),
+            Aggregator(series),
+            Proposer(evaluate_within(POLICY_DEADLINE_S), models=models, shadows=ShadowTime()),
+            host.clock,
+            settings.mode,
+            host.epoch() or 0,
             protect_busy=settings.protect_busy,
             interruptions=interruption_source(settings, session, host.clock),
-            fence=lambda: host.fence(ports.epoch),
+            fence=host.fence,
             probationer=models.probationer,
+            resized=self._resizes(),
             listening_since=host.clock.now(),
         )
-        ports.resized = self._resizes()
-        self.attach(ports, series)
+        self.attach(loop, series)
         file = settings.learned.model_file
         ready = None if file is None else f"{MODEL}:{file}"
-        self._watch = ModelWatch(models, host.problem, host.note, lambda: ports.fleets, ready)
+        self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready)
         if settings.discovery.enabled and not settings.fleets:
             from agent.autoscaling.fleet_finder import FleetFinder
 
@@ -271,7 +269,7 @@ class AutoscalingPart(Part):
 
         self._inputs = inputs_of(settings)
         assert self._inputs is not None, "a map is set"
-        self.ports.hosts = self._inputs.hosts
+        self.loop.hosts = self._inputs.hosts
         return behind_map(self.series, self._inputs)
 
     def collectors(self) -> Sequence[Collector]:
@@ -286,36 +284,33 @@ class AutoscalingPart(Part):
 
     def turn(self, turn: Turn) -> TickReport:
         """Turn the loop of every fleet once."""
-        from agent.autoscaling.tick import run_tick
-
         finder = self._finder
         if finder is not None and not finder.known:
             # Turned without fleets, it would close the open intents as those of no fleet.
             return turn.report
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
-        if turn.epoch != self.ports.epoch:
-            self._take_over(turn.epoch)
-        report = run_tick(turn.now, self.ports, turn.times)
+        if turn.epoch != self.loop.epoch:
+            assert self._settings is not None
+            self.loop.take_over(turn.epoch, self._actuator(self._settings, self.loop.fleets), self._resizes())
+        report = self.loop.turn(turn.now, turn.times)
         return replace(report, events=(*turn.report.events, *report.events))
 
     def measure(self, report: TickReport) -> TickReport:
         """Fold the minute of every fleet; nothing is decided."""
-        from agent.autoscaling.tick import measure
-
         finder = self._finder
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
-        return measure(report.at, self.ports)
+        return self.loop.measure(report.at)
 
     def _manage(self, settings: Settings, finder: FleetFinder) -> None:
         """Manage the fleets that were found; LedgerError when that must be tried again."""
         assert self._settings is not None
         before, after = self._settings.fleets, settings.fleets
         fleets = managed_fleets(settings, self.host.environ)
-        self.ports.actuator = self._actuator(settings, fleets)
+        self.loop.actuator = self._actuator(settings, fleets)
         self.series.watch([managed.fleet for managed in fleets], claims_of(settings))
-        self.ports.fleets, self._settings = fleets, settings
+        self.loop.fleets, self._settings = fleets, settings
         self.host.adopt(settings)
         finder.taken(settings)
         if self.host.epoch() is None:
@@ -331,9 +326,9 @@ class AutoscalingPart(Part):
     def _actuator(self, settings: Settings, fleets: tuple[ManagedFleet, ...]) -> Actuator:
         host = self.host
         assert host.session is not None, "the daemon has a session"
-        return actuator(settings, host.session, fleets, host.ledger, host.clock, host.environ)
+        return actuator(settings, host.session, fleets, self.store, host.clock, host.environ)
 
-    def _resizes(self) -> Callable[[Collection[str], float], Sequence[Resize]] | None:
+    def _resizes(self) -> ResizesSince | None:
         """Return what reads AWS's own changes of size; None where another package's actuator sizes other things."""
         from actuators.activities import read_resizes
 
@@ -342,15 +337,6 @@ class AutoscalingPart(Part):
         if session is None or settings.actuator != OWN_ACTUATOR:
             return None
         return lambda names, since: read_resizes(session, names, since)
-
-    def _take_over(self, epoch: int) -> None:
-        """Forget what another leader may have changed meanwhile: whose protection is whose, and the clock's steps."""
-        ports = self.ports
-        assert self._settings is not None
-        ports.actuator = self._actuator(self._settings, ports.fleets)
-        ports.resized = self._resizes()
-        ports.jumps, ports.clock_step_s = JumpDetector(), 0.0
-        ports.epoch = epoch
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Look at the models in use; what changed is recorded by the host."""
@@ -412,13 +398,13 @@ class AutoscalingPart(Part):
             return
         yield "series", (), len(self.series)
         yield from minute_readings(self._fleets, self.snapshots, self._last)
-        yield from ledger_readings(self.host.ledger, self._fleets, self.host.clock.now())
+        yield from ledger_readings(self.store, self._fleets, self.host.clock.now())
 
     def status(self, subject: str, now: float) -> Status:
         """Return a fleet's mode and policy, sizes, queue, cost, last decision, and what holds it."""
         from agent.autoscaling.status import fleet_status, status_lines
 
-        known = fleet_status(self.host.ledger, subject, now)
+        known = fleet_status(self.store, subject, now)
         learnt = self.rounds.line(subject, now) if self.rounds is not None else ""
         lines = (*status_lines(known, now), *([f"  learning: {learnt}"] if learnt else []))
         return Status(subject, lines, codec.plain(known))
@@ -469,13 +455,13 @@ class AutoscalingPart(Part):
         """Pin a fleet, or lift its pin."""
         from agent.autoscaling import pins
 
-        name, ledger = one_subject(self, subject, field="--fleet"), self.host.ledger
+        name = one_subject(self, subject, field="--fleet")
         if verb == "unpin":
-            return {"fleet": name, "lifted": pins.unpin(ledger, name, owner=given["owner"], now=now)}
+            return {"fleet": name, "lifted": pins.unpin(self.host.ledger, name, owner=given["owner"], now=now)}
         if verb != "pin":
             return super().carry_out(verb, subject, given, now)
         done = pins.pin(
-            ledger,
+            self.store,
             name,
             given["size"],
             group=given.get("group"),
@@ -563,7 +549,7 @@ def actuator(
     settings: Settings,
     session: AwsSession,
     fleets: tuple[ManagedFleet, ...],
-    ledger: Ledger,
+    store: FleetStore,
     clock: Clock,
     environ: Mapping[str, str],
 ) -> Actuator:
@@ -572,7 +558,6 @@ def actuator(
     ConfigurationError for wrong own settings and for a package that cannot be used.
     """
     kind, own = actuator_of(settings, environ)
-    store = FleetStore(ledger)
     host = ActuatorHost(
         tuple(managed.fleet for managed in fleets),
         settings,

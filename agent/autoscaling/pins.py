@@ -22,7 +22,7 @@ class Pinned:
 
 
 def pin(
-    ledger: Ledger,
+    store: FleetStore,
     fleet: str,
     size: int,
     *,
@@ -37,11 +37,11 @@ def pin(
     BadInput when the size is outside the bounds, the group unknown or nothing was ever decided for the fleet.
     """
     until = now + checked_length(lasting_s)
-    known, sizes = _last_known(ledger, fleet)
+    known, sizes = _last_known(store, fleet)
     desired = spread(known, sizes, size) if group is None else of_group(known, group, size)
-    before = ledger.controls(AUTOSCALING, fleet).pin
+    before = store.ledger.controls(AUTOSCALING, fleet).pin
     made = Pin(desired, checked_owner(owner), checked_reason(reason), now, until)
-    ledger.pin(AUTOSCALING, fleet, made)
+    store.ledger.pin(AUTOSCALING, fleet, made)
     return Pinned(made, before if before is not None and before.active(now) else None)
 
 
@@ -78,9 +78,9 @@ def spread(fleet: Fleet, sizes: Sequence[int], total: int) -> dict[str, int]:
     return {group.key: count for group, count in zip(fleet.groups, desired, strict=True)}
 
 
-def _last_known(ledger: Ledger, name: str) -> tuple[Fleet, tuple[int, ...]]:
+def _last_known(store: FleetStore, name: str) -> tuple[Fleet, tuple[int, ...]]:
     """Return the fleet as it was last decided on, and the sizes requested then; BadInput before the first decision."""
-    record = FleetStore(ledger).newest(name)
+    record = store.newest(name)
     if record is None:
         raise BadInput("fleet", name, "nothing was ever decided for it, so its groups are not known: start the agent")
     fleet, snapshot = record.inputs.fleet, record.inputs.snapshot

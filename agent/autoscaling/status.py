@@ -13,7 +13,6 @@ from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.store import AUTOSCALING, FleetStore
 from agent.kernel.metrics import Reading
 from agent.kernel.text import columns, duration_text, in_minutes, time_text
-from agent.ledger import Ledger
 from agent.rails.budget import dollars_per_hour
 from agent.rails.schedule import coming_text, ranked
 from agent.rails.state import Breaker, CapacityMark, Cooldown, LoopState
@@ -133,14 +132,14 @@ class FleetStatus:
     windows: tuple[Window, ...] = ()
 
 
-def fleet_status(ledger: Ledger, name: str, now: float) -> FleetStatus:
+def fleet_status(store: FleetStore, name: str, now: float) -> FleetStatus:
     """Return what the ledger knows of a fleet at `now`; LedgerUnavailable when it cannot be read."""
-    return fleet_statuses(ledger, [name], now)[0]
+    return fleet_statuses(store, [name], now)[0]
 
 
-def fleet_statuses(ledger: Ledger, names: Sequence[str], now: float) -> tuple[FleetStatus, ...]:
+def fleet_statuses(store: FleetStore, names: Sequence[str], now: float) -> tuple[FleetStatus, ...]:
     """Return what the ledger knows of each of these fleets at `now`; LedgerUnavailable when it cannot be read."""
-    store = FleetStore(ledger)
+    ledger = store.ledger
     controls, states = ledger.all_controls(AUTOSCALING, names), store.loop_states(names)
     intents: dict[str, tuple[Intent, ...]] = {}
     for intent in ledger.open_intents(names[0] if len(names) == 1 else None):
@@ -356,12 +355,13 @@ def minute_readings(
         yield from _minute(fleet, snapshot)
 
 
-def ledger_readings(ledger: Ledger, fleets: Sequence[Fleet], now: float) -> Iterator[Reading]:
+def ledger_readings(store: FleetStore, fleets: Sequence[Fleet], now: float) -> Iterator[Reading]:
     """Yield what the ledger knows of each fleet; LedgerUnavailable when it cannot be read."""
-    open_intents = ledger.open_intents()
+    names, open_intents = [fleet.name for fleet in fleets], store.ledger.open_intents()
+    states, all_controls = store.loop_states(names), store.ledger.all_controls(AUTOSCALING, names)
     for fleet in fleets:
         name = fleet.name
-        state, controls = FleetStore(ledger).loop_state(name), ledger.controls(AUTOSCALING, name)
+        state, controls = states[name], all_controls[name]
         yield "open_intents", (name,), sum(intent.fleet == name for intent in open_intents)
         yield "cost_today_dollars", (name,), state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0
         held = {pause.scope for pause in controls.pauses if pause.active(now)}

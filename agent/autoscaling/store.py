@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_column, select
 
@@ -14,7 +13,7 @@ from agent.autoscaling.decide import Decided, DecisionInputs
 from agent.autoscaling.minutes import Measured, Rows, minute_of
 from agent.kernel.store import nearby
 from agent.ledger import Ledger, codec, journal, state
-from agent.ledger.database import Clash, Database
+from agent.ledger.database import Clash
 from agent.ledger.journal import Kind
 from agent.ledger.kept import Kept
 from agent.ledger.schema import decisions, intents
@@ -37,8 +36,6 @@ _OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == 
 _KEPT: Final = select(states_table.c.fleet, states_table.c.body).where(states_table.c.key == bindparam("key"))
 """What is kept of every fleet under a key: asked each minute for all that are configured, which are nearly all."""
 _CHANGED: Final = decisions.c.changed == literal_column("1")
-_NEWEST: Final[WeakKeyDictionary[Database, dict[str, tuple[DecisionInputs, Decision]]]] = WeakKeyDictionary()
-"""By fleet the decision last written or read here. What a decision's id names never changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +73,15 @@ class DecisionRow:
 class FleetStore:
     """Reads and writes fleets; each method raises LedgerUnavailable when the ledger cannot be used now.
 
-    What a method writes is on disk when it returns, none of it when it raises.
+    What a method writes is on disk when it returns, none of it when it raises. One process has one: it remembers by
+    fleet the decision last written or read (what an id names never changes), and which contexts of minutes are stored.
     """
 
     def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
         self._database = ledger.database
-        self._newest = _NEWEST.setdefault(ledger.database, {})
+        self._newest: dict[str, tuple[DecisionInputs, Decision]] = {}
+        self._contexts: set[int] = set()
 
     def loop_state(self, fleet: str) -> LoopState:
         """Return the loop's memory of a fleet, an empty one when there is none."""
@@ -135,9 +135,9 @@ class FleetStore:
                 state.check_epoch(connection, epoch)
             journal.add_outcomes(connection, outcomes)
             batch.write(connection)
-            batch.minutes.write(connection, self._database)
+            batch.minutes.write(connection, self._contexts)
             _put_states(connection, after)
-        batch.minutes.written(self._database)
+        self._contexts |= batch.minutes.contexts
         self._newest.update({inputs.fleet.name: (inputs, decided.decision) for inputs, decided in made})
 
     def last_outcome(self, intent_id: str) -> Outcome | None:

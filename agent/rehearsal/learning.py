@@ -204,8 +204,8 @@ class LearningRehearsal:
             horizon_s=HORIZON_S,
         )
         # As the agent does: the champion is looked for in every minute.
-        (managed,) = self._fleet.ports.fleets
-        self._fleet.ports.fleets = (replace(managed, policy="learned"),)
+        (managed,) = self._fleet.loop.fleets
+        self._fleet.loop.fleets = (replace(managed, policy="learned"),)
 
     def run(self) -> Results:
         """Live the ten days and learn; LearningFailed when a step ended otherwise than it must."""
@@ -224,7 +224,7 @@ class LearningRehearsal:
             self._ended(self._started("trace", exported), 0, "the jobs of days four and five are written")
             elsewhere = self._train("training", jobs)
             self._ended(honest, 0, "the challenger of day five is on probation", ON_PROBATION)
-            self._fleet.ports.probationer = self._shelf.probationer
+            self._fleet.loop.probationer = self._shelf.probationer
             self._live(7)
             self._ended(self._learn("probation", self.ledger, 7.0), 0, "it kept its promise and is promoted", PROMOTED)
             self._ended(elsewhere, 0, "a second scorer is trained elsewhere, in the world that lies")

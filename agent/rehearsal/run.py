@@ -197,7 +197,7 @@ class DryRun:
         server = start_http(stack, settings, board, agent).server
 
         def on_turn(report: TickReport, duration_s: float) -> None:
-            board.change(leader=True, epoch=agent.part(AutoscalingPart).ports.epoch)
+            board.change(leader=True, epoch=agent.part(AutoscalingPart).loop.epoch)
             for listener in board.turned(report, duration_s):
                 try:
                     listener(board.read(), report)
@@ -209,7 +209,7 @@ class DryRun:
         return f"http://trimtab:{token}@127.0.0.1:{server.port}/"
 
     def _play(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, site: SiteProcess, trace: Trace) -> LiveRun:
-        clock, managed = self._clock, agent.part(AutoscalingPart).ports.fleets[0]
+        clock, managed = self._clock, agent.part(AutoscalingPart).loop.fleets[0]
         site.begin(
             SiteSpec(
                 endpoint=cloud.endpoint,
@@ -299,7 +299,7 @@ class DryRun:
             log.exception("fault_not_injected")
 
     def _summary(self, agent: Agent, live: LiveRun, trace: Trace, directory: Path, initial: tuple[int, ...]) -> Summary:
-        options, ledger, managed = self._options, agent.ledger, agent.part(AutoscalingPart).ports.fleets[0]
+        options, ledger, managed = self._options, agent.ledger, agent.part(AutoscalingPart).loop.fleets[0]
         decisions = FleetStore(ledger).decisions(FLEET, limit=EVERYTHING)
         fold = managed.aggregation
         parameters = FleetParameters(managed.fleet, managed.limits, fold.idle_s, fold.job_core_s, fold.terms)
@@ -366,7 +366,7 @@ def busiest(agent: Agent, fleet: Fleet, report: TickReport, now: float) -> str |
     staying = {vm for snapshot in report.snapshots for group in snapshot.groups for vm in group.removable}
     busy = {
         vm: n
-        for vm, n in agent.part(AutoscalingPart).ports.aggregator.busy_cores(fleet, now).items()
+        for vm, n in agent.part(AutoscalingPart).loop.aggregator.busy_cores(fleet, now).items()
         if n and vm in staying
     }
     return max(busy, key=lambda vm: (busy[vm], vm)) if busy else None

@@ -17,12 +17,13 @@ import numpy as np
 import structlog
 
 from actuators.base import Act, ChangingCall, Permit
+from agent.autoscaling.fleets import ManagedFleet
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.autoscaling.policies.registry import inputs_needed, policy_from_name
 from agent.autoscaling.policies.rules import QueueRulePolicy
-from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import (
     EPISODE_GAP_S,
     EXPECTED_JOB_CORE_S,
@@ -30,7 +31,7 @@ from agent.autoscaling.snapshot.aggregate import (
     Aggregator,
 )
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.tick import run_tick
+from agent.autoscaling.store import FleetStore
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
@@ -403,14 +404,13 @@ class Rehearsal:
             job_core_s=job_core_s,
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")
-        self.ports = Ports(
+        self.loop = Loop(
             fleets=(ManagedFleet(fleet, rails.limits, self.policy, (), aggregation, planned=planned),),
-            ledger=self.ledger,
+            store=FleetStore(self.ledger),
             actuator=self.cloud,
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_directly, models=models),
-            wall=clock.now,
-            monotonic=clock.monotonic,
+            clock=clock,
             mode=Mode.ACT,
             epoch=self.ledger.take_epoch("rehearsal", clock.now()),
             protect_busy=False,
@@ -455,7 +455,7 @@ class Rehearsal:
             if simulation.steps < self._first_decision:
                 self.cloud.minute()
                 continue
-            report = run_tick(self._clock.now(), self.ports)
+            report = self.loop.turn(self._clock.now())
             if report.failure is not None:
                 raise LedgerUnavailable(report.failure)
             self.cloud.minute()

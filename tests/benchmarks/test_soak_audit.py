@@ -79,7 +79,7 @@ def test_vms_that_report_by_lines_with_tags_are_read_like_the_others(soak: Soak)
     soak.minute()
     soak.minute()
     (fleet,) = soak.fleets
-    busy = soak.ports.aggregator.busy_cores(fleet, soak.cloud.host_clock.now())
+    busy = soak.loop.aggregator.busy_cores(fleet, soak.cloud.host_clock.now())
     serving = [vm for group in fleet.groups for vm in soak.cloud.in_service(group.name)]
     tagged = [vm for vm in serving if int(vm[2:], 16) % EVERY == 0]
     assert tagged

@@ -27,7 +27,6 @@ import botocore.loaders
 from sqlalchemy.engine.default import DefaultDialect
 
 from agent.autoscaling.part import AutoscalingPart
-from agent.autoscaling.tick import run_tick
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.settings import Settings
 from collectors.intake import IntakeCounters, LineReader
@@ -103,7 +102,7 @@ def live(order: Mapping[str, Any], pipe: Pipe) -> None:
             if order["armed"]:
                 steps.kill_at, steps.taken = order["kill_at"], []
             before = len(steps.taken)
-            report = run_tick(clock.now(), agent.part(AutoscalingPart).ports)
+            report = agent.part(AutoscalingPart).loop.turn(clock.now())
             pipe.say({"steps": steps.taken[before:], "failure": report.failure})
 
 

@@ -34,7 +34,7 @@ def between_look_and_leap(world: World, action: Callable[[], None]) -> None:
         if len(seen) == 2:
             action()
 
-    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
+    client = world.loop.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
     client.meta.events.register("before-send.auto-scaling.DescribeAutoScalingGroups", strike)
 
 
@@ -47,5 +47,5 @@ def before_call(world: World, operation: str, action: Callable[[], None]) -> Non
             done.append(True)
             action()
 
-    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
+    client = world.loop.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
     client.meta.events.register(f"before-send.auto-scaling.{operation}", strike)

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import FleetStore
-from agent.settings import Settings
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.faults.evidence import SET, TERMINATE, told
@@ -223,7 +221,7 @@ def test_a_leap_second_smeared_or_not_is_no_step(make_world: MakeWorld) -> None:
 def test_a_slow_database_is_no_step_of_the_clock(make_world: MakeWorld) -> None:
     world = make_world()
     world.tick()
-    world.ports.fence = lambda: world.clock.advance(8.0)
+    world.loop.fence = lambda epoch: world.clock.advance(8.0)
     world.tick(2)
     assert Reason.CLOCK_JUMP not in world.reasons
 
@@ -299,21 +297,17 @@ def test_a_step_that_was_not_recorded_is_not_laid_upon_the_times_of_another_lead
     with monkeypatch.context() as patch:
         patch.setattr(FleetStore, "record", _no_room)
         world.tick()
-    first = world.ports
-    assert first.clock_step_s == -1200.0
+    first = world.loop
+    assert first._clock_step_s == -1200.0
     world.agent_clock.step(1200.0)
     world.restart()
     world.submit(20)
     world.tick()
     rests = FleetStore(world.ledger).loop_state("web").cooldowns
     # The first agent leads again.
-    part = AutoscalingPart.__new__(AutoscalingPart)
-    part._ports, part._settings = first, Settings()
-    monkeypatch.setattr(part, "_actuator", lambda *about: first.actuator)
-    monkeypatch.setattr(part, "_resizes", lambda: None)
-    first.ledger = world.ledger
-    part._take_over(world.ledger.take_epoch("first", world.agent_clock.now()))
-    world.ports = first
+    first.store = FleetStore(world.ledger)
+    first.take_over(world.ledger.take_epoch("first", world.agent_clock.now()), first.actuator, None)
+    world.loop = first
     world.tick()
     assert FleetStore(world.ledger).loop_state("web").cooldowns == rests != ()
 

@@ -56,8 +56,8 @@ def clock(seconds: float, *, everywhere: bool) -> Mischief:
 
 def policy(misbehaving: Misbehaving) -> Mischief:
     def put_in(world: World) -> None:
-        world.ports.fleets = (replace(world.ports.fleets[0], policy="bad"),)
-        world.ports.proposer = type(world.ports.proposer)(world.ports.proposer._evaluate, {"bad": misbehaving})
+        world.loop.fleets = (replace(world.loop.fleets[0], policy="bad"),)
+        world.loop.proposer = type(world.loop.proposer)(world.loop.proposer._evaluate, {"bad": misbehaving})
 
     return put_in
 

@@ -106,10 +106,10 @@ def test_rails_slow_down_a_policy_that_swings(make_world: MakeWorld) -> None:
 
 def test_a_shadow_that_misbehaves_harms_nothing_but_itself(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
-    managed = world.ports.fleets[0]
+    managed = world.loop.fleets[0]
     bad = Misbehaving(proposing((float("nan"),)), {"h": (float("inf"),)})
-    world.ports.fleets = (replace(managed, shadows=("bad",)),)
-    world.ports.proposer = type(world.ports.proposer)(world.ports.proposer._evaluate, {"bad": bad})
+    world.loop.fleets = (replace(managed, shadows=("bad",)),)
+    world.loop.proposer = type(world.loop.proposer)(world.loop.proposer._evaluate, {"bad": bad})
     world.submit(8)
     world.tick(2)
     assert world.desired() == {"small": 4}
@@ -156,8 +156,8 @@ def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: Ma
     known = {name: Misbehaving(hangs, name=name) for name in names}
     known |= {"live": Misbehaving(proposing((2,)), name="live"), "sound": Misbehaving(proposing((5,)), name="sound")}
     world = make_world(groups=(SMALL,), sizes=(1,), policy="live", interruptions=False)
-    world.ports.proposer = Proposer(evaluate_within(5.0), known, shadows=ShadowTime(each_s=0.5, all_s=1.5))
-    world.ports.fleets = tuple(replace(one, shadows=(*names, "sound")) for one in world.ports.fleets)
+    world.loop.proposer = Proposer(evaluate_within(5.0), known, shadows=ShadowTime(each_s=0.5, all_s=1.5))
+    world.loop.fleets = tuple(replace(one, shadows=(*names, "sound")) for one in world.loop.fleets)
     try:
         world.tick()
         assert "within 0.5 s" in failures(world.last)[0]
@@ -180,7 +180,7 @@ def test_the_policy_of_every_fleet_answers_before_any_shadow_is_asked(make_world
     world = make_world(
         groups=(SMALL,), sizes=(1,), batch=(replace(SMALL, key="b", name="batch-b"),), policy="live", known=known
     )
-    world.ports.fleets = tuple(replace(one, shadows=("aside",)) for one in world.ports.fleets)
+    world.loop.fleets = tuple(replace(one, shadows=("aside",)) for one in world.loop.fleets)
     Named.asked.clear()
     world.tick()
     assert Named.asked == ["web live", "batch live", "web aside", "batch aside"]
@@ -188,12 +188,12 @@ def test_the_policy_of_every_fleet_answers_before_any_shadow_is_asked(make_world
 
 def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
-    world.ports.fleets = tuple(replace(one, shadows=("hold",)) for one in world.ports.fleets)
+    world.loop.fleets = tuple(replace(one, shadows=("hold",)) for one in world.loop.fleets)
 
     def broken(fleet: str) -> str | None:
         raise RuntimeError("the moon is full")
 
-    world.ports.probationer = broken
+    world.loop.probationer = broken
     world.submit(8)
     world.tick()
     assert world.desired() == {"small": 4}
@@ -206,8 +206,8 @@ def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_worl
 
 def test_a_shadow_that_is_the_policy_or_is_named_twice_is_asked_once(make_world: MakeWorld) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
-    live = world.ports.fleets[0].policy
-    world.ports.fleets = tuple(replace(one, shadows=("hold", live, "hold")) for one in world.ports.fleets)
-    world.ports.probationer = lambda fleet: "hold"
+    live = world.loop.fleets[0].policy
+    world.loop.fleets = tuple(replace(one, shadows=("hold", live, "hold")) for one in world.loop.fleets)
+    world.loop.probationer = lambda fleet: "hold"
     world.tick()
     assert [shadow.policy for shadow in world.last.shadows] == ["hold"]

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.ports import Ports
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.store import FleetStore
-from agent.autoscaling.tick import run_tick
 from agent.rails.base import RailLimits
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Origin, Reason
@@ -232,7 +231,7 @@ def test_protection_is_not_given_back_in_a_minute_whose_decision_is_not_recorded
     def fails(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(world.ports.proposer, "propose", fails)
+    monkeypatch.setattr(world.loop.proposer, "propose", fails)
     world.tick()
     assert protected(world) == {first, second}
     monkeypatch.undo()
@@ -266,9 +265,9 @@ def other_agent_takes_over(world: World) -> None:
     world.ledger.take_epoch("other host", world.clock.now())
 
 
-def turn_of(world: World, ports: Ports) -> str | None:
+def turn_of(world: World, loop: Loop) -> str | None:
     world.pass_minute()
-    return run_tick(world.clock.now(), ports).failure
+    return loop.turn(world.clock.now()).failure
 
 
 def test_a_deposed_agent_changes_nothing_from_then_on_and_says_who_leads(world: World) -> None:
@@ -276,7 +275,7 @@ def test_a_deposed_agent_changes_nothing_from_then_on_and_says_who_leads(world: 
     other_agent_takes_over(world)
     world.submit(50)
     for _ in range(5):
-        failure = turn_of(world, world.ports)
+        failure = turn_of(world, world.loop)
         assert failure is not None
         assert "leads since epoch 2" in failure
     assert world.mutations == []
@@ -301,12 +300,12 @@ def test_an_agent_deposed_between_decision_and_call_does_not_make_the_call(world
 def test_two_agents_side_by_side_make_each_change_once(make_world: MakeWorld) -> None:
     world = make_world(sizes=(1, 0, 0))
     world.tick()
-    first, first_ledger = world.ports, world.ledger
+    first, first_ledger = world.loop, world.ledger
     world._start_agent()
     world.submit(20)
     for _ in range(4):
         world.tick()
-        assert "must not act" in (run_tick(world.clock.now(), first).failure or "")
+        assert "must not act" in (first.turn(world.clock.now()).failure or "")
     assert world.count(SET) == len({o.intent_id for o in world.outcomes})
     assert world.ledger.open_intents() == ()
     first_ledger.close()
@@ -318,7 +317,7 @@ def test_a_deposed_agent_lets_its_drains_to_the_new_leader(make_world: MakeWorld
     asked = len(world.mutations)
     other_agent_takes_over(world)
     for _ in range(2):
-        assert turn_of(world, world.ports) is not None
+        assert turn_of(world, world.loop) is not None
     assert len(world.mutations) == asked
     world.restart()
     world.tick(3)

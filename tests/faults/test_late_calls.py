@@ -55,7 +55,7 @@ def test_a_pause_made_after_the_decision_stops_its_call(make_world: MakeWorld, s
 
 def test_a_pause_made_between_two_terminations_stops_the_second(make_world: MakeWorld) -> None:
     world = one_group(make_world, 3)
-    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
+    client = world.loop.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
     client.meta.events.register(f"after-call.auto-scaling.{TERMINATE}", lambda **_: pause(world, PauseScope.IN))
     report = world.tick()
     assert [(o.status, o.reason, o.achieved) for o in report.outcomes] == [(Status.PARTIAL, Reason.PAUSED, 1)]

@@ -55,8 +55,8 @@ def learned(make_world: MakeWorld, models: Path) -> MakeWorld:
 
 def set_up(world: World, models: Path, shadows: tuple[str, ...] = (), evaluate: Evaluate | None = None) -> None:
     shelf = ModelShelf(models, models / "nothing-shipped")
-    world.ports.proposer = Proposer(evaluate or evaluate_within(5.0), models=shelf)
-    world.ports.fleets = tuple(replace(managed, shadows=shadows) for managed in world.ports.fleets)
+    world.loop.proposer = Proposer(evaluate or evaluate_within(5.0), models=shelf)
+    world.loop.fleets = tuple(replace(managed, shadows=shadows) for managed in world.loop.fleets)
 
 
 def name(path: Path) -> str:
@@ -114,14 +114,14 @@ def test_a_scorer_scales_any_fleet_goes_on_after_a_restart_and_comes_out_the_sam
     ends = []
     for restarts in (False, True):
         world = learned()
-        fleets = tuple(replace(one, aggregation=replace(one.aggregation, terms=terms)) for one in world.ports.fleets)
-        world.ports.fleets = fleets
+        fleets = tuple(replace(one, aggregation=replace(one.aggregation, terms=terms)) for one in world.loop.fleets)
+        world.loop.fleets = fleets
         world.submit(12)
         for minute in range(4):
             if minute == 2 and restarts:
                 world.restart()
                 set_up(world, models)
-                world.ports.fleets = fleets
+                world.loop.fleets = fleets
             world.tick()
         assert deciders(world)[-4:] == [name(path)] * 4
         records = list(FleetStore(world.ledger).inputs("web"))
@@ -170,7 +170,7 @@ def test_the_queue_rule_stands_in_for_a_model_in_trouble_and_steps_back_when_it_
     assert "standing in: " in world.last.proposal.detail
     assert len(told(world, Reason.POLICY_FAILED)) == 2
     if slow:
-        world.ports.proposer = Proposer(evaluate_directly, models=world.ports.proposer._models)
+        world.loop.proposer = Proposer(evaluate_directly, models=world.loop.proposer._models)
     promote(models, good)
     world.tick()
     assert deciders(world)[-1] == name(good)
@@ -319,7 +319,7 @@ def test_a_model_on_probation_is_recorded_beside_the_policy_until_its_probation_
     one = tried(directory, challenger)
     world = learned()
     shelf = ModelShelf(models, models / "nothing-shipped")
-    world.ports.probationer = shelf.probationer
+    world.loop.probationer = shelf.probationer
     world.tick(2)
     assert deciders(world) == [name(first)] * 2
     assert [(made.policy, made.desired) for made in world.last.shadows] == [(name(challenger), (1, 1, 0))]

@@ -65,8 +65,8 @@ def test_an_error_nobody_foresaw_is_reported_for_its_fleet_and_the_other_goes_on
     if method == "follow":
         world.tick()
         world.batch_waiting = 16
-    real = getattr(world.ports, part)
-    setattr(world.ports, part, Failing(real, method))
+    real = getattr(world.loop, part)
+    setattr(world.loop, part, Failing(real, method))
     report = world.tick()
     assert report.failure is None
     assert [event.reason for event in report.events if event.fleet == "web"] == [Reason.INTERNAL_ERROR]
@@ -74,7 +74,7 @@ def test_an_error_nobody_foresaw_is_reported_for_its_fleet_and_the_other_goes_on
     assert "the moon is full" in sentence
     assert "batch" in {decision.fleet for decision in report.decisions}
     assert sizes_asked(world, "batch-m") != []
-    setattr(world.ports, part, real)
+    setattr(world.loop, part, real)
     world.tick(3)
     assert world.desired()["small"] == 4
     assert world.ledger.open_intents() == ()
@@ -84,7 +84,7 @@ def test_an_intent_that_cannot_be_followed_stays_open_and_its_fleet_is_still_dec
     world = two
     world.tick()
     before = world.ledger.open_intents("web")
-    world.ports.actuator = Failing(world.ports.actuator, "follow")  # type: ignore[assignment]
+    world.loop.actuator = Failing(world.loop.actuator, "follow")  # type: ignore[assignment]
     report = world.tick()
     assert world.ledger.open_intents("web") == before
     assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
@@ -151,7 +151,7 @@ def test_a_vm_described_without_its_launch_time_is_a_vm_all_the_same(two: World)
     report = world.tick()
     assert [event.reason for event in report.events] == []
     assert sizes_asked(world, "workers-s") == ["4"]
-    seen = world.ports.actuator.observe(world.fleets, world.clock.now()).groups["workers-s"]
+    seen = world.loop.actuator.observe(world.fleets, world.clock.now()).groups["workers-s"]
     assert {vm.launched_at for vm in seen.instances} == {None}
 
 
@@ -192,17 +192,17 @@ def test_notices_that_cannot_be_understood_cost_no_fleet_its_minute(two: World) 
 
 def test_an_outcome_that_cannot_be_recorded_stays_open_and_the_other_fleet_is_decided(two: World) -> None:
     two.tick()
-    follow = two.ports.actuator.follow
+    follow = two.loop.actuator.follow
 
     def odd(intent: Any, *about: Any) -> Any:
         found = follow(intent, *about)
         return replace(found, achieved=math.nan) if intent.fleet == "web" else found
 
-    two.ports.actuator.follow = odd  # type: ignore[method-assign]
+    two.loop.actuator.follow = odd  # type: ignore[method-assign]
     two.batch_waiting = 40
     report = two.tick()
     assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
     assert [(event.fleet, event.reason) for event in report.events] == [("web", Reason.INTERNAL_ERROR)]
-    two.ports.actuator.follow = follow  # type: ignore[method-assign]
+    two.loop.actuator.follow = follow  # type: ignore[method-assign]
     two.tick(3)
     assert [intent for intent in two.ledger.open_intents() if intent.fleet == "web"] == []

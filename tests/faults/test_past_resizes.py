@@ -17,7 +17,7 @@ SLOW = replace(QUICK, cooldown_out_s=600.0, cooldown_in_s=900.0)
 def reading(world: World) -> AwsSession:
     """Let the agent read the past as the daemon does, and count how often it asks."""
     session: AwsSession = world.session
-    world.ports.resized = lambda names, since: read_resizes(session, names, since)
+    world.loop.resized = lambda names, since: read_resizes(session, names, since)
     return session
 
 

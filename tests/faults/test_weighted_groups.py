@@ -48,15 +48,15 @@ def weigh(world: World, *weights: int, **sizes: Any) -> None:
 
 def weigh_after_reading(world: World, *weights: int, **sizes: Any) -> None:
     """Let the owner weigh the group once, between the next reading and what is done about it."""
-    observe = world.ports.actuator.observe
+    observe = world.loop.actuator.observe
 
     def weighed(*about: Any) -> Any:
-        world.ports.actuator.observe = observe  # type: ignore[method-assign]
+        world.loop.actuator.observe = observe  # type: ignore[method-assign]
         observed = observe(*about)
         weigh(world, *weights, **sizes)
         return observed
 
-    world.ports.actuator.observe = weighed  # type: ignore[method-assign]
+    world.loop.actuator.observe = weighed  # type: ignore[method-assign]
 
 
 def weigh_no_more(world: World) -> None:
@@ -149,7 +149,7 @@ def test_a_desired_capacity_between_two_vms_is_the_larger_number_and_stays_so(ma
 
 def test_cost_counts_vms(make_world: Make) -> None:
     world = weighted(make_world, 5, 2)
-    status = fleet_status(world.ledger, "web", world.agent_clock.now())
+    status = fleet_status(FleetStore(world.ledger), "web", world.agent_clock.now())
     assert status.cost_per_hour == pytest.approx(2 * SMALL.vm_type.price_per_hour)
 
 
@@ -177,7 +177,7 @@ def test_what_aws_cannot_launch_is_given_back_in_units_and_no_vm_ends(make_world
 def test_status_explanation_and_record_tell_vms_and_units(make_world: Make) -> None:
     world = weighted(make_world, 2, 3)
     now = world.agent_clock.now()
-    status = fleet_status(world.ledger, "web", now)
+    status = fleet_status(FleetStore(world.ledger), "web", now)
     assert (status.groups[0].requested, status.groups[0].requested_units, status.groups[0].weight) == (3, 6, 2)
     assert any("3 VMs = 6 units" in line for line in status_lines(status, now))
     record = FleetStore(world.ledger).newest("web")

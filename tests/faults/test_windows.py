@@ -9,10 +9,11 @@ from typing import Any
 from actuators.base import Act, ChangingCall
 from agent.autoscaling import pins
 from agent.autoscaling.explain import explain
+from agent.autoscaling.minutes import Refusals
 from agent.autoscaling.page import badges
-from agent.autoscaling.permission import Permission
 from agent.autoscaling.status import fleet_status, status_lines
 from agent.autoscaling.store import FleetStore
+from agent.autoscaling.turn import FleetTurn
 from agent.ledger.codec import plain
 from agent.rails.schedule import Planned
 from domain.clock import BothTimes
@@ -29,7 +30,7 @@ def planned(minute: int, minutes: float, **more: Any) -> Planned:
 
 def under(world: World, *windows: Planned) -> None:
     """Let the fleet have these windows, as the settings give them to a process that starts."""
-    world.ports.fleets = tuple(replace(one, planned=windows) for one in world.ports.fleets)
+    world.loop.fleets = tuple(replace(one, planned=windows) for one in world.loop.fleets)
 
 
 def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: MakeWorld) -> None:
@@ -38,7 +39,7 @@ def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: MakeWorld
     under(world, rush)
     world.tick()
     now = world.agent_clock.now()
-    known = fleet_status(world.ledger, "web", now)
+    known = fleet_status(FleetStore(world.ledger), "web", now)
     begins, ends = (datetime.fromtimestamp(START + 60.0 * m, UTC).strftime("%H:%M") for m in (3, 13))
     assert f"  window rush from {begins} to {ends}: 4 to 9 VMs" in status_lines(known, now)
     assert plain(known)["windows"][0]["minimum"] == 4
@@ -49,7 +50,7 @@ def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: MakeWorld
     assert world.desired()["small"] == 4
     (effect,) = [effect for effect in world.decision("web").effects if effect.rail == "schedule"]
     assert "window" in [
-        badge.text for badge in badges(fleet_status(world.ledger, "web", now + 180.0), "act", now + 180)
+        badge.text for badge in badges(fleet_status(FleetStore(world.ledger), "web", now + 180.0), "act", now + 180)
     ]
     raised = [
         made for made in (report.decisions[0] for report in world.reports) if made.reason is Reason.SCHEDULED_MINIMUM
@@ -72,7 +73,16 @@ def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_worl
     under(world, planned(1, 10.0, pause=PauseScope.ALL))
     now = START + 30.0
     call = ChangingCall(Act.REMOVE, "web", "small", None)
-    permit = Permission(now, world.ports, {}, BothTimes(now, world.agent_clock.monotonic()))
+    turn = FleetTurn(
+        now,
+        BothTimes(now, world.agent_clock.monotonic()),
+        world.loop.fleets,
+        world.loop.store,
+        world.loop.epoch,
+        Refusals(),
+        (),
+    )
+    permit = world.loop._permit(turn, world.loop.fleets[0])
     assert permit(call) is None
     world.clock.advance(60.0)
     refusal = permit(call)
@@ -86,6 +96,6 @@ def test_a_pinned_group_stays_and_the_others_make_up_for_it(make_world: MakeWorl
     under(world, planned(2, 30.0, minimum=4))
     world.tick()
     now = world.agent_clock.now()
-    pins.pin(world.ledger, "web", 2, group="small", owner="ada", reason="test", now=now, lasting_s=900.0)
+    pins.pin(FleetStore(world.ledger), "web", 2, group="small", owner="ada", reason="test", now=now, lasting_s=900.0)
     world.tick(3)
     assert world.desired() == {"small": 2, "medium": 2, "large": 0}

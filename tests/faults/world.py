@@ -15,14 +15,14 @@ from botocore.config import Config
 
 from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
+from agent.autoscaling.fleets import ManagedFleet
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
 from agent.autoscaling.policies.registry import inputs_needed
-from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.autoscaling.tick import run_tick
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
@@ -167,7 +167,7 @@ class World:
         """Let minutes pass, VMs reporting, and turn the loop after each."""
         for _ in range(minutes):
             self.pass_minute()
-            self.reports.append(run_tick(self.agent_clock.now(), self.ports))
+            self.reports.append(self.loop.turn(self.agent_clock.now()))
         return self.reports[-1]
 
     def pass_minute(self) -> None:
@@ -362,9 +362,9 @@ class World:
             for fleet in self.fleets
         )
         interruptions = InterruptionQueue(session, self.notices, self.agent_clock) if self.plan.interruptions else None
-        self.ports = Ports(
+        self.loop = Loop(
             fleets=managed,
-            ledger=self.ledger,
+            store=FleetStore(self.ledger),
             actuator=AutoScalingActuator(
                 session,
                 Inventory(session, unprotects_new=self.plan.unprotect_new),
@@ -376,8 +376,7 @@ class World:
             ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),
-            wall=self.agent_clock.now,
-            monotonic=self.agent_clock.monotonic,
+            clock=self.agent_clock,
             mode=self.mode,
             epoch=epoch,
             protect_busy=self.plan.protect_busy,

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.autoscaling.fleets import managed_fleets
 from agent.autoscaling.inputs import behind_map, collectors_of, inputs_of, inputs_without_a_loop, series_of
 from agent.autoscaling.plug_ins import actuator_of
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.registry import VM_INPUTS, inputs_needed
-from agent.autoscaling.ports import managed_fleets
 from agent.autoscaling.preflight.groups import check_fleet, check_types
 from agent.autoscaling.snapshot.series import ABSENT_ROW
 from agent.kernel.checks import (

@@ -190,6 +190,19 @@ class AggregationSettings:
         return math.floor((now - self.grace_s) / BIN_S) * BIN_S
 
 
+@dataclass(frozen=True, slots=True)
+class FoldedMinute:
+    """A fleet's minute: its snapshot, the loop state after it, and what was measured for learning.
+
+    stuck: by group key, the VMs that were busy for long without a change of the work under way on them.
+    """
+
+    snapshot: Snapshot
+    state: LoopState
+    measured: Measured
+    stuck: Mapping[str, tuple[str, ...]]
+
+
 class Aggregator:
     """Folds the store of readings with a roster of VMs per fleet and group; called by one thread, the loop's."""
 
@@ -198,14 +211,12 @@ class Aggregator:
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
-        self._measured: dict[str, Measured] = {}
         self._done: dict[str, int] = {}
-        self._stuck: dict[str, Mapping[str, tuple[str, ...]]] = {}
 
     def snapshot(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
-    ) -> tuple[Snapshot, LoopState]:
-        """Return the fleet's snapshot over the last closed minute (60 (n-1), 60 n], and the loop state after it.
+    ) -> FoldedMinute:
+        """Return the fleet's last closed minute (60 (n-1), 60 n].
 
         The state's stale_bins, submitted_seen, submitted_in_episode, last_busy_at and last_bin_end are brought up to
         the minute; when a new live episode begins the policies' memory is cleared too. Asked twice for one minute it
@@ -243,8 +254,7 @@ class Aggregator:
             signals = self._fold_signals(fleet.name, settings.signals, fold)
             gone = tuple(one.signal.input_name for one in signals if one.value is None)
             snapshot = replace(snapshot, signals=signals, absent=(*snapshot.absent, *gone))
-        self._stuck[fleet.name] = {each.snapshot.key: each.stuck for each in folds}
-        self._measured[fleet.name] = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
+        measured = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
             newest = max(fold.newest_sample_at for fold in folds)
@@ -254,7 +264,8 @@ class Aggregator:
                 last_bin_end=end,
                 vm_reported_at=newest if math.isfinite(newest) else state.vm_reported_at,
             )
-        return replace(snapshot, stale_bins=state.stale_bins), state
+        stuck = {each.snapshot.key: each.stuck for each in folds}
+        return FoldedMinute(replace(snapshot, stale_bins=state.stale_bins), state, measured, stuck)
 
     def show(self, fleet: Fleet, observed: Observed, end: float) -> None:
         """Take note of the VMs in each group that was read, held ones included, at the end of a minute.
@@ -286,14 +297,6 @@ class Aggregator:
             SignalSnapshot(signal, value if math.isfinite(value) else None)
             for signal, value in zip(signals, values, strict=True)
         )
-
-    def stuck(self, fleet: str) -> Mapping[str, tuple[str, ...]]:
-        """Return by group key the VMs that were busy for long without a change of the work under way on them."""
-        return self._stuck.get(fleet, {})
-
-    def measured(self, fleet: str) -> Measured | None:
-        """Return what the last snapshot of a fleet measured beside it, for learning; None before the first."""
-        return self._measured.get(fleet)
 
     def _measure(
         self, fleet: str, folds: tuple[GroupFold, ...], fold: BinFold, queue: QueueSnapshot | None, interval_s: float

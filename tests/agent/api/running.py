@@ -12,6 +12,7 @@ from agent.api.limits import Count
 from agent.api.server import HttpServer
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.status import FleetStatus, fleet_status
+from agent.autoscaling.store import FleetStore
 from agent.deferral.part import DeferralPart
 from agent.deferral.pools import Pools as DeferralPools
 from agent.kernel.part import Check, Host
@@ -76,7 +77,7 @@ class Running:
         parts = parts_of(Host(self.world.ledger, self.settings, self.world.agent_clock))
         for part in parts:
             if isinstance(part, AutoscalingPart):
-                part.attach(self.world.ports, self.world.store)
+                part.attach(self.world.loop, self.world.store)
         return parts
 
     @property
@@ -86,7 +87,7 @@ class Running:
 
     def fleet(self, name: str) -> FleetStatus:
         """A fleet's status."""
-        return fleet_status(self.world.ledger, name, self.world.agent_clock.now())
+        return fleet_status(FleetStore(self.world.ledger), name, self.world.agent_clock.now())
 
     @property
     def pools(self) -> Pools:
@@ -135,14 +136,14 @@ class Running:
 
     def turn_pools(self) -> TickReport:
         """Turn the pools once, as after a turn of the loop."""
-        return self.pools.turned(TickReport(self.world.agent_clock.now()), self.world.ports.epoch)
+        return self.pools.turned(TickReport(self.world.agent_clock.now()), self.world.loop.epoch)
 
     def tick(self, minutes: int = 1) -> TickReport | None:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""
         report = None
         for _ in range(minutes):
             report = self.world.tick()
-            self.board.change(leader=True, epoch=self.world.ports.epoch)
+            self.board.change(leader=True, epoch=self.world.loop.epoch)
             for listener in self.board.turned(report, duration_s=0.25):
                 listener(self.board.read(), report)
         return report

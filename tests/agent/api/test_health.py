@@ -2,7 +2,6 @@
 
 import httpx
 
-from agent.autoscaling.tick import measure
 from agent.kernel.part import Check
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
@@ -95,7 +94,7 @@ class TestReadiness:
             else:
                 world.control.clear_faults()
                 world.clock.advance(60.0)
-            report = measure(world.agent_clock.now(), world.ports)
+            report = world.loop.measure(world.agent_clock.now())
             for listener in running.board.turned(report, 0.0):
                 listener(running.board.read(), report)
             assert checks(client.get("/readyz"))["aws"][0] is is_read

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from agent.autoscaling.status import fleet_status
+from agent.autoscaling.store import FleetStore
 from agent.ledger.codec import plain
 from agent.settings.names import effective
 from domain.controls import Pause, PauseScope
@@ -22,7 +23,7 @@ def test_status_holds_the_agent_and_every_fleet(client: httpx.Client) -> None:
 
 def test_a_fleet_is_what_the_command_line_shows(client: httpx.Client, running: Running) -> None:
     running.world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, "ada", "test", START, None))
-    shown = plain(fleet_status(running.world.ledger, "web", running.world.agent_clock.now()))
+    shown = plain(fleet_status(FleetStore(running.world.ledger), "web", running.world.agent_clock.now()))
     assert client.get("/api/v1/autoscaling/web").json() == shown
     assert client.get("/api/v1/autoscaling").json() == [shown]
     assert shown["pauses"][0]["owner"] == "ada"

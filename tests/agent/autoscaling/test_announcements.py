@@ -138,7 +138,7 @@ def test_a_turn_records_what_was_announced_and_replays_to_the_same_bytes(tmp_pat
         announcements.announce(store, "web", made(work=work, now=now))
         world.tick(2)
         assert world.snapshot.announced == (work,)
-        lines = status_lines(fleet_status(world.ledger, "web", now), now)
+        lines = status_lines(fleet_status(FleetStore(world.ledger), "web", now), now)
         assert any(line.startswith("  announced: 40 jobs ") for line in lines)
         assert all(one.same for one in replay(store.inputs("web")))
     finally:

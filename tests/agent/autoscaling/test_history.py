@@ -93,7 +93,7 @@ def test_sizes_by_type_stand_beside_what_was_requested(make_world: MakeWorld) ->
     running.world.submit(40)
     running.tick(3)
     now, status = running.world.agent_clock.now(), running.fleet("web")
-    points = FleetHistory(running.world.ledger).last_hour(status, now)
+    points = FleetHistory(FleetStore(running.world.ledger)).last_hour(status, now)
     charts = list(size_charts(status, points, now))
     assert [chart.title for chart in charts] == [f"{group.key} {group.vm_type}" for group in status.groups]
     last = [chart.hits[-1].text.partition(": ")[2] for chart in charts]
@@ -107,10 +107,10 @@ def test_a_longer_chart_reads_no_more_decisions_than_it_can_show(
     running = Running(make_world())
     running.tick(10)
     now, status = running.world.agent_clock.now(), running.fleet("web")
-    points = FleetHistory(running.world.ledger).over(status, now, DAY_S)
+    points = FleetHistory(FleetStore(running.world.ledger)).over(status, now, DAY_S)
     times = [row.decision.at for row in running.fleets.store.decisions("web", newest_first=False)]
     assert [point.at for point in points] == times[::-3][::-1], "the newest is among them"
-    assert FleetHistory(running.world.ledger).over(status, now + 2 * DAY_S, DAY_S) == ()
+    assert FleetHistory(FleetStore(running.world.ledger)).over(status, now + 2 * DAY_S, DAY_S) == ()
 
 
 def test_the_history_reads_once_and_then_only_what_was_missed(
@@ -118,7 +118,7 @@ def test_the_history_reads_once_and_then_only_what_was_missed(
 ) -> None:
     running = Running(make_world())
     running.tick(3)
-    history = FleetHistory(running.world.ledger)
+    history = FleetHistory(FleetStore(running.world.ledger))
     reads: list[str] = []
     read_inputs = FleetStore.inputs
 
@@ -143,7 +143,7 @@ def test_the_history_reads_once_and_then_only_what_was_missed(
 def test_the_history_ends_after_an_hour(make_world: MakeWorld) -> None:
     running = Running(make_world())
     running.tick(2)
-    history = FleetHistory(running.world.ledger)
+    history = FleetHistory(FleetStore(running.world.ledger))
     status = running.fleet("web")
     now = running.world.agent_clock.now()
     assert len(history.last_hour(status, now)) == 2

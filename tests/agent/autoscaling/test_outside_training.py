@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.tick import _about_training
+from agent.autoscaling.state_events import _about_training
 from agent.models.card import SCORER_MEMORY
 from agent.rails.state import LoopState
 from domain.decisions import Reason

@@ -102,7 +102,7 @@ def test_the_policy_has_a_deadline_and_rules_that_stand_in(
 
 def test_the_actuator_of_the_settings_acts(cloud: World, tmp_path: Path) -> None:
     with agent_on(cloud, tmp_path, TRIMTAB_ACTUATOR="grow_only") as agent:
-        assert type(agent.part(AutoscalingPart).ports.actuator).__name__ == "GrowOnly"
+        assert type(agent.part(AutoscalingPart).loop.actuator).__name__ == "GrowOnly"
         turned(agent)
         assert desired(cloud) == 3
         cloud.control.ready_now()
@@ -118,31 +118,31 @@ def intent(agent: Agent) -> Intent:
 def test_observe_mode_stops_its_calls_whatever_its_permit_says(cloud: World, tmp_path: Path) -> None:
     with agent_on(cloud, tmp_path, Mode.OBSERVE, TRIMTAB_ACTUATOR="grow_only") as agent:
         turned(agent)
-        ports = agent.part(AutoscalingPart).ports
+        loop = agent.part(AutoscalingPart).loop
         at = agent.clock.now()
-        observed = ports.actuator.observe([ports.fleets[0].fleet], at)
-        outcome = ports.actuator.apply(intent(agent), observed, at, lambda call: None)
+        observed = loop.actuator.observe([loop.fleets[0].fleet], at)
+        outcome = loop.actuator.apply(intent(agent), observed, at, lambda call: None)
         assert (outcome.status, outcome.failure) == (Status.SKIPPED, FailureClass.READ_ONLY)
     assert desired(cloud) == 1
 
 
 def test_the_fence_stops_its_calls_whatever_its_permit_says(cloud: World, tmp_path: Path) -> None:
     with agent_on(cloud, tmp_path, TRIMTAB_ACTUATOR="grow_only") as agent:
-        ports = agent.part(AutoscalingPart).ports
+        loop = agent.part(AutoscalingPart).loop
         at = agent.clock.now()
-        observed = ports.actuator.observe([ports.fleets[0].fleet], at)
+        observed = loop.actuator.observe([loop.fleets[0].fleet], at)
         agent.ledger.take_epoch("another agent", at)
-        outcome = ports.actuator.apply(intent(agent), observed, at, lambda call: None)
+        outcome = loop.actuator.apply(intent(agent), observed, at, lambda call: None)
         assert (outcome.status, outcome.reason) == (Status.IN_PROGRESS, Reason.NOT_LEADER)
     assert desired(cloud) == 1
 
 
 def test_a_permit_that_refuses_keeps_its_call_from_being_sent(cloud: World, tmp_path: Path) -> None:
     with agent_on(cloud, tmp_path, TRIMTAB_ACTUATOR="grow_only") as agent:
-        ports = agent.part(AutoscalingPart).ports
+        loop = agent.part(AutoscalingPart).loop
         at = agent.clock.now()
-        observed = ports.actuator.observe([ports.fleets[0].fleet], at)
-        outcome = ports.actuator.apply(intent(agent), observed, at, lambda call: Refusal(Reason.PAUSED, "held by ada"))
+        observed = loop.actuator.observe([loop.fleets[0].fleet], at)
+        outcome = loop.actuator.apply(intent(agent), observed, at, lambda call: Refusal(Reason.PAUSED, "held by ada"))
         assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.PAUSED)
     assert desired(cloud) == 1
 

@@ -19,7 +19,7 @@ def watch(minutes: int, queue: Callable[[int], Queue], busy: Callable[[int], Map
     scene.place("s", running("i-1"), running("i-2"))
     for minute in range(minutes):
         snapshot = scene.minute({"i-1": 50.0, "i-2": 50.0}, queue(minute), **busy(minute))
-        events += stalls.events(snapshot, scene.aggregator.stuck("web"), scene.now)
+        events += stalls.events(snapshot, scene.folded.stuck, scene.now)
         stalls.recorded()
     return events
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.autoscaling.tick import state_events
+from agent.autoscaling.state_events import state_events
 from agent.rails.state import CapacityMark, LoopState
 from domain.decisions import Event, Reason
 from tests.agent.rails.scenes import NOON, scene

@@ -42,20 +42,20 @@ def test_decisions_are_listed_by_time_fleet_and_change(ledger: Ledger) -> None:
 
 
 def test_the_newest_decision_is_the_ledgers_whoever_wrote_it_and_is_read_once(url: str) -> None:
-    def newest(ledger: Ledger) -> dict[str, str]:
-        found = FleetStore(ledger).newest_of(["api", "web"])
-        return {fleet: made.decision_id for fleet, (_, made) in found.items()}
+    def newest(store: FleetStore) -> dict[str, str]:
+        return {fleet: made.decision_id for fleet, (_, made) in store.newest_of(["api", "web"]).items()}
 
-    with Ledger.open(url) as ours, Ledger.open(url) as theirs:
-        FleetStore(ours).record([made(1), made(1, "api")])
+    with Ledger.open(url) as our_ledger, Ledger.open(url) as their_ledger:
+        ours, theirs = FleetStore(our_ledger), FleetStore(their_ledger)
+        ours.record([made(1), made(1, "api")])
         assert newest(ours) == newest(theirs) == {"web": "web-00000001", "api": "api-00000001"}
-        assert FleetStore(ours).newest_of(["web"]) == FleetStore(theirs).newest_of(["web"])
-        FleetStore(theirs).record([made(2)])
+        assert ours.newest_of(["web"]) == theirs.newest_of(["web"])
+        theirs.record([made(2)])
         assert newest(ours) == newest(theirs) == {"web": "web-00000002", "api": "api-00000001"}
-        (first,), (again,) = (FleetStore(ours).newest_of(["web"]).values() for _ in range(2))
+        (first,), (again,) = (ours.newest_of(["web"]).values() for _ in range(2))
         assert first[0] is again[0]
         assert first[0] == made(2)[0]
-        assert FleetStore(ours).newest_of(["batch"]) == {}
+        assert ours.newest_of(["batch"]) == {}
 
 
 def test_a_reader_resumes_the_journal_where_it_stopped(ledger: Ledger) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.model_watch import ModelWatch
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.autoscaling.ports import ManagedFleet
 from agent.models.directory import EVERY_FLEET, read_model_file
 from agent.rails.base import RailLimits
 from agent.view.board import ServiceBoard

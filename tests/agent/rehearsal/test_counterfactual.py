@@ -166,7 +166,7 @@ def live_snapshot(waiting: int, running: int, submitted: int, cpu: dict[tuple[st
         )
         groups[group.name] = GroupObserved(group.name, len(vms), group.minimum, group.maximum, vms)
     settings = AggregationSettings(limits=LIMITS)
-    return Aggregator(store).snapshot(SMALL, Observed(now, groups), LoopState(), settings, now + 5.0)[0]
+    return Aggregator(store).snapshot(SMALL, Observed(now, groups), LoopState(), settings, now + 5.0).snapshot
 
 
 def decided(snapshot):

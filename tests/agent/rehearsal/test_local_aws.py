@@ -71,7 +71,7 @@ def test_the_agent_decides_for_the_fleet_of_the_file(file: Path, cloud: RunningC
     with assembled(settings, clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
         clock.advance(60.0)
         report = agent.turn()
-        assert agent.part(AutoscalingPart).ports.fleets[0].fleet.name == "web"
+        assert agent.part(AutoscalingPart).loop.fleets[0].fleet.name == "web"
     assert [snapshot.requested for snapshot in report.snapshots] == [(1,)]
     assert [decision.fleet for decision in report.decisions] == ["web"]
 

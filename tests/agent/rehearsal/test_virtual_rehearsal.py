@@ -17,7 +17,6 @@ from typer.testing import CliRunner, Result
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.replay import replay, what_if
 from agent.autoscaling.store import FleetStore
-from agent.autoscaling.tick import run_tick
 from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.models.shelf import ModelMissing
@@ -147,7 +146,7 @@ def test_the_loop_sees_minute_by_minute_what_the_simulator_shows(
     rehearsal = Rehearsal(f"model:{path}", short(), config, rails, ModelShelf(None), tmp_path / "ledger.db")
     simulation, changes = rehearsal.cloud.simulation, 0
     while not simulation.finished:
-        report = run_tick(rehearsal._clock.now(), rehearsal.ports)
+        report = rehearsal.loop.turn(rehearsal._clock.now())
         (snapshot,) = report.snapshots
         changes += bool(report.decisions[0].intents)
         if simulation.steps:
@@ -345,8 +344,8 @@ def test_a_window_of_the_schedule_binds_by_the_virtual_clock(rehearse: Callable[
         policies[minute] = decision.proposal.policy.partition(":")[0]
         if minute == 8:
             # As a process that begins anew finds it: nothing of the window is remembered.
-            rehearsal.ports.fleets = (replace(rehearsal.ports.fleets[0], planned=(rush, calm)),)
-            rehearsal.ports.epoch = rehearsal.ledger.take_epoch("after a restart", decision.at)
+            rehearsal.loop.fleets = (replace(rehearsal.loop.fleets[0], planned=(rush, calm)),)
+            rehearsal.loop.epoch = rehearsal.ledger.take_epoch("after a restart", decision.at)
     assert min(size for minute, size in sizes.items() if 5 <= minute < 15) >= 8, sizes
     assert [minute for minute, spoke in raised.items() if spoke]
     assert all(5 <= minute < 15 for minute, spoke in raised.items() if spoke)

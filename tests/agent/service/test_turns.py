@@ -212,7 +212,7 @@ def test_a_vm_is_found_by_its_host_name_from_the_first_turn_that_sees_it(cloud: 
     )
     with assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated")) as agent:
         (part,) = (one for one in agent.parts if isinstance(one, AutoscalingPart))
-        (vm,) = part.ports.actuator.observe([part.ports.fleets[0].fleet], START).names.items()
+        (vm,) = part.loop.actuator.observe([part.loop.fleets[0].fleet], START).names.items()
         host = vm[1][0].replace(".", "_")
 
         def say(value: float) -> bool:

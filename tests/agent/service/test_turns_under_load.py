@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from actuators.autoscaling_group import AutoScalingActuator
+from agent.autoscaling.fleets import ManagedFleet
+from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.tick import run_tick
+from agent.autoscaling.store import FleetStore
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
@@ -67,16 +68,15 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
     reports: list[TickReport] = []
     lines_by_turn: list[int] = []
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ports = Ports(
+        loop = Loop(
             fleets=tuple(
                 ManagedFleet(fleet, LIMITS, "hold", (), AggregationSettings(limits=LIMITS)) for fleet in fleets
             ),
-            ledger=ledger,
+            store=FleetStore(ledger),
             actuator=AutoScalingActuator(cloud, Inventory(cloud), fleets),
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_within(1.0)),
-            wall=clock.now,
-            monotonic=clock.monotonic,
+            clock=clock,
             mode=Mode.ACT,
             epoch=ledger.take_epoch("test", clock.now()),
         )
@@ -85,7 +85,7 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
 
         def turn() -> None:
             clock.advance(60.0)
-            reports.append(run_tick(clock.now(), ports))
+            reports.append(loop.turn(clock.now()))
             lines_by_turn.append(listener.counters.accepted)
 
         schedule = Schedule()

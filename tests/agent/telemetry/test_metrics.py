@@ -217,7 +217,7 @@ def defer(agent: Running) -> None:
     service.pool.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
     service.pool.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
     service.pool.report(10)
-    service.turns.turn(now, agent.world.ports.epoch)
+    service.turns.turn(now, agent.world.loop.epoch)
 
 
 def everything_happens(agent: Running) -> Telemetry:
@@ -231,7 +231,7 @@ def everything_happens(agent: Running) -> Telemetry:
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
     agent.turn_pools()
-    agent.placements["south"].adopt(inventory(), "inventory", world.ports.epoch)
+    agent.placements["south"].adopt(inventory(), "inventory", world.loop.epoch)
     agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))
     agent.placements["south"].training_distance = {"hosts": 0.1}
     defer(agent)

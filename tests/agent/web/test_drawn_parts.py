@@ -109,7 +109,7 @@ def test_a_fleet_shows_what_its_shadows_proposed_and_when_it_last_learnt(make_wo
     hostile = "<script>document.title='broken'</script>"
     world = make_world()
     shadows = ("hold", "constant:7,0,1", "learned")
-    world.ports.fleets = tuple(replace(one, shadows=shadows) for one in world.ports.fleets)
+    world.loop.fleets = tuple(replace(one, shadows=shadows) for one in world.loop.fleets)
     running = Running(world)
     running.tick(2)
     write_round(running.models_dir, Subject("autoscaling", "web"), Ending.NOT_TRUE, hostile, world.agent_clock.now())

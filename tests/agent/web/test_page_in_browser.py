@@ -271,13 +271,13 @@ def test_behind_the_agents_own_server_a_token_opens_the_page_and_its_stream(
 
 def test_a_fleet_that_is_new_gets_its_card(make_world: MakeWorld, look: Look) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
-    both = running.world.ports.fleets
-    running.world.ports.fleets = both[:1]
+    both = running.world.loop.fleets
+    running.world.loop.fleets = both[:1]
     running.tick()
     with Served(running.parts) as served:
         page = look(served.url).page
         assert page.locator(".fleet h3").all_inner_texts() == ["web"]
-        running.world.ports.fleets = both
+        running.world.loop.fleets = both
         running.tick()
         page.locator(".fleet h3:has-text('batch')").wait_for()
         assert shown_decisions(page) == ["batch-1", "web-2", "web-1"]

@@ -59,8 +59,9 @@ class Scene:
     def fold(self) -> Snapshot:
         """Fold the last closed minute at `now`."""
         observed = Observed(self.now, self.groups)
-        snapshot, self.state = self.aggregator.snapshot(self.fleet, observed, self.state, self.settings, self.now)
-        return snapshot
+        self.folded = self.aggregator.snapshot(self.fleet, observed, self.state, self.settings, self.now)
+        self.state = self.folded.state
+        return self.folded.snapshot
 
     def minute(
         self,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.autoscaling.ports import ManagedFleet, managed_fleets
+from agent.autoscaling.fleets import ManagedFleet, managed_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.ledger import codec

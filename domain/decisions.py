@@ -302,7 +302,20 @@ class Intent:
 
 
 class Status(StrEnum):
-    """The state of an intent; all but IN_PROGRESS and UNKNOWN are final."""
+    """The state of an intent; all but IN_PROGRESS and UNKNOWN are final.
+
+      recorded --permit refuses, or nothing to do--> SKIPPED
+         |
+         | call sent, or put off: throttled, paused, AWS unreadable
+         v
+    IN_PROGRESS <--readable again-- UNKNOWN       call sent, answer lost
+         |      -----answer lost--->   |          (both followed once a minute)
+         |                             |
+         +-----------------------------+-- all of it achieved ----------------> DONE
+                                       +-- part of it; deadline, superseded --> PARTIAL
+                                       +-- none of it; AWS refuses, deadline -> FAILED
+                                       +-- permit refuses, fleet gone --------> SKIPPED
+    """
 
     DONE = "done"
     PARTIAL = "partial"

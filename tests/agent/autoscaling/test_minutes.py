@@ -177,7 +177,7 @@ def test_a_row_reads_back_as_what_was_written_to_four_digits(jobs, groups, boots
 
 def near(minute: RecordedMinute) -> RecordedMinute:
     def short(value: float | None) -> float | None:
-        return None if value is None else float(f"{value:.3g}")
+        return None if value is None else float(f"{value:.4g}" if value < 1e4 else f"{value:.0f}")
 
     boots = minute.boots and tuple(Boot(boot.group, short(boot.seconds)) for boot in minute.boots)
     return replace(minute, waiting=short(minute.waiting), busy_cores=tuple(map(short, minute.busy_cores)), boots=boots)

@@ -6,10 +6,11 @@ asked. Scores that are not finite let the knapsack decide the whole step.
 
 from __future__ import annotations
 
-import threading
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from agent.deferral.records import Tried
 from agent.deferral.rolling import RollingPlan, check_available
 from agent.deferral.settings import FIFO, KNAPSACK, LADDER, LEARNED, ROLLING, DeferralSettings
+from agent.kernel.deadline import Deadlines, Late, StillRunning
 from agent.models.directory import ModelsDirectory, Subject
 from domain.errors import BadInput, PolicyFailure, TrimtabError
 from domain.rules.deferral.choosing import ScoresUnusable, View, fifo, knapsack, knapsack_values, take_in_order
@@ -31,7 +33,6 @@ Floats = NDArray[np.float64]
 LARGEST_KNAPSACK: Final = 50_000_000
 """Jobs times free cores of the largest knapsack that is solved; beyond, first come decides."""
 _GRACE_S: Final = 0.05
-_UNLIMITED_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Ladder:
     rungs: Mapping[str, Rung]
     budgets_s: Mapping[str, float]
     absent: Mapping[str, str] = field(default_factory=dict)
-    _busy: dict[str, threading.Thread] = field(default_factory=dict)
+    _deadlines: Deadlines = field(default_factory=Deadlines)
 
     @property
     def problem(self) -> str:
@@ -118,40 +119,22 @@ class Ladder:
         rung = self.rungs.get(name)
         if rung is None:
             return None, self.absent.get(name, "there is none")
-        busy = self._busy.get(name)
-        if busy is not None and busy.is_alive():
-            return None, "it has not ended since it was asked last"
-        budget_s = self.budgets_s.get(name, _UNLIMITED_S)
-        answers: list[Starts | BaseException | None] = []
-
-        def ask() -> None:
-            try:
-                answers.append(rung(view, path, budget_s))
-            except BaseException as error:
-                answers.append(error)
-
-        thread = threading.Thread(target=ask, name=f"deferral {name}", daemon=True)
-        began = time.perf_counter()
+        budget_s = self.budgets_s.get(name)
         try:
-            thread.start()
-        except RuntimeError as error:
-            if name in self.budgets_s:
-                return None, f"it cannot be asked within {1000.0 * budget_s:.0f} ms: {error}"
-            # The last policies need none: they cannot hang.
-            ask()
-        else:
-            thread.join(budget_s + _GRACE_S)
-        took_s = time.perf_counter() - began
-        if not answers:
-            self._busy[name] = thread
-            return None, f"it did not answer within {1000.0 * budget_s:.0f} ms"
-        found = answers[0]
-        if isinstance(found, ScoresUnusable):
-            return None, f"{_UNUSABLE}: {found}"
-        if isinstance(found, BaseException):
-            return None, f"{type(found).__name__}: {found}"
-        if took_s > budget_s + _GRACE_S:
-            return None, f"it took {1000.0 * took_s:.0f} ms (at most {1000.0 * budget_s:.0f} ms)"
+            if budget_s is None:
+                # The last policies need no deadline: they cannot hang.
+                found = rung(view, path, math.inf)
+            else:
+                call = partial(rung, view, path, budget_s)
+                found = self._deadlines.call(name, name, call, budget_s + _GRACE_S)
+        except StillRunning:
+            return None, "it has not ended since it was asked last"
+        except Late:
+            return None, f"it did not answer within {1000.0 * (budget_s or 0.0):.0f} ms"
+        except ScoresUnusable as error:
+            return None, f"{_UNUSABLE}: {error}"
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
         if found is None:
             return None, "it has no answer"
         try:

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from agent.autoscaling.policies.base import InputAbsent, Policy, hold
@@ -23,7 +24,7 @@ from agent.autoscaling.policies.rules import (
     ThresholdPolicy,
 )
 from agent.autoscaling.policies.scorer import ScorerPolicy
-from agent.models.background import Background
+from agent.kernel.deadline import Deadlines, Late, StillRunning
 from agent.rails.state import Memory
 from domain.decisions import Origin, Proposal, Reason
 from domain.errors import BadInput, PolicyFailure, TrimtabError
@@ -231,31 +232,24 @@ def evaluate_within(deadline_s: float | Callable[[], float]) -> Evaluate:
     and not one per minute. A network that does not end is stopped. Our own rules are pure arithmetic and run in the
     caller's.
     """
-    running: dict[tuple[str, str], Background[tuple[Proposal, Memory]]] = {}
+    deadlines = Deadlines()
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
         # The very classes: a subclass may do anything.
         if type(policy) in ARITHMETIC:
             return evaluate_directly(policy, fleet, snapshot, memory)
-        key = (policy.name, fleet.name)
-        if key in running and not running[key].over():
-            raise PolicyFailure(f"{policy.name} is still at work on an earlier minute")
         within_s = deadline_s() if callable(deadline_s) else deadline_s
         if within_s <= 0.0:
             raise PolicyFailure(f"{policy.name} did not answer within 0 s, which is what others left it")
-        running[key] = begun = Background(
-            f"policy {policy.name}", lambda: evaluate_directly(policy, fleet, snapshot, memory)
-        )
-        if not begun.over(within_s):
+        call = partial(evaluate_directly, policy, fleet, snapshot, memory)
+        try:
+            return deadlines.call((policy.name, fleet.name), policy.name, call, within_s)
+        except StillRunning:
+            raise PolicyFailure(f"{policy.name} is still at work on an earlier minute") from None
+        except Late:
             if isinstance(policy, LearnedPolicy | ScorerPolicy):
                 policy.model.give_up()
-            raise PolicyFailure(f"{policy.name} did not answer within {within_s:.3g} s")
-        try:
-            return begun.answer()
-        except PolicyFailure:
-            raise
-        except BaseException as error:
-            raise PolicyFailure(f"{policy.name} ended its thread with {type(error).__name__}: {error}") from error
+            raise PolicyFailure(f"{policy.name} did not answer within {within_s:.3g} s") from None
 
     return evaluate
 

@@ -30,7 +30,7 @@ from agent.admission.book import Book, seen_of
 from agent.admission.cluster import AdmissionService
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.records import AdmissionRequest
-from agent.admission.rule import judge, settle, undecided
+from agent.admission.rule import effective, judge, settle, undecided
 from agent.admission.state import AdmissionStore, Change, ClusterCounts
 from agent.ledger import Ledger
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
@@ -117,10 +117,12 @@ def decisions(live: int, times: int, full: int, seed: int) -> dict[str, float]:
     for cores in range(1, SIZES + 1):
         book.newcomer(cores, ())
 
+    force = effective(law)
+
     def asked(cores: int, now: float) -> None:
-        settle(book, book.newcomer(cores, ()), now, observed=False)
-        blank = undecided(book, AdmissionRequest("main", "new", cores), "main-a1", now)
-        judge(book, blank, book.newcomer(cores, ()), observed=False)
+        settle(book, law, book.newcomer(cores, ()), now, observed=False)
+        blank = undecided(book, force, AdmissionRequest(deployment_id="new", cores=cores), "main-a1", now)
+        judge(book, law, blank, book.newcomer(cores, ()), observed=False)
 
     def cached(n: int) -> None:
         book.refresh(START)
@@ -171,10 +173,10 @@ def durable(directory: Path, live: int, times: int, seed: int) -> dict[str, floa
         restart_ms = 1000.0 * (time.perf_counter() - began)
         service.refresh()
         for cores in range(1, SIZES + 1):
-            service.admit(AdmissionRequest("main", f"warm-{cores}", cores))
+            service.answer([AdmissionRequest(deployment_id=f"warm-{cores}", cores=cores)])
 
         def ask(n: int) -> None:
-            service.admit(AdmissionRequest("main", f"new-{n}", dice.randint(1, SIZES)))
+            service.answer([AdmissionRequest(deployment_id=f"new-{n}", cores=dice.randint(1, SIZES))])
 
         return {**percentiles("durable", ask, times), "restart_ms": restart_ms}
 

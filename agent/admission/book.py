@@ -1,4 +1,4 @@
-"""What is inside a cluster: sizes, what was seen, futures and their sums, each future renewed when it is out of date.
+"""A cluster's deployments: sizes, observations, futures and their sums, each future renewed when it is out of date.
 
 Slots are reused; a free one holds zeros. The rule of renewal is that of admission specification §5.2.
 """
@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.futures import Curves, Seen, futures
-from agent.admission.records import Prior
+from agent.admission.records import DeploymentEvent, EventKind, NamedLaw, Prior, PriorKind, PriorSource
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.cluster import ClusterRules
-from domain.rules.admission.names import Name, Tally
+from domain.rules.admission.labels import History, faded, joined, law_of, tally_of
+from domain.rules.admission.names import Name, Tally, beyond
 from domain.rules.admission.policies import BANDS_H, YOUNG_H, checked_grid, log_grid, paper_grid, staleness
 from domain.rules.admission.population import Population
 from domain.rules.admission.rule import BANDS
-from domain.units import HOUR_S
+from domain.units import DAY_S, HOUR_S
 
 
 def horizons_of(rules: ClusterRules) -> Floats:
@@ -45,16 +46,16 @@ def _places(horizons_h: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 REBUILD = 1000
-"""Sums are added up anew after so many changes, which stops the drift of rounding."""
+"""Sums are computed again after this number of changes, which stops the drift of rounding."""
 REMEMBERED = 4096
-"""Futures of newcomers that are kept, by size and what was seen before."""
+"""Number of newcomers' futures in the cache, by size and prior observations."""
 FIRST_SLOTS = 64
 FUTURES = ("mean", "variance", "third", "requests", "since", "computed_cores", "computed_at")
 """What `Book.arrays` gives: the futures, and the sizes and times that they were computed for."""
 
 
 def seen_of(deployment: Deployment, at: float) -> Seen:
-    """Return what was seen of a deployment up to `at`, the quiet time since the last event included.
+    """Return a deployment's observations up to `at`, the quiet time since the last event included.
 
     Of one that has not started nothing was seen but the size that it asked for.
     """
@@ -85,31 +86,19 @@ class Book:
         self.horizons_h = horizons_of(rules)
         self.known: dict[str, Deployment] = {}
         self.tallies = dict(tallies)
-        """What was gathered of each name from deployments that ended."""
+        """The tally of each name, from its deployments that ended."""
         self.total = 0
         self.unused_budget = 1.0
         """Part, 0 to 1, of the failures permitted so far that is not used up; a budget with feedback goes by it."""
         self.sums = Curves(*np.zeros((4, self.horizons_h.size)))
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
-        self.deferred = 0
-        """Cores that the rules are less by while deferred jobs hold them."""
         self._ids: list[str] = []
         self._changes = 0
         self._newcomers: dict[tuple[int, tuple[Prior, ...], Population | None], Curves] = {}
         self._room(FIRST_SLOTS)
         for deployment in deployments:
             self.put(deployment)
-
-    @property
-    def rules(self) -> ClusterRules:
-        """The rules by which it decides."""
-        return self._rules
-
-    @rules.setter
-    def rules(self, rules: ClusterRules) -> None:
-        # The hash stands in every decision, and costs as much as the rest of one.
-        self._rules, self.config_hash = rules, rules.config_hash
 
     def __len__(self) -> int:
         """Return how many deployments have cores."""
@@ -141,7 +130,7 @@ class Book:
             self._store(np.array([slot]), curves, deployment.last_at)
 
     def work_with(self, tallies: Mapping[Name, Tally | None]) -> None:
-        """Take in what was gathered of names, in place of what was known of them; None for one that falls away."""
+        """Replace the tallies of names; None removes one."""
         kept = self.tallies | dict(tallies)
         self.tallies = {name: tally for name, tally in kept.items() if tally is not None}
 
@@ -189,7 +178,7 @@ class Book:
         return self._renew(np.flatnonzero(slots), now)
 
     def add_up(self) -> None:
-        """Compute the sums anew, in the order of ids: to the last digit the same wherever the same are inside."""
+        """Compute the sums again, in the order of ids: to the last digit the same wherever the same are inside."""
         self._changes = 0
         slots = np.array([self._slots[name] for name in sorted(self._slots)], dtype=np.int64)
         self.sums = Curves(*(part[slots].sum(axis=0) for part in self._curves.parts))
@@ -314,3 +303,86 @@ class Book:
         self._computed_cores = np.pad(self._computed_cores, narrow)
         self._computed_at, self._taken = np.pad(self._computed_at, narrow), np.pad(self._taken, narrow)
         self._started = np.pad(self._started, narrow)
+
+
+# Observations of one label and owner, and the law of its next deployment: see `domain.rules.admission.labels`.
+# Ended deployments are summed in tallies, which the ledger keeps. Live ones count with their present statistics: a
+# quiet, long-lived one counts before it ends, and a restart changes nothing.
+
+
+def named_prior(book: Book, owner: str, label: str, now: float) -> PriorSource:
+    """Return the law for a newcomer with these names; at least one of them is not empty.
+
+    Without a deployment of either name it is the population.
+    """
+    rules, inside = book.rules, [one for one in book.inside() if one.stage is Stage.LIVE]
+    of_label = of_owner = None
+    if label:
+        alike = [one for one in inside if (one.owner, one.label) == (owner, label)]
+        of_label = _tally(book, (owner, label), alike, now)
+    if owner:
+        of_owner = _tally(book, (owner, ""), [one for one in inside if one.owner == owner], now)
+    law = law_of(rules.population, of_owner, of_label)
+    label_count, owner_count = (0.0 if tally is None else tally.deployments for tally in (of_label, of_owner))
+    kind = PriorKind.LABEL if label_count > 0.0 else PriorKind.OWNER if owner_count > 0.0 else PriorKind.POPULATION
+    return PriorSource(kind, named=NamedLaw(law, label_count, owner_count, rules.label_half_life_days))
+
+
+def law_in(prior: PriorSource) -> Population | None:
+    """Return the law that a newcomer is judged by, None for the population."""
+    return prior.named.law if prior.named is not None and prior.kind is not PriorKind.POPULATION else None
+
+
+def ended(
+    rules: ClusterRules,
+    tallies: Mapping[Name, Tally | None],
+    before: Deployment | None,
+    after: Deployment,
+    event: DeploymentEvent,
+) -> dict[Name, Tally]:
+    """Return the tallies of its names with a deployment that this event ended; none when it did not, or has no name."""
+    if before is None or before.stage is not Stage.LIVE or after.stage is not Stage.GONE:
+        return {}
+    names = _names_of(after)
+    if not names:
+        return {}
+    one = tally_of(rules.population, [_history(after, after.last_at, event.kind)], after.last_at)
+    half_life_s = rules.label_half_life_days * DAY_S
+    found = {}
+    for name in names:
+        known = tallies.get(name)
+        found[name] = one if known is None else joined(known, one, half_life_s)
+    return found
+
+
+def dropped(tallies: Mapping[Name, Tally | None]) -> dict[Name, None]:
+    """Return the names that fall away, as there are too many; see `beyond`."""
+    return dict.fromkeys(beyond({name: tally for name, tally in tallies.items() if tally is not None}))
+
+
+def _names_of(deployment: Deployment) -> list[Name]:
+    owner, label = deployment.owner, deployment.label
+    return [(owner, label)] * bool(label) + [(owner, "")] * bool(owner)
+
+
+def _tally(book: Book, name: Name, inside: list[Deployment], now: float) -> Tally:
+    """Return the tally of a name, its live deployments included."""
+    rules = book.rules
+    half_life_s = rules.label_half_life_days * DAY_S
+    # In the order of ids, so that the sums are the same to the last digit wherever the same are inside.
+    histories = [_history(one, now) for one in sorted(inside, key=lambda one: one.deployment_id)]
+    live = tally_of(rules.population, histories, now)
+    settled = book.tallies.get(name)
+    if settled is None or settled.power != rules.population.power:
+        return live
+    # What is reported may lie somewhat ahead of this clock; both tallies of a question must be of one time.
+    at_now = faded(settled, now, half_life_s)
+    return joined(Tally(now, at_now.deployments, at_now.sums, at_now.power), live, half_life_s)
+
+
+def _history(deployment: Deployment, at: float, end: EventKind | None = None) -> History:
+    seen = seen_of(deployment, at)
+    return History(
+        *(seen.deaths, seen.core_hours, seen.scale_outs, seen.hours, seen.extra_cores, seen.size_draws),
+        shut_down=float(end is EventKind.SHUTDOWN),
+    )

@@ -1,4 +1,4 @@
-"""The service that decides which deployments a cluster takes, and hears what becomes of them (specification §10).
+"""A cluster's admissions: requests are decided and events recorded, each in one transaction (specification §10).
 
 Everything it answers is in the ledger before the answer: a process that dies in between, and starts again, knows as
 much as it would have. What it holds in memory is only what the ledger has, with the futures computed from it.
@@ -9,36 +9,52 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
-from agent.admission.answer import CachedBook, Shadow, answer_all, log_decisions, observe_all
-from agent.admission.book import Book
-from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment, Stage
-from agent.admission.labels import named_prior
+from agent.admission.book import Book, dropped, ended, law_in, named_prior
+from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment, Stage, applied, lapsed, reserved
 from agent.admission.records import (
     AdmissionDecision,
     AdmissionRequest,
     DeploymentEvent,
+    EventKind,
     PriorSource,
     Taken,
+    check_event,
 )
-from agent.admission.rule import first_unsafe, kept_for_uncertainty, worst_slack
+from agent.admission.rule import (
+    EffectiveRules,
+    Shadow,
+    decide,
+    effective,
+    first_unsafe,
+    kept_for_uncertainty,
+    worst_slack,
+)
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
-from agent.admission.state import AdmissionStore, ClusterCounts, month_of
+from agent.admission.state import AdmissionStore, Change, ClusterCounts, month_of
+from agent.admission.view import sentence
 from agent.kernel.part import CapacityOf, Services
+from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings
 from domain.clock import Clock
-from domain.decisions import Event, Mode
-from domain.errors import BadInput, TrimtabError, UnknownName
+from domain.decisions import AGENT, Event, Mode, Reason
+from domain.errors import BadInput, StateConflict, TrimtabError, UnknownName
 from domain.rules.admission.cluster import ClusterRules
-from domain.rules.admission.names import check_name
+from domain.rules.admission.names import Name, Tally, check_name
+from domain.rules.admission.policies import unused_budget
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,43 +90,13 @@ class Gauges:
     uncertainty_share: float | None = None
 
 
-def gauges_of(book: Book, counts: ClusterCounts, mode: Mode, now: float) -> Gauges:
-    """Return what a cluster is like now."""
-    rules = book.rules
-    if month_of(now) > counts.month:
-        counts = replace(counts, month=month_of(now), requests=0, failures=0)
-    unsafe = first_unsafe(book)
-    kept = kept_for_uncertainty(book)
-    stages = [deployment.stage for deployment in book.inside()]
-    return Gauges(
-        cluster=rules.name,
-        mode=mode,
-        at=now,
-        capacity_cores=rules.capacity_cores,
-        policy=rules.text,
-        config_hash=rules.config_hash,
-        total_cores=book.total,
-        live=stages.count(Stage.LIVE),
-        reserved=stages.count(Stage.RESERVED),
-        decisions=counts.decisions,
-        safe=unsafe < 0,
-        unsafe_from_hours=float(book.horizons_h[unsafe]) if unsafe >= 0 else None,
-        worst_slack_cores=worst_slack(book),
-        requests_month_to_date=counts.requests,
-        failures_month_to_date=counts.failures,
-        sla=rules.sla,
-        sla_budget_used=counts.failures / (rules.sla * counts.requests) if counts.requests else 0.0,
-        uncertainty_cores=kept,
-        uncertainty_share=None if kept is None else kept / (kept + book.total) if kept else 0.0,
-    )
-
-
 class AdmissionService:
     """One cluster's admissions; every method may be called from any thread.
 
-    mode: whether `answer_all` admits or only advises. Every method raises LedgerUnavailable when the ledger cannot be
-    used: then nothing was decided and nothing taken. Several processes may serve one cluster on a shared ledger: who
-    finds that another wrote reads again. deferred: returns the cores that deferred jobs hold on the cluster's machines.
+    mode: whether `answer` admits or only advises. Every method raises LedgerUnavailable when the ledger cannot be
+    used: then nothing was decided and nothing taken. Several processes may serve one cluster on a shared ledger: each
+    reads the cluster again once another one wrote it. deferred: returns the cores that deferred jobs hold on the
+    cluster's machines.
     """
 
     def __init__(
@@ -121,64 +107,194 @@ class AdmissionService:
         mode: Mode = Mode.ACT,
         deferred: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.mode, self.deferred, self._rules = mode, deferred, rules
-        self._store = store
-        self._clock = clock
+        self.mode, self.deferred, self.rules = mode, deferred, rules
+        self._effective = effective(rules)
+        self._store, self._clock = store, clock
         self._lock = threading.RLock()
-        self._cached = CachedBook(rules, store, clock)
-        # Read by the loop, which must not wait for whoever holds the lock.
+        # What is inside, as of this revision of the ledger; None is read again. The futures of a dropped book are kept.
+        self._current: Book | None = None
+        self._dropped: Book | None = None
+        self._revision, self._counts = 0, ClusterCounts()
+        # By deployment and decision, when this process first saw the reservation: monotonic seconds.
+        self._first_seen: dict[tuple[str, str], float] = {}
+        self._shadow: Shadow | None = None
+        # Read by the loop, which must not wait for the lock.
         self._alarms: deque[Event] = deque()
 
-    @property
-    def rules(self) -> ClusterRules:
-        """The rules that it goes by now, on the whole cluster."""
-        return self._rules
+    # Requests
 
-    def answer_all(self, requests: Sequence[AdmissionRequest]) -> tuple[AdmissionDecision, ...]:
-        """Answer those who ask as the mode has it: `admit_all` where the agent acts, `advise_all` where it observes."""
-        return self.admit_all(requests) if self.mode is Mode.ACT else self.advise_all(requests)
-
-    def admit(self, request: AdmissionRequest) -> AdmissionDecision:
-        """Decide on one deployment; see `admit_all`."""
-        return self.admit_all([request])[0]
-
-    def admit_all(self, requests: Sequence[AdmissionRequest]) -> tuple[AdmissionDecision, ...]:
+    def answer(
+        self, requests: Sequence[AdmissionRequest], *, advice: bool | None = None
+    ) -> tuple[AdmissionDecision, ...]:
         """Decide on deployments in this order, each knowing those admitted before it; all are recorded or none.
 
-        An unusable value is answered by a decision too, REJECTED_INPUT, whose detail names the field. BadInput when a
-        request names another cluster, or a request id that stands for something else.
+        advice: return what would be decided on each, as if it alone asked, and record it as advice: nothing is taken
+        in, no request id used. Advice that equals the deployment's newest one is not recorded again: then that one is
+        the answer. A request that was decided on, while the agent acted, gets that decision. None: as the mode has it.
+
+        StateConflict when a request id belongs to another request.
         """
-        return self._answered(requests, advice=False)
+        advised = self.mode is Mode.OBSERVE if advice is None else advice
+        deferred = math.ceil(self.deferred())
+        with self._lock:
+            if deferred != self._effective.deferred:
+                self._effective = effective(self.rules, deferred)
+            force = self._effective
+            answers, made = self._transact(lambda book: self._answer(book, force, requests, advice=advised))
+        for one in made:
+            log.info(
+                "advice" if one.advice else "admission",
+                cluster=one.cluster,
+                decision=one.decision_id,
+                deployment=one.deployment_id,
+                cores=one.cores,
+                reason=one.reason,
+                detail=one.detail,
+            )
+            if one.reason is Reason.REJECTED_UNSAFE and not one.advice:
+                self._alarms.append(Event(AGENT, one.at, one.reason, one.detail, one.cluster))
+        return answers
 
-    def advise(self, request: AdmissionRequest) -> AdmissionDecision:
-        """Advise on one deployment; see `advise_all`."""
-        return self.advise_all([request])[0]
+    def _answer(
+        self, book: Book, force: EffectiveRules, requests: Sequence[AdmissionRequest], *, advice: bool
+    ) -> tuple[tuple[AdmissionDecision, ...], list[AdmissionDecision]]:
+        """Return the decision on each request, and those among them that are new."""
+        now = self._clock.now()
+        changed, notes = self._lapses(book, now)
+        counts = self._counts
+        answers: list[AdmissionDecision] = []
+        made: list[AdmissionDecision] = []
+        try:
+            for deployment in changed:
+                book.put(deployment)
+            for request in requests:
+                before = self._decided_before(book, request, () if advice else made)
+                if before is not None:
+                    answers.append(before)
+                    continue
+                number, shadow = counts.decisions + 1, None
+                if self._shadow is not None:
+                    shadow = self._shadow.answer(book, force.rules.capacity_cores, request, now)
+                decision, curves = decide(book, force, request, f"{self.rules.name}-a{number}", now)
+                request_id = "" if advice else decision.request_id
+                decision = replace(decision, request_id=request_id, advice=advice, shadow=shadow)
+                before = self._same_advice(decision, made) if advice else None
+                if before is not None:
+                    answers.append(before)
+                    continue
+                if decision.admit and not advice:
+                    until = now + force.rules.start_within_s
+                    inside = reserved(request, now, decision.decision_id, until, law_in(decision.prior))
+                    book.put(inside, curves)
+                    changed.append(inside)
+                counts = replace(counts, decisions=number)
+                made.append(decision)
+                answers.append(decision)
+                reason = Reason.OBSERVE_MODE if advice else decision.reason
+                notes.append(Event(AGENT, now, reason, sentence(decision), decision.decision_id))
+            if made or changed:
+                self._write(Change(counts, changed, (), made, notes))
+        except BaseException:
+            if changed:
+                # They are in memory by now, and not in the ledger.
+                self._drop()
+            raise
+        return tuple(answers), made
 
-    def advise_all(self, requests: Sequence[AdmissionRequest]) -> tuple[AdmissionDecision, ...]:
-        """Say what `admit` would decide on each now, and record it as advice: nothing is taken in, no request id used.
+    def _decided_before(
+        self, book: Book, request: AdmissionRequest, made: Sequence[AdmissionDecision]
+    ) -> AdmissionDecision | None:
+        """Return the decision that this request got already, None for a new one."""
+        if request.request_id:
+            same = next((decision for decision in made if decision.request_id == request.request_id), None)
+            found = same or self._store.decision_of_request(self.rules.name, request.request_id)
+            if found is None:
+                return None
+            if (found.deployment_id, found.cores) != (request.deployment_id, request.cores):
+                remedy = f"it belongs to {found.cores} cores of {found.deployment_id} ({found.decision_id})"
+                raise StateConflict("request_id", request.request_id, remedy)
+            return found
+        known = book.known.get(request.deployment_id)
+        if known is None or known.stage is not Stage.RESERVED:
+            return None
+        asked = (request.cores, request.observations, request.label, request.owner)
+        if (known.cores, known.priors, known.label, known.owner) != asked:
+            return None
+        same = next((decision for decision in made if decision.decision_id == known.decision_id), None)
+        return same or self._store.decision(known.decision_id)
 
-        What comes to the same as the deployment's newest advice is not recorded again: then that one is the answer. A
-        request that was decided on, while the agent acted, gets that decision. BadInput as with `admit_all`.
-        """
-        return self._answered(requests, advice=True)
+    def _same_advice(self, advice: AdmissionDecision, made: Sequence[AdmissionDecision]) -> AdmissionDecision | None:
+        """Return the newest advice on the same deployment where it comes to the same, else None."""
+        before = next((decision for decision in reversed(made) if decision.deployment_id == advice.deployment_id), None)
+        before = before or next(iter(self._store.newest(self.rules.name, 1, advice.deployment_id)), None)
+        if before is None:
+            return None
+        first, second = (
+            (one.advice, one.deployment_id, one.cores, one.reason, one.config_hash) for one in (before, advice)
+        )
+        return before if first == second else None
 
-    def observe(self, event: DeploymentEvent) -> Taken:
-        """Take in one event; see `observe_all`."""
-        return self.observe_all([event])[0]
+    # Events
 
-    def observe_all(self, events: Sequence[DeploymentEvent]) -> tuple[Taken, ...]:
-        """Take in events in this order: all of them or, when one cannot be used, none.
+    def observe(self, events: Sequence[DeploymentEvent]) -> tuple[Taken, ...]:
+        """Record events in this order: all of them or, when one cannot be used, none.
 
         BadInput names the field: an unknown deployment, a time before the deployment's last one, a size beyond the
-        cluster, an id that was used for something else. Sizes that do not add up are put right, with an alarm.
+        cluster, an id that was used for another event. Sizes that do not add up are put right, with an alarm.
         """
-        not_inside = NOT_INSIDE if self.mode is Mode.ACT else NOT_TAKEN_IN
         with self._lock:
-            answers, repairs = self._cached.transact(
-                lambda book: observe_all(self._cached, book, events, self._clock.now(), not_inside=not_inside)
-            )
+            answers, repairs = self._transact(lambda book: self._observe(book, events))
+        for repair in repairs:
+            log.warning("sizes_repaired", deployment=repair.subject, detail=repair.detail)
         self._alarms += repairs
         return answers
+
+    def _observe(self, book: Book, events: Sequence[DeploymentEvent]) -> tuple[tuple[Taken, ...], list[Event]]:
+        """Return the answer to each event, and an event for each repair."""
+        now = self._clock.now()
+        for event in events:
+            there = book.known.get(event.deployment_id)
+            check_event(event, now, None if there is None else there.last_at)
+        name, not_inside = self.rules.name, NOT_INSIDE if self.mode is Mode.ACT else NOT_TAKEN_IN
+        before = self._store.events(name, {event.event_id for event in events})
+        late, notes = self._lapses(book, now)
+        changed = {deployment.deployment_id: deployment for deployment in late}
+        counts, taken, repairs = self._counts, list[DeploymentEvent](), list[Event]()
+        tallies: dict[Name, Tally | None] = {}
+        answers: list[Taken] = []
+        for event in events:
+            known = changed.get(event.deployment_id) or book.known.get(event.deployment_id)
+            first = before.get(event.event_id)
+            if first is not None:
+                check_same(first, event)
+                cores = known.cores if known else 0
+                answers.append(Taken(event.event_id, event.deployment_id, cores, already_seen=True))
+                continue
+            result = applied(known, event, not_inside=not_inside)
+            check_size(event, result.deployment.cores, self.rules.capacity_cores)
+            changed[event.deployment_id] = result.deployment
+            tallies |= ended(self.rules, book.tallies | tallies, known, result.deployment, event)
+            before[event.event_id] = event
+            taken.append(event)
+            counts = counted(counts, event)
+            if result.repaired:
+                detail = f"{name}: {result.repaired}"
+                repairs.append(Event(AGENT, now, Reason.SIZES_REPAIRED, detail, event.deployment_id))
+            cores = result.deployment.cores
+            answers.append(Taken(event.event_id, event.deployment_id, cores, repaired=result.repaired))
+        if changed:
+            tallies |= dropped(book.tallies | tallies)
+            self._write(Change(counts, list(changed.values()), taken, (), [*notes, *repairs], tallies))
+            book.work_with(tallies)
+        for deployment in changed.values():
+            book.put(deployment)
+        mended = book.mends()
+        if mended is not None:
+            detail = f"{name}: the total was {mended[0]}, the sizes add up to {mended[1]}"
+            repairs.append(Event(AGENT, now, Reason.SIZES_REPAIRED, detail, name))
+        return tuple(answers), repairs
+
+    # What is inside
 
     def explain(self, decision_id: str) -> AdmissionDecision:
         """Return a decision as it was recorded; UnknownName when there is none of that id here."""
@@ -197,7 +313,7 @@ class AdmissionService:
         if not (owner or label):
             raise BadInput("label", label, "give a label, an owner, or both")
         with self._lock:
-            return named_prior(self._cached.book(), owner, label, self._clock.now())
+            return named_prior(self._book(), owner, label, self._clock.now())
 
     def newest(self, limit: int = 20, deployment_id: str | None = None) -> tuple[AdmissionDecision, ...]:
         """Return the newest decisions, of one deployment or of all."""
@@ -206,12 +322,12 @@ class AdmissionService:
     def deployments(self) -> tuple[Deployment, ...]:
         """Return those inside, by id, as last reported."""
         with self._lock:
-            return tuple(sorted(self._cached.book().inside(), key=lambda found: found.deployment_id))
+            return tuple(sorted(self._book().inside(), key=lambda found: found.deployment_id))
 
     def deployment(self, deployment_id: str) -> Deployment | None:
         """Return what is known of a deployment, one that ended too; None when nothing is."""
         with self._lock:
-            return self._cached.book().known.get(deployment_id)
+            return self._book().known.get(deployment_id)
 
     def refresh(self, *, all_of_them: bool = False) -> int:
         """Compute the futures that are out of date, so that the next decision need not; return how many there were.
@@ -219,9 +335,9 @@ class AdmissionService:
         Those of a model on probation too.
         """
         with self._lock:
-            book, now = self._cached.book(), self._clock.now()
-            if self._cached.shadow is not None:
-                self._cached.shadow.refresh(book, now)
+            book, now = self._book(), self._clock.now()
+            if self._shadow is not None:
+                self._shadow.refresh(book, now)
             return book.refresh(now, all_of_them=all_of_them)
 
     def try_out(self, model: str, rules: ClusterRules | None) -> None:
@@ -230,26 +346,52 @@ class AdmissionService:
         model: the SHA-256 of the file on probation that they are of.
         """
         with self._lock:
-            held = self._cached.shadow
+            held = self._shadow
             if rules is None or held is None or held.model != model:
-                self._cached.shadow = None if rules is None else Shadow(model, rules)
+                self._shadow = None if rules is None else Shadow(model, rules)
 
     @property
     def on_probation(self) -> str:
         """The SHA-256 of the file whose rules are asked beside those that decide, "" for none."""
-        return "" if self._cached.shadow is None else self._cached.shadow.model
+        return "" if self._shadow is None else self._shadow.model
 
     def resize(self, capacity_cores: int) -> None:
         """Work with another capacity from now on, such as a quota that was raised; BadInput when it is none."""
         with self._lock:
-            self._rules = replace(self._rules, capacity_cores=capacity_cores)
-            self._cached.work_by(self._rules)
+            self.rules = replace(self.rules, capacity_cores=capacity_cores)
+            self._effective = effective(self.rules)
 
     def gauges(self, now: float) -> Gauges:
         """Return what the cluster is like now; futures are those of the last decision or `refresh`."""
         with self._lock:
-            book = self._cached.book()
-            return gauges_of(book, self._cached.counts, self.mode, now)
+            book, rules, counts = self._book(), self.rules, self._counts
+            if month_of(now) > counts.month:
+                counts = replace(counts, month=month_of(now), requests=0, failures=0)
+            if self._effective.deferred:
+                self._effective = effective(rules)
+            unsafe, kept = first_unsafe(book, rules), kept_for_uncertainty(book, rules)
+            stages = [deployment.stage for deployment in book.inside()]
+            return Gauges(
+                cluster=rules.name,
+                mode=self.mode,
+                at=now,
+                capacity_cores=rules.capacity_cores,
+                policy=rules.text,
+                config_hash=self._effective.config_hash,
+                total_cores=book.total,
+                live=stages.count(Stage.LIVE),
+                reserved=stages.count(Stage.RESERVED),
+                decisions=counts.decisions,
+                safe=unsafe < 0,
+                unsafe_from_hours=float(book.horizons_h[unsafe]) if unsafe >= 0 else None,
+                worst_slack_cores=worst_slack(book, rules),
+                requests_month_to_date=counts.requests,
+                failures_month_to_date=counts.failures,
+                sla=rules.sla,
+                sla_budget_used=counts.failures / (rules.sla * counts.requests) if counts.requests else 0.0,
+                uncertainty_cores=kept,
+                uncertainty_share=None if kept is None else kept / (kept + book.total) if kept else 0.0,
+            )
 
     def now(self) -> float:
         """Return the time by the service's clock, in epoch seconds."""
@@ -262,34 +404,106 @@ class AdmissionService:
     def forget(self, before: float) -> None:
         """Remember those no longer that ended before this time, as the ledger does with its history."""
         with self._lock:
-            self._cached.book().forget(before)
+            self._book().forget(before)
 
-    def _answered(self, requests: Sequence[AdmissionRequest], *, advice: bool) -> tuple[AdmissionDecision, ...]:
-        for request in requests:
-            if request.cluster != self.rules.name:
-                raise BadInput("cluster", request.cluster, f"this is the cluster {self.rules.name}")
-        cached, held = self._cached, math.ceil(self.deferred())
-        with self._lock:
-            if held:
-                cached.work_by(without(self._rules, held), held)
+    # The transaction
+
+    def _book(self) -> Book:
+        """Return what is inside as the ledger has it now."""
+        if self._current is not None and self._store.revision(self.rules.name) != self._revision:
+            self._drop()
+        book = self._current
+        if book is None:
+            inside = self._store.inside(self.rules.name)
+            self._revision, self._counts = inside.revision, inside.counts
+            book = self._current = Book(self.rules, inside.deployments, inside.tallies)
+            self._first_seen = self._with_new(book.inside())
+            if self._dropped is not None:
+                book.adopt(*self._dropped.arrays())
+                self._dropped = None
+        book.unused_budget = unused_budget(self.rules.sla, self._counts.failures_ever, self._counts.requests_ever)
+        return book
+
+    def _drop(self) -> None:
+        """Have what is inside read from the ledger again; futures outlive it where they hold."""
+        self._dropped = self._current or self._dropped
+        self._current = None
+
+    def _transact(self, work: Callable[[Book], T]) -> T:
+        """Do work that writes; again on the new state when another process wrote meanwhile."""
+
+        def attempt() -> T:
             try:
-                answers, made = cached.transact(
-                    lambda book: answer_all(cached, book, requests, self._clock.now(), advice=advice)
-                )
-            finally:
-                if held:
-                    cached.work_by(self._rules)
-        self._alarms += log_decisions(made)
-        return answers
+                return work(self._book())
+            except Conflict:
+                self._drop()
+                raise
+
+        return retried(f"cluster {self.rules.name}", attempt)
+
+    def _write(self, change: Change) -> None:
+        """Write a change of the book to the ledger; Conflict when another process wrote meanwhile."""
+        self._revision = self._store.write(self.rules.name, self._revision, change)
+        self._counts = change.counts
+        self._first_seen |= self._with_new(change.deployments)
+
+    def _lapses(self, book: Book, now: float) -> tuple[list[Deployment], list[Event]]:
+        """Return those that were admitted and did not start in time, without their cores, and an event for each.
+
+        Their time is what passed on this process's monotonic clock since it first saw them. A wall clock that is set,
+        or that differs from that of the agent which admitted them, ends no reservation; a restart begins the wait anew.
+        """
+        at = self._clock.monotonic()
+        late = [d for d in book.inside() if d.reserved_s is not None and at - self._seen_at(d, at) > d.reserved_s]
+        notes = []
+        for deployment in late:
+            detail = f"admitted to {self.rules.name} by {deployment.decision_id}, it did not start in time"
+            notes.append(Event(AGENT, now, Reason.ADMISSION_LAPSED, detail, deployment.deployment_id))
+        return [lapsed(deployment) for deployment in late], notes
+
+    def _with_new(self, deployments: Iterable[Deployment]) -> dict[tuple[str, str], float]:
+        """Return when those that are reserved were first seen: now, unless they were seen before."""
+        at = self._clock.monotonic()
+        return {
+            (one.deployment_id, one.decision_id): self._seen_at(one, at)
+            for one in deployments
+            if one.stage is Stage.RESERVED
+        }
+
+    def _seen_at(self, deployment: Deployment, otherwise: float) -> float:
+        return self._first_seen.get((deployment.deployment_id, deployment.decision_id), otherwise)
 
 
-def without(rules: ClusterRules, cores: int) -> ClusterRules:
-    """Return the rules of a cluster of which something else holds so many cores; one core stays, as rules need one."""
-    limit = None if rules.threshold_cores is None else max(0.0, rules.threshold_cores - cores)
-    return replace(rules, capacity_cores=max(1, rules.capacity_cores - cores), threshold_cores=limit)
+def counted(counts: ClusterCounts, event: DeploymentEvent) -> ClusterCounts:
+    """Return the counts with a request for more cores; in a month's counts one of a month that is over is left out."""
+    if event.kind not in (EventKind.SCALED, EventKind.REFUSED):
+        return counts
+    refused = event.kind is EventKind.REFUSED
+    ever = (counts.requests_ever + 1, counts.failures_ever + refused)
+    counts = replace(counts, requests_ever=ever[0], failures_ever=ever[1])
+    month = month_of(event.time)
+    if month < counts.month:
+        return counts
+    if month > counts.month:
+        counts = replace(counts, month=month, requests=0, failures=0)
+    return replace(counts, requests=counts.requests + 1, failures=counts.failures + refused)
 
 
-log = structlog.get_logger(__name__)
+def check_same(first: DeploymentEvent, event: DeploymentEvent) -> None:
+    """Raise StateConflict when the id of an event that was taken comes with something else."""
+    if first != event:
+        remedy = f"it was used for another event ({first.kind.value} of {first.deployment_id} at {first.time!r})"
+        raise StateConflict("event_id", event.event_id, remedy)
+
+
+def check_size(event: DeploymentEvent, after: int, capacity_cores: int) -> None:
+    """Raise StateConflict when the event would leave its deployment larger than the cluster."""
+    if after > capacity_cores:
+        remedy = (
+            f"{event.deployment_id} would have {after} cores, more than the whole cluster of {capacity_cores}: "
+            "correct the capacity, or report the right size"
+        )
+        raise StateConflict("cores", event.cores, remedy)
 
 
 class Clusters(Services[AdmissionService]):

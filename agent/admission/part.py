@@ -235,7 +235,7 @@ class AdmissionPart(Part):
         if gauges.uncertainty_cores is not None:
             kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of the reserved cores"
             rows.append(("kept free for uncertainty, a day ahead", kept))
-        from agent.admission.answer import outcome
+        from agent.admission.view import outcome
 
         newest = self.clusters[subject].newest(1)
         card = Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), "Nothing was requested yet.")
@@ -245,12 +245,12 @@ class AdmissionPart(Part):
         """Return the routes of admission."""
         from agent.admission.api import create_router
 
-        return create_router(self)
+        return create_router(self.clusters, self.host.clock)
 
     def summary(self, record: Record) -> Summary:
         """Return an admission in one line."""
-        from agent.admission.answer import sentence
         from agent.admission.records import AdmissionDecision
+        from agent.admission.view import sentence
 
         made = codec.decode(AdmissionDecision, record.body)
         return Summary(sentence(made), made.reason.value)

@@ -5,60 +5,95 @@ Times are seconds since the epoch, horizons and spans of observation hours, size
 
 from __future__ import annotations
 
-import math
-import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field
+
+from agent.kernel.http import NUMERIC, Body
 from domain.decisions import Reason
 from domain.errors import BadInput
-from domain.rules.admission.names import check_name
+from domain.rules.admission.names import LONGEST_NAME, NAME_OR_NONE
 from domain.rules.admission.population import Population
+
+LONGEST_ID: Final = 255
+LONGEST_WORDS: Final = 200
+MOST_CORES: Final = 10_000_000
+MOST_KINDS: Final = 8
+MOST_NUMBER: Final = 1e15
+AHEAD_S: Final = 300.0
+"""Clocks of those who report events may be ahead of ours by as much."""
+PRINTED: Final = r"^[^\x00-\x1f\x7f]+$"
+"""A text without control characters."""
+
+Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=PRINTED)]
+DeploymentId = Annotated[Id, Field(description="The deployment's id, of your choice.", examples=["shop-42"])]
+ClusterName = Annotated[
+    str | None, Field(max_length=63, description="Cluster meant; not needed when there is one.", examples=["main"])
+]
+LabelName = Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_OR_NONE, examples=["batch"])]
+Amount = Annotated[float, Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False), NUMERIC]
+EventId = Annotated[Id, Field(description="Unique per event; a repeated event counts once.")]
+EventTime = Annotated[
+    float,
+    Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False, description="When, in seconds since the epoch."),
+    NUMERIC,
+]
+EventCores = Annotated[int, Field(ge=0, le=MOST_CORES, description="How many; 0 with `shutdown`."), NUMERIC]
+CoresAfter = Annotated[
+    int | None, Field(ge=0, le=MOST_CORES, description="Cores that it has then, where that is known."), NUMERIC
+]
+StartedLabel = Annotated[
+    LabelName, Field(description="With `started`, of a deployment that was not admitted: its kind.")
+]
+StartedOwner = Annotated[LabelName, Field(description="With `started`, of one that was not admitted: whose it is.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What was seen of a deployment's kind before it asks to come in (admission specification §8).
+    """What was seen of a deployment's kind before it asks; several of them are the kinds that it may be of (§8)."""
 
-    Several of them in one request are the kinds that it may be of, each with its label and its chance.
-    """
-
-    deaths: float = 0.0
-    """Cores that ended, one by one."""
-    core_hours: float = 0.0
-    """Hours that all those cores ran, together."""
-    scale_outs: float = 0.0
-    """Requests for more cores."""
-    gap_hours: float = 0.0
-    """Hours in which those requests were looked for."""
-    extra_cores: float = 0.0
-    """Sum of (cores - 1) over the requests whose size was seen."""
-    size_draws: float = 0.0
-    """Requests whose size was seen."""
-    label: str = ""
-    weight: float = 1.0
-    """Chance of this kind against the others; they need not add up to 1."""
+    deaths: Annotated[Amount, Field(description="Cores that ended, one by one.")] = 0.0
+    core_hours: Annotated[Amount, Field(description="Hours that those cores ran, together.")] = 0.0
+    scale_outs: Annotated[Amount, Field(description="Requests for more cores.")] = 0.0
+    gap_hours: Annotated[Amount, Field(description="Hours in which those requests were looked for.")] = 0.0
+    extra_cores: Annotated[Amount, Field(description="Sum of (cores - 1) over requests whose size was seen.")] = 0.0
+    size_draws: Annotated[Amount, Field(description="Requests whose size was seen.")] = 0.0
+    label: Annotated[str, Field(max_length=LONGEST_WORDS, description="Its name, where there are several.")] = ""
+    weight: Annotated[
+        float,
+        Field(gt=0, le=MOST_NUMBER, allow_inf_nan=False, description="Chance of this kind against the others."),
+        NUMERIC,
+    ] = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRequest:
-    """A deployment of `cores` asks to come in; `AdmissionService.admit` judges the values.
+class AdmissionRequest(Body, frozen=True):
+    """A deployment that asks to come in; made from a body or by the gate, it is valid."""
 
-    observations: none (the population alone speaks), one (so much was seen of it), or several (it is of one of these
-    kinds). request_id: the same one again gets the same decision; without it, a deployment that was admitted and has
-    not started yet gets its decision again.
-    """
-
-    cluster: str
-    deployment_id: str
-    cores: int
-    observations: tuple[Prior, ...] = ()
-    requested_by: str = ""
-    request_id: str = ""
-    label: str = ""
-    """What kind of deployment it is, by a name of its owner's choice: those of one name are expected to be alike."""
-    owner: str = ""
+    cluster: ClusterName = None
+    deployment_id: DeploymentId
+    cores: Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it asks for.", examples=[16]), NUMERIC]
+    observations: Annotated[
+        tuple[Prior, ...],
+        Field(max_length=MOST_KINDS, description="None: the population speaks. One: so much was seen. Several: kinds."),
+    ] = ()
+    requested_by: Annotated[
+        str, Field(max_length=LONGEST_WORDS, description="Name of the requester, for the record.", examples=["ada"])
+    ] = ""
+    request_id: Annotated[
+        str,
+        Field(
+            max_length=LONGEST_WORDS,
+            description="The same one again gets the same decision.",
+            examples=["shop-42-first"],
+        ),
+    ] = ""
+    label: Annotated[
+        LabelName,
+        Field(description="Kind of deployment, by a name of yours: those of one name are expected to be alike."),
+    ] = ""
+    owner: Annotated[LabelName, Field(description="Whose it is. A label is learnt within its owner.")] = ""
 
 
 class PriorKind(StrEnum):
@@ -221,20 +256,23 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeploymentEvent:
-    """Something that happened to a deployment at `time` (epoch seconds); `event_id` is never used for another event.
+    """An event of a deployment at `time` (epoch seconds); `event_id` is never used for another event.
 
     cores: see `EventKind`; 0 with shutdown. cores_after: how many cores it has then, where that is known; what
     disagrees with it is put right, with an alarm. label, owner: of one that starts without having asked.
     """
 
-    event_id: str
-    deployment_id: str
-    kind: EventKind
-    cores: int
-    time: float
-    cores_after: int | None = None
-    label: str = ""
-    owner: str = ""
+    event_id: EventId
+    deployment_id: DeploymentId
+    kind: Annotated[
+        EventKind,
+        Field(description="`scaled`: number of cores added. `refused`: number of cores requested and not granted."),
+    ]
+    cores: EventCores = 0
+    time: EventTime = field(kw_only=True)
+    cores_after: CoresAfter = None
+    label: StartedLabel = ""
+    owner: StartedOwner = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,97 +289,23 @@ class Taken:
     repaired: str = ""
 
 
-LONGEST_ID: Final = 255
-LONGEST_WORDS: Final = 200
-MOST_CORES: Final = 10_000_000
-MOST_KINDS: Final = 8
-AHEAD_S: Final = 300.0
-"""Clocks of those who tell of events may be so far ahead of ours."""
-_ID = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
-_NUMBERS = tuple(field.name for field in fields(Prior) if field.name != "label")
-
-
-def check_request(request: AdmissionRequest) -> None:
-    """Raise BadInput when a value of the request cannot be used."""
-    check_id("deployment_id", request.deployment_id)
-    check_cores("cores", request.cores)
-    for name in ("requested_by", "request_id"):
-        _check_words(name, getattr(request, name))
-    check_name("label", request.label)
-    check_name("owner", request.owner)
-    if len(request.observations) > MOST_KINDS:
-        raise BadInput("observations", len(request.observations), f"give at most {MOST_KINDS} kinds")
-    for prior in request.observations:
-        _check_prior(prior)
-    labels = [prior.label for prior in request.observations]
+def check_kinds(observations: tuple[Prior, ...]) -> None:
+    """Raise BadInput for prior observations that contradict one another."""
+    for prior in observations:
+        if prior.deaths > 0.0 and prior.core_hours <= 0.0:
+            raise BadInput("core_hours", prior.core_hours, "cores that ended have run: give their hours")
+    labels = [prior.label for prior in observations]
     if len(labels) > 1 and len({label for label in labels if label}) < len(labels):
         raise BadInput("label", labels, "give each of several kinds a different label")
 
 
 def check_event(event: DeploymentEvent, now: float, last_at: float | None = None) -> None:
-    """Raise BadInput when a value of the event cannot be used.
+    """Raise BadInput for an event that is ahead of the clock, or about no cores.
 
     last_at: the time of what is known of its deployment. An event may be as late as that, so that a clock that was set
     back does not stop what the agent itself observes.
     """
-    check_id("event_id", event.event_id)
-    check_id("deployment_id", event.deployment_id)
-    _check_kind(event.kind)
-    _check_time(event.time)
     if event.time > max(now + AHEAD_S, now if last_at is None else last_at):
         raise BadInput("time", event.time, f"it is ahead of the agent's clock, {now!r}: set the clocks")
-    if event.kind is not EventKind.SHUTDOWN:
-        check_cores("cores", event.cores)
-    if event.cores_after is not None and not 0 <= _whole(event.cores_after) <= MOST_CORES:
-        raise BadInput("cores_after", event.cores_after, "give a whole number of cores, 0 or more")
-    check_name("label", event.label)
-    check_name("owner", event.owner)
-
-
-def check_id(field: str, value: object) -> None:
-    """Raise BadInput unless the value can name a deployment or an event."""
-    if not isinstance(value, str) or _ID.fullmatch(value) is None:
-        raise BadInput(field, value, f"give 1 to {LONGEST_ID} characters, none of them a control character")
-
-
-def check_cores(field: str, value: object) -> None:
-    """Raise BadInput unless the value is a number of cores."""
-    if not 1 <= _whole(value) <= MOST_CORES:
-        raise BadInput(field, value, f"give a whole number of cores, from 1 to {MOST_CORES}")
-
-
-def recorded_cores(value: object) -> int:
-    """Return how many cores stand in the record of a request: 0 for what is no number of cores."""
-    return max(min(_whole(value), MOST_CORES), 0)
-
-
-def _whole(value: object) -> int:
-    """Return a whole number, -1 for what is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else -1
-
-
-def _check_words(field: str, value: object) -> None:
-    if not isinstance(value, str) or len(value) > LONGEST_WORDS:
-        raise BadInput(field, value, f"give a text of at most {LONGEST_WORDS} characters")
-
-
-def _check_kind(value: object) -> None:
-    if not isinstance(value, EventKind):
-        raise BadInput("kind", value, f"give one of {', '.join(EventKind)}")
-
-
-def _check_time(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0.0:
-        raise BadInput("time", value, "give seconds since the epoch")
-
-
-def _check_prior(prior: Prior) -> None:
-    for name in _NUMBERS:
-        value = getattr(prior, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0.0:
-            raise BadInput(name, value, "give a finite number, 0 or more")
-    if prior.weight <= 0.0:
-        raise BadInput("weight", prior.weight, "give a chance above 0")
-    _check_words("label", prior.label)
-    if prior.deaths > 0.0 and prior.core_hours <= 0.0:
-        raise BadInput("core_hours", prior.core_hours, "cores that ended have run: give their hours")
+    if event.kind is not EventKind.SHUTDOWN and event.cores < 1:
+        raise BadInput("cores", event.cores, f"give a whole number of cores, from 1 to {MOST_CORES}")

@@ -1,34 +1,37 @@
-"""Whether a newcomer may come in, asked of the sums of a cluster's futures, with all that a person will want to know.
+"""The decision on one request, by the sums of a cluster's futures, with the figures that explain it.
 
-The rules are `domain.rules.admission.policies`; what stands here is which horizon speaks, and the numbers beside it.
+The rules are `domain.rules.admission.policies`; here are the steps from a request to its decision, the horizon that
+binds, and the decision of a model on probation.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
-from agent.admission.book import Book, bands_of, kappas_of
-from agent.admission.futures import Curves
+from agent.admission.book import Book, bands_of, kappas_of, law_in, named_prior
+from agent.admission.deployments import Stage
+from agent.admission.futures import Curves, Seen, label_weights
 from agent.admission.records import (
-    LONGEST_ID,
-    LONGEST_WORDS,
     AdmissionDecision,
     AdmissionRequest,
     Contributor,
     HourPrice,
     PriorKind,
     PriorSource,
-    recorded_cores,
+    ShadowAnswer,
+    check_kinds,
 )
 from domain.decisions import Reason
+from domain.errors import BadInput, StateConflict
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.cluster import ClusterRules, PolicyKind
-from domain.rules.admission.names import LONGEST_NAME
 from domain.rules.admission.payment import kept_free
 from domain.rules.admission.policies import (
     OVER,
@@ -49,7 +52,26 @@ from domain.rules.admission.policies import (
 from domain.rules.admission.rule import BANDS
 from domain.units import HOURS_PER_DAY
 
+log = structlog.get_logger(__name__)
+
 TOP: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveRules:
+    """The rules of one decision, and their hash. deferred: cores that deferred jobs hold, which are taken off them."""
+
+    rules: ClusterRules
+    config_hash: str
+    deferred: int = 0
+
+
+def effective(rules: ClusterRules, deferred: int = 0) -> EffectiveRules:
+    """Return a cluster's rules less the cores that deferred jobs hold; one core stays, as rules need one."""
+    if deferred:
+        limit = None if rules.threshold_cores is None else max(0.0, rules.threshold_cores - deferred)
+        rules = replace(rules, capacity_cores=max(1, rules.capacity_cores - deferred), threshold_cores=limit)
+    return EffectiveRules(rules, rules.config_hash, deferred)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +85,17 @@ class _At:
     kappa: float
 
 
-def undecided(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
-    """Return what stands in the record of a request before anything was asked of the rule: it is not admitted."""
-    rules = book.rules
+def undecided(
+    book: Book, force: EffectiveRules, request: AdmissionRequest, decision_id: str, now: float
+) -> AdmissionDecision:
+    """Return the record of a request before the rule is evaluated: it is not admitted."""
+    rules = force.rules
     return AdmissionDecision(
         decision_id=decision_id,
         at=now,
         cluster=rules.name,
-        deployment_id=str(request.deployment_id)[:LONGEST_ID],
-        cores=recorded_cores(request.cores),
+        deployment_id=request.deployment_id,
+        cores=request.cores,
         admit=False,
         reason=Reason.REJECTED_INPUT,
         detail="",
@@ -80,25 +104,27 @@ def undecided(book: Book, request: AdmissionRequest, decision_id: str, now: floa
         threshold_cores=rules.threshold_cores,
         kappa=rules.standard_deviations,
         risk_limit=rules.risk,
-        config_hash=book.config_hash,
+        config_hash=force.config_hash,
         total_cores=book.total,
         live=len(book),
         prior=PriorSource(PriorKind.POPULATION),
-        requested_by=str(request.requested_by)[:LONGEST_WORDS],
-        request_id=str(request.request_id)[:LONGEST_WORDS],
-        label=str(request.label)[:LONGEST_NAME],
-        owner=str(request.owner)[:LONGEST_NAME],
-        deferred_cores=book.deferred,
+        requested_by=request.requested_by,
+        request_id=request.request_id,
+        label=request.label,
+        owner=request.owner,
+        deferred_cores=force.deferred,
     )
 
 
-def judge(book: Book, asked: AdmissionDecision, new: Curves, *, observed: bool) -> AdmissionDecision:
+def judge(
+    book: Book, rules: ClusterRules, asked: AdmissionDecision, new: Curves, *, observed: bool
+) -> AdmissionDecision:
     """Return the decision on a newcomer that fits now; asked: see `undecided`.
 
     new: its futures (1, H). observed: whether they rest on prior observations; only then may horizons at which it is
     marginal be left out. Where the cluster is unsafe, the numbers are those without the newcomer.
     """
-    rules, horizons_h, cores = book.rules, book.horizons_h, asked.cores
+    horizons_h, cores = book.horizons_h, asked.cores
     bands = bands_of(horizons_h)
     kappas = kappas_of(rules, horizons_h)
     inside, newcomer = book.sums, new[0]
@@ -108,12 +134,12 @@ def judge(book: Book, asked: AdmissionDecision, new: Curves, *, observed: bool) 
     if rules.policy is PolicyKind.ZEROTH:
         refused = not zeroth_admits(book.total, cores, rules.capacity_cores, rules.limit_cores)
     else:
-        refused = asked_at(book, kappas, inside, newcomer, marginal_cores) >= 0
-    unsafe = first_unsafe(book) if refused else -1
+        refused = asked_at(book, rules, kappas, inside, newcomer, marginal_cores) >= 0
+    unsafe = first_unsafe(book, rules) if refused else -1
     reason = Reason.REJECTED_UNSAFE if unsafe >= 0 else Reason.REJECTED_RULE if refused else Reason.ADMITTED
     sums = inside if unsafe >= 0 else together
     slack = slack_of(rules, kappas, sums)
-    k = unsafe if unsafe >= 0 else binding(book, slack, sums, marginal)
+    k = unsafe if unsafe >= 0 else binding(book, rules, slack, sums, marginal)
     at = _At(
         float(horizons_h[k]),
         bands[k],
@@ -121,14 +147,16 @@ def judge(book: Book, asked: AdmissionDecision, new: Curves, *, observed: bool) 
         math.sqrt(max(float(sums.variance[k]), 0.0)),
         float(kappas[k]),
     )
-    chance = _failing(book, sums) if rules.policy is PolicyKind.BUDGET else _tail(rules, sums, k, rules.limit_cores)
+    chance = (
+        _failing(book, rules, sums) if rules.policy is PolicyKind.BUDGET else _tail(rules, sums, k, rules.limit_cores)
+    )
     by_mean, by_variance = book.largest(k, TOP)
     peak = int(np.argmax(sums.mean))
     return replace(
         asked,
         admit=reason is Reason.ADMITTED,
         reason=reason,
-        detail=_sentence(rules, book.total, cores, reason, at, chance, _permitted(book)),
+        detail=_sentence(rules, book.total, cores, reason, at, chance, _permitted(book, rules)),
         binding_hours=at.hours,
         binding_band=at.band,
         expected_cores=at.expected,
@@ -163,47 +191,51 @@ def day_ahead(horizons_h: Floats) -> int:
     return int(np.argmin(np.abs(np.log(horizons_h / HOURS_PER_DAY))))
 
 
-def kept_for_uncertainty(book: Book) -> float | None:
+def kept_for_uncertainty(book: Book, rules: ClusterRules) -> float | None:
     """Return the cores that the rule keeps free a day ahead, as sizes are uncertain; None for a rule without kappa."""
-    if book.rules.standard_deviations is None:
+    if rules.standard_deviations is None:
         return None
     k = day_ahead(book.horizons_h)
-    return kept_free(float(kappas_of(book.rules, book.horizons_h)[k]), 0.0, max(float(book.sums.variance[k]), 0.0))
+    return kept_free(float(kappas_of(rules, book.horizons_h)[k]), 0.0, max(float(book.sums.variance[k]), 0.0))
 
 
-def first_unsafe(book: Book) -> int:
+def first_unsafe(book: Book, rules: ClusterRules) -> int:
     """Return the first horizon at which the rule fails for those inside alone, -1 when it holds."""
-    rules = book.rules
     if rules.policy is PolicyKind.ZEROTH:
         return 0 if book.total >= rules.limit_cores else -1
     inside, kappas = book.sums, kappas_of(rules, book.horizons_h)
     nobody = Curves(*np.zeros((4, book.horizons_h.size)))
     if rules.policy is PolicyKind.BUDGET:
         # It is kept or broken by all horizons together.
-        return asked_at(book, kappas, inside, nobody, 0.0)
+        return asked_at(book, rules, kappas, inside, nobody, 0.0)
     for k in range(book.horizons_h.size):
         one = slice(k, k + 1)
-        if asked_at(book, kappas[one], inside[one], nobody[one], 0.0) >= 0:
+        if asked_at(book, rules, kappas[one], inside[one], nobody[one], 0.0) >= 0:
             return k
     return -1
 
 
-def worst_slack(book: Book) -> dict[str, float]:
+def worst_slack(book: Book, rules: ClusterRules) -> dict[str, float]:
     """Return the least room of each band for those inside, in cores; see AdmissionDecision.slack_cores."""
-    slack = slack_of(book.rules, kappas_of(book.rules, book.horizons_h), book.sums)
+    slack = slack_of(rules, kappas_of(rules, book.horizons_h), book.sums)
     bands = np.array(bands_of(book.horizons_h))
     return {band: float(slack[bands == band].min()) for band in BANDS if np.any(bands == band)}
 
 
 def asked_at(
-    book: Book, kappas: Floats, inside: Curves, newcomer: Curves, marginal_cores: float, more_cores: float = 0.0
+    book: Book,
+    rules: ClusterRules,
+    kappas: Floats,
+    inside: Curves,
+    newcomer: Curves,
+    marginal_cores: float,
+    more_cores: float = 0.0,
 ) -> int:
-    """Return the horizon at which a rule that looks ahead refuses, -1 when it does not; with so many cores more."""
-    rules = book.rules
+    """Return the horizon at which a rule that looks ahead refuses, -1 when it does not; more_cores: above its limit."""
     limit, risk = rules.limit_cores + more_cores, rules.risk or 0.0
     if rules.policy is PolicyKind.BUDGET:
         hours = horizon_hours(book.horizons_h)
-        return budget_refusal(*inside.parts, *newcomer.parts, hours, _permitted(book), limit, marginal_cores)
+        return budget_refusal(*inside.parts, *newcomer.parts, hours, _permitted(book, rules), limit, marginal_cores)
     if rules.policy is PolicyKind.FIRST:
         return first_refusal(inside.mean, newcomer.mean, limit, marginal_cores, 0)
     if rules.policy is PolicyKind.SECOND:
@@ -214,9 +246,9 @@ def asked_at(
     return sgamma_refusal(*inside.parts[:3], *newcomer.parts[:3], risk, limit, marginal_cores, 0)
 
 
-def _permitted(book: Book) -> float:
+def _permitted(book: Book, rules: ClusterRules) -> float:
     """Return the chance, or the share of requests, that the rule allows now."""
-    return (book.rules.risk or 0.0) * (book.unused_budget if book.rules.feedback else 1.0)
+    return (rules.risk or 0.0) * (book.unused_budget if rules.feedback else 1.0)
 
 
 def slack_of(rules: ClusterRules, kappas: Floats, sums: Curves) -> Floats:
@@ -224,12 +256,12 @@ def slack_of(rules: ClusterRules, kappas: Floats, sums: Curves) -> Floats:
     return np.asarray(rules.limit_cores - sums.mean - kappas * np.sqrt(np.maximum(sums.variance, 0.0)))
 
 
-def binding(book: Book, slack: Floats, sums: Curves, marginal: NDArray[np.bool_]) -> int:
+def binding(book: Book, rules: ClusterRules, slack: Floats, sums: Curves, marginal: NDArray[np.bool_]) -> int:
     """Return the horizon with the least room; by chances, with the largest; of a budget, with most requests to fail.
 
     Marginal ones only when all are.
     """
-    rules, room = book.rules, slack
+    room = slack
     if rules.policy.by_risk:
         room = np.array([-_tail(rules, sums, k, rules.limit_cores) for k in range(slack.size)])
     if rules.policy is PolicyKind.BUDGET:
@@ -237,10 +269,10 @@ def binding(book: Book, slack: Floats, sums: Curves, marginal: NDArray[np.bool_]
     return int(np.argmin(room if marginal.all() else np.where(marginal, np.inf, room)))
 
 
-def _failing(book: Book, sums: Curves) -> float:
+def _failing(book: Book, rules: ClusterRules, sums: Curves) -> float:
     """Return the share of all requests to come that is forecast to fail."""
     asked = sums.requests * horizon_hours(book.horizons_h)
-    chances = [_sgamma(sums, k, book.rules.limit_cores) for k in range(asked.size)]
+    chances = [_sgamma(sums, k, rules.limit_cores) for k in range(asked.size)]
     return float(asked @ np.array(chances) / asked.sum()) if asked.sum() > 0.0 else 0.0
 
 
@@ -300,26 +332,116 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def settle(book: Book, new: Curves, now: float, *, observed: bool) -> int:
+def settle(book: Book, rules: ClusterRules, new: Curves, now: float, *, observed: bool) -> int:
     """Compute futures, those in most doubt first, until the rule would say the same without doubt; return how many.
 
     new, observed: the newcomer, as `judge` takes them.
     """
-    rules = book.rules
     if rules.policy is PolicyKind.ZEROTH or not len(book):
         return 0
     newcomer, kappas, renewed = new[0], kappas_of(rules, book.horizons_h), 0
     marginal_cores = rules.marginal_cores if observed else 0.0
     while True:
-        found = asked_at(book, kappas, book.sums, newcomer, marginal_cores)
+        found = asked_at(book, rules, kappas, book.sums, newcomer, marginal_cores)
         together = book.sums + newcomer
         slack = slack_of(rules, kappas, together)
-        k = found if found >= 0 else binding(book, slack, together, newcomer.mean < marginal_cores)
+        k = found if found >= 0 else binding(book, rules, slack, together, newcomer.mean < marginal_cores)
         room = rules.limit_cores - float(together.mean[k])
         weight = cores_per_variance(room, float(together.variance[k]), float(kappas[k]))
         doubts = book.doubts(k, weight, now)
         off = float(doubts.sum())
         more = OVER * off if found >= 0 else -UNDER * off
-        if off == 0.0 or (asked_at(book, kappas, book.sums, newcomer, marginal_cores, more) >= 0) == (found >= 0):
+        if off == 0.0 or (asked_at(book, rules, kappas, book.sums, newcomer, marginal_cores, more) >= 0) == (
+            found >= 0
+        ):
             return renewed
         renewed += book.renew(doubts > PART * doubts.max(), now)
+
+
+def decide(
+    book: Book, force: EffectiveRules, request: AdmissionRequest, decision_id: str, now: float
+) -> tuple[AdmissionDecision, Curves | None]:
+    """Return the decision on a request, and the newcomer's futures where the rule was evaluated."""
+    began = time.perf_counter()
+    rules, blank = force.rules, undecided(book, force, request, decision_id, now)
+    try:
+        check_kinds(request.observations)
+        _check_new(book, request.deployment_id)
+    except BadInput as error:
+        return replace(blank, detail=str(error), evaluation_us=_us(began)), None
+    prior = prior_source(book, request, now)
+    if book.total + request.cores > rules.capacity_cores:
+        detail = f"{book.total:,} of {rules.capacity_cores:,} cores are reserved: {request.cores:,} more do not fit"
+        if request.cores > rules.capacity_cores:
+            detail = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
+        reason = Reason.REJECTED_FEASIBILITY
+        return replace(blank, prior=prior, reason=reason, detail=detail, evaluation_us=_us(began)), None
+    refreshed = book.refresh(now)
+    curves = book.newcomer(request.cores, request.observations, law_in(prior))
+    observed = prior.kind is not PriorKind.POPULATION
+    refreshed += settle(book, rules, curves, now, observed=observed)
+    decision = judge(book, rules, replace(blank, prior=prior), curves, observed=observed)
+    return replace(decision, refreshed=refreshed, evaluation_us=_us(began)), curves
+
+
+def _check_new(book: Book, deployment_id: str) -> None:
+    known = book.known.get(deployment_id)
+    if known is not None and known.counts:
+        by = f"admitted by {known.decision_id}" if known.decision_id else "it started without asking"
+        raise StateConflict("deployment_id", deployment_id, f"it is inside already, with {known.cores} cores ({by})")
+
+
+def _us(began: float) -> float:
+    return (time.perf_counter() - began) * 1e6
+
+
+def prior_source(book: Book, request: AdmissionRequest, now: float) -> PriorSource:
+    """Return what a newcomer is judged by: prior observations, else what its names say, else the population."""
+    rules, priors = book.rules, request.observations
+    if not priors and rules.labels and (request.label or request.owner):
+        return named_prior(book, request.owner, request.label, now)
+    counted = float(max((max(p.deaths, p.scale_outs, p.size_draws) for p in priors), default=0.0))
+    if len(priors) > 1:
+        seen = Seen(float(request.cores), 0.0, 0.0, 0.0, 0.0, request.cores - 1.0, 1.0)
+        return PriorSource(PriorKind.MIXTURE, counted, label_weights(rules.population, seen, priors))
+    is_blank = not priors or priors[0].core_hours + priors[0].gap_hours + counted <= 0.0
+    return PriorSource(PriorKind.POPULATION if is_blank else PriorKind.OBSERVATIONS, counted)
+
+
+class Shadow:
+    """A model on probation: it decides beside the rule in force, from a book of its own with the same deployments.
+
+    model: the SHA-256 of its file. Not safe between threads.
+    """
+
+    def __init__(self, model: str, rules: ClusterRules) -> None:
+        self.model, self._rules, self._book = model, rules, Book(rules)
+
+    def refresh(self, real: Book, now: float) -> int:
+        """Compute the futures that are out of date, by its own law, and return how many there were."""
+        self._follow(real)
+        return self._book.refresh(now)
+
+    def answer(self, real: Book, capacity_cores: int, request: AdmissionRequest, now: float) -> ShadowAnswer:
+        """Return its decision on a request; its errors are in the answer, none is raised."""
+        try:
+            self._follow(real)
+            rules = replace(self._rules, capacity_cores=capacity_cores)
+            found, _ = decide(self._book, EffectiveRules(rules, ""), request, "", now)
+        except Exception as error:
+            log.warning("shadow_failed", cluster=real.rules.name, detail=str(error))
+            failed = f"{type(error).__name__}: {error}"
+            return ShadowAnswer(self.model, admit=False, reason=Reason.INTERNAL_ERROR, failed=failed)
+        return ShadowAnswer(self.model, found.admit, found.reason)
+
+    def _follow(self, real: Book) -> None:
+        """Take over what is inside the real book, which may have been read again since."""
+        own = self._book
+        inside = {one.deployment_id: one for one in real.inside()}
+        for gone in [one for one in own.inside() if one.deployment_id not in inside]:
+            own.put(replace(gone, stage=Stage.GONE, cores=0))
+        own.forget(math.inf)
+        for name, one in inside.items():
+            if own.known.get(name) is not one:
+                own.put(one)
+        own.tallies, own.unused_budget = real.tallies, real.unused_budget

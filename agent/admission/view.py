@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from agent.admission.records import AdmissionDecision, Contributor, HourPrice, PriorSource
 
 
+def sentence(decision: AdmissionDecision) -> str:
+    """Return a decision in one line, for the journal."""
+    return f"{decision.cluster}: {outcome(decision)}"
+
+
+def outcome(decision: AdmissionDecision) -> str:
+    """Return a deployment's decision and the reason, without its cluster."""
+    verb = ("would admit" if decision.admit else "would refuse") if decision.advice else ""
+    verb = verb or ("admitted" if decision.admit else "refused")
+    return f"{verb} {decision.deployment_id} with {decision.cores} cores: {decision.detail}"
+
+
 def admission_lines(decision: AdmissionDecision) -> list[str]:
     """Return the decision as lines."""
     verdict = "admitted" if decision.admit else f"refused ({decision.reason})"
@@ -48,7 +60,7 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
 
 
 def span(hours: float) -> str:
-    """Return a horizon as people say it: 0.5 h, 3 days, 1.2 years."""
+    """Return a horizon in words: 0.5 h, 3 days, 1.2 years."""
     if hours < 2 * HOURS_PER_DAY:
         return f"{hours:.3g} h"
     if hours < HOURS_PER_YEAR:

@@ -127,12 +127,12 @@ LIVES = (
         "admission",
         "main",
         (
-            lambda agent: admission(agent).admit(admission_request("a", 10, request_id="r1")),
-            lambda agent: admission(agent).observe(event("a", "started", 12, START, event_id="e1")),
-            lambda agent: admission(agent).admit(admission_request("b", 2000, request_id="r2")),
-            lambda agent: admission(agent).observe(event("a", "scaled", 3, START + 60.0, event_id="e2")),
-            lambda agent: admission(agent).admit(admission_request("c", 10, request_id="r3")),
-            lambda agent: admission(agent).observe(event("a", "shutdown", 0, START + 90.0, event_id="e3")),
+            lambda agent: admission(agent).answer([admission_request("a", 10, request_id="r1")])[0],
+            lambda agent: admission(agent).observe([event("a", "started", 12, START, event_id="e1")])[0],
+            lambda agent: admission(agent).answer([admission_request("b", 2000, request_id="r2")])[0],
+            lambda agent: admission(agent).observe([event("a", "scaled", 3, START + 60.0, event_id="e2")])[0],
+            lambda agent: admission(agent).answer([admission_request("c", 10, request_id="r3")])[0],
+            lambda agent: admission(agent).observe([event("a", "shutdown", 0, START + 90.0, event_id="e3")])[0],
         ),
     ),
     Life(

@@ -22,7 +22,6 @@ from agent.admission.deployments import Stage
 from agent.admission.gate.effects import GateEffects
 from agent.admission.gate.records import (
     REQUESTED,
-    REQUESTED_BY,
     Effect,
     GroupRecord,
     Step,
@@ -31,7 +30,7 @@ from agent.admission.gate.records import (
     group_records,
     refused,
 )
-from agent.admission.gate.requests import Asked, asked_by, held, is_pending, waits_for
+from agent.admission.gate.requests import Asked, asked_by, held, is_pending, request_of, waits_for
 from agent.admission.gate.turn import GateJournal, GateTurn
 from agent.admission.gate.watch import GateWatch, end_event
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
@@ -288,6 +287,7 @@ class Gate:
         cluster = group.cluster
         try:
             asked = asked_by(group, self._reader)
+            request = request_of(group, asked, number)
         except CloudError as error:
             self._journal.say(turn, cluster, group.name, Reason.CLOUD_UNREADABLE, f"{group.name} waits: {error}")
             return
@@ -302,16 +302,16 @@ class Gate:
             )
             return
         if self._mode is not Mode.ACT:
-            self._advise(turn, group, asked, number)
+            self._advise(turn, group, asked, request)
             return
         decision = self._decision(turn, group, asked, number)
         self._begin(turn, group, asked, decision)
 
-    def _advise(self, turn: GateTurn, group: ClusterGroup, asked: Asked, number: int) -> None:
+    def _advise(self, turn: GateTurn, group: ClusterGroup, asked: Asked, request: AdmissionRequest) -> None:
         """Have the group's cluster judge it as if it alone were to come in, and report its answer when that changes."""
-        name = deployment_id(group.name, number)
-        request = AdmissionRequest(group.cluster, name, asked.cores, requested_by=REQUESTED_BY)
-        decision = self._clusters[group.cluster].advise(request)
+        # Advice uses no request id.
+        request = request.model_copy(update={"request_id": ""})
+        (decision,) = self._clusters[group.cluster].answer([request], advice=True)
         if self._advice.get(group.name) == decision.decision_id:
             return
         self._advice[group.name] = decision.decision_id
@@ -339,14 +339,14 @@ class Gate:
         cluster = self._clusters[group.cluster]
         for each in range(number, number + NUMBERS_TRIED):
             name = deployment_id(group.name, each)
-            request = AdmissionRequest(group.cluster, name, asked.cores, requested_by=REQUESTED_BY, request_id=name)
+            request = request_of(group, asked, each)
             try:
-                return cluster.admit(request)
+                return cluster.answer([request], advice=False)[0]
             except BadInput as error:
                 log.warning("asked_for_something_else_before", deployment=name, detail=str(error))
             deployment = cluster.deployment(name)
             if deployment is not None and deployment.stage is Stage.RESERVED:
-                cluster.observe(end_event(name, max(turn.now, deployment.last_at)))
+                cluster.observe([end_event(name, max(turn.now, deployment.last_at))])
         raise BadInput("request_id", deployment_id(group.name, number), f"{NUMBERS_TRIED} after it were used as well")
 
     def _begin(self, turn: GateTurn, group: ClusterGroup, asked: Asked, decision: AdmissionDecision) -> None:
@@ -378,7 +378,7 @@ class Gate:
     def _observe(self, cluster: str, event: DeploymentEvent) -> None:
         """Tell a cluster what came of an admission; one that lapsed meanwhile has nothing to hear of it."""
         try:
-            self._clusters[cluster].observe(event)
+            self._clusters[cluster].observe([event])
         except BadInput as error:
             log.warning("deployment_event_not_taken", cluster=cluster, event_id=event.event_id, detail=str(error))
 

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED
+from pydantic import ValidationError
+
+from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED, REQUESTED_BY, deployment_id
+from agent.admission.records import AdmissionRequest
 from agent.admission.settings import LEARNED, SUBJECTS, ClusterSettings, champion_of
 from agent.kernel.checks import CheckResult, advice, missing, ok
 from agent.kernel.guards import Held, held_by_breaker, held_by_pause
@@ -28,7 +31,7 @@ from domain.errors import BadInput, CloudError
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a pending group asks for: so many VMs of a type, each with so many cores."""
+    """A pending group's size: a number of VMs of one type, with their cores."""
 
     vms: int
     vm_type: str
@@ -176,6 +179,17 @@ def asked_by(group: ClusterGroup, reader: ClusterReader) -> Asked:
         shown = ", ".join(vm_types) or "none that its launch template names"
         raise BadInput("VM type", shown, "let a pending group launch one type that AWS knows in this region")
     return Asked(vms, vm_types[0], cores[vm_types[0]])
+
+
+def request_of(group: ClusterGroup, asked: Asked, number: int) -> AdmissionRequest:
+    """Return a pending group's request to its cluster, validated as a body is; BadInput names the field."""
+    name = deployment_id(group.name, number)
+    try:
+        return AdmissionRequest(deployment_id=name, cores=asked.cores, requested_by=REQUESTED_BY, request_id=name)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        field = str(wrong["loc"][0])
+        raise BadInput(field, name if field != "cores" else asked.cores, wrong["msg"]) from None
 
 
 def waits_for(group: ClusterGroup, *, sized_by_fleet: bool, capacity_known: bool) -> Held | None:

@@ -62,18 +62,18 @@ def size_event(deployment: Deployment, group: ClusterGroup | None, now: float) -
 
 def start_event(deployment_id: str, cores: int, now: float) -> DeploymentEvent:
     """Return that a deployment runs with so many cores, whether it had asked or not."""
-    return DeploymentEvent(f"{deployment_id}/started", deployment_id, EventKind.STARTED, cores, now, cores)
+    return DeploymentEvent(f"{deployment_id}/started", deployment_id, EventKind.STARTED, cores, cores, time=now)
 
 
 def end_event(deployment_id: str, now: float) -> DeploymentEvent:
     """Return that a deployment that was admitted came to nothing."""
-    return DeploymentEvent(f"{deployment_id}/ended", deployment_id, EventKind.SHUTDOWN, 0, now, 0)
+    return DeploymentEvent(f"{deployment_id}/ended", deployment_id, EventKind.SHUTDOWN, 0, 0, time=now)
 
 
 def refusal_event(deployment_id: str, refusal: Refusal, vm_cores: int, at: float) -> DeploymentEvent:
     """Return that a running deployment asked for more and got none of it."""
     name = f"{deployment_id}/refused/{refusal.name}"
-    return DeploymentEvent(name, deployment_id, EventKind.REFUSED, refusal.vms * vm_cores, at)
+    return DeploymentEvent(name, deployment_id, EventKind.REFUSED, refusal.vms * vm_cores, time=at)
 
 
 def refusals(names: Mapping[tuple[str, str], str], outcomes: Iterable[Outcome]) -> dict[str, Refusal]:
@@ -111,7 +111,7 @@ def shortage(group: ClusterGroup, activities: Iterable[Activity]) -> Refusal | N
 def _event(deployment: Deployment, kind: EventKind, cores: int, after: int, now: float) -> DeploymentEvent:
     name = f"{deployment.deployment_id}/{kind}/{deployment.cores}-{after}@{deployment.last_at:.3f}"
     at = max(now, deployment.last_at)
-    return DeploymentEvent(name, deployment.deployment_id, kind, cores, at, after)
+    return DeploymentEvent(name, deployment.deployment_id, kind, cores, after, time=at)
 
 
 log = structlog.get_logger(__name__)
@@ -217,7 +217,7 @@ class GateWatch:
         if event is None:
             return
         try:
-            self._clusters[record.cluster].observe(event)
+            self._clusters[record.cluster].observe([event])
         except BadInput as error:
             detail = f"{event.deployment_id}: {event.kind} could not be recorded: {error}"
             self._journal.say(turn, record.cluster, record.group, Reason.INTERNAL_ERROR, detail)

@@ -8,7 +8,6 @@ a mixture is at least the mean of the variances in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,58 +64,3 @@ def kept_free(kappa: float, inside: float, added: float) -> float:
 def predicted_variance(tariff: Tariff, population: Population, statistics: Statistics, moments: str = "ab") -> float:
     """Return the variance of the size, in cores squared, at the tariff's horizon; `moments` as in `moments_of`."""
     return float(moments_of(population, statistics, np.array([tariff.horizon_h]), moments).variance[0])
-
-
-def prices_a_priori(tariff: Tariff, variance: float, cores: ArrayLike) -> Floats:
-    """Return the price of each hour by its cores (H,) and the variance predicted at the deployment's arrival."""
-    return hourly_price(tariff, cores, np.full(np.shape(cores), variance))
-
-
-def prices_a_posteriori(
-    tariff: Tariff, population: Population, seen: Sequence[Statistics], moments: str = "ab"
-) -> Floats:
-    """Return the price of each hour by the deployment's statistics at its end, (H,).
-
-    A deployment that turns out to be steady pays less from hour to hour, one that turns out wild pays more.
-    """
-    variances = [predicted_variance(tariff, population, statistics, moments) for statistics in seen]
-    return hourly_price(tariff, [float(statistics.size) for statistics in seen], variances)
-
-
-def weights_of(log_evidence: ArrayLike) -> Floats:
-    """Return the chances of candidates that were equally likely at first, by the log of their evidence, (C,)."""
-    logs = np.asarray(log_evidence, dtype=np.float64)
-    if logs.ndim != 1 or logs.size == 0 or bool(np.any(np.isnan(logs))) or not math.isfinite(float(logs.max())):
-        raise BadInput("log_evidence", logs.tolist(), "give one number for each candidate, not all minus infinity")
-    shares = np.exp(logs - logs.max())
-    return np.asarray(shares / shares.sum())
-
-
-def mixture_moments(weights: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> tuple[Floats, Floats]:
-    """Return mean and variance of a deployment that may be of several kinds: (C,), (C, ...) and (C, ...) to (...).
-
-    The variance is the mean of the variances and the variance of the means, so never below the former. BadInput for
-    weights that are below 0 or do not add up to 1.
-    """
-    w, e, v = (np.asarray(part, dtype=np.float64) for part in (weights, mean, variance))
-    if w.ndim != 1 or not bool(np.all(w >= 0.0)) or not abs(float(w.sum()) - 1.0) < 1e-9:
-        raise BadInput("weights", w.tolist(), "give chances, 0 or more, that add up to 1")
-    if e.shape != v.shape or e.shape[:1] != w.shape:
-        raise BadInput("mean", list(e.shape), f"give as many rows as weights, {w.size}, and as many variances")
-    shares = (w / w.sum()).reshape((-1,) + (1,) * (e.ndim - 1))
-    middle = (shares * e).sum(axis=0)
-    # Not E[L^2] - E[L]^2, which cancels where the variance is small beside the mean.
-    return middle, (shares * (v + (e - middle) ** 2)).sum(axis=0)
-
-
-def saved_by_label(tariff: Tariff, cores: float, weights: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> float:
-    """Return the mean saving of an hour when the kind is labelled: 0 or more.
-
-    weights, mean, variance: (C,), the kinds' chances and their moments at the horizon.
-    """
-    w, v = np.asarray(weights, dtype=np.float64), np.asarray(variance, dtype=np.float64)
-    _, mixed = mixture_moments(w, mean, v)
-    unlabelled = float(hourly_price(tariff, cores, mixed))
-    labelled = float((w * hourly_price(tariff, cores, v)).sum() / w.sum())
-    # The price is concave in the variance, cap and all, so that only rounding can bring this below 0.
-    return max(unlabelled - labelled, 0.0)

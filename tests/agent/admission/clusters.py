@@ -30,7 +30,7 @@ def rules(**changes: Any) -> ClusterRules:
 
 def ask(deployment_id: str, cores: Any = 10, *observations: Prior, **more: Any) -> AdmissionRequest:
     """A request to the cluster `main`."""
-    return AdmissionRequest("main", deployment_id, cores, observations, **more)
+    return AdmissionRequest(deployment_id=deployment_id, cores=cores, observations=observations, **more)
 
 
 _numbers = iter(range(10**9))
@@ -39,4 +39,4 @@ _numbers = iter(range(10**9))
 def event(deployment_id: str, kind: str, cores: int = 0, at: float = START, **more: Any) -> DeploymentEvent:
     """An event under an id of its own, unless one is given."""
     event_id = more.pop("event_id", f"e{next(_numbers)}")
-    return DeploymentEvent(event_id, deployment_id, EventKind(kind), cores, at, **more)
+    return DeploymentEvent(event_id, deployment_id, EventKind(kind), cores, time=at, **more)

@@ -41,24 +41,24 @@ def service(make: Make) -> AdmissionService:
 def test_a_clock_that_is_set_ends_no_reservation(
     service: AdmissionService, ledger: Ledger, clock: VirtualClock, step_s: float
 ) -> None:
-    assert service.admit(ask("a", 90)).admit
+    assert service.answer([ask("a", 90)])[0].admit
     clock.advance(600.0)
     clock.step(step_s)
-    assert service.admit(ask("b", 90)).reason is Reason.REJECTED_FEASIBILITY
+    assert service.answer([ask("b", 90)])[0].reason is Reason.REJECTED_FEASIBILITY
     assert (service.gauges(clock.now()).total_cores, lapses(ledger)) == (90, [])
-    assert service.observe(event("a", "started", 90, clock.now())).cores == 90
+    assert service.observe([event("a", "started", 90, clock.now())])[0].cores == 90
 
 
 @pytest.mark.parametrize("step_s", [0.0, -2 * HOUR_S, 2 * HOUR_S])
 def test_a_reservation_lapses_when_its_hour_has_passed_whatever_the_clock_says(
     service: AdmissionService, ledger: Ledger, clock: VirtualClock, step_s: float
 ) -> None:
-    service.admit(ask("a", 90))
+    service.answer([ask("a", 90)])
     clock.step(step_s)
     clock.advance(HOUR_S)
-    assert not service.admit(ask("b", 90)).admit
+    assert not service.answer([ask("b", 90)])[0].admit
     clock.advance(1.0)
-    assert service.admit(ask("c", 90)).admit
+    assert service.answer([ask("c", 90)])[0].admit
     assert lapses(ledger) == ["a"]
 
 
@@ -69,14 +69,14 @@ def test_two_agents_whose_clocks_differ_do_not_end_each_other_s_reservations(
     theirs = VirtualClock(START + ahead_s)
     with Ledger.open(f"sqlite:///{path}") as shared:
         other = AdmissionService(service.rules, AdmissionStore(shared), theirs)
-        service.admit(ask("a", 50))
-        other.admit(ask("b", 40))
-        assert other.admit(ask("c", 20)).reason is Reason.REJECTED_FEASIBILITY
-        assert service.admit(ask("c", 20)).reason is Reason.REJECTED_FEASIBILITY
+        service.answer([ask("a", 50)])
+        other.answer([ask("b", 40)])
+        assert other.answer([ask("c", 20)])[0].reason is Reason.REJECTED_FEASIBILITY
+        assert service.answer([ask("c", 20)])[0].reason is Reason.REJECTED_FEASIBILITY
         for one in (clock, theirs):
             one.advance(HOUR_S + 1.0)
         # Each has waited an hour for both by its own monotonic clock.
-        assert other.admit(ask("d", 90)).admit
+        assert other.answer([ask("d", 90)])[0].admit
         assert service.gauges(clock.now()).total_cores == 90
     assert lapses(ledger) == ["a", "b"]
 
@@ -84,25 +84,25 @@ def test_two_agents_whose_clocks_differ_do_not_end_each_other_s_reservations(
 def test_a_restart_begins_the_wait_anew_as_nobody_could_tell_of_a_start_before(
     service: AdmissionService, ledger: Ledger, clock: VirtualClock
 ) -> None:
-    service.admit(ask("a", 90))
+    service.answer([ask("a", 90)])
     clock.advance(2 * HOUR_S)
     again = AdmissionService(service.rules, AdmissionStore(ledger), clock)
     again.refresh()
     clock.advance(HOUR_S)
-    assert not again.admit(ask("b", 90)).admit
+    assert not again.answer([ask("b", 90)])[0].admit
     clock.advance(1.0)
-    assert again.admit(ask("c", 90)).admit
+    assert again.answer([ask("c", 90)])[0].admit
 
 
 def test_what_runs_is_still_observed_after_the_clock_was_set_back(
     service: AdmissionService, clock: VirtualClock
 ) -> None:
-    service.observe(event("a", "started", 10, clock.now()))
+    service.observe([event("a", "started", 10, clock.now())])
     clock.step(-2 * HOUR_S)
     # The time of the last event, as the gate gives it: no later one may be ahead of the clock.
-    assert service.observe(event("a", "scaled", 5, START)).cores == 15
+    assert service.observe([event("a", "scaled", 5, START)])[0].cores == 15
     with pytest.raises(BadInput, match="ahead of the agent's clock"):
-        service.observe(event("a", "scaled", 5, START + 1.0))
+        service.observe([event("a", "scaled", 5, START + 1.0)])
 
 
 class SteppedClock(WallClock):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from agent.admission.book import Book, horizons_of
+from agent.admission.book import horizons_of
 from agent.admission.cluster import AdmissionService
-from agent.admission.records import AdmissionDecision, Prior, PriorKind
-from agent.admission.rule import undecided
+from agent.admission.records import AdmissionDecision, AdmissionRequest, Prior, PriorKind
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.rules.admission.cluster import Moments, PolicyKind
@@ -28,17 +28,17 @@ K = POPULATIONS["K"]
 
 def admitted(service: AdmissionService, count: int, cores: int = 10) -> int:
     """Ask until `count` were asked; return how many came in."""
-    return sum(service.admit(ask(f"d{n}", cores)).admit for n in range(count))
+    return sum(service.answer([ask(f"d{n}", cores)])[0].admit for n in range(count))
 
 
 def history(service: AdmissionService, clock: VirtualClock) -> dict[str, Statistics]:
     """Let three deployments live for a while; return what was seen of each at the end."""
     for name, cores in (("a", 20), ("b", 5), ("c", 60)):
-        service.observe(event(name, "started", cores))
+        service.observe([event(name, "started", cores)])
     clock.advance(100 * HOUR_S)
-    service.observe(event("a", "scaled", 10, START + 40 * HOUR_S))
-    service.observe(event("b", "core_ended", 2, START + 60 * HOUR_S))
-    service.observe(event("c", "refused", 4, START + 80 * HOUR_S))
+    service.observe([event("a", "scaled", 10, START + 40 * HOUR_S)])
+    service.observe([event("b", "core_ended", 2, START + 60 * HOUR_S)])
+    service.observe([event("c", "refused", 4, START + 80 * HOUR_S)])
     return {
         "a": Statistics(30, 0, 20 * 40 + 30 * 60, 1, 100, 0, 19 + 9, 2),
         "b": Statistics(3, 2, 5 * 60 + 3 * 40, 0, 100, 0, 4, 1),
@@ -47,11 +47,11 @@ def history(service: AdmissionService, clock: VirtualClock) -> dict[str, Statist
 
 
 class TestTheRecord:
-    def test_names_the_rules_that_the_book_goes_by_now(self) -> None:
-        book = Book(rules())
-        before = undecided(book, ask("a"), "main-a1", START).config_hash
-        book.rules = replace(book.rules, capacity_cores=book.rules.capacity_cores + 1)
-        assert undecided(book, ask("a"), "main-a2", START).config_hash == book.rules.config_hash != before
+    def test_names_the_rules_in_force(self, make: Make) -> None:
+        service = make()
+        before = service.answer([ask("a", 1)])[0].config_hash
+        service.resize(service.rules.capacity_cores + 1)
+        assert service.answer([ask("b", 1)])[0].config_hash == service.rules.config_hash != before
 
     @pytest.mark.parametrize("moments", [Moments.AB, Moments.AB_FAST, Moments.NA, Moments.PAPER])
     def test_holds_the_sum_of_the_futures_that_the_formulas_give(
@@ -59,7 +59,7 @@ class TestTheRecord:
     ) -> None:
         service = make(moments=moments, capacity_cores=5000)
         seen = history(service, clock)
-        decision = service.admit(ask("new", 7))
+        decision = service.answer([ask("new", 7)])[0]
         horizons_h = horizons_of(service.rules)
         curves = {name: moments_of(K, of, horizons_h, moments.value) for name, of in (*seen.items(), ("new", fresh(7)))}
         mean = sum(curve.mean for curve in curves.values())
@@ -91,7 +91,7 @@ class TestTheRecord:
 
     def test_says_who_asked_under_which_rule_and_when(self, make: Make) -> None:
         service = make()
-        found = service.admit(ask("shop", 10, requested_by="ada"))
+        found = service.answer([ask("shop", 10, requested_by="ada")])[0]
         assert (found.decision_id, found.cluster, found.deployment_id, found.cores) == ("main-a1", "main", "shop", 10)
         assert (found.at, found.requested_by, found.policy) == (START, "ada", "second:2.2")
         assert (found.kappa, found.threshold_cores, found.capacity_cores) == (2.2, None, 1000)
@@ -101,7 +101,7 @@ class TestTheRecord:
         assert found.evaluation_us > 0.0
 
     def test_is_found_again_by_its_id_after_a_restart(self, make: Make) -> None:
-        made = [make().admit(ask(f"d{n}", 300, SEEN)) for n in range(6)]
+        made = [make().answer([ask(f"d{n}", 300, SEEN)])[0] for n in range(6)]
         assert {decision.reason for decision in made} >= {Reason.ADMITTED, Reason.REJECTED_FEASIBILITY}
         assert [make().explain(decision.decision_id) for decision in made] == made
         assert make().newest(limit=2) == (made[5], made[4])
@@ -110,7 +110,7 @@ class TestTheRecord:
     def test_names_at_most_five_contributors(self, make: Make) -> None:
         service = make(capacity_cores=20_000)
         admitted(service, 8)
-        found = service.admit(ask("new", 11))
+        found = service.answer([ask("new", 11)])[0]
         assert len(found.top_expected) == len(found.top_variance) == 5
         assert found.top_expected[0].deployment_id == "new"
 
@@ -123,22 +123,22 @@ def third_of(curve: Curve) -> Any:
 class TestARefusal:
     def test_by_feasibility_looks_at_no_future(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=1001.0, kappa=None)
-        service.admit(ask("a", 990))
-        found = service.admit(ask("b", 11))
+        service.answer([ask("a", 990)])
+        found = service.answer([ask("b", 11)])[0]
         assert (found.reason, found.binding_hours) == (Reason.REJECTED_FEASIBILITY, None)
         assert figures(found.detail) == [990, 1000, 11]
-        assert service.admit(ask("c", 10)).admit
+        assert service.answer([ask("c", 10)])[0].admit
 
     @pytest.mark.parametrize(("limit", "shown"), [(0.8, "0.8"), (1.0, "1"), (0.05, "0.05")])
     def test_by_a_threshold_names_it_unrounded(self, make: Make, limit: float, shown: str) -> None:
-        found = make(policy=PolicyKind.ZEROTH, threshold_cores=limit, kappa=None).admit(ask("a", 1))
+        found = make(policy=PolicyKind.ZEROTH, threshold_cores=limit, kappa=None).answer([ask("a", 1)])[0]
         assert (found.reason, found.detail.endswith(f">= threshold {shown}")) == (
             Reason.REJECTED_RULE,
             True,
         )
 
     def test_of_one_larger_than_the_cluster_says_so(self, make: Make) -> None:
-        found = make().admit(ask("b", 1001))
+        found = make().answer([ask("b", 1001)])[0]
         assert found.reason is Reason.REJECTED_FEASIBILITY
         assert figures(found.detail) == [1001, 1000]
 
@@ -146,7 +146,7 @@ class TestARefusal:
         service = make()
         count = admitted(service, 40)
         assert 3 < count < 40
-        found = service.admit(ask("more", 10))
+        found = service.answer([ask("more", 10)])[0]
         assert (found.reason, found.admit, found.total_cores) == (Reason.REJECTED_RULE, False, 10 * count)
         assert found.slack_cores is not None
         assert found.slack_cores < 0.0
@@ -158,8 +158,8 @@ class TestARefusal:
     ) -> None:
         service = make()
         for n in range(60):
-            service.observe(event(f"d{n}", "started", 10))
-        found = service.admit(ask("new", 1))
+            service.observe([event(f"d{n}", "started", 10)])
+        found = service.answer([ask("new", 1)])[0]
         gauges = service.gauges(clock.now())
         assert found.reason is Reason.REJECTED_UNSAFE
         assert not gauges.safe
@@ -174,38 +174,54 @@ class TestARefusal:
     @pytest.mark.parametrize(
         ("field", "request_of"),
         [
-            ("cores", lambda: ask("x", 0)),
-            ("cores", lambda: ask("x", -1)),
-            ("cores", lambda: ask("x", 2.5)),
-            ("cores", lambda: ask("x", float("nan"))),
-            ("cores", lambda: ask("x", True)),
-            ("cores", lambda: ask("x", 10**9)),
-            ("deployment_id", lambda: ask("")),
-            ("deployment_id", lambda: ask("a\nb")),
-            ("deaths", lambda: ask("x", 5, Prior(deaths=-1.0))),
-            ("core_hours", lambda: ask("x", 5, Prior(core_hours=float("inf")))),
             ("core_hours", lambda: ask("x", 5, Prior(deaths=3.0))),
-            ("gap_hours", lambda: ask("x", 5, Prior(gap_hours=float("nan")))),
-            ("weight", lambda: ask("x", 5, Prior(weight=0.0))),
             ("label", lambda: ask("x", 5, Prior(label="a"), Prior(label="a"))),
-            ("observations", lambda: ask("x", 5, *(Prior(label=str(n)) for n in range(9)))),
-            ("requested_by", lambda: ask("x", 5, requested_by="a" * 201)),
         ],
     )
     def test_by_a_value_that_cannot_be_names_the_field_and_is_recorded(
         self, make: Make, field: str, request_of: Any
     ) -> None:
         service = make()
-        found = service.admit(request_of())
+        found = service.answer([request_of()])[0]
         assert (found.reason, found.admit) == (Reason.REJECTED_INPUT, False)
         assert found.detail.startswith(f"{field} is ")
         assert service.explain(found.decision_id) == found
         assert service.deployments() == ()
 
+    @pytest.mark.parametrize(
+        ("field", "body"),
+        [
+            ("cores", {"cores": 0}),
+            ("cores", {"cores": -1}),
+            ("cores", {"cores": 2.5}),
+            ("cores", {"cores": float("nan")}),
+            ("cores", {"cores": True}),
+            ("cores", {"cores": "5"}),
+            ("cores", {"cores": 10**9}),
+            ("deployment_id", {"deployment_id": ""}),
+            ("deployment_id", {"deployment_id": "a\nb"}),
+            ("deaths", {"observations": [{"deaths": -1.0}]}),
+            ("core_hours", {"observations": [{"core_hours": float("inf")}]}),
+            ("gap_hours", {"observations": [{"gap_hours": float("nan")}]}),
+            ("size_draws", {"observations": [{"size_draws": "1"}]}),
+            ("weight", {"observations": [{"weight": 0.0}]}),
+            ("weigth", {"observations": [{"weigth": 1.0}]}),
+            ("observations", {"observations": [{"label": str(n)} for n in range(9)]}),
+            ("requested_by", {"requested_by": "a" * 201}),
+            ("label", {"label": "a b"}),
+            ("owner", {"owner": "x" * 65}),
+            ("color", {"color": "red"}),
+        ],
+    )
+    def test_by_a_value_that_cannot_be_is_no_request(self, field: str, body: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError) as caught:
+            AdmissionRequest.model_validate({"deployment_id": "x", "cores": 5, **body})
+        assert [error["loc"][-1] for error in caught.value.errors()] == [field]
+
     def test_of_one_that_is_inside_already(self, make: Make) -> None:
         service = make()
-        service.observe(event("shop", "started", 4))
-        found = service.admit(ask("shop", 10))
+        service.observe([event("shop", "started", 4)])
+        found = service.answer([ask("shop", 10)])[0]
         assert found.reason is Reason.REJECTED_INPUT
         assert figures(found.detail) == [4]
 
@@ -228,37 +244,37 @@ class TestRules:
     def test_zeroth_with_one_core_more_than_the_capacity_admits_whatever_fits(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=1001.0, kappa=None)
         assert admitted(service, 12, 90) == 11
-        assert service.admit(ask("rest", 10)).admit
+        assert service.answer([ask("rest", 10)])[0].admit
 
     def test_zeroth_does_not_let_the_threshold_be_reached(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=100.0, kappa=None)
-        assert service.admit(ask("a", 90)).admit
-        assert service.admit(ask("b", 10)).reason is Reason.REJECTED_RULE
-        assert service.admit(ask("c", 9)).admit
-        assert service.admit(ask("d", 1)).reason is Reason.REJECTED_RULE
+        assert service.answer([ask("a", 90)])[0].admit
+        assert service.answer([ask("b", 10)])[0].reason is Reason.REJECTED_RULE
+        assert service.answer([ask("c", 9)])[0].admit
+        assert service.answer([ask("d", 1)])[0].reason is Reason.REJECTED_RULE
 
     def test_zeroth_at_its_threshold_without_the_newcomer_is_unsafe(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=100.0, kappa=None)
-        service.observe(event("a", "started", 99))
-        assert service.admit(ask("b", 1)).reason is Reason.REJECTED_RULE
-        service.observe(event("a", "scaled", 1))
-        assert service.admit(ask("c", 1)).reason is Reason.REJECTED_UNSAFE
+        service.observe([event("a", "started", 99)])
+        assert service.answer([ask("b", 1)])[0].reason is Reason.REJECTED_RULE
+        service.observe([event("a", "scaled", 1)])
+        assert service.answer([ask("c", 1)])[0].reason is Reason.REJECTED_UNSAFE
 
     def test_zeroth_with_a_threshold_beyond_the_capacity_admits_what_fits_and_no_more(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=2000.0, kappa=None)
-        service.admit(ask("a", 990))
-        assert service.admit(ask("b", 11)).reason is Reason.REJECTED_FEASIBILITY
-        assert service.admit(ask("c", 10)).admit
+        service.answer([ask("a", 990)])
+        assert service.answer([ask("b", 11)])[0].reason is Reason.REJECTED_FEASIBILITY
+        assert service.answer([ask("c", 10)])[0].admit
 
     def test_a_threshold_of_nothing_admits_nothing(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=0.0, kappa=None)
-        found = service.admit(ask("a", 1))
+        found = service.answer([ask("a", 1)])[0]
         assert (found.admit, found.reason) == (False, Reason.REJECTED_UNSAFE)
 
     def test_sgamma_keeps_its_risk_at_every_horizon(self, make: Make) -> None:
         service = make(policy=PolicyKind.SGAMMA, risk=0.02, kappa=None)
         count = admitted(service, 60)
-        found = service.admit(ask("more", 10))
+        found = service.answer([ask("more", 10)])[0]
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
         assert found.sgamma is not None
@@ -271,7 +287,7 @@ class TestRules:
     def test_gamma_keeps_its_risk_and_says_the_chance_that_it_found(self, make: Make) -> None:
         service = make(policy=PolicyKind.GAMMA, risk=0.02, kappa=None)
         count = admitted(service, 60)
-        found = service.admit(ask("more", 10))
+        found = service.answer([ask("more", 10)])[0]
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
         said = re.search(r"more than 1,000 is (\S+); limit 0.02", found.detail)
@@ -285,7 +301,7 @@ class TestRules:
     def test_a_budget_says_which_share_of_requests_would_fail(self, make: Make) -> None:
         service = make(policy=PolicyKind.BUDGET, risk=0.02, kappa=None)
         count = admitted(service, 60)
-        found, last = service.admit(ask("more", 10)), service.explain(f"main-a{count}")
+        found, last = service.answer([ask("more", 10)])[0], service.explain(f"main-a{count}")
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
         shares = [re.search(r": (\S+) of future requests would fail", one.detail) for one in (found, last)]
@@ -298,16 +314,16 @@ class TestRules:
     ) -> None:
         terms: dict[str, Any] = {"policy": PolicyKind.BUDGET, "risk": 0.5, "kappa": None, "feedback": True, "sla": 0.1}
         service = make(**terms)
-        assert service.admit(ask("a", 20)).admit
-        service.observe(event("a", "started", 20))
+        assert service.answer([ask("a", 20)])[0].admit
+        service.observe([event("a", "started", 20)])
         for n in range(9):
-            service.observe(event("a", "scaled", 1, START + n))
-        assert service.admit(ask("b", 20)).admit
+            service.observe([event("a", "scaled", 1, START + n)])
+        assert service.answer([ask("b", 20)])[0].admit
         # One of ten: all that a promise of a tenth permits, in last month's or this one's.
-        service.observe(event("a", "refused", 1, START + 10))
+        service.observe([event("a", "refused", 1, START + 10)])
         clock.step(40 * 24 * HOUR_S)
         for asked in (service, make(**terms)):
-            found = asked.admit(ask("c", 20))
+            found = asked.answer([ask("c", 20)])[0]
             assert found.reason is Reason.REJECTED_UNSAFE
             assert "; limit 0" in found.detail
 
@@ -327,14 +343,13 @@ class TestRules:
             curve = moments_of(K, fresh(cores), horizons_h, "ab_fast")
             kappas = np.full(horizons_h.size, 2.2)
             refused = second_refusal(mean, variance, curve.mean, curve.variance, kappas, 1000.0, 0.0, 0) >= 0
-            assert service.admit(ask(f"d{n}", cores)).admit == (not refused)
+            assert service.answer([ask(f"d{n}", cores)])[0].admit == (not refused)
             if not refused:
                 mean, variance = mean + curve.mean, variance + curve.variance
 
 
 def one(service: AdmissionService, n: int, cores: int = 10) -> AdmissionDecision:
-    request = ask(f"d{n}", cores)
-    return service.admit(type(request)(service.rules.name, request.deployment_id, cores))
+    return service.answer([ask(f"d{n}", cores)])[0]
 
 
 def admitted_by(service: AdmissionService, count: int) -> int:
@@ -346,19 +361,19 @@ class TestTheMarginalHeuristic:
 
     def overfull(self, service: AdmissionService) -> AdmissionService:
         for n in range(40):
-            service.observe(event(f"d{n}", "started", 10))
-        assert service.admit(ask("other", 1)).reason is Reason.REJECTED_UNSAFE
+            service.observe([event(f"d{n}", "started", 10)])
+        assert service.answer([ask("other", 1)])[0].reason is Reason.REJECTED_UNSAFE
         return service
 
     def test_lets_in_what_will_be_gone_before_it_is_tight(self, make: Make) -> None:
-        found = self.overfull(make()).admit(ask("batch", 4, self.SMALL))
+        found = self.overfull(make()).answer([ask("batch", 4, self.SMALL)])[0]
         assert (found.admit, found.prior.kind) == (True, PriorKind.OBSERVATIONS)
         assert "three_years" in found.marginal_bands
         assert found.binding_band not in ("year", "three_years")
         assert found.prior.observations == 50
 
     def test_switched_off_lets_it_wait(self, make: Make) -> None:
-        found = self.overfull(make(marginal_cores=0.0)).admit(ask("batch", 4, self.SMALL))
+        found = self.overfull(make(marginal_cores=0.0)).answer([ask("batch", 4, self.SMALL)])[0]
         assert (found.reason, found.marginal_bands) == (Reason.REJECTED_UNSAFE, ())
 
     def test_changes_nothing_without_prior_observations(self, make: Make) -> None:
@@ -372,28 +387,27 @@ class TestTheMarginalHeuristic:
 
 class TestAskedAgain:
     def test_a_refusal_too(self, make: Make) -> None:
-        first = make().admit(ask("shop", 1001, request_id="r1"))
-        assert make().admit(ask("shop", 1001, request_id="r1")) == first
+        first = make().answer([ask("shop", 1001, request_id="r1")])[0]
+        assert make().answer([ask("shop", 1001, request_id="r1")])[0] == first
 
     def test_while_admitted_and_not_started_gets_the_same_decision(self, make: Make, clock: VirtualClock) -> None:
         service = make()
-        first = service.admit(ask("shop", 10))
-        assert service.admit(ask("shop", 10)) == first
+        first = service.answer([ask("shop", 10)])[0]
+        assert service.answer([ask("shop", 10)])[0] == first
         assert service.gauges(clock.now()).total_cores == 10
-        assert service.admit(ask("shop", 11)).reason is Reason.REJECTED_INPUT
+        assert service.answer([ask("shop", 11)])[0].reason is Reason.REJECTED_INPUT
 
     def test_within_one_batch_counts_once(self, make: Make, clock: VirtualClock) -> None:
         service = make()
-        both = service.admit_all([ask("shop", 10, request_id="r1"), ask("shop", 10, request_id="r1")])
+        both = service.answer([ask("shop", 10, request_id="r1"), ask("shop", 10, request_id="r1")])
         assert both[0] == both[1]
         assert service.gauges(clock.now()).total_cores == 10
 
 
 def test_a_batch_decides_in_its_order_as_one_by_one(make: Make) -> None:
-    from dataclasses import replace
 
     service, other = make(name="main"), make(name="two")
-    at_once = service.admit_all([ask(f"d{n}", 40) for n in range(20)])
+    at_once = service.answer([ask(f"d{n}", 40) for n in range(20)])
     singly = [one(other, n, 40) for n in range(20)]
     assert [(d.admit, d.expected_cores, d.total_cores) for d in at_once] == [
         (d.admit, d.expected_cores, d.total_cores) for d in singly
@@ -403,6 +417,6 @@ def test_a_batch_decides_in_its_order_as_one_by_one(make: Make) -> None:
 
 
 def test_an_empty_cluster_takes_the_first_and_a_far_future_at_most_its_mean(make: Make) -> None:
-    found = make().admit(ask("first", 1))
+    found = make().answer([ask("first", 1)])[0]
     assert (found.admit, found.live, found.total_cores) == (True, 0, 0)
     assert [part.deployment_id for part in found.top_expected] == ["first"]

@@ -44,7 +44,7 @@ class Both:
         self.deferral.turn(Turn(now, BothTimes(now, self.clock.monotonic()), 1, TickReport(now)))
 
     def ask(self, name: str, cores: int) -> Any:
-        return self.cluster.admit(AdmissionRequest("main", name, cores))
+        return self.cluster.answer([AdmissionRequest(deployment_id=name, cores=cores)])[0]
 
 
 def test_cores_of_deferred_jobs_are_no_room_until_they_end(ledger: Ledger) -> None:

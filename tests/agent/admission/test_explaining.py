@@ -16,10 +16,10 @@ from tests.golden import figures
 def asked(make: Make, path: Path) -> Path:
     service = make()
     for n in range(30):
-        service.observe(event(f"old-{n}", "started", 6))
-    service.admit(ask("shop", 10, requested_by="ada"))
-    service.admit(ask("kinds", 1, SEEN))
-    service.admit(ask("huge", 5000))
+        service.observe([event(f"old-{n}", "started", 6)])
+    service.answer([ask("shop", 10, requested_by="ada")])
+    service.answer([ask("kinds", 1, SEEN)])
+    service.answer([ask("huge", 5000)])
     return path
 
 

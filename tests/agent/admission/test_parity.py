@@ -15,7 +15,7 @@ import pytest
 from agent.admission.book import Book
 from agent.admission.deployments import Deployment, Stage, applied
 from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind, Prior
-from agent.admission.rule import judge, settle, undecided
+from agent.admission.rule import effective, judge, settle, undecided
 from domain.decisions import Reason
 from domain.rules.admission.cluster import ClusterRules, PolicyKind, terms_of
 from domain.rules.admission.policies import unused_budget
@@ -104,15 +104,16 @@ def asked(text: str, observations: int = 0, agents: str = "") -> list[Asked]:
             if book.total + cores <= CLUSTER.capacity:
                 book.unused_budget = unused_budget(CLUSTER.sla, failures, requests)
                 book.refresh(at)
-                settle(book, book.newcomer(cores, priors), at, observed=bool(priors))
-                blank = undecided(book, AdmissionRequest("", name, cores, priors), name, at)
-                verdict = judge(book, blank, book.newcomer(cores, priors), observed=bool(priors))
+                settle(book, book.rules, book.newcomer(cores, priors), at, observed=bool(priors))
+                request = AdmissionRequest(deployment_id=name, cores=cores, observations=priors)
+                blank = undecided(book, effective(book.rules), request, name, at)
+                verdict = judge(book, book.rules, blank, book.newcomer(cores, priors), observed=bool(priors))
                 answers.append(Asked(kind == ADMITTED, verdict.reason is Reason.ADMITTED, verdict.slack_cores))
             if kind == ADMITTED:
                 live = Deployment(name, Stage.LIVE, cores, at, at, extra_cores=cores - 1, priors=priors)
                 book.put(live, book.newcomer(cores, priors) if book.rules.policy is not PolicyKind.ZEROTH else None)
             continue
-        told = DeploymentEvent(f"e{number}", name, KINDS_OF_EVENT[kind], 0 if kind == SHUT_DOWN else cores, at)
+        told = DeploymentEvent(f"e{number}", name, KINDS_OF_EVENT[kind], 0 if kind == SHUT_DOWN else cores, time=at)
         requests += kind in (SCALED, SCALE_REFUSED)
         failures += kind == SCALE_REFUSED
         book.put(applied(book.known[name], told).deployment)

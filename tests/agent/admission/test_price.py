@@ -20,7 +20,7 @@ from tests.agent.admission.conftest import Make
 
 
 def price_of(service: AdmissionService, name: str, cores: int = 10, **names: str) -> HourPrice:
-    found = service.advise(ask(name, cores, **names)).price
+    found = service.answer([ask(name, cores, **names)], advice=True)[0].price
     assert found is not None
     return found
 
@@ -36,7 +36,10 @@ def test_an_hour_costs_the_cores_and_those_that_are_kept_free(make: Make) -> Non
 
 
 def test_the_amount_is_in_the_currency_of_the_setting_and_decides_nothing(make: Make) -> None:
-    plain, priced = make().advise(ask("a")), make(core_hour_price=0.04).advise(ask("b"))
+    plain, priced = (
+        make().answer([ask("a")], advice=True)[0],
+        make(core_hour_price=0.04).answer([ask("b")], advice=True)[0],
+    )
     assert plain.price is not None
     assert priced.price is not None
     assert priced.price.amount == pytest.approx(0.04 * plain.price.core_hours)
@@ -46,29 +49,29 @@ def test_the_amount_is_in_the_currency_of_the_setting_and_decides_nothing(make: 
 def test_among_many_the_uncertainty_of_one_costs_less(make: Make) -> None:
     service = make(capacity_cores=20_000)
     alone = price_of(service, "first")
-    service.admit(ask("inside", 50))
+    service.answer([ask("inside", 50)])
     assert price_of(service, "second").for_uncertainty < 0.5 * alone.for_uncertainty
 
 
 def test_a_label_of_which_much_is_known_costs_less(make: Make) -> None:
     service = make(labels=True)
     for n in range(10):
-        service.observe(event(f"old-{n}", "started", 8, START - 7200.0, label="batch"))
-        service.observe(event(f"old-{n}", "core_ended", 8, START - 3600.0))
+        service.observe([event(f"old-{n}", "started", 8, START - 7200.0, label="batch")])
+        service.observe([event(f"old-{n}", "core_ended", 8, START - 3600.0)])
     assert price_of(service, "b", label="batch").core_hours < price_of(service, "a").core_hours
 
 
 def test_a_rule_without_standard_deviations_names_no_price(make: Make, clock: VirtualClock) -> None:
     service = make(policy=PolicyKind.FIRST, kappa=None, threshold_cores=900.0)
-    assert service.advise(ask("a")).price is None
+    assert service.answer([ask("a")], advice=True)[0].price is None
     assert service.gauges(clock.now()).uncertainty_cores is None
-    assert make().advise(ask("huge", 1001)).price is None
+    assert make().answer([ask("huge", 1001)], advice=True)[0].price is None
 
 
 def test_the_cluster_says_what_it_keeps_free_for_uncertainty(make: Make, clock: VirtualClock) -> None:
     service = make()
     assert service.gauges(clock.now()).uncertainty_share == 0.0
-    price = service.admit(ask("a", 10)).price
+    price = service.answer([ask("a", 10)])[0].price
     gauges = service.gauges(clock.now())
     assert price is not None
     assert gauges.uncertainty_cores == pytest.approx(price.for_uncertainty)
@@ -77,7 +80,7 @@ def test_the_cluster_says_what_it_keeps_free_for_uncertainty(make: Make, clock: 
 
 
 def test_an_explanation_has_the_price_of_an_hour(make: Make) -> None:
-    decision = make(core_hour_price=2.0).advise(ask("a"))
+    decision = make(core_hour_price=2.0).answer([ask("a")], advice=True)[0]
     lines = admission_lines(decision)
     assert decision.price is not None
     there = lines[lines.index("Price of an hour") :]
@@ -93,7 +96,7 @@ def test_the_card_shows_what_is_kept_free(ledger: Ledger, clock: VirtualClock, r
     part = AdmissionPart(Host(ledger, load_settings(environ), clock))
     given = part.clusters["main"].rules
     assert (given.labels, given.core_hour_price, given.label_half_life_days) == (True, 0.05, 90.0)
-    part.clusters["main"].admit(ask("a", 10))
+    part.clusters["main"].answer([ask("a", 10)])
     card = part.card("main", clock.now())
     assert card is not None
     rows = dict(card.rows)

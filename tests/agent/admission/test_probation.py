@@ -18,7 +18,7 @@ SUBJECT = Subject("admission", "main")
 
 
 def asked_of(service: AdmissionService, count: int) -> list[AdmissionDecision]:
-    return [service.admit(ask(f"d{n}", 10)) for n in range(count)]
+    return [service.answer([ask(f"d{n}", 10)])[0] for n in range(count)]
 
 
 def without(made: AdmissionDecision) -> AdmissionDecision:
@@ -41,7 +41,7 @@ def test_what_it_would_have_decided_is_recorded_and_changes_nothing(make: Make, 
     refused = next(one for one in made if one.admit and one.shadow is not None and not one.shadow.admit)
     assert any("ffffffffffff would refuse it" in line for line in admission_lines(refused))
     service.try_out("", None)
-    assert service.admit(ask("last", 10)).shadow is None
+    assert service.answer([ask("last", 10)])[0].shadow is None
 
 
 def test_it_answers_as_a_cluster_that_it_decided_for_would(make: Make, clock: VirtualClock) -> None:
@@ -49,14 +49,14 @@ def test_it_answers_as_a_cluster_that_it_decided_for_would(make: Make, clock: Vi
     service = make()
     service.try_out("f" * 64, replace(service.rules))
     for n in range(6):
-        service.admit(ask(f"d{n}", 4))
+        service.answer([ask(f"d{n}", 4)])
     for n in range(4):
-        service.observe(event(f"d{n}", "started", 4))
+        service.observe([event(f"d{n}", "started", 4)])
     clock.advance(30 * HOUR_S)
-    service.observe(event("d0", "scaled", 2, START + 20 * HOUR_S))
-    service.observe(event("d1", "shutdown", 0, START + 25 * HOUR_S))
+    service.observe([event("d0", "scaled", 2, START + 20 * HOUR_S)])
+    service.observe([event("d1", "shutdown", 0, START + 25 * HOUR_S)])
     service.refresh()
-    made = [service.admit(ask(f"e{n}", 4)) for n in range(60)]
+    made = [service.answer([ask(f"e{n}", 4)])[0] for n in range(60)]
     assert {one.admit for one in made} == {True, False}
     assert all(
         one.shadow is not None and (one.shadow.admit, one.shadow.reason) == (one.admit, one.reason) for one in made
@@ -70,7 +70,7 @@ def test_one_that_fails_says_so_and_the_answer_stands(make: Make) -> None:
     # A population that no formula takes: what a file that was checked cannot hold, and a mistake of ours could.
     object.__setattr__(broken.population, "power", float("nan"))
     object.__setattr__(broken.population, "lifetimes", "none")
-    found = service.admit(ask("d0", 10))
+    found = service.answer([ask("d0", 10)])[0]
     assert found.shadow is not None
     assert (found.shadow.reason, bool(found.shadow.failed)) == (Reason.INTERNAL_ERROR, True)
     assert found.admit

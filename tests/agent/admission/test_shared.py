@@ -17,12 +17,12 @@ DAY_S = 24 * HOUR_S
 
 def test_two_services_know_of_each_other_s_deployments(make: Make, clock: VirtualClock) -> None:
     one, two = make(), make()
-    one.admit(ask("a", 10))
-    two.admit(ask("b", 20))
-    assert one.admit(ask("c", 5)).total_cores == 30
-    one.observe(event("b", "started", 20))
-    two.observe(event("b", "scaled", 3))
-    assert one.observe(event("a", "started", 10)) is not None
+    one.answer([ask("a", 10)])
+    two.answer([ask("b", 20)])
+    assert one.answer([ask("c", 5)])[0].total_cores == 30
+    one.observe([event("b", "started", 20)])
+    two.observe([event("b", "scaled", 3)])
+    assert one.observe([event("a", "started", 10)])[0] is not None
     assert one.deployments() == make().deployments()
     assert one.gauges(clock.now()).total_cores == 38
 
@@ -32,11 +32,11 @@ def test_many_that_ask_at_once_are_never_admitted_beyond_the_capacity(path: Path
     with Ledger.open(url) as first, Ledger.open(url) as second:
         services = [AdmissionService(rules(), AdmissionStore(ledger), clock) for ledger in (first, second)]
         with ThreadPoolExecutor(4) as pool:
-            asked = pool.map(lambda n: services[n % 2].admit(ask(f"d{n}", 30)), range(24))
+            asked = pool.map(lambda n: services[n % 2].answer([ask(f"d{n}", 30)])[0], range(24))
             decisions = list(asked)
         alone = AdmissionService(rules(name="alone"), AdmissionStore(first), clock)
-        requests = [type(r)("alone", r.deployment_id, r.cores) for r in (ask(f"d{n}", 30) for n in range(24))]
-        expected = sum(decision.admit for decision in alone.admit_all(requests))
+        requests = [ask(f"d{n}", 30) for n in range(24)]
+        expected = sum(decision.admit for decision in alone.answer(requests))
     assert sum(decision.admit for decision in decisions) == expected > 0
     assert len({decision.decision_id for decision in decisions}) == 24
     totals = sorted(decision.total_cores for decision in decisions if decision.admit)
@@ -45,12 +45,12 @@ def test_many_that_ask_at_once_are_never_admitted_beyond_the_capacity(path: Path
 
 def test_what_happened_is_in_the_journal(make: Make, ledger: Ledger, clock: VirtualClock) -> None:
     service = make()
-    service.admit(ask("shop", 10))
-    service.admit(ask("huge", 1001))
-    service.observe(event("shop", "started", 12))
-    service.admit(ask("late", 10))
+    service.answer([ask("shop", 10)])
+    service.answer([ask("huge", 1001)])
+    service.observe([event("shop", "started", 12)])
+    service.answer([ask("late", 10)])
     clock.advance(4000.0)
-    service.admit(ask("next", 1))
+    service.answer([ask("next", 1)])
     rows = [(entry.kind, entry.reason, entry.ref) for entry in ledger.journal()]
     assert rows == [
         (Kind.EVENT, Reason.ADMITTED, "main-a1"),
@@ -67,10 +67,10 @@ def test_old_events_decisions_and_ended_deployments_go_and_live_ones_stay(
 ) -> None:
     service = make()
     old = event("live", "started", 4)
-    service.observe_all([old, event("ended", "started", 4), event("ended", "shutdown")])
-    service.admit(ask("huge", 1001))
+    service.observe([old, event("ended", "started", 4), event("ended", "shutdown")])
+    service.answer([ask("huge", 1001)])
     clock.advance(100 * DAY_S)
-    service.admit(ask("new", 3))
+    service.answer([ask("new", 3)])
     before = service.deployments()
     removed = ledger.compact(clock.now(), 90 * DAY_S, kept())
     assert removed.finished

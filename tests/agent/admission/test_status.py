@@ -13,10 +13,10 @@ from tests.agent.admission.conftest import Make
 @pytest.fixture
 def trimtab(make: Make, path: str, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     service = make()
-    service.observe(event("shop", "started", 40))
-    service.observe(event("shop", "refused", 4))
-    service.admit(ask("late", 10))
-    service.admit(ask("huge", 5000))
+    service.observe([event("shop", "started", 40)])
+    service.observe([event("shop", "refused", 4)])
+    service.answer([ask("late", 10)])
+    service.answer([ask("huge", 5000)])
     values = {"CAPACITY_CORES": "1000", "PRESET": "K", "KAPPA": "2.2", "START_WITHIN_S": "2592000"}
     for name, value in values.items():
         monkeypatch.setenv(f"TRIMTAB_CLUSTERS__main__{name}", value)

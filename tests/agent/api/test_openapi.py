@@ -55,7 +55,7 @@ def test_every_part_of_what_is_sent_or_answered_is_described(description: dict[s
             assert parameter["description"], (method, path, parameter["name"])
     for name, schema in description["components"]["schemas"].items():
         assert schema.get("description"), f"{name} says nothing"
-        if name.endswith("Order"):
+        if name.endswith(("Order", "Request", "Event", "Prior")):
             for field, part in schema["properties"].items():
                 assert part.get("description"), f"{name}.{field} says nothing"
 

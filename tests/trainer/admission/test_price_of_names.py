@@ -24,8 +24,8 @@ def trimtab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     with Ledger.open(url) as ledger:
         service = AdmissionService(rules(), AdmissionStore(ledger), WallClock())
         for n in range(10):
-            service.observe(event(f"old-{n}", "started", 8, now - 7200.0, label="batch", owner="ada"))
-            service.observe(event(f"old-{n}", "core_ended", 8, now - 5400.0))
+            service.observe([event(f"old-{n}", "started", 8, now - 7200.0, label="batch", owner="ada")])
+            service.observe([event(f"old-{n}", "core_ended", 8, now - 5400.0)])
     for name, value in {"CLUSTERS__main__CAPACITY_CORES": "1000", "CLUSTERS__main__PRESET": "K"}.items():
         monkeypatch.setenv(f"TRIMTAB_{name}", value)
     monkeypatch.setenv("TRIMTAB_LEDGER__URL", url)

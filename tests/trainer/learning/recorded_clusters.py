@@ -67,11 +67,11 @@ def record(
             clock.step(now - clock.now())
             if kind == REFUSED:
                 # The others start without asking, so that nobody's future has to be computed.
-                service.observe_all(batch)
+                service.observe(batch)
                 batch = []
-                assert not service.admit(AdmissionRequest("main", name, cores)).admit
+                assert not service.answer([AdmissionRequest(deployment_id=name, cores=cores)])[0].admit
                 continue
             size = 0 if kind == SHUT_DOWN else 1 if kind == CORE_ENDED else cores
-            batch.append(DeploymentEvent(f"e{seed}-{number}", name, KINDS[kind], size, now))
-        service.observe_all(batch)
+            batch.append(DeploymentEvent(f"e{seed}-{number}", name, KINDS[kind], size, time=now))
+        service.observe(batch)
     return len(log)

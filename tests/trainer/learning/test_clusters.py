@@ -36,7 +36,9 @@ def told(path: Path, *events: tuple[float, str, str, int], after: dict[int, int]
         service = AdmissionService(rules(1000), AdmissionStore(ledger), VirtualClock(START_S + 1000 * HOUR_S))
         for n, (hour, name, kind, cores) in enumerate(events):
             left = (after or {}).get(n)
-            service.observe(DeploymentEvent(f"e{n}", name, EventKind(kind), cores, START_S + hour * HOUR_S, left))
+            service.observe(
+                [DeploymentEvent(f"e{n}", name, EventKind(kind), cores, left, time=START_S + hour * HOUR_S)]
+            )
     return path
 
 

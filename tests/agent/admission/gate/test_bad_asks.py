@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.admission.gate.requests import vms_wanted
+from agent.admission.gate.requests import Asked, request_of, vms_wanted
 from collectors.tagged_groups import ClusterGroup
 from domain.controls import Pause, PauseScope
 from domain.errors import BadInput
@@ -28,6 +28,13 @@ def test_more_than_the_groups_maximum_is_none_either() -> None:
     assert vms_wanted(asking("4", largest=4)) == 4
     with pytest.raises(BadInput, match=r"is 5: the group's maximum is 4"):
         vms_wanted(asking("5", largest=4))
+
+
+def test_a_request_that_its_cluster_could_not_take_is_refused_at_the_gate() -> None:
+    request = request_of(asking("2"), Asked(2, "m5a.large", 2), 3)
+    assert (request.deployment_id, request.request_id, request.cores) == ("batch-a.3", "batch-a.3", 4)
+    with pytest.raises(BadInput, match=r"^cores is 12000000: "):
+        request_of(asking("2"), Asked(2, "m5a.large", 6_000_000), 3)
 
 
 def ask_with(yard: Yard, name: str, *overrides: dict[str, str]) -> None:

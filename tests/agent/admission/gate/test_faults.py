@@ -126,7 +126,7 @@ def test_a_group_deleted_while_it_is_raised_is_forgotten(yard: Yard) -> None:
 def test_a_request_that_changed_between_a_crash_and_the_restart_is_asked_anew(yard: Yard) -> None:
     yard.ask("batch-a", 3)
     name = "batch-a.1"
-    yard.service.admit(AdmissionRequest("gpu", name, 12, requested_by="gate", request_id=name))
+    yard.service.answer([AdmissionRequest(deployment_id=name, cores=12, requested_by="gate", request_id=name)])
     yard.tag("batch-a", requested="2")
     yard.turn(3)
     assert (yard.desired("batch-a"), yard.total) == (2, 8)

@@ -50,7 +50,7 @@ def test_the_events_of_a_cluster_and_the_hours_of_a_pool_are_read_in_their_order
     monkeypatch.setattr("agent.oversubscription.recorded_hours._PAGE", 2)
     now = cluster_times.START + 10 * DAY_S
     service = AdmissionService(cluster_times.rules(), AdmissionStore(ledger), VirtualClock(now))
-    service.observe_all(
+    service.observe(
         [cluster_times.event(f"d{n % 4}", "scaled" if n > 3 else "started", 1, now - 100.0 + n // 2) for n in range(9)]
     )
     store = AdmissionStore(ledger)

@@ -171,11 +171,11 @@ def test_two_agents_whose_clocks_differ_do_not_end_each_other_s_admissions(
     clocks = VirtualClock(START), VirtualClock(START + ahead_s)
     given = rules(capacity_cores=100, policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=101.0)
     one, other = (AdmissionService(given, AdmissionStore(open_ledger()), clock) for clock in clocks)
-    assert one.admit(ask("a", 50)).admit
-    assert other.admit(ask("b", 40)).admit
-    answers = [service.admit(ask(f"c{n}", 90)).reason for n, service in enumerate((one, other))]
+    assert one.answer([ask("a", 50)])[0].admit
+    assert other.answer([ask("b", 40)])[0].admit
+    answers = [service.answer([ask(f"c{n}", 90)])[0].reason for n, service in enumerate((one, other))]
     assert answers == [Reason.REJECTED_FEASIBILITY, Reason.REJECTED_FEASIBILITY]
     for clock in clocks:
         clock.advance(3601.0)
-    assert other.admit(ask("d", 90)).admit
+    assert other.answer([ask("d", 90)])[0].admit
     assert {deployment.deployment_id for deployment in one.deployments()} == {"d"}

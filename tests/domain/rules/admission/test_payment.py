@@ -13,17 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
-from domain.rules.admission.moments import moments_of
 from domain.rules.admission.payment import (
     Tariff,
     hourly_price,
     kept_free,
-    mixture_moments,
     predicted_variance,
-    prices_a_posteriori,
-    prices_a_priori,
-    saved_by_label,
-    weights_of,
 )
 from domain.rules.admission.population import POPULATIONS, Statistics, fresh
 
@@ -46,49 +40,16 @@ def test_no_hour_costs_more_than_the_cap() -> None:
     assert hourly_price(capped, [4, 4, 40], [10.0, 1e6, 0.0]).tolist() == pytest.approx([0.22, 0.5, 0.5])
 
 
-@given(KINDS)
-def test_the_variance_of_a_mixture_is_the_mean_variance_and_the_variance_of_the_means(
-    kinds: list[tuple[float, float, float]],
-) -> None:
-    weights, mean, variance = columns(kinds)
-    middle, mixed = mixture_moments(weights, mean, variance)
-    within, between = float(weights @ variance), float(weights @ (mean - weights @ mean) ** 2)
-    assert middle == pytest.approx(float(weights @ mean))
-    assert mixed == pytest.approx(within + between, rel=1e-9, abs=1e-9)
-    assert mixed >= within * (1.0 - 1e-12)
-
-
 @given(KINDS, st.integers(1, 1000), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1e5))
 def test_labelling_never_raises_the_bill(
     kinds: list[tuple[float, float, float]], cores: int, per_core: float, per_variance: float, cap: float
 ) -> None:
     weights, mean, variance = columns(kinds)
     for tariff in (Tariff(per_core, per_variance), Tariff(per_core, per_variance, cap_per_hour=cap)):
-        _, mixed = mixture_moments(weights, mean, variance)
+        mixed = float(weights @ (variance + (mean - weights @ mean) ** 2))
         unlabelled = float(hourly_price(tariff, cores, mixed))
         labelled = float(weights @ hourly_price(tariff, cores, variance))
         assert labelled <= unlabelled * (1.0 + 1e-12) + 1e-12
-        saved = saved_by_label(tariff, cores, weights, mean, variance)
-        assert saved == pytest.approx(unlabelled - labelled, rel=1e-9, abs=1e-9 * (1.0 + unlabelled))
-
-
-def test_curves_are_mixed_horizon_by_horizon() -> None:
-    population, horizons = POPULATIONS["H"], np.array([1.0, 24.0, 720.0])
-    curves = [moments_of(population, seen, horizons) for seen in (fresh(4), Statistics(4, 5, 60, 3, 20, 0, 7, 4))]
-    mean, variance = (np.array([getattr(curve, name) for curve in curves]) for name in ("mean", "variance"))
-    mixed = mixture_moments([0.3, 0.7], mean, variance)
-    for k in range(3):
-        alone = mixture_moments([0.3, 0.7], mean[:, k], variance[:, k])
-        assert (mixed[0][k], mixed[1][k]) == pytest.approx((float(alone[0]), float(alone[1])))
-    # The second moment of the mixture is the mixture of the second moments.
-    second = 0.3 * (variance[0] + mean[0] ** 2) + 0.7 * (variance[1] + mean[1] ** 2)
-    assert mixed[1] + mixed[0] ** 2 == pytest.approx(second)
-
-
-def test_evidence_of_any_size_becomes_chances() -> None:
-    assert weights_of([-1e5, -1e5]).tolist() == [0.5, 0.5]
-    assert weights_of([0.0, math.log(3.0)]).tolist() == pytest.approx([0.25, 0.75])
-    assert weights_of([2000.0, 0.0, -math.inf]).tolist() == [1.0, 0.0, 0.0]
 
 
 def test_who_is_known_pays_for_less_variance_than_who_is_new() -> None:
@@ -98,23 +59,6 @@ def test_who_is_known_pays_for_less_variance_than_who_is_new() -> None:
     assert predicted_variance(TARIFF, population, fresh(4)) == pytest.approx(7.067**2, rel=0.03)
     longer = replace(TARIFF, horizon_h=720.0)
     assert predicted_variance(longer, population, fresh(4)) == pytest.approx(6.248**2, rel=0.03)
-
-
-def test_a_price_agreed_at_the_start_follows_the_cores_alone() -> None:
-    variance = predicted_variance(TARIFF, POPULATIONS["T"], fresh(4))
-    prices = prices_a_priori(TARIFF, variance, [4, 5, 5, 2])
-    assert np.diff(prices).tolist() == pytest.approx([0.05, 0.0, -0.15])
-    assert prices[0] == pytest.approx(4 * 0.05 + 0.002 * variance)
-
-
-def test_a_price_made_at_the_end_of_the_hour_falls_for_who_holds_still() -> None:
-    still = [Statistics(4, core_hours=4.0 * hour, hours=float(hour), extra_cores=3) for hour in (0, 1, 24, 300)]
-    prices = prices_a_posteriori(TARIFF, POPULATIONS["T"], still)
-    assert np.all(np.diff(prices) < 0.0)
-    assert prices[0] == pytest.approx(
-        float(prices_a_priori(TARIFF, predicted_variance(TARIFF, POPULATIONS["T"], fresh(4)), 4))
-    )
-    assert prices[-1] - 4 * 0.05 < 0.02 * (prices[0] - 4 * 0.05)
 
 
 @pytest.mark.parametrize(
@@ -133,15 +77,7 @@ def test_a_wrong_tariff_is_refused_by_field(fields: dict[str, float], named: str
         Tariff(**{"per_core_hour": 0.05, "per_variance_hour": 0.002, **fields})
 
 
-def test_wrong_mixtures_and_hours_are_refused_by_field() -> None:
-    with pytest.raises(BadInput, match=r"^weights is "):
-        mixture_moments([0.5, 0.6], [1.0, 2.0], [1.0, 1.0])
-    with pytest.raises(BadInput, match=r"^weights is "):
-        mixture_moments([1.5, -0.5], [1.0, 2.0], [1.0, 1.0])
-    with pytest.raises(BadInput, match=r"^mean is "):
-        mixture_moments([0.5, 0.5], [1.0], [1.0])
-    with pytest.raises(BadInput, match=r"^log_evidence is "):
-        weights_of([-math.inf, -math.inf])
+def test_a_wrong_hour_is_refused_by_field() -> None:
     with pytest.raises(BadInput, match=r"^variance is "):
         hourly_price(TARIFF, 1, -1.0)
     with pytest.raises(BadInput, match=r"^cores is "):

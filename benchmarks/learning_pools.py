@@ -70,10 +70,10 @@ from numpy.typing import NDArray
 from agent.ledger import Ledger
 from agent.oversubscription.arrays import hot_probabilities
 from agent.oversubscription.inventory import COLUMNS
-from agent.oversubscription.pool import Pool, vm_of
+from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import RateRequest, Vm
+from agent.oversubscription.request import vm_of
 from agent.oversubscription.state import OversubscriptionStore
-from agent.oversubscription.turn import PoolTurns
 from benchmarks.report import Target, arguments, progress, report
 from domain.clock import VirtualClock
 from domain.decisions import Reason
@@ -510,7 +510,6 @@ def lived(scenario: Scenario, label: str, weeks: int, place: Path, margin: Margi
         epoch = ledger.take_epoch("benchmark", clock.now())
         inventory.write_text(HEAD)
         pool = Pool(rules, OversubscriptionStore(ledger), clock, inventory)
-        turns = PoolTurns(pool)
         for number in range(weeks + 1):
             progress(f"{scenario.name} {label}: week {number} lived, {len(alive)} VMs, hot hours so far {hot[:number]}")
             week = unseen_week(arrivals, FIRST_WEEK + 500 + number, EVALUATION)
@@ -526,7 +525,15 @@ def lived(scenario: Scenario, label: str, weeks: int, place: Path, margin: Margi
                         continue
                     sizes = (float(week.cores[row]), float(week.memory_gb[row]), float(week.network_gbps[row]))
                     name = f"w{number}-{row}"
-                    made = pool.request(RateRequest("main", names[week.subscriber[row]], *sizes, vm=name))
+                    made = pool.request(
+                        RateRequest(
+                            subscriber=names[week.subscriber[row]],
+                            cores=sizes[0],
+                            memory_gb=sizes[1],
+                            network_gbit=sizes[2],
+                            vm=name,
+                        )
+                    )
                     if made.machine:
                         until = number * scenario.hours + int(week.departure[row])
                         alive[name] = (vm_of(made), until)
@@ -547,7 +554,7 @@ def lived(scenario: Scenario, label: str, weeks: int, place: Path, margin: Margi
                 inventory.write_text(HEAD + "".join(map(_row, vms)))
                 clock.advance(HOUR_S)
                 os.utime(inventory, (clock.now(), clock.now()))
-                turns.turn(clock.now(), epoch, paused=False)
+                pool.turn(clock.now(), epoch, paused=False)
                 if at >= drift_h:
                     found = (n for n, one in pool.memory.subscribers.items() if one.drifting and n not in alarms)
                     alarms |= dict.fromkeys(found, at - drift_h + 1)

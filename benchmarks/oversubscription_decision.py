@@ -30,10 +30,11 @@ from agent.oversubscription.fold import Folded, fold
 from agent.oversubscription.loads import Loads, beliefs, loads_of
 from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmTable, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
-from agent.oversubscription.pool import Pool, answer
+from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision, RateRequest, Vm
+from agent.oversubscription.request import answer
 from agent.oversubscription.state import OversubscriptionStore
 from agent.oversubscription.usage import VmKey
 from benchmarks.report import Target, arguments, report
@@ -202,7 +203,8 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     decision = decide()
     decided = _timed(decide, times)
     asked = [
-        RateRequest("main", f"s{k % len(rules.subscribers)}", SIZES[k % 4], 2.0 * SIZES[k % 4]) for k in range(times)
+        RateRequest(subscriber=f"s{k % len(rules.subscribers)}", cores=SIZES[k % 4], memory_gb=2.0 * SIZES[k % 4])
+        for k in range(times)
     ]
     memory = folded.memory
     requests = itertools.cycle(asked)
@@ -272,7 +274,11 @@ def _recorded_p99_ms(
 
             def ask() -> None:
                 k = next(numbers)
-                pool.request(RateRequest("main", f"s{k % len(ground.rules.subscribers)}", 2.0, 4.0, request_id=f"r{k}"))
+                pool.request(
+                    RateRequest(
+                        subscriber=f"s{k % len(ground.rules.subscribers)}", cores=2.0, memory_gb=4.0, request_id=f"r{k}"
+                    )
+                )
 
             return float(np.quantile(_timed(ask, times), 0.99))
 

@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
+from agent.kernel.http import CONFLICT, DIGITS, UNKNOWN, Body
 from agent.oversubscription.pool import PoolView
-from agent.oversubscription.records import HourDecision, RateDecision, RateRequest
-
-if TYPE_CHECKING:
-    from agent.oversubscription.part import OversubscriptionPart
-
-LONGEST = 128
-PoolName = Annotated[
-    str | None, Field(max_length=63, description="Pool meant; not needed when there is one.", examples=["main"])
-]
-LARGEST = 1e9
-Size = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False), NUMERIC]
-
-
-class RateOrder(Body):
-    """A VM that will be created."""
-
-    pool: PoolName = None
-    subscriber: Annotated[
-        str, Field(min_length=1, max_length=LONGEST, description="Whose VM it will be.", examples=["batch"])
-    ]
-    cores: Annotated[
-        float,
-        Field(gt=0, le=LARGEST, allow_inf_nan=False, description="Cores that it asks for.", examples=[8]),
-        NUMERIC,
-    ]
-    memory_gb: Annotated[Size, Field(description="Memory that it asks for.", examples=[32])]
-    network_gbit: Annotated[Size, Field(description="Network capacity that it asks for.")] = 0.0
-    vm: Annotated[str, Field(max_length=LONGEST, description="Its name in the inventory, where it has one.")] = ""
-    request_id: Annotated[
-        str, Field(max_length=LONGEST, description="The same one again gets the same answer.", examples=["batch-17"])
-    ] = ""
-    requested_by: Annotated[str, Field(max_length=LONGEST, description="Name of the requester, for the record.")] = ""
-
-    def request(self, pool: str) -> RateRequest:
-        """Return it as the pool takes it."""
-        return RateRequest(
-            pool,
-            self.subscriber,
-            self.cores,
-            self.memory_gb,
-            self.network_gbit,
-            self.vm,
-            self.request_id,
-            self.requested_by,
-        )
+from agent.oversubscription.records import LONGEST, HourDecision, PoolName, RateDecision, RateRequest
+from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.turn import Pools
 
 
 class RearmOrder(Body):
@@ -64,10 +22,9 @@ class RearmOrder(Body):
     reason: Annotated[str, Field(min_length=1, max_length=500, description="Why it is safe again.")]
 
 
-def create_router(part: OversubscriptionPart) -> APIRouter:
+def create_router(pools: Pools, store: OversubscriptionStore) -> APIRouter:
     """Return the routes of overselling."""
     router = APIRouter(prefix="/api/v1/oversubscription", tags=["oversubscription"])
-    pools, store = part.pools, part.store
 
     @router.get("", summary="Every pool: rates, reasons and risk")
     def list_pools() -> list[PoolView]:
@@ -76,10 +33,9 @@ def create_router(part: OversubscriptionPart) -> APIRouter:
 
     # Before the routes with a pool's name, which would take these words for one.
     @router.post("/requests", summary="Which rate may this VM have?", responses=UNKNOWN | CONFLICT)
-    def request(order: RateOrder) -> RateDecision:
+    def request(order: RateRequest) -> RateDecision:
         """Decide, record and answer: the rate, the machine it was judged on, its risk, and why."""
-        pool = pools.one(order.pool)
-        return pool.request(order.request(pool.rules.name))
+        return pools.one(order.pool).request(order)
 
     @router.post("/rearm", summary="Let the rates of a rolled-back pool go down again", responses=UNKNOWN | CONFLICT)
     def rearm(order: RearmOrder) -> PoolView:

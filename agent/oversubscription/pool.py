@@ -1,16 +1,16 @@
-"""One pool's service: answers requests from any thread, decides each hour in the loop's, and remembers on disk (§13).
+"""One pool: answers requests from any thread, decides each hour in the loop's, and remembers on disk (§13).
 
-What it answers is in the ledger before the answer; what it holds in memory can be had again from ledger and inventory.
+An hour: readings --fold--> memory --policy--> wanted rates --choice, rails--> rates, with the risk of the pool.
+A response is in the ledger before it is sent; the state in memory can be read again from ledger and inventory.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,191 +18,41 @@ import structlog
 
 from agent.kernel.transaction import Conflict, retried
 from agent.models.background import Background
+from agent.oversubscription.choice import Decided, Wanted, decide_hour, hot_hours, shadowed
+from agent.oversubscription.fold import Folded, HotMachine, fold, hour_of_day
 from agent.oversubscription.inventory import check_request, read_inventory
 from agent.oversubscription.loads import Loads, loads_of
-from agent.oversubscription.memory import Counts, PoolMemory
+from agent.oversubscription.memory import Counts, PoolMemory, vm_key
+from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.profiles import Profiles, profiles_of
-from agent.oversubscription.rate_policies import PoolModels
-from agent.oversubscription.records import (
-    HourDecision,
-    Publication,
-    RateDecision,
-    RateRequest,
-    ShadowRate,
-    ShadowRates,
-    Source,
-    Vm,
-)
-from agent.oversubscription.shield import Answer, ask_filter, ask_shield
+from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of, probationer_of
+from agent.oversubscription.recorded_hours import HourRecorder
+from agent.oversubscription.records import HourDecision, Publication, RateDecision, RateRequest, ShadowRates, Vm
+from agent.oversubscription.request import answer, check_same, counted, vm_of
 from agent.oversubscription.state import OversubscriptionStore
-from agent.oversubscription.usage import UsageBook
+from agent.oversubscription.usage import FIVE_MINUTES_S, UsageBook
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
-from domain.errors import BadInput, StateConflict
+from domain.errors import BadInput, StateConflict, TrimtabError
 from domain.rules.oversubscription.pool import PoolRules
 from domain.units import HOUR_S
-
-NOTHING = Answer(1.0, -1, None, False, ())
-
-
-def answer(
-    request: RateRequest,
-    number: int,
-    now: float,
-    rules: PoolRules,
-    hour: HourDecision | None,
-    memory: PoolMemory,
-    loads: Loads | None,
-    profiles: Profiles | None,
-    failed: Reason | None,
-) -> tuple[RateDecision, int]:
-    """Return the decision and the place of its machine, -1 where none has room. failed: why everything is reserved."""
-    began = time.perf_counter()
-    base, source, reasons, failed = _base(request, rules, hour, failed)
-    budget = rules.budget(None) if hour is None or hour.budget is None else hour.budget
-    found = NOTHING
-    if loads is not None and profiles is not None:
-        ask = ask_filter if rules.risk_filter else ask_shield
-        found = ask(loads, profiles, request, base, rules, budget, memory.closed)
-        if found.hot_hours is not None and not math.isfinite(found.hot_hours):
-            found, source, reasons = replace(NOTHING, machine=found.machine), Source.FALLBACK, (Reason.NOT_FINITE,)
-        elif found.rate > base + 1e-9:
-            source, reasons = Source.SHIELD, (*reasons, Reason.SHIELDED)
-        if found.machine < 0:
-            reasons = (*reasons, Reason.NO_MACHINE)
-        elif not found.safe:
-            reasons = (*reasons, Reason.NO_SAFE_LEVEL)
-    shadow = None
-    if hour is not None and hour.shadow is not None and failed is None and loads is not None and profiles is not None:
-        shadow = shadow_rate(hour.shadow, request, rules, loads, profiles, memory.closed)
-    machine = loads.names[found.machine] if loads is not None and found.machine >= 0 else ""
-    hash_of = f"{hour.state_hash if hour else ''}{machine}{found.hot_hours!r}"
-    decision = RateDecision(
-        decision_id=f"{rules.name}-o{number}",
-        at=now,
-        pool=rules.name,
-        request_id=request.request_id,
-        vm=request.vm,
-        subscriber=request.subscriber,
-        cores=request.cores,
-        memory_gb=request.memory_gb,
-        network_gbit=request.network_gbit,
-        rate=found.rate,
-        base_rate=base,
-        source=source,
-        reasons=reasons,
-        detail=_sentence(request, base, found, machine, budget, reasons),
-        machine=machine,
-        hot_hours=found.hot_hours,
-        budget=budget,
-        threshold_cores=rules.threshold_cores,
-        safe=found.safe,
-        tried=found.tried,
-        policy=rules.policy,
-        model=hour.model if hour is not None else "",
-        config_hash=rules.config_hash,
-        state_hash=hashlib.sha256(hash_of.encode()).hexdigest()[:16],
-        hour=hour.hour if hour is not None else -1,
-        evaluation_us=0.0,
-        requested_by=request.requested_by,
-        shadow=shadow,
-    )
-    return replace(decision, evaluation_us=(time.perf_counter() - began) * 1e6), found.machine
-
-
-def shadow_rate(
-    shadow: ShadowRates,
-    request: RateRequest,
-    rules: PoolRules,
-    loads: Loads,
-    profiles: Profiles,
-    closed: Collection[str],
-) -> ShadowRate | None:
-    """Return what a model on probation would have answered, None where it has no rates for the hour."""
-    if shadow.failed:
-        return None
-    ask = ask_filter if rules.risk_filter else ask_shield
-    found = ask(loads, profiles, request, shadow.rate(request.subscriber), rules, shadow.budget, closed)
-    return ShadowRate(shadow.model, found.rate, found.safe)
-
-
-def _base(
-    request: RateRequest, rules: PoolRules, hour: HourDecision | None, failed: Reason | None
-) -> tuple[float, Source, tuple[Reason, ...], Reason | None]:
-    if failed is None and request.subscriber not in rules.subscribers:
-        failed = Reason.UNKNOWN_SUBSCRIBER
-    if failed is not None or hour is None:
-        failed = failed or Reason.STALE_INPUT
-        return 1.0, Source.FALLBACK, (failed,), failed
-    rows = {row.subscriber: row for row in hour.subscribers}
-    row = rows.get(request.subscriber)
-    if row is None:
-        # Named in the settings since the last hour: of it nothing is known yet.
-        opted_out = rules.subscribers[request.subscriber].opted_out
-        reason = Reason.OPTED_OUT if opted_out else Reason.LITTLE_HISTORY
-        return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), None
-    return row.rate, row.source, row.reasons, None
-
-
-def _sentence(
-    request: RateRequest, base: float, found: Answer, machine: str, budget: float, reasons: tuple[Reason, ...]
-) -> str:
-    asked = f"{request.subscriber} asks for {request.cores:g} cores: rate {found.rate:g}"
-    if Reason.NO_MACHINE in reasons:
-        return f"{asked}; no machine has room for it in full"
-    if found.hot_hours is None:
-        return f"{asked}, everything reserved: {', '.join(reasons)}"
-    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day ({budget:g} allowed)"
-    if not found.safe:
-        return f"{asked}; no level keeps within the budget: {risk}"
-    if found.rate > base + 1e-9:
-        return f"{asked} instead of {base:g}, whose machine would run too hot; {risk}"
-    return f"{asked}; {risk}"
-
-
-def vm_of(decision: RateDecision) -> Vm:
-    """Return the VM that a decision promises room to, under its decision's id where it has no name yet."""
-    return Vm(
-        vm=decision.vm or decision.decision_id,
-        subscriber=decision.subscriber,
-        machine=decision.machine,
-        cores=decision.cores,
-        memory_gb=decision.memory_gb,
-        network_gbit=decision.network_gbit,
-        rate=decision.rate,
-    )
-
-
-def check_same(request: RateRequest, decision: RateDecision) -> None:
-    """Raise StateConflict when a request id that was answered stands for something else now."""
-    before = (decision.subscriber, decision.cores, decision.memory_gb, decision.network_gbit, decision.vm)
-    if before != (request.subscriber, request.cores, request.memory_gb, request.network_gbit, request.vm):
-        raise StateConflict("request_id", request.request_id, f"it belongs to another request ({decision.decision_id})")
-
-
-def counted(counts: Counts, decision: RateDecision) -> Counts:
-    """Return the counts with one more answer."""
-    placed = decision.machine != ""
-    return replace(
-        counts,
-        requests=counts.requests + 1,
-        fallbacks=counts.fallbacks + (decision.source is Source.FALLBACK),
-        interventions=counts.interventions + (decision.source is Source.SHIELD),
-        rejects=counts.rejects + (Reason.NO_MACHINE in decision.reasons),
-        requested_cores=counts.requested_cores + decision.cores,
-        saved_cores=counts.saved_cores + ((1.0 - decision.rate) * decision.cores if placed else 0.0),
-    )
-
 
 log = structlog.get_logger(__name__)
 
 Signature = tuple[int, int]
 Inventory = tuple[float, Signature, dict[str, Vm] | BadInput | None]
-"""When it was written, what it is known by, and its VMs: why they are not taken, or None for an unchanged file."""
+"""When the file was written, its signature, and its VMs: the error of an invalid file, None for an unchanged one."""
 INVENTORY_PATIENCE_S: Final = 5.0
-"""So long a turn waits for the inventory; what takes longer is taken in a later turn."""
+"""Seconds that a turn waits for the inventory; a slower one is used in a later turn."""
 LEADS_FOR_S: Final = 900.0
 """A pool whose turn was so long ago is no longer decided by this process."""
+GRACE_S: Final = 30.0
+"""How long after an hour, or five minutes, late readings are still taken."""
+WARM_TWICE: Final = 2
+POLICY_PATIENCE_S: Final = 0.5
+"""Seconds that a turn waits for the file of the policy, which is read again for each hour."""
+POLICY_TURNS: Final = 2
+"""Turns that the hour's decision waits for it; then everything is reserved in full, as when it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +78,9 @@ class PoolView:
 class Pool:
     """A pool; every method raises LedgerUnavailable when the ledger cannot be used: then nothing was decided.
 
-    Any thread may call `request`, `view` and `rearm`. Under `lock` stand `promised`, which they change in place, and
-    every change of `memory`, on disk too. `vms`, `profiles` and `hour` are replaced whole by the loop's thread.
+    Any thread may call `request`, `view` and `rearm`. The lock guards `promised`, which they change in place, and every
+    change of `memory`, on disk too. `vms`, `profiles` and `hour` are replaced whole by the loop's thread, which calls
+    `turn`; an event on a subject is repeated only once it changed.
     """
 
     def __init__(
@@ -248,7 +99,7 @@ class Pool:
         self._clock = clock
         self._inventory_file = inventory_file
         self._read: Signature | None = None
-        self._reading: Background[Inventory] | None = None
+        self._inventory_reading: Background[Inventory] | None = None
         self._refusal = ""
         self._lock = threading.RLock()
         self._number: int | None = None
@@ -262,13 +113,22 @@ class Pool:
         self.inventory_at: float | None = None
         self._loaded = False
         self._led_at: float | None = None
+        # Of the turn.
+        self._epoch = 0
+        self._said: dict[str, tuple[Reason, str]] = {}
+        self._five = -1
+        self._warm: dict[str, int] = {}
+        # Recorded, and not yet returned: a turn that failed half-way returned nothing.
+        self._recorded: list[Event] = []
+        self._policy_reading: Background[RatePolicy] | None = None
+        self._probation_reading: Background[RatePolicy | None] | None = None
+        self._waited = 0
+        self._recorder = HourRecorder()
 
     # Requests: any thread
 
     def request(self, request: RateRequest) -> RateDecision:
         """Return the rate for a VM that will be created, recorded; BadInput names a field that cannot be used."""
-        if request.pool != self.rules.name:
-            raise BadInput("pool", request.pool, f"this is the pool {self.rules.name}")
         check_request(request, self.rules)
         with self._lock:
             self.load()
@@ -325,7 +185,7 @@ class Pool:
     # The loop's thread
 
     def load(self) -> None:
-        """Read from the ledger what is remembered, once."""
+        """Read the memory from the ledger, once."""
         if self._loaded:
             return
         memory, hour = self.store.memory(self.rules.name), self.store.newest_hour(self.rules.name)
@@ -338,19 +198,19 @@ class Pool:
             if decision.at >= since:
                 memory = replace(memory, counts=counted(memory.counts, decision))
             if decision.machine and decision.at > newest - self.rules.start_within_s:
-                # So much of its time is over by the ledger's own times: a restart does not begin the wait anew.
+                # So much of its time is over by the ledger's own times: a restart does not begin the wait again.
                 self.promised[vm_of(decision).vm] = (vm_of(decision), at - max(0.0, newest - decision.at))
         self.memory, self.hour, self._loaded = memory, hour, True
 
     def reload(self) -> None:
-        """Forget what is held and read it again, as after another process led."""
+        """Read the memory again, as after another process led."""
         with self._lock:
             self._loaded, self._number, self._read = False, None, None
             self.promised.clear()
             self.load()
 
     def leads(self, now: float) -> None:
-        """Say that this process decides for the pool now."""
+        """Record that this process decides for the pool now."""
         with self._lock:
             self.load()
             self._led_at = now
@@ -361,13 +221,8 @@ class Pool:
             self._number = self.store.newest_number(self.rules.name)
         return self._number + 1
 
-    def forget_number(self) -> None:
-        """Have the number of the next decision read from the ledger again."""
-        with self._lock:
-            self._number = None
-
     def look(self) -> bool:
-        """Read the inventory when it has changed, and build the loads anew; return whether they were."""
+        """Read the inventory when it has changed, and build the loads again; return whether they were."""
         changed = self.read_inventory()
         passed = self._clock.monotonic()
         over_s = self.rules.start_within_s
@@ -385,24 +240,26 @@ class Pool:
         path = self._inventory_file
         if path is None:
             return False
-        reading = self._reading
+        reading = self._inventory_reading
         if reading is None:
             before, rules = self._read, self.rules
-            # In a thread of its own: a disk that hangs must not stop the loop.
-            reading = self._reading = Background(f"inventory of {rules.name}", lambda: _listed(path, before, rules))
+            # In a thread: a disk that hangs must not stop the loop.
+            reading = self._inventory_reading = Background(
+                f"inventory of {rules.name}", lambda: _listed(path, before, rules)
+            )
         if not reading.over(INVENTORY_PATIENCE_S):
             self.problem = (
                 f"the inventory {path} is still being read, for {reading.age_s:.0f} s now: look after its disk"
             )
             return False
-        self._reading = None
+        self._inventory_reading = None
         try:
             self.inventory_at, self._read, listed = reading.answer()
         except OSError as error:
             self.problem = f"the inventory {path} cannot be read: {error.strerror or error}"
             return False
         if isinstance(listed, BadInput):
-            # What was read before still stands: a file that is being written is not an empty pool.
+            # The previous inventory stays in use: a file that is being written is not an empty pool.
             self._refusal = f"the inventory {path} is refused, keeping the previous one: {listed}"
         elif listed is not None:
             self.vms, self._refusal = listed, ""
@@ -427,26 +284,7 @@ class Pool:
                     loads.place(k, vm, profiles.index(vm.subscriber), profiles)
             self.profiles, self.loads = profiles, loads
 
-    def ground(self) -> tuple[Loads, Profiles]:
-        """Return loads and profiles, built where there are none."""
-        if self.loads is None or self.profiles is None:
-            self.rebuild()
-        assert self.loads is not None, "built above"
-        assert self.profiles is not None, "built with them"
-        return self.loads, self.profiles
-
-    def take(self, memory: PoolMemory, hour: HourDecision) -> None:
-        """Go by a decision that has just been recorded; answers given meanwhile are counted in it."""
-        with self._lock:
-            self.memory, self.hour = memory, hour
-            self._number = int(hour.decision_id.rpartition("-o")[2])
-
-    @property
-    def lock(self) -> threading.RLock:
-        """What no answer is given under."""
-        return self._lock
-
-    # Whoever asks
+    # For people and programs
 
     def view(self) -> PoolView:
         """Return the pool as it is now."""
@@ -487,9 +325,254 @@ class Pool:
             log.info("rates_rearmed", pool=self.rules.name, by=by, reason=reason)
         return self.view()
 
+    # The turn: the thread of the loop
+
+    def turn(self, now: float, epoch: int, *, paused: bool) -> tuple[Event, ...]:
+        """Turn once and return the events; raises LedgerError or Fenced when nothing more may be done.
+
+        The next turn writes the hours and events that this one could not.
+        """
+        kept = dict(self._said), self._five, dict(self._warm)
+        try:
+            self._turn(now, epoch, paused=paused)
+        except BaseException:
+            self._said, self._five, self._warm = kept
+            # Its rows stand on the one before, which may not have been written.
+            self._recorder.begin_anew()
+            raise
+        happened, self._recorded = tuple(self._recorded), []
+        return happened
+
+    def _turn(self, now: float, epoch: int, *, paused: bool) -> None:
+        if epoch != self._epoch:
+            self._recorder.begin_anew()
+            if self._epoch:
+                self.reload()
+            self._epoch = epoch
+        self.leads(now)
+        self.book.hold(self.memory.hour + 1)
+        events: list[Event] = []
+        self.look()
+        self._tell(events, "inventory", Reason.METRICS_LOST, self.problem, now)
+        self._watch(now, events)
+        last = math.floor((now - GRACE_S) / HOUR_S) - 1
+        due = self._due(last)
+        if due and not self._policy_is_ready():
+            due = ()
+        for hour in due:
+            self._decide(hour, now, epoch, events, paused=paused)
+            events = []
+        # A file that changes is read again for the next hour.
+        if due and self._policy_reading is not None and self._policy_reading.over():
+            self._policy_reading = None
+        if due and self._probation_reading is not None and self._probation_reading.over():
+            self._probation_reading = None
+        if events and not due:
+            # A re-arm between reading the memory and writing it would be undone.
+            with self._lock:
+                self.store.write_memory(self.rules.name, self.memory, events, epoch=epoch)
+            self._recorded += events
+
+    def _due(self, last: int) -> tuple[int, ...]:
+        """Return the hours to decide, the oldest first: the last one, and those before it that were not written."""
+        written = self.memory.hour
+        # An hour before the last one decided: the clock was set back.
+        if last < written - 1:
+            return (last,)
+        return (*(hour for hour in self.book.hours() if written < hour < last), last) if last > written else ()
+
+    def _policy_is_ready(self) -> bool:
+        """Have the policy read in a thread; return whether the hour need not wait for it any longer."""
+        rules = self.rules
+        if self._policy_reading is None:
+            call = partial(policy_of, rules.policy, rules, self.models)
+            self._policy_reading, self._waited = Background(f"pool {rules.name}", call), 0
+        if self._probation_reading is None:
+            beside = partial(probationer_of, rules, self.models)
+            self._probation_reading = Background(f"pool {rules.name} on probation", beside)
+            # Here and not before the decision, under whose lock requests wait.
+            self._probation_reading.over(POLICY_PATIENCE_S)
+        self._waited += 1
+        return self._policy_reading.over(POLICY_PATIENCE_S) or self._waited > POLICY_TURNS
+
+    def _policy(self) -> RatePolicy:
+        """Return the policy that was read; BadInput when it cannot be. A read that still hangs is not begun again."""
+        reading = self._policy_reading
+        assert reading is not None, "begun before the hour is decided"
+        if not reading.over():
+            remedy = f"it is still being read, for {reading.age_s:.0f} s now: look after the file and its disk"
+            raise BadInput("policy", self.rules.policy, remedy)
+        try:
+            return reading.answer()
+        except TrimtabError:
+            raise
+        except Exception as error:
+            # Out of memory, for example: the pool is decided without the policy.
+            raise BadInput("policy", self.rules.policy, f"it fails: {type(error).__name__}: {error}") from error
+
+    def _decide(self, hour: int, now: float, epoch: int, events: list[Event], *, paused: bool) -> None:
+        rules, before = self.rules, self.memory
+        readings = self.book.close(hour)
+        profiles = profiles_of(before.subscribers, before.hour, rules.rho, rules.persistence)
+        folded = fold(before, self.vms, readings, hour, rules, profiles)
+        # The statistics of this hour count from now on.
+        self.rebuild(folded.memory)
+        with self._lock:
+            folded = replace(folded, memory=_with_answers(folded.memory, self.memory))
+            loads, known = self.loads, self.profiles
+            assert loads is not None, "rebuilt above"
+            assert known is not None, "rebuilt with them"
+            fresh = self._fresh(now)
+            sight = self._sight(folded, loads, known)
+            wanted = self._wanted(sight, events, now)
+            learning = self._recorder.row(rules, self.vms, readings, hour, len(folded.hot), rules.policy)
+
+            def attempt() -> tuple[Decided, list[Event]]:
+                number = self.next_number()
+                decided = decide_hour(folded, loads, known, rules, wanted, now, number, paused=paused, fresh=fresh)
+                decided = replace(decided, decision=replace(decided.decision, shadow=self._shadow(sight, decided)))
+                noted = [*events, *self._happened(folded, decided, before, now)]
+                try:
+                    self.store.write_hour(
+                        *(number, decided.memory, decided.decision, decided.inputs, noted),
+                        epoch=epoch,
+                        learning=learning,
+                    )
+                except Conflict:
+                    self._number = None
+                    raise
+                return decided, noted
+
+            decided, noted = retried(f"pool {rules.name}", attempt)
+            made = decided.decision
+            self.memory, self.hour = decided.memory, made
+            self._number = int(made.decision_id.rpartition("-o")[2])
+            self.book.written(hour, now)
+            self._recorded += noted
+            log.info("rates", pool=rules.name, decision_id=made.decision_id, detail=made.detail)
+
+    def _shadow(self, sight: Sight, decided: Decided) -> ShadowRates | None:
+        """Return the decision of the model on probation; its errors change nothing else.
+
+        None where there is none; one that is still being read has its next chance in an hour.
+        """
+        beside, before = self._probation_reading, None if self.hour is None else self.hour.shadow
+        if beside is None or not beside.over():
+            return None
+        model = ""
+        try:
+            policy = beside.answer()
+            if policy is None:
+                return None
+            model = policy.model
+            return shadowed(decided.inputs, Wanted(policy.rates(sight), policy.budget, model), before)
+        except Exception as error:
+            log.warning("shadow_failed", pool=self.rules.name, detail=str(error))
+            return ShadowRates(model, (), 0.0, f"{type(error).__name__}: {error}")
+
+    def _sight(self, folded: Folded, loads: Loads, profiles: Profiles) -> Sight:
+        memory = folded.memory
+        clock = hour_of_day(memory.hour + 1, self.rules)
+        return Sight(
+            memories=memory.subscribers,
+            vms=(*self.vms.values(), *(vm for vm, _ in self.promised.values() if vm.vm not in self.vms)),
+            asked=expected_requests(memory.subscribers, clock),
+            loads=loads,
+            profiles=profiles,
+            rules=self.rules,
+            hour_of_day=clock,
+            hot_hours=hot_hours(memory, self.rules),
+        )
+
+    def _wanted(self, sight: Sight, events: list[Event], now: float) -> Wanted | None:
+        try:
+            policy = self._policy()
+            wanted = Wanted(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
+        except BadInput as error:
+            # Everything is reserved until it can be read again.
+            self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)
+            return None
+        self._tell(events, "policy", Reason.POLICY_FAILED, "", now)
+        origin = f"{policy.model} sets the rates, {f'forced: {policy.forced}' if policy.forced else 'promoted'}"
+        self._tell(events, "model", Reason.MODEL_READY, origin if policy.model else "", now)
+        return wanted
+
+    def _fresh(self, now: float) -> bool:
+        """Return whether the inventory can be gone by: it was written lately, and could be read."""
+        return self.inventory_at is not None and now - self.inventory_at <= HOUR_S + self.rules.stale_s
+
+    def _happened(self, folded: Folded, decided: Decided, before: PoolMemory, now: float) -> Iterator[Event]:
+        rules, decision = self.rules, decided.decision
+        moved = any(abs(row.rate - row.previous_rate) > 1e-9 for row in decision.subscribers)
+        if moved:
+            yield self._event(now, Reason.RATES_CHANGED, f"{decision.decision_id}: {decision.detail}")
+        for machine in folded.hot:
+            detail = (
+                f"{machine.machine} used {machine.cores:.1f} cores of {rules.machine_cores:g} in the last hour, "
+                f"{rules.threshold_cores:g} are hot: it takes no new oversold VM; {_consequence(machine, decision)}; "
+                f"moving {', '.join(machine.migrations)} away helps most"
+            )
+            yield self._event(now, Reason.MACHINE_HOT, detail, machine.machine)
+        for machine_name, chance in decided.assessed.likely:
+            detail = f"{machine_name} will be hot in the next hour with a chance of {chance:.0%}"
+            yield self._event(now, Reason.MACHINE_WARM, detail, machine_name)
+        for name in folded.drifted:
+            detail = f"{name} uses its cores otherwise than it did: new VMs are reserved in full until that is learnt"
+            yield self._event(now, Reason.USAGE_DRIFTED, detail, name)
+        seen = decision.risk.hot_hours_seen
+        if decision.rolled_back and not before.rolled_back:
+            detail = (
+                f"{seen} hot hours in {rules.horizon_h} h break the promise: every new VM is reserved in full until "
+                f"an operator re-arms the pool: trimtab rearm {rules.name}"
+            )
+            yield self._event(now, Reason.RATES_ROLLED_BACK, detail)
+        elif decision.frozen and not decision.rolled_back and not (self.hour is not None and self.hour.frozen):
+            detail = f"{seen} hot hours in {rules.horizon_h} h, one more breaks the promise: no rate goes down"
+            yield self._event(now, Reason.RATES_FROZEN, detail)
+
+    def _watch(self, now: float, events: list[Event]) -> None:
+        """Warn of machines that were warm in two five-minute means in a row (§13)."""
+        index = math.floor((now - GRACE_S) / FIVE_MINUTES_S) - 1
+        if index == self._five or not self.vms or self.profiles is None:
+            return
+        in_a_row = index == self._five + 1
+        self._five = index
+        measured = self.book.five_minutes(index)
+        if not measured:
+            self._warm.clear()
+            return
+        clock = hour_of_day(math.floor(index * FIVE_MINUTES_S / HOUR_S), self.rules)
+        place = {name: n for n, name in enumerate(self.profiles.names)}
+        expected = self.profiles.mean[:, clock].tolist()
+        cores: dict[str, float] = {}
+        last = dict(zip(self.memory.table.names, self.memory.table.last, strict=True))
+        for vm in self.vms.values():
+            usage = measured.get((vm.subscriber, vm.vm))
+            if usage is None:
+                usage = last.get(vm_key(vm), expected[place.get(vm.subscriber, len(place))])
+            cores[vm.machine] = cores.get(vm.machine, 0.0) + usage * vm.cores
+        warm = {name: held for name, held in cores.items() if held >= self.rules.warning_cores - 1e-9}
+        self._warm = {name: (self._warm.get(name, 0) if in_a_row else 0) + 1 for name in warm}
+        for name, times in self._warm.items():
+            if times == WARM_TWICE:
+                limit = self.rules.threshold_cores
+                detail = f"{name} uses {warm[name]:.1f} cores, twice in five minutes, {limit:g} are hot"
+                events.append(self._event(now, Reason.MACHINE_WARM, detail, name))
+
+    def _tell(self, events: list[Event], subject: str, reason: Reason, detail: str, now: float) -> None:
+        if not detail:
+            self._said.pop(subject, None)
+        elif self._said.get(subject) != (reason, detail):
+            self._said[subject] = (reason, detail)
+            events.append(self._event(now, reason, detail))
+
+    def _event(self, now: float, reason: Reason, detail: str, subject: str = "") -> Event:
+        name = self.rules.name
+        return Event(AGENT, now, reason, f"{name}: {detail}", subject or name)
+
 
 def _listed(path: Path, before: Signature | None, rules: PoolRules) -> Inventory:
-    """Return when the inventory was written, what it is known by, and the VMs in it: None when it has not changed."""
+    """Return when the inventory was written, its signature, and its VMs, None when it has not changed."""
     status = path.stat()
     known_by = (status.st_mtime_ns, status.st_size)
     if known_by == before:
@@ -498,3 +581,28 @@ def _listed(path: Path, before: Signature | None, rules: PoolRules) -> Inventory
         return status.st_mtime, known_by, read_inventory(path, rules)
     except BadInput as error:
         return status.st_mtime, known_by, error
+
+
+def _consequence(machine: HotMachine, decision: HourDecision) -> str:
+    """Return the change of the rates of the largest users of a hot machine, in words."""
+    rows = {row.subscriber: row for row in decision.subscribers}
+    raised = [name for name in machine.subscribers if rows[name].rate > rows[name].previous_rate + 1e-9]
+    most = f"mostly by {' and '.join(machine.subscribers)}"
+    if raised:
+        return f"{most}, and new VMs of {' and '.join(raised)} are reserved more"
+    if decision.rolled_back:
+        return f"{most}; every new VM of the pool is reserved in full already"
+    return f"{most}, whose rates cannot go up"
+
+
+def _with_answers(folded: PoolMemory, now: PoolMemory) -> PoolMemory:
+    """Return the folded memory with the changes that requests and operators made meanwhile."""
+    mine = folded.counts
+    counts = replace(
+        now.counts,
+        hot_machine_hours=mine.hot_machine_hours,
+        realised_hot_hours=mine.realised_hot_hours,
+        drift_alarms=mine.drift_alarms,
+        peak_machines=mine.peak_machines,
+    )
+    return replace(folded, counts=counts, rolled_back=now.rolled_back, armed_hour=now.armed_hour)

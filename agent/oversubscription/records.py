@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field
+
+from agent.kernel.http import NUMERIC, Body
 from domain.decisions import Direction, Intent, Reason
 
 GIVEN_UP_S: Final = 7200.0
@@ -37,18 +40,33 @@ class Vm:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class RateRequest:
-    """A VM that will be created: which rate may it have? The same request id again gets the same answer."""
+LONGEST: Final = 128
+LARGEST: Final = 1e9
+PoolName = Annotated[
+    str | None, Field(max_length=63, description="Pool meant; not needed when there is one.", examples=["main"])
+]
+Size = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False), NUMERIC]
 
-    pool: str
-    subscriber: str
-    cores: float
-    memory_gb: float
-    network_gbit: float = 0.0
-    vm: str = ""
-    request_id: str = ""
-    requested_by: str = ""
+
+class RateRequest(Body, frozen=True):
+    """A VM that will be created."""
+
+    pool: PoolName = None
+    subscriber: Annotated[
+        str, Field(min_length=1, max_length=LONGEST, description="Whose VM it will be.", examples=["batch"])
+    ]
+    cores: Annotated[
+        float,
+        Field(gt=0, le=LARGEST, allow_inf_nan=False, description="Cores that it asks for.", examples=[8]),
+        NUMERIC,
+    ]
+    memory_gb: Annotated[Size, Field(description="Memory that it asks for.", examples=[32])]
+    network_gbit: Annotated[Size, Field(description="Network capacity that it asks for.")] = 0.0
+    vm: Annotated[str, Field(max_length=LONGEST, description="Its name in the inventory, where it has one.")] = ""
+    request_id: Annotated[
+        str, Field(max_length=LONGEST, description="The same one again gets the same answer.", examples=["batch-17"])
+    ] = ""
+    requested_by: Annotated[str, Field(max_length=LONGEST, description="Name of the requester, for the record.")] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,9 @@ class Allocator:
         self._count += 1
         cores = float(self._draws.choice(SIZES, p=SHARES))
         name = f"vm-{self._count}"
-        request = RateRequest(RESEARCH, subscriber, cores, 4.0 * cores, 0.0, name, name, "dry run")
+        request = RateRequest(
+            subscriber=subscriber, cores=cores, memory_gb=4.0 * cores, vm=name, request_id=name, requested_by="dry run"
+        )
         response = self.pool.request(request)
         if not response.machine:
             return

@@ -89,7 +89,9 @@ def rate_asked(request_id: str, cores: float) -> Step:
 
     def ask(agent: RunningAgent) -> Any:
         agent.turn("oversubscription")
-        return oversubscription(agent).request(RateRequest("east", "ours", cores, 16.0, 1.0, "", request_id))
+        return oversubscription(agent).request(
+            RateRequest(subscriber="ours", cores=cores, memory_gb=16.0, network_gbit=1.0, request_id=request_id)
+        )
 
     return ask
 

@@ -31,7 +31,6 @@ from agent.kernel.part import Severity
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.state import OversubscriptionStore
-from agent.oversubscription.turn import PoolTurns
 from agent.rails.base import RailLimits
 from agent.settings import Settings
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
@@ -147,7 +146,7 @@ def publish(world: World, mode: Mode) -> None:
     rules = PoolRules("main", 3, 48.0, 512.0, subscribers={"web": SubscriberRules(internal=True)})
     pool = Pool(rules, OversubscriptionStore(world.ledger), world.agent_clock)
     now, epoch = world.agent_clock.now(), world.loop.epoch
-    PoolTurns(pool).turn(now, epoch, paused=False)
+    pool.turn(now, epoch, paused=False)
     parameters, name = Parameters(world.session), "/trimtab/oversubscription/main"
     # The look-alike loads its service with the first call, which may take longer than a call is given.
     with contextlib.suppress(CloudError):

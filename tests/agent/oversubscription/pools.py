@@ -17,7 +17,6 @@ from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.state import OversubscriptionStore
-from agent.oversubscription.turn import PoolTurns
 from domain.clock import VirtualClock
 from domain.decisions import Event
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
@@ -100,7 +99,6 @@ class House:
     def open(self) -> None:
         """Start the service, as after a restart."""
         self.pool = Pool(self.rules, OversubscriptionStore(self.ledger), self.clock, self.file)
-        self.turns = PoolTurns(self.pool)
 
     def place(self, vms: Sequence[Vm]) -> None:
         """Write these VMs to the inventory file."""
@@ -126,7 +124,7 @@ class House:
     def turn(self) -> tuple[Event, ...]:
         """Turn the pool now."""
         self.touch()
-        return self.turns.turn(self.clock.now(), self.epoch, paused=self.paused)
+        return self.pool.turn(self.clock.now(), self.epoch, paused=self.paused)
 
     def hour(self, usage: Mapping[str, float | None] | float = 0.2) -> tuple[Event, ...]:
         """Live an hour in which the VMs use so much, and turn a minute into the next."""
@@ -138,7 +136,9 @@ class House:
 
     def ask(self, subscriber: str = "web", cores: float = 4.0, **more: Any) -> Any:
         """Ask for the rate of a VM."""
-        return self.pool.request(RateRequest("main", subscriber, cores, more.pop("memory_gb", 16.0), 1.0, **more))
+        return self.pool.request(
+            RateRequest(subscriber=subscriber, cores=cores, **{"memory_gb": 16.0, "network_gbit": 1.0, **more})
+        )
 
     def rate(self, subscriber: str = "web") -> float:
         """The subscriber's present rate."""

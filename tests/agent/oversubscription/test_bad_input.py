@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.oversubscription.fold import hour_of_day
@@ -16,6 +17,7 @@ from agent.oversubscription.inventory import parse_inventory
 from agent.oversubscription.memory import HourSums, SubscriberMemory
 from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.rate_policies import policy_of
+from agent.oversubscription.records import RateRequest
 from agent.oversubscription.usage import PoolSink, UsageBook
 from collectors.base import Refusal
 from domain.decisions import Reason
@@ -85,7 +87,7 @@ def test_an_inventory_that_nobody_writes_any_more_reserves_everything(house: Hou
     for _ in range(5):
         house.send({one.vm: 0.2 for one in house.vms})
         house.clock.advance(3600.0)
-        house.turns.turn(house.clock.now(), house.epoch, paused=False)
+        house.pool.turn(house.clock.now(), house.epoch, paused=False)
     assert house.reasons() == (Reason.STALE_INPUT,)
     assert house.rate() == 1.0
 
@@ -178,11 +180,25 @@ def test_gaps_of_three_hours_are_held_and_longer_ones_are_stale(house: House) ->
     [
         ({"cores": 0.0}, "cores"),
         ({"cores": math.nan}, "cores"),
-        ({"cores": 48.5}, "cores"),
+        ({"cores": "4"}, "cores"),
         ({"memory_gb": -1.0}, "memory_gb"),
+        ({"subscriber": ""}, "subscriber"),
+        ({"vm": "x" * 129}, "vm"),
+        ({"color": "red"}, "color"),
+    ],
+)
+def test_a_value_that_cannot_be_is_no_request(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        RateRequest.model_validate({"subscriber": "web", "cores": 4.0, "memory_gb": 16.0, **changes})
+    assert [error["loc"] for error in refused.value.errors()] == [(field,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"cores": 48.5}, "cores"),
         ({"memory_gb": 513.0}, "memory_gb"),
         ({"subscriber": "a b"}, "subscriber"),
-        ({"subscriber": ""}, "subscriber"),
         ({"vm": "x.y"}, "vm"),
     ],
 )

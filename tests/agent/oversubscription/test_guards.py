@@ -159,7 +159,12 @@ def test_a_pool_gives_every_request_the_rate_and_machine_that_the_simulator_give
             wanted = vm_of(week, k, "", 1.0)
             base = rates[wanted.subscriber]
             assert base is not None
-            request = RateRequest("main", wanted.subscriber, wanted.cores, wanted.memory_gb, wanted.network_gbit)
+            request = RateRequest(
+                subscriber=wanted.subscriber,
+                cores=wanted.cores,
+                memory_gb=wanted.memory_gb,
+                network_gbit=wanted.network_gbit,
+            )
             found = ask_shield(loads, profiles, request, base, pool, policy.budget, ())
             assert (k, found.rate, place[found.machine]) == (k, there.rate[k], there.machine[k])
             raised += found.rate > base

@@ -233,8 +233,8 @@ def test_while_a_model_is_read_the_hour_waits_two_turns_and_is_decided_without_i
     house.live(2)
     decided = house.pool.memory.hour
     over = threading.Event()
-    monkeypatch.setattr("agent.oversubscription.turn.POLICY_PATIENCE_S", 0.0)
-    monkeypatch.setattr("agent.oversubscription.turn.policy_of", lambda *_: over.wait() and None)
+    monkeypatch.setattr("agent.oversubscription.pool.POLICY_PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent.oversubscription.pool.policy_of", lambda *_: over.wait() and None)
     house.hour(0.2)
     house.turn()
     assert house.pool.memory.hour == decided
@@ -312,7 +312,7 @@ def test_requests_are_expected_as_the_days_before_had_them(house: House, tmp_pat
 
 def test_reading_settings_without_a_model_loads_no_onnx_runtime() -> None:
     code = (
-        "import sys; from agent.oversubscription.turn import PoolTurns; "
+        "import sys; from agent.oversubscription.turn import Pools; "
         "assert 'onnxruntime' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ}, timeout=60)

@@ -16,7 +16,6 @@ from agent.oversubscription.pool import Pool
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.records import Step
 from agent.oversubscription.state import OversubscriptionStore
-from agent.oversubscription.turn import PoolTurns
 from agent.rails.base import RailLimits
 from domain.controls import Controls, Pause, PauseScope
 from domain.decisions import Mode, Reason
@@ -37,14 +36,13 @@ class Desk:
 
     world: World
     pool: Pool
-    turns: PoolTurns
     publisher: Publisher
     parameters: Parameters
 
     def turn(self, controls: Controls = NOBODY) -> list[Reason]:
         """Turn pool and publisher; return what was published, or why not."""
         now, epoch = self.world.agent_clock.now(), self.world.loop.epoch
-        self.turns.turn(now, epoch, paused=False)
+        self.pool.turn(now, epoch, paused=False)
         return [event.reason for event in self.publisher.turn(now, epoch, controls)]
 
     def puts(self) -> int:
@@ -67,7 +65,7 @@ def make(make_world: MakeWorld) -> Callable[..., Desk]:
             parameters.get(NAME)
         limits = RailLimits(breaker_failures=3)
         publisher = Publisher(pool, NAME, parameters, world.ledger, mode, limits)
-        return Desk(world, pool, PoolTurns(pool), publisher, parameters)
+        return Desk(world, pool, publisher, parameters)
 
     return made
 
@@ -104,7 +102,7 @@ def test_a_paused_pool_is_not_published_until_it_is_resumed(make: Callable[..., 
 def test_why_nothing_is_published_is_said_again_when_it_could_not_be_recorded(make: Callable[..., Desk]) -> None:
     desk = make(Mode.OBSERVE)
     now, epoch = desk.world.agent_clock.now(), desk.world.loop.epoch
-    desk.turns.turn(now, epoch, paused=False)
+    desk.pool.turn(now, epoch, paused=False)
     with pytest.raises(Fenced):
         desk.publisher.turn(now, epoch - 1, NOBODY)
     assert [event.reason for event in desk.publisher.turn(now, epoch, NOBODY)] == [Reason.OBSERVE_MODE]

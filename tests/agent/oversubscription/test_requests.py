@@ -125,7 +125,7 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     pool = rules(machines=6, subscribers={"web": OURS, "batch": OURS}, **room)
     profiles = with_a_day(profiles_of({"web": SubscriberMemory()}, 0, 0.0, None), turn_h)
     loads = loads_of(vms, VmTable(), profiles, pool)
-    request = RateRequest("main", "web", cores, 4.0)
+    request = RateRequest(subscriber="web", cores=cores, memory_gb=4.0)
     found = ask_shield(loads, profiles, request, rate, pool, budget, ())
     # Nobody has a level of its own yet, so that the machines' means are those of the profile.
     drifted = np.max([np.roll(profiles.mean, step, axis=1) for step in range(-turn_h, turn_h + 1)], axis=0)
@@ -154,7 +154,9 @@ def test_a_request_is_refused_for_a_rise_that_there_is_room_for_in_the_settings_
     def answer(level: float) -> tuple[float, float]:
         pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level, drift_spread=0.0)
         loads = loads_of(vms, VmTable(), profiles, pool)
-        found = ask_shield(loads, profiles, RateRequest("main", "web", 4.0, 4.0), 0.3, pool, 0.02, ())
+        found = ask_shield(
+            loads, profiles, RateRequest(subscriber="web", cores=4.0, memory_gb=4.0), 0.3, pool, 0.02, ()
+        )
         assert found.hot_hours is not None
         # What people see of the pool is what is expected, without the margin.
         assert loads.mean[0].max() == pytest.approx(24.0 * profiles.mean[-1].max())
@@ -166,7 +168,7 @@ def test_a_request_is_refused_for_a_rise_that_there_is_room_for_in_the_settings_
 
 
 def test_there_is_room_for_a_rise_of_what_runs_as_of_what_is_asked_for() -> None:
-    profiles, request = profiles_of({}, 0, 0.0, None), RateRequest("main", "web", 4.0, 4.0)
+    profiles, request = profiles_of({}, 0, 0.0, None), RateRequest(subscriber="web", cores=4.0, memory_gb=4.0)
     vms = [Vm("v0", "web", "m1", 8.0, 4.0, 0.0, 0.3)]
 
     def means(level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +185,7 @@ def test_there_is_room_for_a_rise_of_what_runs_as_of_what_is_asked_for() -> None
 def test_a_machine_that_uses_its_budget_up_is_taken_and_none_beyond() -> None:
     pool, profiles = rules(machines=1, subscribers={"web": OURS}), profiles_of({}, 0, 0.0, None)
     vms = [Vm(f"v{k}", "web", "m1", 10.0, 4.0, 0.0, 0.3) for k in range(8)]
-    request = RateRequest("main", "web", 8.0, 4.0)
+    request = RateRequest(subscriber="web", cores=8.0, memory_gb=4.0)
 
     def rate(budget: float) -> tuple[float, bool]:
         found = ask_shield(loads_of(vms, VmTable(), profiles, pool), profiles, request, 0.3, pool, budget, ())
@@ -209,7 +211,9 @@ def test_the_filter_gives_the_best_fit_among_the_machines_that_stay_cool(
     profiles = profiles_of({}, 0, 0.0, None)
     loads = loads_of(vms, VmTable(), profiles, pool)
     closed = {"m1"} if data.draw(st.booleans()) else set()
-    found = ask_filter(loads, profiles, RateRequest("main", "web", cores, 4.0), rate, pool, budget, closed)
+    found = ask_filter(
+        loads, profiles, RateRequest(subscriber="web", cores=cores, memory_gb=4.0), rate, pool, budget, closed
+    )
     n, hours = profiles.index("web"), np.zeros(len(loads.names))
     for k in range(len(loads.names)):
         # One subscriber's VMs move together.
@@ -284,7 +288,7 @@ def test_a_larger_rate_that_leads_to_a_cooler_machine_is_the_answer() -> None:
     vms = [Vm(f"v{k}", "web", "m0", 10.0, 4.0, 0.0, (room - 3.0) / 80.0) for k in range(8)]
     loads = loads_of(vms, VmTable(), profiles, pool)
     assert sorted(loads.free_cores.tolist()) == pytest.approx([3.0, room])
-    found = ask_shield(loads, profiles, RateRequest("main", "web", 8.0, 4.0), 0.3, pool, 1e-3, ())
+    found = ask_shield(loads, profiles, RateRequest(subscriber="web", cores=8.0, memory_gb=4.0), 0.3, pool, 1e-3, ())
     assert (found.rate, found.safe) == (0.4, True)
     assert [(tried.rate, bool(tried.hot_hours is not None and tried.hot_hours > 1e-3)) for tried in found.tried] == [
         (0.3, True),

@@ -22,6 +22,7 @@ from agent.kernel.part import (
     ModelSummary,
     Part,
     Replayed,
+    Services,
     Severity,
     Status,
     Summary,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from agent.deferral.pools import Pools, PoolService
+    from agent.deferral.pools import PoolService
     from agent.kernel.checks import Account, CheckResult
     from agent.kernel.metrics import Reading
     from agent.settings import Settings
@@ -140,16 +141,16 @@ class DeferralPart(Part):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.store = DeferralStore(host.ledger)
-        self._pools: Pools | None = None
 
-    @property
-    def pools(self) -> Pools:
-        """The pools that the settings describe, made when first asked for."""
-        if self._pools is None:
-            from agent.deferral.pools import pools_of
+    @cached_property
+    def pools(self) -> Services[PoolService]:
+        """The pools that the settings describe; where there are none, nothing of them is loaded."""
+        if self.host.settings is None or not self.configured:
+            return Services()
+        from agent.deferral.pools import PoolService
 
-            self._pools = pools_of(self.host)
-        return self._pools
+        agent = self.host.settings
+        return Services({name: PoolService(name, own, self.host, agent) for name, own in SUBJECTS.of(agent).items()})
 
     def capacity(self, subject: str) -> Capacity | None:
         """Return the cores that starts could take, those of jobs that could start, and those of jobs that run."""
@@ -171,14 +172,12 @@ class DeferralPart(Part):
 
     def start(self, stack: ExitStack) -> None:
         """Warn of a policy that cannot run: another would decide every step without a word."""
-        for name, service in (self.pools if self.configured else {}).items():
+        for name, service in self.pools.items():
             if problem := service.ladder_problem():
                 log.warning("policy_cannot_run", pool=name, detail=problem)
 
     def turn(self, turn: Turn) -> TickReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""
-        if not self.configured:
-            return turn.report
 
         def turned(service: PoolService) -> tuple[Event, ...]:
             service.look()
@@ -189,14 +188,11 @@ class DeferralPart(Part):
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""
-        if not self.configured:
-            return ()
         return tuple(event for service in self.pools.values() for event in service.pool.taken_alarms())
 
     def problems(self) -> Mapping[str, str]:
         """Return what keeps a pool from its capacity, its queues or its model."""
-        services = self.pools if self.configured else {}
-        told = {f"deferral {name}": service.problem() for name, service in services.items()}
+        told = {f"deferral {name}": service.problem() for name, service in self.pools.items()}
         try:
             left = self._left_behind
         except LedgerError:
@@ -229,14 +225,14 @@ class DeferralPart(Part):
 
     def reload(self) -> None:
         """Read the models again, also those that were given up."""
-        for service in (self.pools if self.configured else {}).values():
+        for service in self.pools.values():
             service.learned.look(anew=True)
 
     # For people and programs
 
     def readings(self) -> Iterator[Reading]:
         """Yield every pool's figures and counts."""
-        for name, service in (self.pools if self.configured else {}).items():
+        for name, service in self.pools.items():
             yield from _readings(name, service)
 
     def status(self, subject: str, now: float) -> Status:

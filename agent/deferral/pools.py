@@ -12,12 +12,12 @@ from agent.deferral.ladder import Ladder, LearnedRung, Rung, ladder_of
 from agent.deferral.pool import DeferralPool, reserved_cores
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.records import Drain, Stage, StepDecision, Totals, step_at
-from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
+from agent.deferral.settings import LEARNED, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
 from agent.deferral.state import DEFERRAL, PoolState
 from agent.deferral.turn import PoolTurns, Watch
 from agent.kernel.guards import held_by_pause
-from agent.kernel.part import Host, Services
+from agent.kernel.part import Host
 from agent.kernel.text import time_text
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
@@ -205,14 +205,3 @@ class PoolService:
             self.problem(),
             expected,
         )
-
-
-Pools = Services[PoolService]
-
-
-def pools_of(host: Host) -> Pools:
-    """Return the pools that the settings describe, on the host's ledger; none where there are no settings."""
-    if host.settings is None:
-        return Pools()
-    agent = host.settings
-    return Pools({name: PoolService(name, own, host, agent) for name, own in SUBJECTS.of(agent).items()})

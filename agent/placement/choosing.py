@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 from agent.models.directory import ModelRefused, ModelsDirectory, Subject
 from agent.models.regular_files import read_file
 from agent.placement.settings import FILE, LEARNED, PlacementSettings
+from agent.settings import Settings
 from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
 from domain.rules.placement.policies import BF, NAMED, TIERS, Policy, parse_policy, reserve, scores, tier_price
@@ -93,6 +94,17 @@ def named_policy(text: str, pool: str, models: ModelsDirectory) -> Policy:
     if found is None or given:
         raise BadInput("policy", text, f"give one of {', '.join(NAMED)}, reserve:X,CORES,COUNT, file:FILE or learned")
     return found
+
+
+def check_policies(name: str, pool: PlacementSettings, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield each policy that a pool names, and why it cannot be used, "" when it can."""
+    models = ModelsDirectory(settings.models_directory, settings.promotion_key)
+    for text in dict.fromkeys(filter(None, (pool.policy, pool.canary, pool.shadow))):
+        try:
+            named_policy(text, name, models)
+            yield text, ""
+        except TrimtabError as error:
+            yield text, str(error)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from agent.kernel.part import (
     Host,
     ModelSummary,
     Part,
+    Services,
     Severity,
     Status,
     Summary,
@@ -36,12 +37,20 @@ if TYPE_CHECKING:
 
     from agent.kernel.checks import Account, CheckResult
     from agent.kernel.metrics import Reading
-    from agent.placement.pools import Pools
     from agent.placement.reserve import PlacementPool
+    from agent.placement.turn import PoolTurns
     from agent.settings import Settings
     from collectors.base import Collector
 
 NEWEST = 10
+
+
+class Pools(Services["PlacementPool"]):
+    """Pools by name, and the turns of each; any thread may use them."""
+
+    def __init__(self, turns: Mapping[str, PoolTurns]) -> None:
+        super().__init__({name: one.pool for name, one in turns.items()})
+        self.turns = turns
 
 
 class PlacementPart(Part):
@@ -127,16 +136,15 @@ class PlacementPart(Part):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.store = PlacementStore(host.ledger)
-        self._pools: Pools | None = None
 
-    @property
+    @cached_property
     def pools(self) -> Pools:
-        """The pools that the settings describe, made when first asked for."""
-        if self._pools is None:
-            from agent.placement.pools import pools_of
+        """The pools that the settings describe; where there are none, nothing of them is loaded."""
+        if not self.configured:
+            return Pools({})
+        from agent.placement.turn import turns_of
 
-            self._pools = pools_of(self.host)
-        return self._pools
+        return Pools(turns_of(self.host))
 
     def capacity(self, subject: str) -> Capacity | None:
         """Return the free cores of a pool, those that its fleet waits for, and those reserved and not confirmed."""
@@ -156,14 +164,12 @@ class PlacementPart(Part):
             return ()
         return [
             FleetDemand(pool, fleet, signal=SIGNAL in settings.fleets[fleet].signals)
-            for pool in (self.pools if self.configured else {}).values()
+            for pool in self.pools.values()
             if (fleet := pool.settings.fleet) is not None and fleet in settings.fleets
         ]
 
     def turn(self, turn: Turn) -> TickReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""
-        if not self.configured:
-            return turn.report
         turns = (
             (name, partial(turns.turn, turn.now, self.host.clock.monotonic(), turn.epoch))
             for name, turns in self.pools.turns.items()
@@ -172,27 +178,25 @@ class PlacementPart(Part):
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""
-        if not self.configured:
-            return ()
         return tuple(event for pool in self.pools.values() for event in pool.alarms())
 
     def problems(self) -> Mapping[str, str]:
         """Return what keeps a pool from its inventory, its fleet or its policy."""
         found = {}
-        for name, pool in (self.pools if self.configured else {}).items():
+        for name, pool in self.pools.items():
             found[f"placement {name}"] = "; ".join(filter(None, (pool.problem, pool.chooser.problems())))
         return found
 
     def reload(self) -> None:
         """Read the files of policies again."""
-        for pool in (self.pools if self.configured else {}).values():
+        for pool in self.pools.values():
             pool.chooser.look()
 
     # For people and programs
 
     def readings(self) -> Iterator[Reading]:
         """Yield every pool's figures and counts."""
-        for name, pool in (self.pools if self.configured else {}).items():
+        for name, pool in self.pools.items():
             yield from _readings(name, pool, self.pools.turns[name].drift)
 
     def status(self, subject: str, now: float) -> Status:
@@ -259,7 +263,8 @@ class PlacementPart(Part):
     @classmethod
     def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
         """Yield whether each pool's inventory, policy and fleet can be used."""
-        from agent.placement.pools import check_inventory, check_policies
+        from agent.placement.choosing import check_policies
+        from agent.placement.turn import check_inventory
 
         for name, pool in SUBJECTS.of(settings).items():
             subject = f"placement {name}"

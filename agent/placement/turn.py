@@ -6,22 +6,25 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from agent.kernel.part import Host
 from agent.models.directory import ModelsDirectory, Subject
 from agent.models.regular_files import read_file
+from agent.placement.book import Book
 from agent.placement.choosing import Chooser
 from agent.placement.fleet import FleetHosts, merged
-from agent.placement.records import Comparison, PlacementDecision, Reservation
+from agent.placement.records import Comparison, PlacementDecision, PoolHead, Reservation
 from agent.placement.reserve import PlacementPool
-from agent.placement.settings import FILE
-from agent.placement.state import PLACEMENT
+from agent.placement.settings import FILE, SUBJECTS, PlacementSettings
+from agent.placement.state import PLACEMENT, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
-from domain.rules.placement.instance import Instance
+from domain.rules.placement.instance import Instance, parse_instance
 from domain.rules.placement.mix import distances, mix_of, shares_of, size_class, total_variation
 from domain.units import DAY_S, HOUR_S
 
@@ -66,6 +69,21 @@ class InventoryFile:
             return f"inventory {self._path} is invalid; keeping the previous one: {error}"
         self._seen, self._digest = signature, digest
         return ""
+
+
+def check_inventory(path: Path, *, hosts_elsewhere: bool = False) -> str:
+    """Return what an inventory file holds, in a sentence; OSError, BadInput or ConfigurationError.
+
+    hosts_elsewhere: a fleet's VMs are hosts too, so that it may list none.
+    """
+    try:
+        document = json.loads(read_file(path, LARGEST_INVENTORY_BYTES, follow_links=True))
+    except (ValueError, RecursionError) as error:
+        raise OSError(f"{path} is not valid JSON: {error}") from None
+    instance, warnings = parse_instance(document, path.name, hosts_elsewhere=hosts_elsewhere)
+    Book(PoolState(PoolHead(), None, document, {}, {}))
+    found = f"{path}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"
+    return "; ".join([found, *warnings])
 
 
 class Shadow:
@@ -347,3 +365,32 @@ def mix_distance(one: Sequence[PlacementDecision], other: Sequence[PlacementDeci
     return total_variation(
         *(shares_of(Counter((made.application, size_class(made.count)) for made in side)) for side in (one, other))
     )
+
+
+def turns_of(host: Host) -> dict[str, PoolTurns]:
+    """Return the pools that the settings describe, on the host's ledger, each with its turns."""
+    assert host.settings is not None, "the settings describe pools"
+    models = ModelsDirectory(host.settings.models_directory, host.settings.promotion_key)
+    turns = {}
+    for name, settings in SUBJECTS.of(host.settings).items():
+        chooser = Chooser(name, settings, models)
+        pending = _pending(host, settings)
+        pool = PlacementPool(name, settings, host.ledger, host.clock, chooser, host.settings.mode, pending)
+        fleet = FleetHosts(host.session, settings) if settings.fleet and host.session is not None else None
+        turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings))
+    return turns
+
+
+def _pending(host: Host, settings: PlacementSettings) -> Callable[[], float]:
+    """Return what asks how many cores a pool's fleet waits for."""
+
+    def pending() -> float:
+        found = host.capacity("autoscaling", settings.fleet) if settings.fleet is not None else None
+        return 0.0 if found is None else found.pending
+
+    return pending
+
+
+def _groups(host: Host, settings: PlacementSettings) -> Callable[[], Mapping[str, str]]:
+    """Return what asks for the AWS names of the groups of a pool's fleet, by the fleet's key for each."""
+    return lambda: {key: name for (fleet, key), name in host.groups().items() if fleet == settings.fleet}

@@ -14,14 +14,14 @@ from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.status import FleetStatus, fleet_status
 from agent.autoscaling.store import FleetStore
 from agent.deferral.part import DeferralPart
-from agent.deferral.pools import Pools as DeferralPools
-from agent.kernel.part import Check, Host
+from agent.deferral.pools import PoolService
+from agent.kernel.part import Check, Host, Services
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TickReport
 from agent.oversubscription.part import OversubscriptionPart
 from agent.oversubscription.turn import Pools
 from agent.placement.part import PlacementPart
-from agent.placement.pools import Pools as PlacementPools
+from agent.placement.part import Pools as PlacementPools
 from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView
@@ -100,7 +100,7 @@ class Running:
         return next(part for part in self.parts.parts if isinstance(part, PlacementPart)).pools
 
     @property
-    def deferrals(self) -> DeferralPools:
+    def deferrals(self) -> Services[PoolService]:
         """The pools of its deferral."""
         return next(part for part in self.parts.parts if isinstance(part, DeferralPart)).pools
 

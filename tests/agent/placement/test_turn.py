@@ -14,10 +14,9 @@ from agent.alarms.book import AlarmBook
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.placement.fleet import FleetHosts, FleetVms
-from agent.placement.pools import check_inventory
 from agent.placement.records import Comparison, HostState, Origin
 from agent.placement.reserve import PlacementPool
-from agent.placement.turn import PoolTurns, mix_distance
+from agent.placement.turn import PoolTurns, check_inventory, mix_distance
 from agent.placement.view import pool_card, request_lines
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock

@@ -49,6 +49,16 @@ def test_the_readme_is_one_screen_with_both_commands_and_figures_of_benchmarks_t
     assert missing == [], "a figure links to a page that does not name its benchmark"
 
 
+def test_every_benchmark_that_a_page_names_exists_and_every_benchmark_is_named_by_a_page() -> None:
+    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "def main(" in path.read_text("utf-8")}
+    names = r"benchmarks\.(\w+)|make bench ARGS=\"(\w+)"
+    named = {page: {a or b for a, b in re.findall(names, page.read_text("utf-8"))} - {"NAME"} for page in PAGES}
+    missing = {page.relative_to(ROOT).as_posix(): found - programs for page, found in named.items() if found - programs}
+    assert missing == {}
+    pages = (found for page, found in named.items() if page.name != "CHANGELOG.md" and "evidence" not in page.parts)
+    assert programs - set().union(*pages) == set(), "benchmarks whose figure no page names"
+
+
 def test_the_architecture_page_names_every_package() -> None:
     architecture = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     assert [package for package in PACKAGES if not re.search(rf"\b{package}/", architecture)] == []

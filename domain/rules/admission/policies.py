@@ -30,7 +30,7 @@ def log_grid(count: int = 32, shortest_h: float = 0.04) -> Floats:
     """Return horizons from `shortest_h` to three years, equally spaced in the log up to a day and beyond it.
 
     Six of 32 lie below a day. Refusals bind weeks to a year ahead, and there steps as wide as below a day pass over
-    the horizon that forbids: `benchmarks.admission_grids` counts how often.
+    the horizon that forbids.
     """
     if count < 2:
         raise BadInput("count", count, "give 2 horizons or more")

@@ -107,7 +107,7 @@ LEVEL_SPREAD: Final = 0.15
 TURN_H: Final = 2
 """It turns each subscriber's day by up to so many hours, to either side."""
 USUAL_SPREAD: Final = 2.5
-"""Standard deviations of usual drifts that a pool leaves room for, by the rule in `benchmarks.learning_pools`."""
+"""Standard deviations of usual drifts that a pool reserves room for, see docs/train/learn.md."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,12 @@ def test_every_benchmark_that_a_page_names_exists_and_every_benchmark_is_named_b
     assert programs - set().union(*pages) == set(), "benchmarks whose figure no page names"
 
 
+def test_the_changelog_is_one_short_section_until_the_first_release() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert len(changelog.splitlines()) <= 40
+    assert re.findall("^##+ (.+)$", changelog, re.MULTILINE) == ["0.1.0 (unreleased)", "Added", "Removed"]
+
+
 def test_the_architecture_page_names_every_package() -> None:
     architecture = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     assert [package for package in PACKAGES if not re.search(rf"\b{package}/", architecture)] == []

@@ -89,7 +89,9 @@ def autoscaling(
     preset: Annotated[
         str,
         Option(
-            metavar="NAME", help="Settings to start from: default, published (as in the paper), fit, text, coevolution."
+            metavar="NAME",
+            help="Settings to start from: default, published (as in the paper), fit, text, coevolution, release, "
+            "release-foresight.",
         ),
     ] = "default",
     seed: Annotated[int, Option(min=0, help="Seed of weights, exploration and worlds.")] = 0,

@@ -63,11 +63,12 @@ def test_the_table_lists_every_setting_with_what_the_presets_give_it() -> None:
     assert [(name, ours, theirs.strip()) for name, ours, theirs in rows] == wanted
 
 
-def test_the_table_lists_every_task() -> None:
+def test_the_table_lists_every_task_and_the_help_every_preset() -> None:
     tasks = TRAIN[TRAIN.index("## Tasks") : TRAIN.index("## Output")]
     assert re.findall(r"^\| `([\w-]+)` \|", tasks, re.MULTILINE) == list(TASKS)
     shown = CliRunner().invoke(app, ["train", "autoscaling", "--help"]).output
     assert [task for task in TASKS if task not in shown] == []
+    assert [preset for preset in PRESETS if not re.search(rf"\b{preset}[,. ]", shown)] == []
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

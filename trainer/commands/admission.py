@@ -76,15 +76,15 @@ def moments(
     """
     import numpy as np
 
-    from domain.rules.admission.moments import moments_of
     from domain.rules.admission.population import Statistics
+    from trainer.admission.volterra import curve_of
 
     wanted = hours_of(at)
     extra = float(size - 1) if extra_cores is None else extra_cores
     horizons_h, order = np.unique(np.array(wanted), return_inverse=True)
     try:
         statistics = Statistics(size, deaths, core_hours, scale_outs, hours, gap_hours, extra, size_draws)
-        curve = moments_of(population_of(preset), statistics, horizons_h, moments)
+        curve = curve_of(population_of(preset), statistics, horizons_h, moments)
     except BadInput as error:
         if error.field == "horizons_h":
             raise BadInput("--at", at, "give hours above 0 with commas between them, such as 1,24,720") from None

@@ -64,10 +64,15 @@ def admission(
     """
     import numpy as np
 
-    from domain.rules.admission.payment import Tariff, hourly_price, predicted_variance
+    from domain.rules.admission.payment import Tariff, hourly_price
     from domain.rules.admission.population import Statistics, fresh
+    from trainer.admission.volterra import curve_of
 
     tariff = Tariff(core, variance, ahead, math.inf if cap is None else cap)
+
+    def predicted(law: Population, statistics: Statistics) -> float:
+        return float(curve_of(law, statistics, np.array([ahead]), moments).variance[0])
+
     named, population = None, population_of(preset or "T")
     if label or owner:
         if preset is not None:
@@ -77,13 +82,13 @@ def admission(
     seen |= {hour: Statistics(size, core_hours=size * hour, hours=hour, extra_cores=size - 1) for hour in hours_of(at)}
     rows: list[dict[str, Any]] = []
     for hour, statistics in seen.items():
-        predicted = predicted_variance(tariff, named.law if named else population, statistics, moments)
-        price = float(hourly_price(tariff, size, predicted))
+        expected = predicted(named.law if named else population, statistics)
+        price = float(hourly_price(tariff, size, expected))
         cores = min(core * size, price)
         rows.append(
             {
                 "hours": hour,
-                "variance": predicted,
+                "variance": expected,
                 "price": price,
                 "for_cores": cores,
                 "for_uncertainty": price - cores,
@@ -91,8 +96,7 @@ def admission(
             }
         )
         if named is not None:
-            nameless = predicted_variance(tariff, population, statistics, moments)
-            rows[-1]["price_without_names"] = float(hourly_price(tariff, size, nameless))
+            rows[-1]["price_without_names"] = float(hourly_price(tariff, size, predicted(population, statistics)))
     if as_json:
         given: dict[str, Any] = {"preset": preset or "T"}
         if named is not None:

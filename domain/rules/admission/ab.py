@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from domain.rules.admission.belief import Floats, Number, gamma_nodes, mu_nodes
 from domain.rules.admission.na import gamma_powers
 
-EULER = 0.5772156649015329
 TINY = 1e-300
 STEP_RATIO = 1.6
 """Between two points of time there is at most this factor."""
@@ -84,46 +83,6 @@ def advanced(
         fade2 * s2 + s * (stay - fade2) / (1.0 + slack),
         fade3 * s3 + s * (stay - fade3) / (2.0 + slack),
     )
-
-
-def survival(
-    size: Number,
-    mu: Number,
-    rho: Number,
-    sig: Number,
-    times_h: Floats,
-    alive: Floats,
-    alive1: Floats,
-    alive2: Floats,
-    alive3: Floats,
-) -> None:
-    """Fill S, S_1, S_2, S_3 at the ascending `times_h` (M,) > 0, given mu, rho = theta / mu and sig > 0.
-
-    The outputs have shape (M,) for numbers and (M, N) for arrays of N. The hazard is constant from one time to the
-    next, so that steps must be short where it changes: see `time_grid`.
-    """
-    sig = np.maximum(sig, 1e-9)
-    log_sig = np.log(sig)
-    decayed_sig = np.exp(-sig)
-    ein_sig = ein(sig, decayed_sig, log_sig)
-    s = 1.0 + 0.0 * rho
-    s1 = 0.0 * rho
-    s2 = 0.0 * rho
-    s3 = 0.0 * rho
-    before = 0.0
-    # A single core is the only one that can die out at once.
-    rate_before = np.maximum(2.0 - size, 0.0) + 0.0 * rho
-    for i in range(times_h.shape[0]):
-        step = mu * (times_h[i] - before)
-        rate_now = hazard(size, mu * times_h[i], rho, sig, log_sig, decayed_sig, ein_sig)
-        h = 0.5 * (rate_before + rate_now)
-        s, s1, s2, s3 = advanced(h, step, s, s1, s2, s3)
-        alive[i] = s
-        alive1[i] = s1
-        alive2[i] = s2
-        alive3[i] = s3
-        before = times_h[i]
-        rate_before = rate_now
 
 
 def conditional_ab(
@@ -253,8 +212,8 @@ def add_point(
 ) -> None:
     """Add, times `share`, one point of mu, lam and sig to the raw moments and to the requests per hour (H,) each.
 
-    The same as `survival` and `conditional_ab` at every horizon, but for what QUIET and GONE leave out, and with points
-    of time of its own. Numbers only. Arrays of length 0 are left alone.
+    S by steps of `hazard` and `advanced`, and `conditional_ab` at every horizon, but for the times that QUIET and GONE
+    leave out. Numbers only. Arrays of length 0 are left alone.
     """
     sig = max(sig1, 1e-9)
     log_sig = math.log(sig)

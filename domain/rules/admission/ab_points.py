@@ -1,6 +1,6 @@
 """Many deployments' sizes over time by the hazard closure, in numpy: raw moments, and requests (specification §4.3).
 
-The path of S is that of `ab.survival` and `ab.hazard`, written for arrays that are worked on in place: what depends on
+The path of S is that of `ab.hazard` and `ab.advanced`, written for arrays that are worked on in place: what depends on
 mu alone, or on mu and sig, is computed once for all points of lam and sig. Points take part only while some of them
 may die out: before, as in `ab.add_point`, S is 1 (QUIET), and after all have died out nothing is left (GONE).
 

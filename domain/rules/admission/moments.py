@@ -1,6 +1,6 @@
 """The moments of future sizes (specification §4, §5.2): of one deployment by name, and of many at once in numpy.
 
-The names are paper, na, ab, ab_fast and volterra. Many at once take the same leaves that are compiled.
+The names are paper, na, ab and ab_fast. Many at once take the same leaves that are compiled.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from domain.rules.admission.belief import (
 from domain.rules.admission.na import conditional_na, gamma_powers, paper_moments
 from domain.rules.admission.policies import checked_grid
 from domain.rules.admission.population import Belief, Population, Statistics
-from domain.rules.admission.volterra import reference_moments
 
-MOMENTS = ("ab", "ab_fast", "na", "paper", "volterra")
+MOMENTS = ("ab", "ab_fast", "na", "paper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,6 @@ def moments_of(population: Population, statistics: Statistics, horizons_h: Float
         paper_moments(size, *belief, power, lifetimes, horizons_h, mean, variance)
         return Curve(mean, variance, None)
     belief = belief_of(population, statistics)
-    if moments == "volterra":
-        return Curve(*reference_moments(size, belief, power, lifetimes, horizons_h))
     if moments == "na":
         means, variances = na_batch(np.array([size]), _alone(belief), power, lifetimes, horizons_h)
         return Curve(means[0], variances[0], None)

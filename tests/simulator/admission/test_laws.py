@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from domain.rules.admission.population import Population
-from domain.rules.admission.volterra import exact_path, path_moments
 from simulator.admission import Cluster, Run, draw_run, play, rule_of
 from simulator.admission.engine import ADMITTED, ARRIVAL, CORE_ENDED, SCALE_REFUSED, SCALED, SHUT_DOWN
+from trainer.admission.volterra import exact_path, path_moments
 
 LIFETIMES = 5.0
 LAW = Population(4.0, 40.0, 4.0, 4.0, 2.0, 1.0, 0.8, LIFETIMES)

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.rules.admission import moments
-from domain.rules.admission.ab import ab_moments, conditional_ab, survival
+from domain.rules.admission.ab import ab_moments, conditional_ab
 from domain.rules.admission.ab_points import Path, Points, lefts, moment_weights, starts_h
 from domain.rules.admission.belief import exact_belief, lam_count, size_count
 from domain.rules.admission.moments import Beliefs, ab_batch, belief_of
 from domain.rules.admission.population import POPULATIONS
 from tests.domain.rules.admission.cases import SEEN
+from trainer.admission.volterra import survival
 
 HORIZONS = np.geomspace(0.04, 26_280.0, 12)
 

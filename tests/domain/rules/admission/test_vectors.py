@@ -10,8 +10,8 @@ from domain.rules.admission.belief import REFERENCE_DROP, REFERENCE_FLOOR, REFER
 from domain.rules.admission.moments import belief_of, moments_of
 from domain.rules.admission.na import na_moments
 from domain.rules.admission.population import POPULATIONS
-from domain.rules.admission.volterra import reference_moments
 from tests.domain.rules.admission.cases import SEEN, VECTORS
+from trainer.admission.volterra import reference_moments
 
 NAMES = [f"{preset}-{case}-{hours:.0f}h" for preset, case, hours, *_ in VECTORS]
 

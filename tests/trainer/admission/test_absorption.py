@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from domain.rules.admission.volterra import closed_path, exact_ein, exact_path, laguerre, path_moments
+from trainer.admission.volterra import closed_path, exact_ein, exact_path, laguerre, path_moments
 
 FOR_EVER = 1e300
 

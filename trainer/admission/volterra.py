@@ -9,10 +9,14 @@ import math
 
 import numpy as np
 
-from domain.rules.admission.ab import EULER, conditional_ab, lead_steps, survival, time_grid, times_needed
-from domain.rules.admission.belief import REFERENCE_DROP, Floats, mu_nodes
-from domain.rules.admission.population import Belief
+from domain.errors import BadInput
+from domain.rules.admission.ab import advanced, conditional_ab, ein, hazard, lead_steps, time_grid, times_needed
+from domain.rules.admission.belief import REFERENCE_DROP, Floats, Number, mu_nodes
+from domain.rules.admission.moments import MOMENTS, Curve, belief_of, moments_of
+from domain.rules.admission.policies import checked_grid
+from domain.rules.admission.population import Belief, Population, Statistics
 
+EULER = 0.5772156649015329
 LONGEST_X = 24.0
 """Beyond so many core lifetimes S falls exponentially."""
 LARGEST_RHO = 6.0
@@ -69,6 +73,46 @@ def exact_survival(size: float, rho: float, sig: float, x_end: float) -> tuple[F
     return coarse, 1.0 - np.clip(died, 0.0, 1.0)
 
 
+def survival(
+    size: Number,
+    mu: Number,
+    rho: Number,
+    sig: Number,
+    times_h: Floats,
+    alive: Floats,
+    alive1: Floats,
+    alive2: Floats,
+    alive3: Floats,
+) -> None:
+    """Fill S, S_1, S_2, S_3 at the ascending `times_h` (M,) > 0, given mu, rho = theta / mu and sig > 0.
+
+    The outputs have shape (M,) for numbers and (M, N) for arrays of N. The hazard is constant from one time to the
+    next, so that steps must be short where it changes: see `time_grid`.
+    """
+    sig = np.maximum(sig, 1e-9)
+    log_sig = np.log(sig)
+    decayed_sig = np.exp(-sig)
+    ein_sig = ein(sig, decayed_sig, log_sig)
+    s = 1.0 + 0.0 * rho
+    s1 = 0.0 * rho
+    s2 = 0.0 * rho
+    s3 = 0.0 * rho
+    before = 0.0
+    # A single core is the only one that can die out at once.
+    rate_before = np.maximum(2.0 - size, 0.0) + 0.0 * rho
+    for i in range(times_h.shape[0]):
+        step = mu * (times_h[i] - before)
+        rate_now = hazard(size, mu * times_h[i], rho, sig, log_sig, decayed_sig, ein_sig)
+        h = 0.5 * (rate_before + rate_now)
+        s, s1, s2, s3 = advanced(h, step, s, s1, s2, s3)
+        alive[i] = s
+        alive1[i] = s1
+        alive2[i] = s2
+        alive3[i] = s3
+        before = times_h[i]
+        rate_before = rate_now
+
+
 def closed_path(size: float, rho: float, sig: float, x: Floats) -> Floats:
     """Return S, S_1, S_2, S_3 (4, M) at ascending scaled times x (M,) > 0 by the hazard closure."""
     lead = lead_steps(1.0 + rho, float(x[0]))
@@ -81,7 +125,7 @@ def closed_path(size: float, rho: float, sig: float, x: Floats) -> Floats:
 
 
 def exact_path(size: float, rho: float, sig: float, x: Floats) -> Floats:
-    """Return S, S_1, S_2, S_3 (4, M) at scaled times x (M,) > 0, as `ab.survival` approximates them."""
+    """Return S, S_1, S_2, S_3 (4, M) at scaled times x (M,) > 0, as `survival` approximates them."""
     if rho > LARGEST_RHO:
         return closed_path(size, rho, sig, x)
     grid, alive = exact_survival(size, rho, sig, float(x[-1]))
@@ -162,3 +206,13 @@ def reference_moments(
                 raw += total * np.array(path_moments(size, rho, sig, x, path, lifetimes))
     mean, second, third = raw
     return mean, np.maximum(second - mean**2, 0.0), third + mean * (2.0 * mean**2 - 3.0 * second)
+
+
+def curve_of(population: Population, statistics: Statistics, horizons_h: Floats, moments: str) -> Curve:
+    """Return the curve of one deployment by a method of `moments_of`, or by the reference; BadInput as there."""
+    if moments != "volterra" and moments not in MOMENTS:
+        raise BadInput("moments", moments, f"give one of {', '.join((*MOMENTS, 'volterra'))}")
+    if moments != "volterra":
+        return moments_of(population, statistics, horizons_h, moments)
+    power, lifetimes, belief = population.power, population.lifetimes, belief_of(population, statistics)
+    return Curve(*reference_moments(float(statistics.size), belief, power, lifetimes, checked_grid(horizons_h)))

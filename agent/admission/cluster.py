@@ -47,7 +47,7 @@ from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Mode, Reason
-from domain.errors import BadInput, StateConflict, TrimtabError, UnknownName
+from domain.errors import BadInput, StateConflict, TrimtabError
 from domain.rules.admission.cluster import ClusterRules
 from domain.rules.admission.names import Name, Tally, check_name
 from domain.rules.admission.policies import unused_budget
@@ -296,13 +296,6 @@ class AdmissionService:
 
     # What is inside
 
-    def explain(self, decision_id: str) -> AdmissionDecision:
-        """Return a decision as it was recorded; UnknownName when there is none of that id here."""
-        found = self._store.decision(decision_id)
-        if found.cluster != self.rules.name:
-            raise UnknownName("decision_id", decision_id, f"it belongs to the cluster {found.cluster}")
-        return found
-
     def prior_of(self, owner: str, label: str) -> PriorSource:
         """Return what a newcomer with these names would be judged by now, whether or not labels decide.
 
@@ -392,10 +385,6 @@ class AdmissionService:
                 uncertainty_cores=kept,
                 uncertainty_share=None if kept is None else kept / (kept + book.total) if kept else 0.0,
             )
-
-    def now(self) -> float:
-        """Return the time by the service's clock, in epoch seconds."""
-        return self._clock.now()
 
     def alarms(self) -> tuple[Event, ...]:
         """Return what a person should look into since the last call."""

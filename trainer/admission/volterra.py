@@ -1,6 +1,6 @@
 """The exact moments, as a reference: absorption at zero cores by a Volterra equation (specification §4.3 a).
 
-Slow and in numpy alone; what production uses, `ab`, is held to it.
+Slow and in numpy alone; tests compare the moments of decisions, `ab`, with it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from domain.rules.admission.population import Belief, Population, Statistics
 
 EULER = 0.5772156649015329
 LONGEST_X = 24.0
-"""Beyond so many core lifetimes S falls exponentially."""
+"""Beyond this number of core lifetimes S falls exponentially."""
 LARGEST_RHO = 6.0
-"""Above so many scale-outs per core lifetime death at zero is a matter of the first moments: the closure serves."""
+"""Above this number of scale-outs per core lifetime death at zero is a matter of the first moments: the closure serves."""
 
 
 def exact_ein(z: Floats) -> Floats:
@@ -187,7 +187,7 @@ def reference_moments(
 ) -> tuple[Floats, Floats, Floats]:
     """Return mean, variance and third central moment (H,) at ascending horizons > 0, seconds of work.
 
-    closure: take S from the hazard closure instead, which shows what the quadratures of `ab` leave.
+    closure: take S from the hazard closure instead, which shows the error of the quadratures of `ab`.
     """
     mu, weight = np.empty(nodes), np.empty(nodes)
     mu_nodes(*belief[:5], power, REFERENCE_DROP / 2, -25.0, mu, weight)

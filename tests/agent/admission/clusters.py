@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind, Prior
+from agent.admission.cluster import AdmissionService
+from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent, EventKind, Prior
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind
 from domain.rules.admission.population import POPULATIONS
 
@@ -31,6 +32,11 @@ def rules(**changes: Any) -> ClusterRules:
 def ask(deployment_id: str, cores: Any = 10, *observations: Prior, **more: Any) -> AdmissionRequest:
     """A request to the cluster `main`."""
     return AdmissionRequest(deployment_id=deployment_id, cores=cores, observations=observations, **more)
+
+
+def recorded(service: AdmissionService, decision_id: str) -> AdmissionDecision:
+    """A decision of the cluster, as the ledger has it."""
+    return next(one for one in service.newest(10_000) if one.decision_id == decision_id)
 
 
 _numbers = iter(range(10**9))

@@ -9,7 +9,7 @@ from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.rules.admission.cluster import PolicyKind
-from tests.agent.admission.clusters import ask, event, rules
+from tests.agent.admission.clusters import START, ask, event, recorded, rules
 from tests.agent.admission.conftest import Make
 
 
@@ -27,7 +27,7 @@ def test_advice_is_the_decision_that_would_be_made_and_takes_nothing_in(make: Ma
 def test_nobody_counts_who_was_only_advised(make: Make) -> None:
     service = make(capacity_cores=60, policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=61.0)
     assert [service.answer([ask(name, 40)], advice=True)[0].reason for name in "abc"] == [Reason.ADMITTED] * 3
-    assert (service.deployments(), service.gauges(service.now()).total_cores) == ((), 0)
+    assert (service.deployments(), service.gauges(START).total_cores) == ((), 0)
 
 
 def test_advice_uses_up_no_request_id(make: Make) -> None:
@@ -61,7 +61,7 @@ def test_advice_after_an_admission_lapsed_counts_its_cores_as_free(make: Make, c
 def test_advice_outlives_the_process_and_is_explained_as_such(make: Make, ledger: Ledger, clock: VirtualClock) -> None:
     advice = make().answer([ask("a", 20)], advice=True)[0]
     again = AdmissionService(rules(), AdmissionStore(ledger), clock)
-    assert again.explain(advice.decision_id) == advice
+    assert recorded(again, advice.decision_id) == advice
     text = "\n".join(admission_lines(advice))
     assert "a with 20 cores: would be admitted" in text
     (note,) = [entry for entry in ledger.journal(limit=10) if entry.ref == advice.decision_id]

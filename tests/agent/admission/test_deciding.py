@@ -19,7 +19,7 @@ from domain.rules.admission.moments import Curve, moments_of
 from domain.rules.admission.policies import cantelli, gamma_tail, second_refusal, sgamma_tail
 from domain.rules.admission.population import POPULATIONS, Statistics, fresh
 from domain.rules.admission.rule import kappa_of
-from tests.agent.admission.clusters import HOUR_S, SEEN, START, ask, event, rules
+from tests.agent.admission.clusters import HOUR_S, SEEN, START, ask, event, recorded, rules
 from tests.agent.admission.conftest import Make
 from tests.golden import figures
 
@@ -103,7 +103,7 @@ class TestTheRecord:
     def test_is_found_again_by_its_id_after_a_restart(self, make: Make) -> None:
         made = [make().answer([ask(f"d{n}", 300, SEEN)])[0] for n in range(6)]
         assert {decision.reason for decision in made} >= {Reason.ADMITTED, Reason.REJECTED_FEASIBILITY}
-        assert [make().explain(decision.decision_id) for decision in made] == made
+        assert [recorded(make(), decision.decision_id) for decision in made] == made
         assert make().newest(limit=2) == (made[5], made[4])
         assert make().newest(deployment_id="d3") == (made[3],)
 
@@ -185,7 +185,7 @@ class TestARefusal:
         found = service.answer([request_of()])[0]
         assert (found.reason, found.admit) == (Reason.REJECTED_INPUT, False)
         assert found.detail.startswith(f"{field} is ")
-        assert service.explain(found.decision_id) == found
+        assert recorded(service, found.decision_id) == found
         assert service.deployments() == ()
 
     @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ class TestRules:
         assert found.reason is Reason.REJECTED_RULE
         assert found.sgamma is not None
         assert found.sgamma > 0.02
-        last = service.explain(f"main-a{count}")
+        last = recorded(service, f"main-a{count}")
         assert last.admit
         assert last.sgamma is not None
         assert last.sgamma <= 0.02
@@ -301,7 +301,7 @@ class TestRules:
     def test_a_budget_says_which_share_of_requests_would_fail(self, make: Make) -> None:
         service = make(policy=PolicyKind.BUDGET, risk=0.02, kappa=None)
         count = admitted(service, 60)
-        found, last = service.answer([ask("more", 10)])[0], service.explain(f"main-a{count}")
+        found, last = service.answer([ask("more", 10)])[0], recorded(service, f"main-a{count}")
         assert 3 < count < 60
         assert found.reason is Reason.REJECTED_RULE
         shares = [re.search(r": (\S+) of future requests would fail", one.detail) for one in (found, last)]

@@ -20,7 +20,7 @@ EULER = 0.5772156649015329
 LONGEST_X = 24.0
 """Beyond this number of core lifetimes S falls exponentially."""
 LARGEST_RHO = 6.0
-"""Above this number of scale-outs per core lifetime death at zero is a matter of the first moments: the closure serves."""
+"""Above this number of scale-outs per core lifetime the closure is used: first moments determine death at zero."""
 
 
 def exact_ein(z: Floats) -> Floats:

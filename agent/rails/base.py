@@ -6,10 +6,11 @@ An effect has one sentence for people, whatever happened to how many groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
+from typing import Any
 
 from agent.rails.state import LoopState, puts_back
 from domain.controls import Controls, Window
@@ -18,55 +19,90 @@ from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
 
+def _limit(default: Any, text: str, **about: Any) -> Any:
+    """Return a field that is a setting too, described by `text`.
+
+    about: the bounds of the setting (ge, gt, le), and `setting`, its default where that is another one.
+    """
+    return field(default=default, metadata={"text": text, **about})
+
+
 @dataclass(frozen=True, slots=True)
 class RailLimits:
-    """One fleet's limits, from its settings.
+    """One fleet's limits. Each field with a text is a setting of the fleet; this is the one list of them.
 
-    min_coverage: share of warm VMs that must report. max_age_s: oldest usable newest sample. hold_bins: minutes held on
-    absent input before the safe floor applies. safe_floor: desired per group then (max(current, floor)). sick_share,
-    sick_count: no scale-in when more than this share, and at least this many VMs, are unhealthy, silent or overdue.
-    max_step_out/in and *_percent: VMs of one group per decision, absolute and as a percentage of the current size (the
-    larger of the two allows; 0 % = only the absolute one counts). cooldown_out_s, cooldown_in_s: per group and
-    direction. boot_deadline_s: a VM that has not reported by then is overdue. stop_deadline_s: a removal that AWS has
-    not begun by then is given up. max_replacements, max_replacements_percent: interrupted VMs drained and replaced per
-    group and minute, absolute and as a percentage of its size (the larger of the two allows; those whose notice ends
-    before the next minute are drained beyond that; at 0 % only the absolute one counts, whatever they leave).
-    in_periods: proposals in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes
-    of direction allowed per group in an hour. budget_per_hour, budget_per_day: dollars, None = no limit.
-    capacity_memory_s: how long a (type, zone) shortage is remembered. breaker_failures: failures in a row that open the
-    breaker; breaker_open_s:
-    for how long at first, doubling to breaker_max_s. spares: VMs named beside a scale-in's victims, each of which may
-    go in place of one that may not. count_booting: take VMs that boot off the increases of a policy
-    that had not counted them.
+    safe_floor: desired per group after `hold_bins` minutes on absent input. spares: VMs named beside a scale-in's
+    victims, each of which may go in place of one that may not.
     """
 
-    min_coverage: float = 0.5
-    max_age_s: float = 150.0
-    hold_bins: int = 3
+    min_coverage: float = _limit(
+        0.5, "Share of warm VMs that must report, else the minute counts as absent.", ge=0, le=1
+    )
+    max_age_s: float = _limit(150.0, "Oldest age of the newest measurement.", gt=0, le=3600)
+    hold_bins: int = _limit(3, "Minutes held on absent measurements before the safe floor applies.", ge=1, le=60)
     safe_floor: tuple[int, ...] = ()
-    sick_share: float = 0.45
-    sick_count: int = 3
-    max_step_out: int = 5
-    max_step_in: int = 2
-    max_step_out_percent: float = 0.0
-    max_step_in_percent: float = 0.0
-    cooldown_out_s: float = 300.0
-    cooldown_in_s: float = 300.0
-    boot_deadline_s: float = 300.0
-    stop_deadline_s: float = 180.0
-    max_replacements: int = 3
-    max_replacements_percent: float = 0.0
+    sick_share: float = _limit(
+        0.45,
+        "No scale-in when more than this share of VMs is unhealthy, silent or overdue (see `SICK_COUNT`).",
+        ge=0,
+        le=1,
+    )
+    sick_count: int = _limit(
+        3, "Fewer unhealthy, silent or overdue VMs than this never stop a scale-in.", ge=1, le=1000
+    )
+    max_step_out: int = _limit(5, "Most VMs of one group added by one decision.", ge=1, le=1000)
+    max_step_in: int = _limit(2, "Most VMs of one group removed by one decision.", ge=1, le=1000)
+    max_step_out_percent: float = _limit(
+        0.0,
+        "`MAX_STEP_OUT` as a percentage of the group's size; the larger of the two counts. 0: not used.",
+        ge=0,
+        le=1000,
+    )
+    max_step_in_percent: float = _limit(
+        0.0,
+        "`MAX_STEP_IN` as a percentage of the group's size; the larger of the two counts. 0: not used.",
+        ge=0,
+        le=100,
+    )
+    cooldown_out_s: float = _limit(
+        300.0, "Time after an addition of VMs to a group without another one.", ge=0, le=86_400
+    )
+    cooldown_in_s: float = _limit(
+        300.0, "Time after a removal of VMs from a group without another one.", ge=0, le=86_400
+    )
+    boot_deadline_s: float = _limit(300.0, "A VM that has not reported by then is overdue.", gt=0, le=86_400)
+    stop_deadline_s: float = _limit(180.0, "A removal that AWS has not begun by then is abandoned.", gt=0, le=86_400)
+    max_replacements: int = _limit(
+        3, "Interrupted spot VMs drained and replaced per group and minute. 0: none.", ge=0, le=1000
+    )
+    # Older records have none, and are replayed so.
+    max_replacements_percent: float = _limit(
+        0.0,
+        "`MAX_REPLACEMENTS` as a percentage of the group's size; the larger of the two counts, and VMs "
+        "whose notice ends before the next minute are drained at once, in any number. 0: not used.",
+        ge=0,
+        le=100,
+        setting=50.0,
+    )
     spares: int = 0
-    in_periods: int = 3
-    min_lifetime_s: float = 300.0
-    max_reversals: int = 4
-    budget_per_hour: float | None = None
-    budget_per_day: float | None = None
-    capacity_memory_s: float = 600.0
-    breaker_failures: int = 3
-    breaker_open_s: float = 300.0
-    breaker_max_s: float = 1800.0
-    count_booting: bool = True
+    in_periods: int = _limit(3, "Minutes in a row that must propose a scale-in before it is executed.", ge=1, le=240)
+    min_lifetime_s: float = _limit(300.0, "Younger VMs are not removed.", ge=0, le=604_800)
+    max_reversals: int = _limit(4, "Changes of direction allowed per group in an hour.", ge=0, le=60)
+    budget_per_hour: float | None = _limit(
+        None, "The fleet does not grow beyond this. Not set: no limit.", gt=0, le=1e6
+    )
+    budget_per_day: float | None = _limit(
+        None, "The fleet does not grow when the day (UTC) would cost more. Not set: no limit.", gt=0, le=1e8
+    )
+    capacity_memory_s: float = _limit(
+        600.0, "Time for which a shortage of a VM type in a zone is remembered.", ge=0, le=86_400
+    )
+    breaker_failures: int = _limit(3, "Failures in a row that open the circuit breaker of a group.", ge=1, le=100)
+    breaker_open_s: float = _limit(
+        300.0, "Time that the breaker stays open at first; it doubles with each failed attempt.", gt=0, le=86_400
+    )
+    breaker_max_s: float = _limit(1800.0, "Longest time that the breaker stays open.", gt=0, le=86_400)
+    count_booting: bool = _limit(True, "Subtract booting VMs from the increases of a policy that does not count them.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,8 +158,8 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.drain_notice_s >= fleet.drain_deadline_s:
         remedy = f"give less than DRAIN_DEADLINE_S={fleet.drain_deadline_s:g}"
         yield Conflict((*path, "drain_notice_s"), ((*path, "drain_deadline_s"),), remedy)
-    if fleet.rails.breaker_max_s < fleet.rails.breaker_open_s:
-        remedy = f"give at least RAILS__BREAKER_OPEN_S={fleet.rails.breaker_open_s:g}"
+    if fleet.limits().breaker_max_s < fleet.limits().breaker_open_s:
+        remedy = f"give at least RAILS__BREAKER_OPEN_S={fleet.limits().breaker_open_s:g}"
         yield Conflict((*path, "rails", "breaker_max_s"), ((*path, "rails", "breaker_open_s"),), remedy)
     yield from _budget(path, fleet, minima)
     for key, window in fleet.schedule.items():
@@ -219,8 +219,8 @@ def _budget(path: SettingPath, fleet: FleetSettings, minima: tuple[SettingPath, 
     prices = tuple((*path, "groups", key, "price_per_hour") for key in fleet.groups)
     least = sum(group.min * group.price_per_hour for group in fleet.groups.values())
     for name, budget, hours in (
-        ("budget_per_hour", fleet.rails.budget_per_hour, 1),
-        ("budget_per_day", fleet.rails.budget_per_day, 24),
+        ("budget_per_hour", fleet.limits().budget_per_hour, 1),
+        ("budget_per_day", fleet.limits().budget_per_day, 24),
     ):
         if budget is not None and budget < least * hours:
             remedy = f"give at least {least * hours:g}, the cost of the groups at their MIN, or lower a MIN"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, create_model
 
 from agent.rails.base import RailLimits
 from agent.rails.schedule import Planned, cron_fault
@@ -176,89 +178,24 @@ class GroupSettings(Section, title="A group of a fleet"):
     )
 
 
-class RailsSettings(Section, title="Rails of a fleet"):
+class _Rails(Section, title="Rails of a fleet"):
     """Limits on the changes of any policy; they apply in every mode, and `trimtab explain` shows their effect."""
 
-    min_coverage: float = Field(
-        0.5, ge=0, le=1, description="Share of warm VMs that must report, else the minute counts as absent."
-    )
-    max_age_s: float = Field(150.0, gt=0, le=3600, description="Oldest age of the newest measurement.")
-    hold_bins: int = Field(
-        3, ge=1, le=60, description="Minutes held on absent measurements before the safe floor applies."
-    )
-    sick_share: float = Field(
-        0.45,
-        ge=0,
-        le=1,
-        description="No scale-in when more than this share of VMs is unhealthy, silent or overdue (see `SICK_COUNT`).",
-    )
-    sick_count: int = Field(
-        3, ge=1, le=1000, description="Fewer unhealthy, silent or overdue VMs than this never stop a scale-in."
-    )
-    max_step_out: int = Field(5, ge=1, le=1000, description="Most VMs of one group added by one decision.")
-    max_step_in: int = Field(2, ge=1, le=1000, description="Most VMs of one group removed by one decision.")
-    max_step_out_percent: float = Field(
-        0.0,
-        ge=0,
-        le=1000,
-        description="`MAX_STEP_OUT` as a percentage of the group's size; the larger of the two counts. 0: not used.",
-    )
-    max_step_in_percent: float = Field(
-        0.0,
-        ge=0,
-        le=100,
-        description="`MAX_STEP_IN` as a percentage of the group's size; the larger of the two counts. 0: not used.",
-    )
-    cooldown_out_s: float = Field(
-        300.0, ge=0, le=86_400, description="Time after an addition of VMs to a group without another one."
-    )
-    cooldown_in_s: float = Field(
-        300.0, ge=0, le=86_400, description="Time after a removal of VMs from a group without another one."
-    )
-    boot_deadline_s: float = Field(300.0, gt=0, le=86_400, description="A VM that has not reported by then is overdue.")
-    stop_deadline_s: float = Field(
-        180.0, gt=0, le=86_400, description="A removal that AWS has not begun by then is abandoned."
-    )
-    max_replacements: int = Field(
-        3,
-        ge=0,
-        le=1000,
-        description="Interrupted spot VMs drained and replaced per group and minute. 0: none.",
-    )
-    max_replacements_percent: float = Field(
-        50.0,
-        ge=0,
-        le=100,
-        description="`MAX_REPLACEMENTS` as a percentage of the group's size; the larger of the two counts, and VMs "
-        "whose notice ends before the next minute are drained at once, in any number. 0: not used.",
-    )
-    in_periods: int = Field(
-        3, ge=1, le=240, description="Minutes in a row that must propose a scale-in before it is executed."
-    )
-    min_lifetime_s: float = Field(300.0, ge=0, le=604_800, description="Younger VMs are not removed.")
-    max_reversals: int = Field(4, ge=0, le=60, description="Changes of direction allowed per group in an hour.")
-    budget_per_hour: float | None = Field(
-        None, gt=0, le=1e6, description="The fleet does not grow beyond this. Not set: no limit."
-    )
-    budget_per_day: float | None = Field(
-        None, gt=0, le=1e8, description="The fleet does not grow when the day (UTC) would cost more. Not set: no limit."
-    )
-    capacity_memory_s: float = Field(
-        600.0, ge=0, le=86_400, description="Time for which a shortage of a VM type in a zone is remembered."
-    )
-    breaker_failures: int = Field(
-        3, ge=1, le=100, description="Failures in a row that open the circuit breaker of a group."
-    )
-    breaker_open_s: float = Field(
-        300.0,
-        gt=0,
-        le=86_400,
-        description="Time that the breaker stays open at first; it doubles with each failed attempt.",
-    )
-    breaker_max_s: float = Field(1800.0, gt=0, le=86_400, description="Longest time that the breaker stays open.")
-    count_booting: bool = Field(
-        True, description="Subtract booting VMs from the increases of a policy that does not count them."
-    )
+    def limits(self, safe_floor: tuple[int, ...]) -> RailLimits:
+        """Return them for the rails."""
+        return RailLimits(safe_floor=safe_floor, spares=SPARES, **self.model_dump())
+
+
+def _rails_fields() -> Iterator[tuple[str, Any]]:
+    """Yield by its name the type and setting of each limit that has a text."""
+    hints = get_type_hints(RailLimits)
+    for one in fields(RailLimits):
+        about = dict(one.metadata)
+        if text := about.pop("text", ""):
+            yield one.name, (hints[one.name], Field(about.pop("setting", one.default), description=text, **about))
+
+
+RailsSettings: Final = create_model("RailsSettings", __base__=_Rails, __doc__=_Rails.__doc__, **dict(_rails_fields()))
 
 
 class ClaimsSettings(Section, title="Limits of a fleet's reports"):
@@ -504,7 +441,7 @@ class FleetSettings(Section, title="A fleet"):
             waiting_price_per_hour=self.waiting_price_per_hour,
             horizon_s=self.queue_rule.horizon_s,
             job_core_s=self.queue_rule.job_core_s,
-            cooldown_s=self.rails.cooldown_out_s,
+            cooldown_s=self.limits().cooldown_out_s,
             boot_low_s=tuple(group.boot_low_s for group in groups),
             boot_high_s=tuple(max(group.boot_low_s, group.boot_high_s) for group in groups),
         )
@@ -530,7 +467,7 @@ class FleetSettings(Section, title="A fleet"):
     def limits(self) -> RailLimits:
         """Return the rails' limits; the safe floor of a group is by default its minimum."""
         floor = tuple(group.min if group.safe_floor is None else group.safe_floor for _, group in self.ordered_groups)
-        return RailLimits(safe_floor=floor, spares=SPARES, **self.rails.model_dump())
+        return self.rails.limits(floor)
 
     def claim_limits(self) -> Claims:
         """Return the upper limits of the fleet's reports."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class PauseScope(StrEnum):
@@ -13,6 +14,14 @@ class PauseScope(StrEnum):
     ALL = "all"
     IN = "in"
     OUT = "out"
+
+
+HELD: Final[Mapping[PauseScope, str]] = {
+    PauseScope.ALL: "every change",
+    PauseScope.IN: "scale-in",
+    PauseScope.OUT: "scale-out",
+}
+"""The changes that a pause of each scope holds, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,10 @@ class Pause:
     def active(self, now: float) -> bool:
         """Return whether it holds at `now`."""
         return self.until is None or now < self.until
+
+    def end(self, time_text: Callable[[float], str]) -> str:
+        """Return its end as a phrase; time_text: of a time in epoch seconds."""
+        return "until resumed" if self.until is None else f"until {time_text(self.until)}"
 
 
 @dataclass(frozen=True, slots=True)

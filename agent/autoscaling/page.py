@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -16,6 +15,7 @@ from agent.autoscaling.api import VmReport
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.explain import explain
 from agent.autoscaling.history import SPANS, Chart, FleetHistory, cost_chart, queue_chart, size_charts
+from agent.autoscaling.holds import Hold, Tone, holds
 from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, sha_of
 from agent.autoscaling.sentence import plain_sentence
 from agent.autoscaling.status import FleetStatus, GroupStatus, ShadowStatus, fleet_status, fleet_statuses
@@ -23,9 +23,7 @@ from agent.autoscaling.store import DecisionRow
 from agent.kernel.http import LARGEST_SEQ
 from agent.kernel.page import Alert, DecisionItem, Draw, Frame, Scene, collapsed
 from agent.kernel.store import Record
-from agent.kernel.text import arrows, clock_minute, clock_time, counted, duration_text
-from agent.rails.schedule import coming_text
-from domain.controls import PauseScope
+from agent.kernel.text import arrows, clock_minute, counted
 from domain.decisions import Decision, Mode, Reason, Verdict
 from domain.errors import BadInput, LedgerError
 from domain.units import HOUR_S
@@ -49,53 +47,23 @@ PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 SILENT_VMS = 12
 
 
-class Tone(StrEnum):
-    """How much a badge wants to be seen."""
-
-    ON = "on"
-    PLAIN = "plain"
-    HELD = "held"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True)
-class Badge:
-    """A word or two, its tone, and a sentence that says more."""
-
-    text: str
-    tone: Tone
-    detail: str
-
-
-def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Badge, ...]:
+def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Hold, ...]:
     """Return a fleet's badges, its mode first; `mode` is the agent's, for a fleet not yet decided on."""
     shown = [_mode(fleet.mode or mode)]
     if fleet.leader is False:
-        shown.append(Badge("not leader", Tone.HELD, "another agent leads; this one only watches"))
+        shown.append(Hold("not leader", "another agent leads; this one only watches", Tone.HELD))
     if fleet.last_tick_at is None:
-        shown.append(Badge("no decision yet", Tone.PLAIN, "nothing was ever decided for this fleet"))
-    for pause in fleet.pauses:
-        what = "paused" if pause.scope is PauseScope.ALL else f"scale-{pause.scope} paused"
-        end = "until resumed" if pause.until is None else f"until {clock_time(pause.until, now)} UTC"
-        shown.append(Badge(what, Tone.HELD, f"by {pause.owner}, {end}: {pause.reason}"))
-    if fleet.pin is not None:
-        sizes = ", ".join(f"{key} {size}" for key, size in fleet.pin.desired.items())
-        end = clock_time(fleet.pin.until, now)
-        shown.append(Badge("pinned", Tone.HELD, f"at {sizes} by {fleet.pin.owner} until {end} UTC: {fleet.pin.reason}"))
-    if windows := [one for one in fleet.windows if one.start <= now]:
-        detail = "; ".join(f"{one.name} {coming_text(one, now)}" for one in windows)
-        shown.append(Badge("window", Tone.HELD if any(one.pause for one in windows) else Tone.PLAIN, detail))
+        shown.append(Hold("no decision yet", "nothing was ever decided for this fleet", Tone.PLAIN))
+    shown += [one for one in holds(fleet, now) if one.tone is not None]
     if fleet.announced:
-        shown.append(Badge("work announced", Tone.PLAIN, "; ".join(in_words(one) for one in fleet.announced)))
+        shown.append(Hold("work announced", "; ".join(in_words(one) for one in fleet.announced), Tone.PLAIN))
     if fleet.last_decision is not None and fleet.last_decision.reason == Reason.CLOUD_UNREADABLE:
-        shown.append(Badge("AWS unreadable", Tone.BAD, fleet.last_decision.sentence))
+        shown.append(Hold("AWS unreadable", fleet.last_decision.sentence, Tone.BAD))
     elif fleet.last_decision is not None and fleet.last_decision.reason == Reason.GROUP_UNSUPPORTED:
-        shown.append(Badge("not managed", Tone.BAD, fleet.last_decision.sentence))
+        shown.append(Hold("not managed", fleet.last_decision.sentence, Tone.BAD))
     elif fleet.stale_minutes:
         missing = ", ".join(fleet.last_decision.absent) if fleet.last_decision is not None else ""
-        shown.append(Badge(f"holding {fleet.stale_minutes} min", Tone.HELD, f"absent: {missing or 'enough reports'}"))
-    if opened := [breaker.group for breaker in fleet.breakers if breaker.open]:
-        shown.append(Badge("breaker open", Tone.BAD, f"left alone after repeated failures: {', '.join(opened)}"))
+        shown.append(Hold(f"holding {fleet.stale_minutes} min", f"absent: {missing or 'enough reports'}", Tone.HELD))
     return tuple(shown)
 
 
@@ -119,10 +87,10 @@ def fleet_alerts(fleet: FleetStatus, now: float) -> tuple[Alert, ...]:
     return (Alert(fleet.fleet, f"{counted(number, 'VM is', 'VMs are')} silent ({groups}){held}."),)
 
 
-def _mode(mode: str) -> Badge:
+def _mode(mode: str) -> Hold:
     if mode == Mode.ACT:
-        return Badge("ACT", Tone.ON, "decides and does it")
-    return Badge("OBSERVE", Tone.PLAIN, "decides and records; nothing in AWS is changed")
+        return Hold("ACT", "decides and does it", Tone.ON)
+    return Hold("OBSERVE", "decides and records; nothing in AWS is changed", Tone.PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +155,13 @@ class ShadowRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """One fleet as the page shows it; `held` are sentences on what holds it or is under way."""
+    """One fleet as the page shows it."""
 
     status: FleetStatus
-    badges: tuple[Badge, ...]
+    badges: tuple[Hold, ...]
     bars: tuple[Bar, ...]
     queue: Chart
-    held: tuple[tuple[str, str], ...]
+    held: tuple[Hold, ...]
     sentence: str
     policy: str
     charts: tuple[Chart, ...] = ()
@@ -223,7 +191,7 @@ def fleet_view(
         bars=() if many else tuple(bar(group, scale) for group in status.groups),
         queue=queue_chart(points, now, small=many),
         charts=(*size_charts(status, points, now), cost_chart(points, now)) if alone else (),
-        held=tuple(_held(status, now)),
+        held=tuple(replace(one, detail=arrows(one.detail)) for one in holds(status, now)),
         sentence=sentence,
         policy=short_policy(status.policy or ""),
         shadows=tuple(_shadow_row(shadow, status.groups) for shadow in status.shadows),
@@ -241,37 +209,6 @@ def _shadow_row(shadow: ShadowStatus, groups: Sequence[GroupStatus]) -> ShadowRo
     pairs = zip(shadow.desired, groups, strict=False)
     sizes = tuple((size, size != (g.requested if g.desired is None else g.desired)) for size, g in pairs)
     return ShadowRow(short_policy(shadow.policy), shadow.policy, sizes, arrows(shadow.detail), shadow.stands_in)
-
-
-def _held(status: FleetStatus, now: float) -> list[tuple[str, str]]:
-    """Return what is under way and what holds the fleet: a word or two, and a sentence."""
-    lines = []
-    for pause in status.pauses:
-        end = "until resumed" if pause.until is None else f"for {duration_text(pause.until - now)} more"
-        what = "all changes" if pause.scope is PauseScope.ALL else f"scale-{pause.scope}"
-        lines.append(("paused", f"{what}, by {pause.owner}, {end}: {pause.reason}"))
-    if (pin := status.pin) is not None:
-        sizes = ", ".join(f"{key} {size}" for key, size in pin.desired.items())
-        lines.append(("pinned", f"at {sizes} by {pin.owner}, for {duration_text(pin.until - now)} more: {pin.reason}"))
-    lines += [(f"window {one.name}", arrows(coming_text(one, now))) for one in status.windows]
-    for intent in status.open_intents:
-        since = duration_text(now - intent.created_at)
-        lines.append(
-            ("under way", f"{intent.group} {intent.before} → {intent.target} ({intent.intent_id}), for {since}")
-        )
-    for breaker in status.breakers:
-        # What failed and was made good again is of no interest.
-        if breaker.failures:
-            end = f", left alone for {duration_text(breaker.open_until - now)} more" if breaker.open else ""
-            failures = counted(breaker.failures, "failure")
-            lines.append(("breaker open" if breaker.open else "breaker", f"{breaker.group}: {failures} in a row{end}"))
-    for mark in status.capacity_marks:
-        zone = mark.zone or "any zone"
-        lines.append(("no capacity", f"{mark.vm_type} in {zone}, asked for again at {clock_time(mark.until, now)}"))
-    cooling = [f"{c.group} scale-{c.direction} for {duration_text(c.remaining_s(now))}" for c in status.cooldowns]
-    if cooling:
-        lines.append(("cooling down", ", ".join(cooling)))
-    return lines
 
 
 @dataclass(frozen=True, slots=True)

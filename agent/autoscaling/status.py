@@ -8,13 +8,14 @@ from typing import Any
 
 from agent.autoscaling.announcements import in_words
 from agent.autoscaling.decide import DecisionInputs
+from agent.autoscaling.holds import holds
 from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.store import AUTOSCALING, FleetStore
 from agent.kernel.metrics import Reading
 from agent.kernel.text import columns, duration_text, in_minutes, time_text
 from agent.rails.budget import dollars_per_hour
-from agent.rails.schedule import coming_text, ranked
+from agent.rails.schedule import ranked
 from agent.rails.state import Breaker, CapacityMark, Cooldown, LoopState
 from domain.announcements import Announcement
 from domain.capacity_units import size_text
@@ -255,7 +256,7 @@ LATE_S = 180.0
 def status_lines(known: FleetStatus, now: float) -> list[str]:
     """Return one fleet's status as lines."""
     if known.last_tick_at is None or known.last_decision is None:
-        return [f"{known.fleet}  no turn yet", *_held(known, now)]
+        return [f"{known.fleet}  no turn yet", *_hold_lines(known, now)]
     age_s = now - known.last_tick_at
     turned = f"last turn {duration_text(age_s)} ago" if age_s >= 0 else f"last turn {time_text(known.last_tick_at)}"
     late = ", stale: is the agent running?" if age_s > LATE_S else ""
@@ -278,11 +279,14 @@ def status_lines(known: FleetStatus, now: float) -> list[str]:
     lines.append(f"  reports: {_reports(known)}")
     lines.append(f"  queue: {_queue(known.queue)}")
     lines += [f"  announced: {in_words(one)}" for one in known.announced or ()]
-    lines += [f"  window {one.name} {coming_text(one, now)}" for one in known.windows]
     hourly = "?" if known.cost_per_hour is None else f"{known.cost_per_hour:.3f}"
     lines.append(f"  cost: ${hourly} an hour, ${known.cost_today:.2f} today (UTC)")
     lines.append(f"  {known.last_decision.id}: {in_minutes(known.last_decision.sentence)}")
-    return lines + _held(known, now)
+    return lines + _hold_lines(known, now)
+
+
+def _hold_lines(known: FleetStatus, now: float) -> list[str]:
+    return [f"  {one.word}: {one.detail}" for one in holds(known, now)]
 
 
 def units_text(group: GroupStatus | GroupSnapshot) -> str:
@@ -309,33 +313,6 @@ def _queue(queue: QueueSnapshot | None) -> str:
         return "not measured"
     waiting = ", ".join(filter(None, [f"{queue.waiting} wait", oldest_wait(queue)]))
     return f"{waiting}; {queue.running} run"
-
-
-def _held(known: FleetStatus, now: float) -> list[str]:
-    """Return what holds the fleet or is under way."""
-    lines = []
-    for pause in known.pauses:
-        end = "until resumed" if pause.until is None else f"for {duration_text(pause.until - now)} more"
-        lines.append(f"  paused ({pause.scope}) by {pause.owner} {end}: {pause.reason}")
-    if (pin := known.pin) is not None:
-        sizes = ", ".join(f"{key} {size}" for key, size in pin.desired.items())
-        more = duration_text(pin.until - now)
-        lines.append(f"  pinned at {sizes} by {pin.owner} for {more} more: {pin.reason}")
-    for intent in known.open_intents:
-        what = f"{intent.group} {intent.before} -> {intent.target}"
-        since = duration_text(now - intent.created_at)
-        lines.append(f"  under way: {intent.intent_id}: {what} ({intent.direction}), for {since}")
-    for breaker in known.breakers:
-        end = f"open for {duration_text(breaker.open_until - now)} more" if breaker.open else "closed"
-        lines.append(f"  circuit breaker of {breaker.group}: {breaker.failures} failures in a row, {end}")
-    for mark in known.capacity_marks:
-        zone = mark.zone or "any zone"
-        more = duration_text(mark.until - now)
-        lines.append(f"  no capacity: {mark.vm_type} in {zone}, not asked again for {more}")
-    for cooldown in known.cooldowns:
-        more = duration_text(cooldown.until - now)
-        lines.append(f"  cooling down: {cooldown.group} scale-{cooldown.direction} for {more} more")
-    return lines
 
 
 def minute_readings(

@@ -26,13 +26,12 @@ from agent.commands.options import (
     owner_of,
 )
 from agent.kernel.text import duration_text, time_text
-from domain.controls import PauseScope
+from domain.controls import HELD, PauseScope
 from domain.errors import BadInput, LedgerUnavailable
 
 if TYPE_CHECKING:
     from agent.ledger import Ledger
 
-HELD = {PauseScope.ALL: "every change", PauseScope.IN: "scale-in", PauseScope.OUT: "scale-out"}
 FIELDS = {
     "fleet": "--fleet",
     "for_s": "--for",

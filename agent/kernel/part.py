@@ -600,12 +600,12 @@ def one_of(wanted: str | None, names: Sequence[str], word: str, *, field: str) -
 
 def held_lines(controls: Controls, now: float) -> list[str]:
     """Return what operators hold now, a line each."""
-    from agent.rails.permissions import pause_sentence
+    from agent.rails.permissions import pause_sentence, pinned_by
 
     lines = [pause_sentence(pause, now) for pause in controls.pauses if pause.active(now)]
     if controls.pin is not None and controls.pin.active(now):
         sizes = ", ".join(f"{key} {size}" for key, size in controls.pin.desired.items())
-        lines.append(f"pinned at {sizes} by {controls.pin.owner}: {controls.pin.reason}")
+        lines.append(f"pinned at {sizes} {pinned_by(controls.pin, now)}")
     return lines
 
 

@@ -18,7 +18,7 @@ from agent.ledger.journal import JournalEntry, Kind
 from agent.ledger.kept import Kept
 from agent.ledger.postgresql import Held, Taken
 from agent.ledger.retention import Compacted
-from domain.controls import Controls, Pause, PauseScope, Pin
+from domain.controls import HELD, Controls, Pause, PauseScope, Pin
 from domain.decisions import AGENT, Event, Intent, Reason
 from domain.errors import LedgerForeign
 
@@ -26,7 +26,6 @@ BUSY_TIMEOUT_S: Final = 5.0
 """How long a transaction waits for another process's before it gives up."""
 
 _EPOCH_TRIES: Final = 10
-_HELD = {PauseScope.ALL: "all changes", PauseScope.IN: "scaling in", PauseScope.OUT: "scaling out"}
 
 
 class Ledger:
@@ -115,8 +114,7 @@ class Ledger:
         with self.database.write() as connection:
             key = state.pause_key(decision, pause.scope)
             state.put(connection, [(subject, key, codec.encode(pause))])
-            until = "until resumed" if pause.until is None else f"until {_utc(pause.until)}"
-            detail = f"{pause.owner} paused {_HELD[pause.scope]} of {decision} {until}: {pause.reason}"
+            detail = f"{pause.owner} paused {HELD[pause.scope]} of {decision} {pause.end(_utc)}: {pause.reason}"
             _note(connection, subject, pause.since, key, detail)
 
     def resume(self, decision: str, subject: str, scope: PauseScope, *, at: float, owner: str) -> bool:
@@ -125,7 +123,7 @@ class Ledger:
             scopes = tuple(PauseScope) if scope is PauseScope.ALL else (scope,)
             lifted = [each for each in scopes if state.remove(connection, subject, state.pause_key(decision, each))]
             for each in lifted:
-                detail = f"{owner} resumed {_HELD[each]} of {decision}"
+                detail = f"{owner} resumed {HELD[each]} of {decision}"
                 _note(connection, subject, at, state.pause_key(decision, each), detail)
         return bool(lifted)
 

@@ -63,15 +63,24 @@ def _pause_and_pin(proposal: Proposal, context: RailContext) -> tuple[Proposal, 
 
 
 def pause_sentence(pause: Pause, now: float, *, pinned: bool = False) -> str:
-    """Return who paused what, since when and until when."""
+    """Return the scope of a pause, its owner, times and reason."""
     what = "scaling" if pause.scope is PauseScope.ALL else f"scale-{pause.scope}"
-    end = "until resumed" if pause.until is None else f"until {utc(pause.until, now)}"
     after = "; the pin is followed when the pause ends" if pinned else ""
-    return f"{what} paused by {pause.owner} since {utc(pause.since, now)} {end} ({pause.reason}){after}"
+    return f"{what} paused {paused_by(pause, now)}{after}"
+
+
+def paused_by(pause: Pause, now: float) -> str:
+    """Return the owner of a pause, its times and reason."""
+    return f"by {pause.owner} since {utc(pause.since, now)} {pause.end(lambda at: utc(at, now))} ({pause.reason})"
+
+
+def pinned_by(pin: Pin, now: float) -> str:
+    """Return the owner of a pin, its times and reason."""
+    return f"by {pin.owner} since {utc(pin.since, now)} until {utc(pin.until, now)} ({pin.reason})"
 
 
 def _pin_sentence(pin: Pin, now: float) -> str:
-    return f"pinned by {pin.owner} since {utc(pin.since, now)} until {utc(pin.until, now)} ({pin.reason})"
+    return f"pinned {pinned_by(pin, now)}"
 
 
 pause_and_pin = Rail("pause_and_pin", Power.REPLACE, _pause_and_pin)

@@ -41,16 +41,16 @@ def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: MakeWorld
     now = world.agent_clock.now()
     known = fleet_status(FleetStore(world.ledger), "web", now)
     begins, ends = (datetime.fromtimestamp(START + 60.0 * m, UTC).strftime("%H:%M") for m in (3, 13))
-    assert f"  window rush from {begins} to {ends}: 4 to 9 VMs" in status_lines(known, now)
+    assert f"  window rush: from {begins} to {ends}: 4 to 9 VMs" in status_lines(known, now)
     assert plain(known)["windows"][0]["minimum"] == 4
-    assert "window" not in [badge.text for badge in badges(known, "act", now)]
+    assert "window rush" not in [badge.word for badge in badges(known, "act", now)]
     assert sum(world.desired().values()) == 1
 
     world.tick(3)
     assert world.desired()["small"] == 4
     (effect,) = [effect for effect in world.decision("web").effects if effect.rail == "schedule"]
-    assert "window" in [
-        badge.text for badge in badges(fleet_status(FleetStore(world.ledger), "web", now + 180.0), "act", now + 180)
+    assert "window rush" in [
+        badge.word for badge in badges(fleet_status(FleetStore(world.ledger), "web", now + 180.0), "act", now + 180)
     ]
     raised = [
         made for made in (report.decisions[0] for report in world.reports) if made.reason is Reason.SCHEDULED_MINIMUM

@@ -42,7 +42,7 @@ class TestOverHttp:
         assert running.world.last.reason is Reason.PAUSED
         assert [
             event.detail.split(" until")[0] for event in running.world.events if event.reason is Reason.OPERATOR
-        ] == ["ada paused all changes of autoscaling"]
+        ] == ["ada paused every change of autoscaling"]
 
     def test_a_cluster_is_paused_by_its_name_and_pinned_never(self, client: httpx.Client, running: Running) -> None:
         ledger = running.world.ledger

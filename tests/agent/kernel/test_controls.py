@@ -82,7 +82,7 @@ def test_what_is_held_is_said_in_lines() -> None:
     controls = Controls(pauses, Pin({"m": 3, "l": 0}, "cy", "load test", NOON, NOON + 120.0))
     paused, pinned = held_lines(controls, NOON + 90.0)
     assert (paused.split()[0], "by ben since 12:00:00" in paused) == ("scale-out", True)
-    assert pinned == "pinned at m 3, l 0 by cy: load test"
+    assert pinned.startswith("pinned at m 3, l 0 by cy since 12:00:00 UTC until 12:02:00 UTC")
     assert len(held_lines(controls, NOON)) == 3
     assert len(held_lines(controls, NOON + 120.0)) == 1
     assert held_lines(Controls(), NOON) == []

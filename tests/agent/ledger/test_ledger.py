@@ -116,10 +116,10 @@ def test_switches_are_a_fleets_own_and_reported_in_the_journal(ledger: Ledger) -
         (2.0, Kind.EVENT, "web", "pause.autoscaling.out"),
         (3.0, Kind.EVENT, "web", "pin.autoscaling"),
     ]
-    assert said[0][-1].startswith("ana paused scaling out ")
+    assert said[0][-1].startswith("ana paused scale-out ")
     assert said[0][-1].endswith(": deploying")
     assert said[1][-1].startswith("ben pinned a at 1, b at 2 until 20")
-    assert [each[-1] for each in said[2:]] == ["cy resumed scaling out of autoscaling", "cy lifted the pin"]
+    assert [each[-1] for each in said[2:]] == ["cy resumed scale-out of autoscaling", "cy lifted the pin"]
 
 
 # Reading

@@ -60,11 +60,11 @@ def test_every_switch_says_who_threw_it_and_until_when(ledger: Ledger) -> None:
     assert ledger.unpin("autoscaling", "web", at=START + 1, owner="ana")
     assert ledger.resume("autoscaling", "web", PauseScope.IN, at=START + 2, owner="ana")
     assert said(ledger) == [
-        ("pause.autoscaling.in", "ana paused scaling in of autoscaling until 2026-11-20 21:20:00 UTC: deploy"),
-        ("pause.autoscaling.all", "ben paused all changes of autoscaling until resumed: incident"),
+        ("pause.autoscaling.in", "ana paused scale-in of autoscaling until 2026-11-20 21:20:00 UTC: deploy"),
+        ("pause.autoscaling.all", "ben paused every change of autoscaling until resumed: incident"),
         ("pin.autoscaling", "ben pinned workers_2 at 4, workers_8 at 2 until 2026-11-20 23:10:00 UTC: load test"),
         ("pin.autoscaling", "ana lifted the pin"),
-        ("pause.autoscaling.in", "ana resumed scaling in of autoscaling"),
+        ("pause.autoscaling.in", "ana resumed scale-in of autoscaling"),
     ]
 
 

@@ -19,17 +19,18 @@ from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
 
-def _limit(default: Any, text: str, **about: Any) -> Any:
-    """Return a field that is a setting too, described by `text`.
+def _limit(record: Any, description: str, **about: Any) -> Any:
+    """Return a field that is a setting too.
 
-    about: the bounds of the setting (ge, gt, le), and `setting`, its default where that is another one.
+    record: its value in records without it. about: bounds (ge, gt, le), and the setting's default where it differs.
+    One entry of the metadata, for pydantic would check a record's limits by bounds under their own names.
     """
-    return field(default=default, metadata={"text": text, **about})
+    return field(default=record, metadata={"setting": {"default": record, "description": description, **about}})
 
 
 @dataclass(frozen=True, slots=True)
 class RailLimits:
-    """One fleet's limits. Each field with a text is a setting of the fleet; this is the one list of them.
+    """One fleet's limits. Each field with a description is a setting of the fleet; this is the one list of them.
 
     safe_floor: desired per group after `hold_bins` minutes on absent input. spares: VMs named beside a scale-in's
     victims, each of which may go in place of one that may not.
@@ -82,7 +83,7 @@ class RailLimits:
         "whose notice ends before the next minute are drained at once, in any number. 0: not used.",
         ge=0,
         le=100,
-        setting=50.0,
+        default=50.0,
     )
     spares: int = 0
     in_periods: int = _limit(3, "Minutes in a row that must propose a scale-in before it is executed.", ge=1, le=240)

@@ -187,12 +187,11 @@ class _Rails(Section, title="Rails of a fleet"):
 
 
 def _rails_fields() -> Iterator[tuple[str, Any]]:
-    """Yield by its name the type and setting of each limit that has a text."""
+    """Yield by its name the type and setting of each limit that is one."""
     hints = get_type_hints(RailLimits)
     for one in fields(RailLimits):
-        about = dict(one.metadata)
-        if text := about.pop("text", ""):
-            yield one.name, (hints[one.name], Field(about.pop("setting", one.default), description=text, **about))
+        if about := one.metadata.get("setting"):
+            yield one.name, (hints[one.name], Field(**about))
 
 
 RailsSettings: Final = create_model("RailsSettings", __base__=_Rails, __doc__=_Rails.__doc__, **dict(_rails_fields()))

@@ -11,7 +11,7 @@ answered: a VM that only they hold gets no further call, and a busy one is told 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from actuators.activities import Kind, read_activities
@@ -19,7 +19,8 @@ from actuators.base import Act, ChangingCall, Held, Permit, change, is_contended
 from collectors.aws import AwsSession
 from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
-from domain.observed import DrainHook, GroupObserved, Lifecycle
+from domain.fleet import Fleet
+from domain.observed import DrainHook, GroupObserved, Lifecycle, Observed
 
 # A heartbeat that fails, or takes effect late, must not cost a job: there is time for others before the hook runs out.
 HEARTBEATS_PER_PERIOD = 4.0
@@ -252,6 +253,15 @@ class Drains:
             # The hook ran out, or the response to an earlier call was lost, or it is another hook that holds the VM.
             return False
         return True
+
+
+def busy_drains(
+    fleet: Fleet, observed: Observed, before: Collection[str], busy_cores: Mapping[str, float | None]
+) -> tuple[str, ...]:
+    """Return the draining VMs that were busy by their last report; before: VMs busy by reports until now."""
+    seen = [observed.groups.get(group.name) or observed.held.get(group.name) for group in fleet.groups]
+    draining = [one.vm for group in seen if group for one in group.instances if one.lifecycle is Lifecycle.DRAINING]
+    return tuple(sorted(vm for vm in draining if (vm in before if (b := busy_cores.get(vm)) is None else b > 0.0)))
 
 
 def _deadline_s(settings: DrainSettings, hook: DrainHook) -> float:

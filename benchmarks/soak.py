@@ -136,6 +136,7 @@ class Soak:
         cloud, self._policies = self.cloud, chosen
         clock, store, intake = cloud.host_clock, SeriesStore(watched=self.fleets), IntakeCounters()
         tagged = TaggedLines(store)
+        states = [FleetStore(ledger).loop_state(fleet.name) for fleet in self.fleets]
         self.feed, self.reader = Feed(tagged, clock), LineReader(tagged.sink, intake, clock.now)
         self.board = ServiceBoard(clock.now())
         self.loop = Loop(
@@ -148,7 +149,8 @@ class Soak:
                 cloud,
                 Inventory(cloud),
                 self.fleets,
-                owned_protection={vm for f in self.fleets for vm in FleetStore(ledger).loop_state(f.name).protected},
+                owned_protection={vm for state in states for vm in state.protected},
+                busy_drains={vm for state in states for vm in state.busy_drains},
             ),
             aggregator=Aggregator(store),
             proposer=Proposer(self._sometimes_late(evaluate_within(POLICY_DEADLINE_S))),

@@ -23,6 +23,7 @@ import structlog
 
 from actuators.activities import Resize
 from actuators.base import Act, Actuator, ChangingCall, Permit, Protects, Refusal
+from actuators.drain import busy_drains
 from actuators.drift import drift
 from actuators.outcomes import asked, is_booting
 from actuators.protection import owned_from_now, still_owned
@@ -413,7 +414,7 @@ class Loop:
             now=turn.now,
             fleet=fleet,
             snapshot=snapshot,
-            state=replace(state, protected=(), identities={}),
+            state=replace(state, protected=(), busy_drains=(), identities={}),
             controls=controls,
             limits=managed.limits,
             mode=self.mode,
@@ -530,11 +531,14 @@ class Loop:
         )
         decided = decide_alone(inputs, self.proposer)
         decided = replace(decided, state=replace(decided.state, identities=state.identities))
+        busy = self.aggregator.busy_cores(fleet, now)
+        if self.mode is Mode.ACT:
+            drains = busy_drains(fleet, observed, {*before.protected, *before.busy_drains}, busy)
+            decided = replace(decided, state=replace(decided.state, busy_drains=drains))
         if self.protect_busy and self.mode is Mode.ACT:
             # Written before the actuator changes any, so that a restart knows whose protection it is.
             gives_back = isinstance(self.actuator, Protects)
             gives_back &= refused_by_pause(Act.UNPROTECT, inputs.controls, now) is None
-            busy = self.aggregator.busy_cores(fleet, now)
             mine = owned_from_now(fleet, observed, before.protected, busy, gives_back=gives_back)
             decided = replace(decided, state=replace(decided.state, protected=mine))
         for why in decided.decision.policy_failures:

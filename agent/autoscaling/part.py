@@ -558,13 +558,15 @@ def actuator(
     ConfigurationError for wrong own settings and for a package that cannot be used.
     """
     kind, own = actuator_of(settings, environ)
+    states = [store.loop_state(managed.fleet.name) for managed in fleets]
     host = ActuatorHost(
         tuple(managed.fleet for managed in fleets),
         settings,
         own,
         session,
         clock,
-        frozenset(vm for managed in fleets for vm in store.loop_state(managed.fleet.name).protected),
+        protected=frozenset(vm for state in states for vm in state.protected),
+        busy_drains=frozenset(vm for state in states for vm in state.busy_drains),
     )
     try:
         return kind.make(host)
@@ -590,6 +592,7 @@ def _autoscaling_group(host: ActuatorHost) -> Actuator:
         drain=lambda fleet: drain_settings(host.settings, fleet),
         protect_busy=host.settings.protect_busy,
         owned_protection=host.protected,
+        busy_drains=host.busy_drains,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Reason
 from tests.faults.world import AGENT_KEY, MakeWorld, World
 
@@ -170,6 +171,26 @@ def test_a_busy_drain_is_kept_that_begins_or_is_found_while_no_vm_reports(make_w
         world.restart()
     world.tick(5)
     assert (state_of(world, vm), state_of(world, idle)) == ("Terminating:Wait", None)
+
+
+@pytest.mark.parametrize("protect", [False, True])
+def test_a_drain_that_took_a_job_is_kept_by_an_agent_that_starts_while_no_vm_reports(
+    make_world: MakeWorld, protect: bool
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=protect)
+    world.tick()
+    vm, idle, _ = world.in_service("small")
+    for leaving in (vm, idle):
+        world.owner.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=False)
+    world.busy[vm] = 2.0
+    world.tick()
+    world.cpu = None
+    world.restart()
+    world.tick()
+    world.restart()
+    world.tick(6)
+    assert (state_of(world, vm), state_of(world, idle)) == ("Terminating:Wait", None)
+    assert FleetStore(world.ledger).loop_state("web").busy_drains == (vm,)
 
 
 def test_a_vm_without_an_agent_has_at_least_its_heartbeat_as_grace_and_then_goes(drained: tuple[World, str]) -> None:

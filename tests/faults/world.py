@@ -362,17 +362,18 @@ class World:
             for fleet in self.fleets
         )
         interruptions = InterruptionQueue(session, self.notices, self.agent_clock) if self.plan.interruptions else None
+        store = FleetStore(self.ledger)
+        states = [store.loop_state(fleet.name) for fleet in self.fleets]
         self.loop = Loop(
             fleets=managed,
-            store=FleetStore(self.ledger),
+            store=store,
             actuator=AutoScalingActuator(
                 session,
                 Inventory(session, unprotects_new=self.plan.unprotect_new),
                 self.fleets,
                 protect_busy=self.plan.protect_busy,
-                owned_protection={
-                    vm for f in self.fleets for vm in FleetStore(self.ledger).loop_state(f.name).protected
-                },
+                owned_protection={vm for state in states for vm in state.protected},
+                busy_drains={vm for state in states for vm in state.busy_drains},
             ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),

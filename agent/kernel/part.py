@@ -98,7 +98,8 @@ class Decision:
 
     def recorded(self, mode: Mode) -> Mapping[str, Any]:
         """Return the body of its record."""
-        own = {"sentence": self.sentence, "reason": self.reason, "gauges": dict(self.gauges), "mode": mode}
+        gauges = {name: float(value) for name, value in self.gauges.items()}
+        own = {"sentence": self.sentence, "reason": self.reason, "gauges": gauges, "mode": mode}
         return {**self.body, **own}
 
 
@@ -241,14 +242,15 @@ class Part:
         if held_by_pause(self.controls(subject), tuple(Direction), turn.now) is not None:
             return ()
         newest = self.decisions.newest(self.name, subject, limit=1)
-        previous = codec.decode_mapping(newest[0].body) if newest else {}
+        previous = newest[0].body if newest else b"{}"
         mode = Mode.OBSERVE if self.host.settings is None else self.host.settings.mode
         own = None if self.settings_model is None else self.own_settings()
         seen = Observation(turn.now, mode, own, {}, self.host.capacity)
-        made = self.decide(subject, seen, previous)
+        made = self.decide(subject, seen, codec.decode_mapping(previous))
         if made is None:
             return ()
-        inputs = seen.recorded(previous)
+        # Decoded again: `decide` may have changed its copy.
+        inputs = seen.recorded(codec.decode_mapping(previous))
         return [self.record(turn, subject, made.recorded(mode), inputs=inputs, changed=made.changed)]
 
     def record(

@@ -29,7 +29,7 @@ from agent.kernel.part import (
 from agent.kernel.store import Record
 from agent.kernel.turn import TickReport
 from agent.ledger import codec
-from domain.decisions import Event, Mode, Reason
+from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
 from domain.units import DAY_S
 
@@ -221,25 +221,11 @@ class AdmissionPart(Part):
         """Return a cluster's card: cores taken, room, and whether its rule holds."""
         if subject not in self.configured:
             return None
-        gauges = self.clusters[subject].gauges(now)
-        badges = [("observe: advice only", "held")] if gauges.mode is Mode.OBSERVE else []
-        badges += [("safe", "good") if gauges.safe else ("breaks its rule", "bad")]
-        badges += [("paused", "held") for pause in self.controls(subject).pauses if pause.active(now)][:1]
-        rows = [
-            ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,}"),
-            ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
-            ("rule", gauges.policy),
-            *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
-            ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
-        ]
-        if gauges.uncertainty_cores is not None:
-            kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of the reserved cores"
-            rows.append(("kept free for uncertainty, a day ahead", kept))
-        from agent.admission.view import outcome
+        from agent.admission.view import cluster_card
 
-        newest = self.clusters[subject].newest(1)
-        card = Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), "Nothing was requested yet.")
-        return replace(card, sentence=outcome(newest[0]), decision_id=newest[0].decision_id) if newest else card
+        service = self.clusters[subject]
+        paused = any(pause.active(now) for pause in self.controls(subject).pauses)
+        return cluster_card(service.gauges(now), service.newest(1), paused=paused)
 
     def router(self) -> APIRouter:
         """Return the routes of admission."""

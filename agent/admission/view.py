@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.admission.records import PriorKind
+from agent.kernel.part import Card
 from agent.kernel.text import columns, time_text
 from domain.decisions import Mode
 from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR
@@ -172,3 +173,25 @@ def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list
         for d in newest
     ]
     return [f"{gauges.cluster}", *columns(rows), "", "Newest decisions", *(columns(made) or ["  none yet"])]
+
+
+def cluster_card(gauges: Gauges, newest: tuple[AdmissionDecision, ...], *, paused: bool) -> Card:
+    """Return a cluster's card: cores taken, room, and whether its rule holds; newest: its last decision, if any."""
+    badges = [("observe: advice only", "held")] if gauges.mode is Mode.OBSERVE else []
+    badges += [("safe", "good") if gauges.safe else ("breaks its rule", "bad")]
+    badges += [("paused", "held")] if paused else []
+    rows = [
+        ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,}"),
+        ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
+        ("rule", gauges.policy),
+        *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
+        ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
+    ]
+    if gauges.uncertainty_cores is not None:
+        kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of the reserved cores"
+        rows.append(("kept free for uncertainty, a day ahead", kept))
+    sentence, decision_id = (
+        (outcome(newest[0]), newest[0].decision_id) if newest else ("Nothing was requested yet.", "")
+    )
+    title = f"Cluster {gauges.cluster}"
+    return Card(gauges.cluster, title, tuple(badges), tuple(rows), sentence, decision_id=decision_id)

@@ -84,6 +84,7 @@ class Book:
     ) -> None:
         self.rules = rules
         self.horizons_h = horizons_of(rules)
+        self.bands = bands_of(self.horizons_h)
         self.known: dict[str, Deployment] = {}
         self.tallies = dict(tallies)
         """The tally of each name, from its deployments that ended."""

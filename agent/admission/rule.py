@@ -15,7 +15,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from agent.admission.book import Book, bands_of, kappas_of, law_in, named_prior
+from agent.admission.book import Book, kappas_of, law_in, named_prior
 from agent.admission.deployments import Stage
 from agent.admission.futures import Curves, Seen, label_weights
 from agent.admission.records import (
@@ -125,7 +125,6 @@ def judge(
     marginal be left out. Where the cluster is unsafe, the numbers are those without the newcomer.
     """
     horizons_h, cores = book.horizons_h, asked.cores
-    bands = bands_of(horizons_h)
     kappas = kappas_of(rules, horizons_h)
     inside, newcomer = book.sums, new[0]
     together = inside + newcomer
@@ -142,7 +141,7 @@ def judge(
     k = unsafe if unsafe >= 0 else binding(book, rules, slack, sums, marginal)
     at = _At(
         float(horizons_h[k]),
-        bands[k],
+        book.bands[k],
         float(sums.mean[k]),
         math.sqrt(max(float(sums.variance[k]), 0.0)),
         float(kappas[k]),
@@ -166,7 +165,7 @@ def judge(
         peak_hours=float(horizons_h[peak]),
         cantelli=cantelli(at.expected, at.sd * at.sd, float(rules.capacity_cores)),
         sgamma=_sgamma(sums, k, float(rules.capacity_cores)) if rules.moments.has_third else None,
-        marginal_bands=tuple(dict.fromkeys(band for band, small in zip(bands, marginal, strict=True) if small)),
+        marginal_bands=tuple(dict.fromkeys(band for band, small in zip(book.bands, marginal, strict=True) if small)),
         top_expected=_merged(by_mean, asked.deployment_id, None if unsafe >= 0 else float(newcomer.mean[k])),
         top_variance=_merged(by_variance, asked.deployment_id, None if unsafe >= 0 else float(newcomer.variance[k])),
         price=_price(rules, book.horizons_h, kappas, inside, newcomer, cores),
@@ -218,7 +217,7 @@ def first_unsafe(book: Book, rules: ClusterRules) -> int:
 def worst_slack(book: Book, rules: ClusterRules) -> dict[str, float]:
     """Return the least room of each band for those inside, in cores; see AdmissionDecision.slack_cores."""
     slack = slack_of(rules, kappas_of(rules, book.horizons_h), book.sums)
-    bands = np.array(bands_of(book.horizons_h))
+    bands = np.array(book.bands)
     return {band: float(slack[bands == band].min()) for band in BANDS if np.any(bands == band)}
 
 

@@ -16,6 +16,7 @@ from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import FailureClass, LedgerUnavailable
 from domain.fleet import Fleet, Group
 from domain.observed import GroupObserved, Observed
+from domain.subject import fleet_subject
 
 
 class AutoScalingActuator:
@@ -114,7 +115,7 @@ class AutoScalingActuator:
         )
         return [
             Event(
-                fleet,
+                fleet_subject(fleet),
                 now,
                 Reason.LIFECYCLE_UNKNOWN,
                 f"{vm} of {group.name} is {state}, a state that this version does not know: it counts as capacity "

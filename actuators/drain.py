@@ -21,6 +21,7 @@ from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.fleet import Fleet
 from domain.observed import DrainHook, GroupObserved, Lifecycle, Observed
+from domain.subject import fleet_subject
 
 # A heartbeat that fails, or takes effect late, must not cost a job: there is time for others before the hook runs out.
 HEARTBEATS_PER_PERIOD = 4.0
@@ -114,7 +115,9 @@ class Drains:
                     reason = (
                         Reason.CREDENTIALS if error.failure is FailureClass.CREDENTIALS else Reason.PERMANENT_FAILURE
                     )
-                    events.append(Event(fleet, now, reason, f"drain of {vm} in {group.name}: {error}", vm))
+                    events.append(
+                        Event(fleet_subject(fleet), now, reason, f"drain of {vm} in {group.name}: {error}", vm)
+                    )
                 known[vm].failures += 1
                 if error.failure is not FailureClass.PERMANENT and not is_contended(error):
                     break  # the next VM would meet the same; the next tick tries again
@@ -141,7 +144,7 @@ class Drains:
                 after[vm] = True
                 detail = f"{vm} of {group} is held by another party's hook and gets no heartbeats, with {busy:g} cores "
                 detail += "busy: name the hook that drains in the fleet's DRAIN_HOOK, or add one; see trimtab preflight"
-                events.append(Event(fleet, now, Reason.NOT_DRAINED, detail, vm))
+                events.append(Event(fleet_subject(fleet), now, Reason.NOT_DRAINED, detail, vm))
         return events
 
     def _begun(self, group: GroupObserved, held: list[str], now: float, deadline_s: float) -> list[str]:
@@ -171,7 +174,7 @@ class Drains:
         state = "does not report" if busy is None else f"has {busy:g} busy cores"
         left_s = max(0.0, drain.started_at + deadline_s - now)
         detail = f"{vm} of {group.name} draining: it {state}; terminated in at most {left_s:.0f} s"
-        return Event(fleet, now, Reason.DRAINING, detail, vm)
+        return Event(fleet_subject(fleet), now, Reason.DRAINING, detail, vm)
 
     def _step(
         self,
@@ -199,7 +202,7 @@ class Drains:
             self._complete(fleet, group, hook, vm, now, permit)
             state = "not reporting" if busy is None else f"with {busy:g} cores still busy"
             detail = f"{vm} of {group} drain timed out after {waited_s:.0f} s, {state}; lifecycle hook completed"
-            return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
+            return [Event(fleet_subject(fleet), now, Reason.DRAIN_TIMED_OUT, detail, vm)]
         if busy is None and not kept:
             return []
         works = kept if busy is None else busy > 0.0
@@ -211,12 +214,12 @@ class Drains:
                 if drain.over and works:
                     state = "busy by its last report" if busy is None else f"with {busy:g} cores busy"
                     detail = f"{vm} of {group} is no longer held by the hook {hook.name}, {state}"
-                    return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
+                    return [Event(fleet_subject(fleet), now, Reason.DRAIN_TIMED_OUT, detail, vm)]
             return []
         self._complete(fleet, group, hook, vm, now, permit)
         return [
             Event(
-                fleet,
+                fleet_subject(fleet),
                 now,
                 Reason.DRAINED,
                 f"{vm} of {group} drained in {waited_s:.0f} s: idle; lifecycle hook completed",

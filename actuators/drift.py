@@ -8,6 +8,7 @@ from enum import StrEnum
 from domain.decisions import Event, Reason
 from domain.fleet import Fleet
 from domain.observed import Observed
+from domain.subject import fleet_subject
 
 
 class DriftRule(StrEnum):
@@ -44,5 +45,5 @@ def drift(
         detail = f"another party set {group.key} ({group.name}) from {before} to {seen.desired}: "
         detail += "adopted" if adopted else "find the other party that scales this group"
         reason = Reason.DRIFT_ADOPTED if adopted else Reason.DRIFT_REPORTED
-        events.append(Event(fleet.name, now, reason, detail, group.key))
+        events.append(Event(fleet_subject(fleet.name), now, reason, detail, group.key))
     return tuple(events), known

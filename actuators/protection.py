@@ -11,6 +11,7 @@ from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.fleet import Fleet
 from domain.observed import GroupObserved, Instance, Lifecycle, Observed
+from domain.subject import fleet_subject
 
 IDS_PER_CALL = 50
 CALLS_PER_TICK = 2
@@ -110,14 +111,16 @@ class Protection:
             except CloudError as error:
                 if error.failure is FailureClass.CREDENTIALS:
                     detail = f"scale-in protection in {group.name} cannot be set: {error}"
-                    events.append(Event(fleet, now, Reason.CREDENTIALS, detail, group.name))
+                    events.append(Event(fleet_subject(fleet), now, Reason.CREDENTIALS, detail, group.name))
                 others = [vm for vm in vms if vm not in str(error)]
                 if error.failure is FailureClass.PERMANENT and 0 < len(others) < len(vms):
                     calls.appendleft((wanted, others))  # AWS refuses a call for one VM that it names
                     continue
                 break  # differences are found anew at the next tick
             verb = "protected from scale-in" if wanted else "idle again, protection taken off"
-            events.append(Event(fleet, now, Reason.PROTECTED, f"{group.name}: {', '.join(vms)} {verb}", group.name))
+            events.append(
+                Event(fleet_subject(fleet), now, Reason.PROTECTED, f"{group.name}: {', '.join(vms)} {verb}", group.name)
+            )
 
     def _forget_gone(self, group: GroupObserved) -> None:
         present = {instance.vm for instance in group.instances}

@@ -30,8 +30,10 @@ from domain.fleet import Fleet, Group, VmType
 from domain.observed import Observed
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
 from domain.snapshot import Snapshot
+from domain.subject import AGENT, Subject
 
 __all__ = [
+    "AGENT",
     "Act",
     "ActuatorHost",
     "ActuatorKind",
@@ -82,6 +84,7 @@ __all__ = [
     "Severity",
     "Snapshot",
     "Status",
+    "Subject",
     "TickReport",
     "TrimtabError",
     "Turn",

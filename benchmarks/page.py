@@ -34,6 +34,7 @@ from benchmarks.loaded_cloud import LoadedCloud, make_fleets
 from benchmarks.report import Figures, Target, arguments, repeat, report
 from benchmarks.tick import make_loop
 from collectors.intake import IntakeCounters
+from domain.subject import Subject, fleet_subject
 from domain.units import DAY_S
 
 TARGET_MS = 100.0
@@ -55,7 +56,7 @@ def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
             cloud.pass_minute(store)
             report_of_turn = loop.turn(cloud.clock.now())
             pages.view.parts.board.turned(report_of_turn, 0.1)
-            name = made[turn % fleets].name
+            name = fleet_subject(made[turn % fleets].name)
             for figure, subject in (("overview", None), ("again", None), ("fleet", name)):
                 begin = time.process_time()
                 took[figure].append(_timed(lambda of=subject: _rendered(pages, of)))  # type: ignore[misc]
@@ -95,7 +96,7 @@ def _view(ledger: Ledger, loop: Loop, store: SeriesStore, cloud: LoadedCloud) ->
     )
 
 
-def _rendered(pages: Pages, subject: str | None) -> str:
+def _rendered(pages: Pages, subject: Subject | None) -> str:
     seen = pages.moment(subject)
     return pages.draw("live", seen=seen, subject=subject, parts=pages.parts(seen))
 

@@ -149,7 +149,7 @@ class Audit:
             if event.reason is Reason.INTERNAL_ERROR:
                 self._flag("internal_error", event.detail)
             is_drift = event.reason in (Reason.DRIFT_ADOPTED, Reason.DRIFT_REPORTED)
-            if is_drift and (event.fleet, event.subject) not in owner:
+            if is_drift and (event.subject.name, event.about) not in owner:
                 self.reasons["drift seen later"] += 1
 
     def _journal(self, report: TickReport) -> None:

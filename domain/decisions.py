@@ -12,9 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from domain.errors import FailureClass
-
-AGENT: Final = ""
-"""The fleet under which what concerns the agent itself stands, or a subject that is no fleet."""
+from domain.subject import Subject
 
 
 class Mode(StrEnum):
@@ -375,13 +373,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a fleet outside a decision, with a sentence."""
+    """An event outside a decision, with a sentence. about: a group, VM or request of the subject."""
 
-    fleet: str
+    subject: Subject
     at: float
     reason: Reason
     detail: str
-    subject: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

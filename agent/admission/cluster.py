@@ -38,19 +38,20 @@ from agent.admission.rule import (
     worst_slack,
 )
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
-from agent.admission.state import AdmissionStore, Change, ClusterCounts, month_of
+from agent.admission.state import ADMISSION, AdmissionStore, Change, ClusterCounts, month_of
 from agent.admission.view import sentence
 from agent.kernel.part import CapacityOf, Services
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
 from domain.clock import Clock
-from domain.decisions import AGENT, Event, Mode, Reason
+from domain.decisions import Event, Mode, Reason
 from domain.errors import BadInput, StateConflict, TrimtabError
 from domain.rules.admission.cluster import ClusterRules
 from domain.rules.admission.names import Name, Tally, check_name
 from domain.rules.admission.policies import unused_budget
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -152,7 +153,7 @@ class AdmissionService:
                 detail=one.detail,
             )
             if one.reason is Reason.REJECTED_UNSAFE and not one.advice:
-                self._alarms.append(Event(AGENT, one.at, one.reason, one.detail, one.cluster))
+                self._alarms.append(Event(Subject(ADMISSION, one.cluster), one.at, one.reason, one.detail))
         return answers
 
     def _answer(
@@ -191,7 +192,9 @@ class AdmissionService:
                 made.append(decision)
                 answers.append(decision)
                 reason = Reason.OBSERVE_MODE if advice else decision.reason
-                notes.append(Event(AGENT, now, reason, sentence(decision), decision.decision_id))
+                notes.append(
+                    Event(Subject(ADMISSION, decision.cluster), now, reason, sentence(decision), decision.decision_id)
+                )
             if made or changed:
                 self._write(Change(counts, changed, (), made, notes))
         except BaseException:
@@ -245,7 +248,7 @@ class AdmissionService:
         with self._lock:
             answers, repairs = self._transact(lambda book: self._observe(book, events))
         for repair in repairs:
-            log.warning("sizes_repaired", deployment=repair.subject, detail=repair.detail)
+            log.warning("sizes_repaired", deployment=repair.about, detail=repair.detail)
         self._alarms += repairs
         return answers
 
@@ -279,7 +282,7 @@ class AdmissionService:
             counts = counted(counts, event)
             if result.repaired:
                 detail = f"{name}: {result.repaired}"
-                repairs.append(Event(AGENT, now, Reason.SIZES_REPAIRED, detail, event.deployment_id))
+                repairs.append(Event(Subject(ADMISSION, name), now, Reason.SIZES_REPAIRED, detail, event.deployment_id))
             cores = result.deployment.cores
             answers.append(Taken(event.event_id, event.deployment_id, cores, repaired=result.repaired))
         if changed:
@@ -291,7 +294,7 @@ class AdmissionService:
         mended = book.mends()
         if mended is not None:
             detail = f"{name}: the total was {mended[0]}, the sizes add up to {mended[1]}"
-            repairs.append(Event(AGENT, now, Reason.SIZES_REPAIRED, detail, name))
+            repairs.append(Event(Subject(ADMISSION, name), now, Reason.SIZES_REPAIRED, detail))
         return tuple(answers), repairs
 
     # What is inside
@@ -447,7 +450,11 @@ class AdmissionService:
         notes = []
         for deployment in late:
             detail = f"admitted to {self.rules.name} by {deployment.decision_id}, it did not start in time"
-            notes.append(Event(AGENT, now, Reason.ADMISSION_LAPSED, detail, deployment.deployment_id))
+            notes.append(
+                Event(
+                    Subject(ADMISSION, self.rules.name), now, Reason.ADMISSION_LAPSED, detail, deployment.deployment_id
+                )
+            )
         return [lapsed(deployment) for deployment in late], notes
 
     def _with_new(self, deployments: Iterable[Deployment]) -> dict[tuple[str, str], float]:

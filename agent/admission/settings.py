@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from agent.models.directory import ModelsDirectory, Subject, forced_reason, read_model_file, refused
+from agent.models.directory import ModelsDirectory, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
 from agent.settings.subjects import Conflict, Subjects
@@ -21,6 +21,7 @@ from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, te
 from domain.rules.admission.names import HALF_LIFE_DAYS
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.rules.admission.rule import KINDS, rule_of
+from domain.subject import Subject
 
 if TYPE_CHECKING:
     from agent.settings.model import Settings

@@ -10,15 +10,18 @@ from agent.kernel.part import Severity
 from agent.kernel.parts import kinds
 from agent.kernel.turn import TickReport
 from domain.decisions import Reason
+from domain.subject import AGENT, Subject, fleet_subject
+
+Key = tuple[Subject, Reason, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One alarm: subject, reason, since when, how often it occurred, and whether it is resolved."""
+    """One alarm: since when, how often, and whether it is resolved. about: a group, VM or request of the subject."""
 
-    fleet: str
+    subject: Subject
     reason: Reason
-    subject: str
+    about: str
     severity: Severity
     text: str
     since: float
@@ -26,15 +29,15 @@ class Alarm:
     resolved: bool = False
 
     @property
-    def key(self) -> tuple[str, Reason, str]:
+    def key(self) -> Key:
         """Alarms with the same key are the same alarm."""
-        return self.fleet, self.reason, self.subject
+        return self.subject, self.reason, self.about
 
     @property
     def sentence(self) -> str:
         """One line for people."""
         state = "over" if self.resolved else self.severity
-        where = f"{self.fleet} {self.subject}".strip() or "agent"
+        where = f"{self.subject.path} {self.about}".strip() or "agent"
         return f"[{state}] {where}: {self.reason}: {self.text}"
 
 
@@ -88,11 +91,11 @@ HEARD = (Reason.STALE_INPUT, Reason.LOW_COVERAGE)
 """Those that a start makes by itself: no alarms in a minute that this process did not listen to as a whole."""
 
 
-def conditions(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
+def conditions(report: TickReport) -> dict[Key, Alarm]:
     """Return the alarms in this turn's decisions and in its failure, by key."""
-    found: dict[tuple[str, Reason, str], Alarm] = {}
+    found: dict[Key, Alarm] = {}
     if report.failure:
-        alarm = Alarm("", report.failure_reason, "", Severity.CRITICAL, report.failure, report.at)
+        alarm = Alarm(AGENT, report.failure_reason, "", Severity.CRITICAL, report.failure, report.at)
         found[alarm.key] = alarm
     for decision in report.decisions:
         excused = HEARD if decision.fleet in report.partial else ()
@@ -100,18 +103,18 @@ def conditions(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
         texts.update({e.reason: e.detail or decision.sentence for e in decision.effects if e.reason is not None})
         for reason, text in texts.items():
             if reason in HELD and reason not in excused:
-                alarm = Alarm(decision.fleet, reason, "", HELD[reason], text, report.at)
+                alarm = Alarm(fleet_subject(decision.fleet), reason, "", HELD[reason], text, report.at)
                 found[alarm.key] = alarm
     return found
 
 
-def occurrences(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
+def occurrences(report: TickReport) -> dict[Key, Alarm]:
     """Return the alarms in this turn's events and ended intents, by key."""
-    found: dict[tuple[str, Reason, str], Alarm] = {}
+    found: dict[Key, Alarm] = {}
     severities = {**EVENTS, **{reason: severity for kind in kinds() for reason, severity in kind.alarms.items()}}
     for event in report.events:
         if (severity := severities.get(event.reason)) is not None:
-            alarm = Alarm(event.fleet, event.reason, event.subject, severity, event.detail, event.at)
+            alarm = Alarm(event.subject, event.reason, event.about, severity, event.detail, event.at)
             found[alarm.key] = alarm
     for outcome in report.outcomes:
         if outcome.status.final and outcome.reason in OUTCOMES:
@@ -119,7 +122,7 @@ def occurrences(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
             # An intent's id is <fleet>-<number>.<group>, as `agent.autoscaling.intents` makes it.
             decision_id, _, group = outcome.intent_id.rpartition(".")
             fleet = decision_id.rpartition("-")[0]
-            alarm = Alarm(fleet, outcome.reason, group, severity, outcome.detail, outcome.at)
+            alarm = Alarm(fleet_subject(fleet), outcome.reason, group, severity, outcome.detail, outcome.at)
             found[alarm.key] = alarm
     return found
 
@@ -140,7 +143,7 @@ class AlarmBook:
 
     def __init__(self, repeat_s: float = 3600.0, quiet_s: float = 1800.0) -> None:
         self._repeat_s, self._quiet_s = repeat_s, quiet_s
-        self._entries: dict[tuple[str, Reason, str], _Entry] = {}
+        self._entries: dict[Key, _Entry] = {}
 
     @property
     def active(self) -> tuple[Alarm, ...]:
@@ -163,7 +166,7 @@ class AlarmBook:
                 due.append(replace(entry.alarm, resolved=True))
         return tuple(due)
 
-    def _occurred(self, key: tuple[str, Reason, str], alarm: Alarm, now: float, lasting: bool) -> list[Alarm]:
+    def _occurred(self, key: Key, alarm: Alarm, now: float, lasting: bool) -> list[Alarm]:
         known = self._entries.get(key)
         if known is None:
             self._entries[key] = _Entry(alarm, now, now, lasting)

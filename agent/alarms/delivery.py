@@ -108,7 +108,9 @@ class Webhook:
     def send(self, alarm: Alarm) -> None:
         """Post the alarm; ConnectionError, without the address, when it did not arrive."""
         try:
-            response = self._client.post(self._url, json={"text": alarm.sentence, "alarm": asdict(alarm)})
+            response = self._client.post(
+                self._url, json={"text": alarm.sentence, "alarm": {**asdict(alarm), **alarm.subject.fields()}}
+            )
         except Exception as error:
             # The error's own text can hold the address, which is a secret. Not all of httpx's
             # errors are HTTPError: an invalid address raises another.
@@ -230,7 +232,7 @@ def _shown(error: Exception) -> str:
 
 def alarm_fields(alarm: Alarm) -> Mapping[str, object]:
     """Return the alarm as fields of a log event."""
-    return {"alarm": alarm.reason, "fleet": alarm.fleet, "subject": alarm.subject, "sentence": alarm.sentence}
+    return {"alarm": alarm.reason, **alarm.subject.fields(), "about": alarm.about, "sentence": alarm.sentence}
 
 
 def start_alarms(settings: Settings, session: AwsSession, board: ServiceBoard) -> Alarms:

@@ -13,6 +13,7 @@ from agent.kernel.part import Part, one_subject
 from agent.ledger import Kind
 from agent.view.view import AgentView, DecisionPage, Health, InputStatus, JournalPage, Readiness
 from domain.errors import UnknownName
+from domain.subject import fleet_subject
 
 Subject = Annotated[str, Path(description="Its subject: a fleet, a cluster, a pool.", max_length=63, examples=["web"])]
 DecisionId = Annotated[str, Path(description="The decision's id.", max_length=100, examples=["web-17"])]
@@ -98,12 +99,16 @@ def create_reading_router(view: AgentView) -> APIRouter:
     @router.get("/events", summary="The journal from any point, in order")
     def events(
         since_seq: Annotated[int, Query(ge=0, le=LARGEST_SEQ, description="Rows after this number."), DIGITS] = 0,
+        decision: Annotated[str | None, Query(description="This decision only.", max_length=63)] = None,
+        subject: Annotated[str | None, Query(description="Subjects of this name only.", max_length=63)] = None,
         fleet: Annotated[str | None, Query(description="This fleet only.", max_length=63, examples=["web"])] = None,
         kind: Annotated[Kind | None, Query(description="Rows of this kind only.")] = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Most rows looked at."), DIGITS] = 100,
     ) -> JournalPage:
         """Decisions, intents, outcomes, events and changes of settings; go on from `next_since_seq`."""
-        return view.journal(since_seq, fleet=fleet, kind=kind, limit=limit)
+        if fleet is not None:
+            decision, subject = fleet_subject(fleet)
+        return view.journal(since_seq, decision=decision, subject=subject, kind=kind, limit=limit)
 
     return router
 

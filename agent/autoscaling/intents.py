@@ -16,6 +16,7 @@ from domain.decisions import Direction, Event, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
 from domain.observed import Observed
 from domain.snapshot import Snapshot
+from domain.subject import fleet_subject
 from domain.units import HOUR_S
 
 _UNSENT = frozenset((Reason.PAUSED, Reason.CIRCUIT_OPEN))
@@ -174,7 +175,7 @@ def with_past_resizes(
                 f"AWS changed its size at {utc(one.at, now)}, before this process: scale-{one.direction} rests for "
             )
             detail += f"another {rests.until - now:.0f} s"
-            events.append(Event(fleet.name, now, Reason.COOLING_DOWN, detail, key))
+            events.append(Event(fleet_subject(fleet.name), now, Reason.COOLING_DOWN, detail, key))
         others = tuple(c for c in state.cooldowns if c not in same)
         state = replace(state, cooldowns=(*others, rests))
     return state, tuple(events)

@@ -16,6 +16,7 @@ from domain.decisions import Direction, Event, Intent, Proposal, Reason
 from domain.fleet import Fleet, Group
 from domain.observed import GroupObserved, Observed
 from domain.snapshot import Snapshot
+from domain.subject import fleet_subject
 from domain.units import HOUR_S
 
 
@@ -71,7 +72,7 @@ def recognise(
             f"{group.key} ({group.name}) went from {before} to {seen.desired} by a call that epoch {call.epoch} made "
             f"for {call.intent_id} and that arrived when epoch {epoch} led: to be put back to {before}"
         )
-        events.append(Event(fleet.name, now, Reason.LATE_CALL, detail, group.key))
+        events.append(Event(fleet_subject(fleet.name), now, Reason.LATE_CALL, detail, group.key))
     after = replace(state, former_calls=tuple(calls), known_desired=known, put_back=put_back)
     return (state if after == state else after), tuple(events)
 

@@ -47,7 +47,7 @@ from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.snapshot.aggregate import Aggregator, FoldedMinute
 from agent.autoscaling.stalls import Stalls
 from agent.autoscaling.state_events import state_events
-from agent.autoscaling.store import AUTOSCALING, FleetStore
+from agent.autoscaling.store import FleetStore
 from agent.autoscaling.turn import FleetTurn, Made
 from agent.kernel.guards import refused_by_pause
 from agent.kernel.turn import TickReport
@@ -58,11 +58,12 @@ from collectors.interruptions import Interruption, InterruptionKind, Interruptio
 from collectors.mapping import Hosts
 from domain.clock import BothTimes, Clock, JumpDetector
 from domain.controls import Controls, Window
-from domain.decisions import AGENT, Decision, Direction, Event, Intent, Mode, Outcome, Reason, Status
+from domain.decisions import Decision, Direction, Event, Intent, Mode, Outcome, Reason, Status
 from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed, ReadFailure
 from domain.snapshot import Snapshot
+from domain.subject import AGENT, AUTOSCALING, fleet_subject
 
 log = structlog.get_logger(__name__)
 
@@ -440,7 +441,7 @@ class Loop:
             return ()
         notices: Sequence[Interruption] = ()
         # The queue is everybody's: its trouble must not cost any fleet its minute.
-        with turn.contained("notices_failed", AGENT, "spot notices could not be read this minute"):
+        with turn.contained("notices_failed", AGENT.name, "spot notices could not be read this minute"):
             notices = source.receive(now)
         homes = {
             instance.vm: (fleet.name, instance)
@@ -566,7 +567,7 @@ class Loop:
     def _measure(self, turn: FleetTurn, fleet: Fleet, clock_set: bool) -> Measured:
         """Return the measurements of the minute's row for learning."""
         groups = turn.observed.groups
-        noted = [e.subject for e in turn.events if e.fleet == fleet.name and e.reason is Reason.SPOT_INTERRUPTION]
+        noted = [e.about for e in turn.events if e.subject.name == fleet.name and e.reason is Reason.SPOT_INTERRUPTION]
         interrupted = Counter(
             position
             for position, group in enumerate(fleet.groups)
@@ -711,7 +712,7 @@ def _heartbeats_alone(call: ChangingCall) -> Refusal | None:
 def _not_drained(fleet: str, group: str, vms: Sequence[str], now: float) -> Event:
     detail = f"the drain of {', '.join(vms)} in {group} had not begun when AWS's notice ended: their work is lost; "
     detail += "see the decisions since the notice, MAX_REPLACEMENTS and MAX_REPLACEMENTS_PERCENT"
-    return Event(fleet, now, Reason.NOT_DRAINED, detail, group)
+    return Event(fleet_subject(fleet), now, Reason.NOT_DRAINED, detail, group)
 
 
 def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:

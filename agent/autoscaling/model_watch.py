@@ -14,14 +14,15 @@ from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import misfit, other_prices
 from domain.decisions import Reason
 from domain.errors import TrimtabError
+from domain.subject import AGENT, Subject, fleet_subject
 
 log = structlog.get_logger(__name__)
 
 PROBLEM = "model"
 DECIDES, SHADOW, PROBATION = "decides", "is a shadow", "is on probation: its proposals are recorded and not done"
 
-Note = Callable[[Reason, str, str], None]
-"""Records an event: its reason, a sentence, and the fleet."""
+Note = Callable[[Reason, str, Subject], None]
+"""Records an event: its reason, a sentence, and its subject."""
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class ModelWatch:
                 self.refusal = sentence
                 self.problem(PROBLEM, sentence)
                 if sentence:
-                    self.note(Reason.MODEL_REFUSED, sentence, "")
+                    self.note(Reason.MODEL_REFUSED, sentence, AGENT)
 
     def _roles(self, managed: ManagedFleet) -> list[tuple[str, str]]:
         """Return the names of the fleet's models in use, each with what it does."""
@@ -90,7 +91,7 @@ class ModelWatch:
             prices = other_prices(card, fleet)
             detail = f"{name} {role}" if role == PROBATION else f"{name} {role}, {self.shelf.origin(text, fleet)}"
             detail += f"; prices are not those of its training: {prices}" if prices else ""
-            self.note(Reason.MODEL_READY, detail, fleet.name)
+            self.note(Reason.MODEL_READY, detail, fleet_subject(fleet.name))
         return name
 
     def _resolved(self, text: str, managed: ManagedFleet, problems: list[str]) -> str:

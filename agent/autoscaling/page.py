@@ -26,6 +26,7 @@ from agent.kernel.store import Record
 from agent.kernel.text import arrows, clock_minute, counted
 from domain.decisions import Decision, Mode, Reason, Verdict
 from domain.errors import BadInput, LedgerError
+from domain.subject import fleet_subject
 from domain.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ class FleetPage:
         @router.get("/fleets/{fleet}", response_model=None)
         def one_fleet(fleet: str) -> Response:
             """One fleet."""
-            return frame.live(fleet)
+            return frame.live(fleet_subject(fleet))
 
         @router.get("/fleets/{fleet}/vms", response_model=None)
         def vms(fleet: str, page: PageNumber = 1) -> Response:

@@ -13,7 +13,7 @@ import structlog
 from agent.autoscaling import minutes
 from agent.autoscaling.fleets import ManagedFleet, claims_of, managed_fleets
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
-from agent.autoscaling.store import AUTOSCALING, KEPT, FleetStore
+from agent.autoscaling.store import KEPT, FleetStore
 from agent.kernel.part import (
     Capacity,
     Card,
@@ -41,6 +41,7 @@ from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
 from domain.errors import ConfigurationError, Mistake, TrimtabError
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
+from domain.subject import AUTOSCALING, fleet_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -318,10 +319,10 @@ class AutoscalingPart(Part):
             return
         for name in sorted(after.keys() - before.keys()):
             groups = ", ".join(f"{group.name} ({group.vm_type})" for _, group in after[name].ordered_groups)
-            self.host.note(Reason.FLEET_FOUND, f"found by its tags: {groups}", name)
+            self.host.note(Reason.FLEET_FOUND, f"found by its tags: {groups}", fleet_subject(name))
         for name in sorted(before.keys() - after.keys()):
             why = finder.refused.get(name, "no group carries its tag any more")
-            self.host.note(Reason.FLEET_GONE, f"{why}: it is left as it is", name)
+            self.host.note(Reason.FLEET_GONE, f"{why}: it is left as it is", fleet_subject(name))
 
     def _actuator(self, settings: Settings, fleets: tuple[ManagedFleet, ...]) -> Actuator:
         host = self.host

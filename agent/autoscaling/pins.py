@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.autoscaling.store import AUTOSCALING, FleetStore
+from agent.autoscaling.store import FleetStore
 from agent.kernel.controls import checked_length, checked_owner, checked_reason
 from agent.ledger import Ledger
 from domain.controls import Pin
 from domain.errors import BadInput
 from domain.fleet import Fleet
+from domain.subject import AUTOSCALING
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from agent.rails.state import LoopState, RefusalMark
 from domain.decisions import Event, Reason, VmRefusal
+from domain.subject import fleet_subject
 from domain.units import HOUR_S
 
 FIRST_S = 120.0
@@ -37,7 +38,7 @@ def refusal_events(fleet: str, before: LoopState, after: LoopState, now: float) 
     """Return an event for each VM that was refused once more, and often enough."""
     counted = {mark.vm: mark.times for mark in before.refusals}
     return tuple(
-        Event(fleet, now, Reason.REMOVAL_REFUSED, _detail(mark), mark.vm)
+        Event(fleet_subject(fleet), now, Reason.REMOVAL_REFUSED, _detail(mark), mark.vm)
         for mark in after.refusals
         if mark.times >= EVENT_AFTER and mark.times != counted.get(mark.vm)
     )

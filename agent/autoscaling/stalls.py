@@ -11,6 +11,7 @@ from typing import Final
 
 from domain.decisions import Event, Reason
 from domain.snapshot import Snapshot
+from domain.subject import fleet_subject
 from domain.units import MINUTE_S
 
 WAITS_S: Final = 300.0
@@ -81,7 +82,11 @@ class Stalls:
         if lasts_s >= for_s and (known.told_at is None or now - known.told_at >= REPEAT_S):
             known.due_at = now
             yield Event(
-                snapshot.fleet, now, reason, sentence.replace(LASTS, f"for {lasts_s / MINUTE_S:.0f} min"), subject
+                fleet_subject(snapshot.fleet),
+                now,
+                reason,
+                sentence.replace(LASTS, f"for {lasts_s / MINUTE_S:.0f} min"),
+                subject,
             )
 
 

@@ -12,6 +12,7 @@ from domain.decisions import Event, Reason
 from domain.observations.autoscaling import obs_v2_names
 from domain.observations.autoscaling_scorer import STATE_FEATURES
 from domain.snapshot import Snapshot
+from domain.subject import fleet_subject
 
 
 def state_events(
@@ -39,15 +40,19 @@ def state_events(
         and (is_first or before.stale_bins == 0)
     ):
         what = ", ".join(snapshot.absent) or f"coverage {snapshot.coverage:.0%}"
-        events.append(Event(fleet, now, Reason.METRICS_LOST, f"input lost: {what}; holding", what))
+        events.append(Event(fleet_subject(fleet), now, Reason.METRICS_LOST, f"input lost: {what}; holding", what))
     # One minute without it, at the start, was no loss.
     if before.stale_bins > (1 if is_first else 0) and after.stale_bins == 0:
-        events.append(Event(fleet, now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min"))
+        events.append(
+            Event(fleet_subject(fleet), now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min")
+        )
     if after.unsupported and after.unsupported != before.unsupported:
         detail = f"the fleet is held, none of its groups is sized: {after.unsupported}"
-        events.append(Event(fleet, now, Reason.GROUP_UNSUPPORTED, detail))
+        events.append(Event(fleet_subject(fleet), now, Reason.GROUP_UNSUPPORTED, detail))
     if before.unsupported and not after.unsupported:
-        events.append(Event(fleet, now, Reason.GROUP_SUPPORTED, "every group of the fleet can be managed again"))
+        events.append(
+            Event(fleet_subject(fleet), now, Reason.GROUP_SUPPORTED, "every group of the fleet can be managed again")
+        )
     old = {(mark.vm_type, mark.zone): mark for mark in before.capacity}
     new = {(mark.vm_type, mark.zone): mark for mark in after.capacity}
     for (vm_type, zone), mark in new.items():
@@ -59,12 +64,20 @@ def state_events(
                 detail = f"VMs of {place} end before they are in service: see the group's scaling activities, then its "
                 detail += "launch hooks, image and health checks"
             events.append(
-                Event(fleet, now, reason, f"{detail}; not asked for again within {mark.length_s:.0f} s", place)
+                Event(
+                    fleet_subject(fleet),
+                    now,
+                    reason,
+                    f"{detail}; not asked for again within {mark.length_s:.0f} s",
+                    place,
+                )
             )
     for vm_type, zone in old:
         if (vm_type, zone) not in new:
             place = f"{vm_type} in {zone or 'any zone'}"
-            events.append(Event(fleet, now, Reason.CAPACITY_RETURNED, f"{place} may be asked for again", place))
+            events.append(
+                Event(fleet_subject(fleet), now, Reason.CAPACITY_RETURNED, f"{place} may be asked for again", place)
+            )
     return (*events, *_about_training(fleet, before, after, snapshot, now))
 
 
@@ -80,7 +93,7 @@ def _about_training(
         what = ", ".join(names[position] for position in sorted(new))
         return (
             Event(
-                fleet,
+                fleet_subject(fleet),
                 now,
                 Reason.OUTSIDE_TRAINING,
                 f"inputs of the learned policy lie outside the training range: {what}",
@@ -88,6 +101,11 @@ def _about_training(
         )
     if old and not new:
         return (
-            Event(fleet, now, Reason.WITHIN_TRAINING, "inputs of the learned policy are in the training range again"),
+            Event(
+                fleet_subject(fleet),
+                now,
+                Reason.WITHIN_TRAINING,
+                "inputs of the learned policy are in the training range again",
+            ),
         )
     return ()

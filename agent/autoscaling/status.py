@@ -11,7 +11,7 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.holds import holds
 from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
-from agent.autoscaling.store import AUTOSCALING, FleetStore
+from agent.autoscaling.store import FleetStore
 from agent.kernel.metrics import Reading
 from agent.kernel.text import columns, duration_text, in_minutes, time_text
 from agent.rails.budget import dollars_per_hour
@@ -23,6 +23,7 @@ from domain.controls import Controls, Pause, PauseScope, Pin, Window
 from domain.decisions import Decision, Intent
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
+from domain.subject import AUTOSCALING
 from domain.units import DAY_S
 
 

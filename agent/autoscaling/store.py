@@ -22,8 +22,8 @@ from agent.ledger.schema import state as states_table
 from agent.rails.state import LoopState
 from domain.decisions import Decision, Event, Intent, Outcome, Reason
 from domain.errors import BadInput, IntentConflict, UnknownName
+from domain.subject import AUTOSCALING, fleet_subject
 
-AUTOSCALING: Final = "autoscaling"
 LOOP: Final = "loop"
 """The key of the loop's memory of a fleet."""
 
@@ -33,7 +33,7 @@ _CHUNK: Final = 200
 _NO_STATES: Final[Mapping[str, LoopState]] = {}
 _NOTHING_MEASURED: Final[Mapping[str, Measured]] = {}
 _OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == Kind.DECISION.value)
-_KEPT: Final = select(states_table.c.fleet, states_table.c.body).where(states_table.c.key == bindparam("key"))
+_KEPT: Final = select(states_table.c.owner, states_table.c.body).where(states_table.c.key == bindparam("key"))
 """What is kept of every fleet under a key: asked each minute for all that are configured, which are nearly all."""
 _CHANGED: Final = decisions.c.changed == literal_column("1")
 
@@ -108,7 +108,9 @@ class FleetStore:
             after, detail = change(before)
             if after is not before:
                 state.put(connection, [(fleet, key, codec.encode(after))])
-                journal.add(connection, [journal.event_row(Event(fleet, at, Reason.OPERATOR, detail, key))])
+                journal.add(
+                    connection, [journal.event_row(Event(fleet_subject(fleet), at, Reason.OPERATOR, detail, key))]
+                )
         return after
 
     def record(
@@ -147,7 +149,7 @@ class FleetStore:
 
     def fleets(self) -> tuple[str, ...]:
         """Return the fleets for which anything was ever decided, by name."""
-        query = select(states_table.c.fleet).where(states_table.c.key == LOOP).order_by(states_table.c.fleet)
+        query = select(states_table.c.owner).where(states_table.c.key == LOOP).order_by(states_table.c.owner)
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
@@ -190,21 +192,21 @@ class FleetStore:
 
         Which one is the newest is read from the ledger; it is itself, unless it was written or read here before.
         """
-        of_fleet = (decisions.c.decision == AUTOSCALING) & (decisions.c.subject == states_table.c.fleet)
+        of_fleet = (decisions.c.decision == AUTOSCALING) & (decisions.c.subject == states_table.c.owner)
         newest = (decisions.c.at.desc(), decisions.c.number.desc())
         one = select(decisions.c.decision_id).where(of_fleet).order_by(*newest).limit(1)
         ids = select(one.correlate(states_table).scalar_subquery()).where(states_table.c.key == LOOP)
-        query = select(rows.c.fleet, rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
+        query = select(rows.c.subject, rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
         found: dict[str, tuple[DecisionInputs, Decision]] = {}
         for start in range(0, len(fleets), _CHUNK):
             with self._database.read() as connection:
-                wanted = connection.execute(ids.where(states_table.c.fleet.in_(fleets[start : start + _CHUNK])))
+                wanted = connection.execute(ids.where(states_table.c.owner.in_(fleets[start : start + _CHUNK])))
                 named = [decision_id for decision_id in wanted.scalars() if decision_id is not None]
                 known = {made.decision_id: (inputs, made) for inputs, made in list(self._newest.values())}
                 found |= {known[one][1].fleet: known[one] for one in named if one in known}
                 if others := [one for one in named if one not in known]:
                     for row in connection.execute(query.where(decisions.c.decision_id.in_(others))):
-                        found[row.fleet] = _decoded(DecisionInputs, row.inputs), _decoded(Decision, row.body)
+                        found[row.subject] = _decoded(DecisionInputs, row.inputs), _decoded(Decision, row.body)
         self._newest.update(found)
         return found
 
@@ -232,7 +234,7 @@ class FleetStore:
         """Return decisions numbered below `before_seq` (None: all), the newest first, without inputs: for paging."""
         query = select(rows.c.seq, rows.c.body).join(decisions, _OF_DECISION)
         if fleet is not None:
-            query = query.where(rows.c.fleet == fleet)
+            query = query.where(rows.c.subject == fleet)
         if before_seq is not None:
             query = query.where(rows.c.seq < before_seq)
         if changed_only:
@@ -290,7 +292,9 @@ class _Batch:
             )
         self._epochs.append(inputs.epoch)
         body = codec.encode(made)
-        self._journal.append(journal.row(Kind.DECISION, made.at, made.fleet, made.decision_id, made.reason, body))
+        self._journal.append(
+            journal.row(Kind.DECISION, made.at, fleet_subject(made.fleet), made.decision_id, made.reason, body)
+        )
         self._decisions.append(
             {
                 "decision_id": made.decision_id,
@@ -304,7 +308,9 @@ class _Batch:
         for intent in made.intents:
             body = codec.encode(intent)
             self._journal.append(
-                journal.row(Kind.INTENT, intent.created_at, intent.fleet, intent.intent_id, made.reason, body)
+                journal.row(
+                    Kind.INTENT, intent.created_at, fleet_subject(intent.fleet), intent.intent_id, made.reason, body
+                )
             )
             self._intents.append(
                 {
@@ -382,8 +388,8 @@ def _newest_number(connection: Connection) -> int:
 
 
 def _number_from(connection: Connection, first: int) -> None:
-    query = select(states_table.c.fleet, states_table.c.body).where(states_table.c.key == LOOP)
-    found = {row.fleet: _decoded(LoopState, row.body) for row in connection.execute(query).all()}
+    query = select(states_table.c.owner, states_table.c.body).where(states_table.c.key == LOOP)
+    found = {row.owner: _decoded(LoopState, row.body) for row in connection.execute(query).all()}
     _put_states(connection, {fleet: replace(memory, decisions=first) for fleet, memory in found.items()})
 
 

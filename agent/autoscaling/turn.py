@@ -18,6 +18,7 @@ from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Observed
+from domain.subject import AGENT, fleet_subject
 
 log = structlog.get_logger(__name__)
 
@@ -63,9 +64,9 @@ class FleetTurn:
         """The fleets that are managed."""
         return [one.fleet for one in self.managed.values()]
 
-    def note(self, fleet: str, reason: Reason, detail: str, subject: str = "") -> None:
-        """Add an event."""
-        self.events.append(Event(fleet, self.now, reason, detail, subject))
+    def note(self, fleet: str, reason: Reason, detail: str, about: str = "") -> None:
+        """Add an event of a fleet, or of the agent for the name ""."""
+        self.events.append(Event(fleet_subject(fleet) if fleet else AGENT, self.now, reason, detail, about))
 
     def write(
         self,
@@ -86,7 +87,7 @@ class FleetTurn:
         fresh = {
             n: one
             for n, one in enumerate(self.events)
-            if n not in self._written and (fleet is None or one.fleet == fleet)
+            if n not in self._written and (fleet is None or one.subject.name == fleet)
         }
         if not (made or outcomes or changed or fresh):
             return
@@ -125,7 +126,7 @@ class FleetTurn:
         self.write()
 
     @contextlib.contextmanager
-    def contained(self, logged: str, fleet: str, what: str, subject: str = "") -> Iterator[None]:
+    def contained(self, logged: str, fleet: str, what: str, about: str = "") -> Iterator[None]:
         """Let an unexpected error end this block and no more: it is logged as `logged`, with an event of the fleet."""
         try:
             yield
@@ -133,7 +134,7 @@ class FleetTurn:
             raise
         except Exception as error:
             log.exception(logged, fleet=fleet, detail=what)
-            self.note(fleet, Reason.INTERNAL_ERROR, f"{what}: {type(error).__name__}: {error}", subject)
+            self.note(fleet, Reason.INTERNAL_ERROR, f"{what}: {type(error).__name__}: {error}", about)
 
     @contextlib.contextmanager
     def calls(self) -> Iterator[None]:

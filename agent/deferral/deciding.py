@@ -29,7 +29,7 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import LEARNED, DeferralSettings
-from agent.deferral.state import Change, PoolState
+from agent.deferral.state import DEFERRAL, Change, PoolState
 from agent.deferral.views import HISTORY_DAYS, Seen, document_of, seen_by, seen_in
 from agent.kernel.part import Replayed
 from agent.kernel.store import Record
@@ -39,6 +39,7 @@ from domain.decisions import Event, Reason
 from domain.rules.deferral.jobs import W1
 from domain.rules.deferral.rolling import MARGIN, STEPS
 from domain.rules.deferral.tokens import WINDOW
+from domain.subject import Subject
 from domain.units import DAY_S
 
 Floats = NDArray[np.float64]
@@ -171,10 +172,10 @@ def decide(
     head = replace(head, step=step, decisions=number, totals=totals)
     if cores.measured:
         head = replace(head, capacity=cores.cores, capacity_step=step)
-    notes.append(Event(pool, now, reason, f"{decision_id}: {detail}", decision_id))
+    notes.append(Event(Subject(DEFERRAL, pool), now, reason, f"{decision_id}: {detail}", decision_id))
     if skipped:
         detail = f"{skipped} steps before step {step} were not decided: no agent ran, or the clock was set"
-        notes.append(Event(pool, now, Reason.STEPS_SKIPPED, detail, decision_id))
+        notes.append(Event(Subject(DEFERRAL, pool), now, Reason.STEPS_SKIPPED, detail, decision_id))
     change = Change(head, changed, history, [(made, inputs)], notes)
     return Decided(made, change, seen, chosen, cores, path)
 
@@ -220,7 +221,7 @@ def _aged(
         named = ", ".join(expired[:8]) + (f" and {len(expired) - 8} more" if len(expired) > 8 else "")
         notes.append(
             Event(
-                pool,
+                Subject(DEFERRAL, pool),
                 now,
                 Reason.JOB_EXPIRED,
                 f"{number} not started in time: {named}",

@@ -20,10 +20,11 @@ from agent.deferral.records import Tried
 from agent.deferral.rolling import RollingPlan, check_available
 from agent.deferral.settings import FIFO, KNAPSACK, LADDER, LEARNED, ROLLING, DeferralSettings
 from agent.kernel.deadline import Deadlines, Late, StillRunning
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import ModelsDirectory
 from domain.errors import BadInput, PolicyFailure, TrimtabError
 from domain.rules.deferral.choosing import ScoresUnusable, View, fifo, knapsack, knapsack_values, take_in_order
 from domain.rules.deferral.jobs import Ints
+from domain.subject import Subject
 
 if TYPE_CHECKING:
     from agent.deferral.model import ScoreModel

@@ -38,13 +38,14 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
-from agent.deferral.state import HEADS, Change, DeferralStore, PoolState
+from agent.deferral.state import DEFERRAL, HEADS, Change, DeferralStore, PoolState
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from domain.clock import Clock
 from domain.decisions import Event, Mode, Reason
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.deferral.jobs import check_job
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -211,7 +212,7 @@ class DeferralPool:
                     decision_id, detail = f"{self.name}-d{head.decisions}", f"message {message.message_id}: {error}"
                     refused.append(message.key)
                     made.append((self._refused(decision_id, now, message, detail), b""))
-                    notes.append(Event(self.name, now, Reason.JOB_REFUSED, detail, decision_id))
+                    notes.append(Event(Subject(DEFERRAL, self.name), now, Reason.JOB_REFUSED, detail, decision_id))
                     continue
                 if after is None:
                     job = replace(job, duplicates=job.duplicates + 1)
@@ -235,7 +236,9 @@ class DeferralPool:
     def _submitted(self, job: JobRecord, now: float) -> Event:
         size = f"{job.cores} cores for {job.duration} steps"
         flags = "".join((", late" if job.late else "", ", larger than any capacity seen" if job.unlikely else ""))
-        return Event(self.name, now, Reason.JOB_SUBMITTED, f"{job.job_id}: {size}{flags}", job.job_id)
+        return Event(
+            Subject(DEFERRAL, self.name), now, Reason.JOB_SUBMITTED, f"{job.job_id}: {size}{flags}", job.job_id
+        )
 
     def taken(
         self,
@@ -326,7 +329,11 @@ class DeferralPool:
                 cancelled_core_steps=totals.cancelled_core_steps + used(after),
             )
             note = Event(
-                self.name, now, Reason.JOB_CANCELLED, f"{job_id} is cancelled; {used(after)} core-steps used", job_id
+                Subject(DEFERRAL, self.name),
+                now,
+                Reason.JOB_CANCELLED,
+                f"{job_id} is cancelled; {used(after)} core-steps used",
+                job_id,
             )
             change = Change(replace(state.head, totals=totals), {job_id: after}, notes=[note])
             return Cancelled(False, after, used(after)), change
@@ -389,7 +396,7 @@ class DeferralPool:
                     raise BadInput("by_at", by_at, "give a time in seconds since the epoch")
                 made = Drain(step_at(by_at, self.settings.step_s), owner, reason, now)
             words = "every job may start again" if made is None else f"no job may run beyond step {made.by_step}"
-            note = Event(self.name, now, Reason.OPERATOR, f"{owner}: {words}: {reason}")
+            note = Event(Subject(DEFERRAL, self.name), now, Reason.OPERATOR, f"{owner}: {words}: {reason}")
             return made, Change(replace(state.head, drain=made), notes=[note])
 
         return self.transact(work)

@@ -17,8 +17,9 @@ from agent.kernel.transaction import Write, commit
 from agent.ledger import Ledger, codec, state
 from agent.ledger.schema import state as table
 from agent.rails.state import LoopState
-from domain.decisions import AGENT, Event
+from domain.decisions import Event
 from domain.errors import LedgerError, LedgerUnavailable
+from domain.subject import AGENT
 
 _NO_MEMORY: Final[Mapping[str, LoopState]] = {}
 
@@ -56,13 +57,15 @@ class EffectStore(Generic[R]):
     def latest(self, thing: str) -> R | None:
         """Return the latest record of a thing, None when there is none."""
         with self._database.read() as connection:
-            body = state.get(connection, AGENT, f"{self._prefix}{thing}")
+            body = state.get(connection, AGENT.name, f"{self._prefix}{thing}")
         return None if body is None else codec.decode(self._kind, body)
 
     def read(self) -> tuple[dict[str, R], dict[str, str]]:
         """Return the latest record of every thing by its name, oldest first, and by name why one cannot be read."""
         key = table.c.key
-        query = select(key, table.c.body).where(table.c.fleet == AGENT, key.startswith(self._prefix, autoescape=True))
+        query = select(key, table.c.body).where(
+            table.c.owner == AGENT.name, key.startswith(self._prefix, autoescape=True)
+        )
         found: dict[str, R] = {}
         damaged: dict[str, str] = {}
         with self._database.read() as connection:
@@ -94,7 +97,7 @@ class EffectStore(Generic[R]):
 
         All or nothing; Fenced when `epoch` is over.
         """
-        bodies = [(AGENT, f"{self._prefix}{thing}", codec.encode(record)) for thing, record in records.items()]
+        bodies = [(AGENT.name, f"{self._prefix}{thing}", codec.encode(record)) for thing, record in records.items()]
         bodies += [(*self._memory_of(subject), codec.encode(memory)) for subject, memory in memories.items()]
         commit(self._database, Write(bodies, notes=events), epoch=epoch)
 

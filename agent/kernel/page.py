@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from agent.kernel.store import Record
     from domain.errors import BadInput, LedgerError
+    from domain.subject import Subject
 
 Draw = Callable[..., str]
 """Returns the HTML of a template, by its name without `.html`, with the values given by name."""
@@ -20,7 +21,7 @@ Draw = Callable[..., str]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is to be drawn: the journal up to `seq` at time `at`, the agent's mode, one subject or (None) all."""
+    """What is to be drawn: the journal up to `seq` at time `at`, the agent's mode, one subject's name or (None) all."""
 
     seq: int
     at: float
@@ -99,7 +100,7 @@ class Drawn(Protocol):
 class Frame(Protocol):
     """What the page lends to the routes of a part."""
 
-    def live(self, subject: str | None) -> Response:
+    def live(self, subject: Subject | None) -> Response:
         """Return the live page of a subject, or of all."""
 
     def shown(self, template: str, **context: Any) -> Response:

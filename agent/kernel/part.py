@@ -37,6 +37,7 @@ from domain.clock import BothTimes, Clock
 from domain.controls import Controls
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, Mistake, UnknownName
+from domain.subject import Subject
 from domain.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -175,7 +176,6 @@ class Part:
             self.host.clock.monotonic,
             lambda subject: self.decisions.first_at(self.name, subject),
             max_age_s=None if hours is None else hours * HOUR_S,
-            of_fleets=self.subject_word == "fleet",
         )
 
     def own_settings(self) -> BaseModel:
@@ -256,7 +256,7 @@ class Part:
     def record(
         self, turn: Turn, subject: str, body: Mapping[str, Any], *, inputs: bytes = NOTHING, changed: bool = False
     ) -> Event:
-        """Write a decision of this turn, numbered, with its event, and return the event, whose subject is its id.
+        """Write a decision of this turn, numbered, with its event, and return the event, which is about its id.
 
         body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
         written. LedgerUnavailable.
@@ -270,7 +270,8 @@ class Part:
                 number=number,
                 changed=changed,
             )
-            event = Event(subject, turn.now, Reason(body["reason"]), str(body["sentence"]), decision_id)
+            about = Subject(self.name, subject)
+            event = Event(about, turn.now, Reason(body["reason"]), str(body["sentence"]), decision_id)
             add(connection, [made])
             journal.add(connection, [journal.event_row(event)])
         return event
@@ -457,7 +458,7 @@ class Host:
     settings: None where they cannot be read, as for a verb on a ledger alone. capacity: of the subjects of other
     parts. The others are the daemon's. session: the one road to AWS. fence: raises Fenced once
     this process may no longer act under an epoch. epoch: the one under which it leads, None while it does not. note:
-    records an event (reason, detail, fleet). problem: sets a named operator-visible problem, or clears it
+    records an event (reason, detail, subject). problem: sets a named operator-visible problem, or clears it
     with "". adopt: the agent works by these settings from now on.
     """
 
@@ -469,7 +470,7 @@ class Host:
     session: AwsSession | None = None
     fence: Callable[[int], None] = _nothing
     epoch: Callable[[], int | None] = lambda: None
-    note: Callable[[Reason, str, str], None] = _nothing
+    note: Callable[[Reason, str, Subject], None] = _nothing
     problem: Callable[[str, str], None] = _nothing
     adopt: Callable[[Settings], None] = _nothing
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

@@ -16,8 +16,9 @@ from agent.kernel.metrics import Reading
 from agent.kernel.text import duration_text, time_text
 from agent.models.directory import ModelsDirectory, Probationer
 from agent.models.rounds import Ending, RoundStatus, read_rounds
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
 from domain.errors import BadInput
+from domain.subject import Subject
 from domain.units import DAY_S
 
 LOOK_EVERY_S: Final = 10.0
@@ -41,8 +42,7 @@ class _Found:
 class Rounds:
     """The rounds of learning of one decision's subjects, read again every ten seconds; safe to use from any thread.
 
-    max_age_s: from which age of the last good end an event is due, None for none. of_fleets: whether the subjects are
-    fleets, whose events bear their name.
+    max_age_s: from which age of the last good end an event is due, None for none.
     """
 
     def __init__(
@@ -53,10 +53,9 @@ class Rounds:
         first_at: FirstAt,
         *,
         max_age_s: float | None = None,
-        of_fleets: bool = False,
     ) -> None:
         self.decision, self._directory, self._monotonic = decision, directory, monotonic
-        self._first_at, self._max_age_s, self._of_fleets = first_at, max_age_s, of_fleets
+        self._first_at, self._max_age_s = first_at, max_age_s
         self._lock = threading.Lock()
         self._looked_at: float | None = None
         self._found = _Found()
@@ -146,7 +145,7 @@ class Rounds:
         return f"{ended}, {limit}; {why}; look at `journalctl -u trimtab-learn`"
 
     def _event(self, subject: str, now: float, reason: Reason, detail: str) -> Event:
-        return Event(subject if self._of_fleets else AGENT, now, reason, detail, "" if self._of_fleets else subject)
+        return Event(Subject(self.decision, subject), now, reason, detail)
 
     def readings(self) -> Iterator[Reading]:
         """Yield when each subject's last round and last good one ended, how, what it took, and what is on probation."""

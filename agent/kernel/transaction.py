@@ -103,7 +103,7 @@ class Heads(Generic[H]):
 
     def stored(self, connection: Connection, subject: str) -> bytes | None:
         """Return a head as stored, None before the first write; another value than before is another write."""
-        query = select(table.c.body).where(table.c.fleet == subject, table.c.key == self.key)
+        query = select(table.c.body).where(table.c.owner == subject, table.c.key == self.key)
         found: bytes | None = connection.execute(query).scalar()
         return found
 
@@ -118,15 +118,15 @@ class Heads(Generic[H]):
     def swap(self, connection: Connection, subject: str, before: bytes | None, after: bytes) -> None:
         """Replace the stored head `before` by `after`; Conflict when it is another one."""
         if before is None:
-            connection.execute(insert(table), [{"fleet": subject, "key": self.key, "body": after}])
+            connection.execute(insert(table), [{"owner": subject, "key": self.key, "body": after}])
             return
-        here = (table.c.fleet == subject) & (table.c.key == self.key) & (table.c.body == before)
+        here = (table.c.owner == subject) & (table.c.key == self.key) & (table.c.body == before)
         if connection.execute(update(table).where(here).values(body=after)).rowcount != 1:
             raise Conflict
 
     def all(self, connection: Connection) -> list[tuple[str, H]]:
         """Return every subject with its head."""
-        rows = connection.execute(select(table.c.fleet, table.c.body).where(table.c.key == self.key)).all()
+        rows = connection.execute(select(table.c.owner, table.c.body).where(table.c.key == self.key)).all()
         return [(subject, self.decoded(body)) for subject, body in rows]
 
     def newest_number(self, connection: Connection) -> int:

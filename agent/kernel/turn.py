@@ -10,6 +10,7 @@ import structlog
 from domain.decisions import Decision, Event, Outcome, Reason
 from domain.errors import Fenced, LedgerError
 from domain.snapshot import Snapshot
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -51,5 +52,5 @@ def pools_turned(
         except Exception as error:
             log.exception("pool_failed", decision=decision, pool=name)
             detail = f"{decision} {name}: its turn was cut short: {type(error).__name__}: {error}"
-            events.append(Event(name, report.at, Reason.INTERNAL_ERROR, detail))
+            events.append(Event(Subject(decision, name), report.at, Reason.INTERNAL_ERROR, detail))
     return replace(report, events=tuple(events))

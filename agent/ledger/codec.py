@@ -134,11 +134,12 @@ def decode(kind: type[T], text: bytes) -> T:
 def encode_mapping(body: Mapping[str, Any]) -> bytes:
     """Return the canonical JSON of a plain mapping, keys sorted at every depth.
 
-    BadInput when it holds nan, an infinity or what JSON does not know.
+    Text that is not Unicode has `?` for each such character. BadInput when it holds nan, an infinity or what JSON does
+    not know.
     """
     try:
         text = json.dumps(dict(body), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode()
+        return text.encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
         raise BadInput(
             "body for the ledger", body, f"store only finite numbers, text, lists and mappings ({error})"

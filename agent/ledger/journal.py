@@ -10,12 +10,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from agent.ledger import codec
 from agent.ledger.schema import intents, journal
-from domain.decisions import AGENT, Event, Intent, Outcome, Reason
+from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import LedgerError
+from domain.subject import AGENT, AUTOSCALING, Subject, fleet_subject
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -37,30 +51,44 @@ class Kind(StrEnum):
     SETTINGS = "settings"
 
 
+_OF_FLEETS: Final = (Kind.DECISION, Kind.INTENT, Kind.OUTCOME)
+"""Kinds of rows that only fleets have."""
+
+
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
     """One row of the journal; a reader that has seen `seq` goes on from there.
 
-    ref: a decision's or an intent's id, or an event's subject.
+    ref: a decision's or an intent's id, or an event's `about`.
     """
 
     seq: int
     at: float
-    fleet: str
+    subject: Subject
     kind: Kind
     ref: str
     reason: str
     body: Mapping[str, Any]
 
 
-def row(kind: Kind, at: float, fleet: str, ref: str, reason: str, body: bytes) -> _Values:
+def row(kind: Kind, at: float, subject: Subject, ref: str, reason: str, body: bytes) -> _Values:
     """Return a journal row."""
-    return {"kind": kind.value, "at": at, "fleet": fleet, "ref": ref, "reason": reason, "body": codec.pack(body)}
+    return {
+        "kind": kind.value,
+        "at": at,
+        "decision": subject.decision,
+        "subject": subject.name,
+        "ref": ref,
+        "reason": reason,
+        "body": codec.pack(body),
+    }
 
 
 def event_row(event: Event) -> _Values:
     """Return the journal row of an event."""
-    return row(Kind.EVENT, event.at, event.fleet, event.subject, event.reason, codec.encode(event))
+    fields = event.subject.fields()
+    body = {**fields, "at": event.at, "reason": event.reason, "detail": event.detail, "about": event.about}
+    return row(Kind.EVENT, event.at, event.subject, event.about, event.reason, codec.encode_mapping(body))
 
 
 def add(connection: Connection, rows: Sequence[_Values]) -> None:
@@ -120,7 +148,7 @@ def add_outcomes(connection: Connection, outcomes: Sequence[tuple[Intent, Outcom
         body = codec.encode(outcome)
         before = last[intent_id]
         if before is None or _said(before) != _said(outcome):
-            rows.append(row(Kind.OUTCOME, outcome.at, intent.fleet, intent_id, outcome.reason, body))
+            rows.append(row(Kind.OUTCOME, outcome.at, fleet_subject(intent.fleet), intent_id, outcome.reason, body))
         if intent_id in closed:
             continue
         last[intent_id] = outcome
@@ -148,11 +176,15 @@ def _said(outcome: Outcome) -> tuple[object, ...]:
     return outcome.status, outcome.reason, outcome.asked, outcome.achieved, outcome.failure, outcome.shortages
 
 
-def entries(connection: Connection, since_seq: int, *, fleet: str | None, limit: int) -> list[JournalEntry]:
-    """Return journal rows after `since_seq` in order, of one fleet or of all."""
+def entries(
+    connection: Connection, since_seq: int, *, decision: str | None, subject: str | None, limit: int
+) -> list[JournalEntry]:
+    """Return journal rows after `since_seq` in order, of one decision, of subjects of one name, or of all."""
     query: Select[Any] = select(journal).where(journal.c.seq > since_seq).order_by(journal.c.seq).limit(limit)
-    if fleet is not None:
-        query = query.where(journal.c.fleet == fleet)
+    if decision is not None:
+        query = query.where(_of_decision(decision))
+    if subject is not None:
+        query = query.where(journal.c.subject == subject)
     return [_entry(row) for row in connection.execute(query)]
 
 
@@ -166,21 +198,33 @@ def latest(
     kinds: Sequence[Kind],
     up_to_seq: int,
     *,
-    fleets: Sequence[str] | None,
+    subject: Subject | None,
     limit: int,
     span: int,
 ) -> list[JournalEntry]:
-    """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first."""
+    """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first.
+
+    subject: only its own rows and those of the agent.
+    """
     query: Select[Any] = select(journal).where(
         journal.c.seq <= up_to_seq,
         journal.c.seq > up_to_seq - span,
         journal.c.kind.in_([kind.value for kind in kinds]),
     )
-    if fleets is not None:
-        query = query.where(journal.c.fleet.in_(list(fleets)))
+    if subject is not None:
+        query = query.where(
+            journal.c.decision.in_([subject.decision, AGENT.decision]),
+            journal.c.subject.in_([subject.name, AGENT.name]),
+        )
     return [_entry(row) for row in connection.execute(query.order_by(journal.c.seq.desc()).limit(limit))]
+
+
+def _of_decision(decision: str) -> ColumnElement[bool]:
+    """Return whether a row is of a decision; one from before schema 0012 may be of any."""
+    return or_(journal.c.decision == decision, and_(journal.c.decision == "", journal.c.subject != AGENT.name))
 
 
 def _entry(row: Row[Any]) -> JournalEntry:
     body = codec.decode_mapping(codec.unpack(row.body))
-    return JournalEntry(row.seq, row.at, row.fleet, Kind(row.kind), row.ref, row.reason, body)
+    decision = row.decision or (AUTOSCALING if row.kind in _OF_FLEETS else "")
+    return JournalEntry(row.seq, row.at, Subject(decision, row.subject), Kind(row.kind), row.ref, row.reason, body)

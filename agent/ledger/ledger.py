@@ -19,8 +19,9 @@ from agent.ledger.kept import Kept
 from agent.ledger.postgresql import Held, Taken
 from agent.ledger.retention import Compacted
 from domain.controls import HELD, Controls, Pause, PauseScope, Pin
-from domain.decisions import AGENT, Event, Intent, Reason
+from domain.decisions import Event, Intent, Reason
 from domain.errors import LedgerForeign
+from domain.subject import AGENT, Subject
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a transaction waits for another process's before it gives up."""
@@ -70,7 +71,7 @@ class Ledger:
 
     def controls(self, decision: str, subject: str) -> Controls:
         """Return what operators have switched for a decision's subject, expired switches included."""
-        return state.controls_of(self.database.fetch(state.CONTROLS, fleet=subject, **state.switches(decision)))
+        return state.controls_of(self.database.fetch(state.CONTROLS, owner=subject, **state.switches(decision)))
 
     def all_controls(self, decision: str, subjects: Sequence[str]) -> dict[str, Controls]:
         """Return the same for each of these subjects of a decision, at one moment."""
@@ -101,7 +102,7 @@ class Ledger:
     def record_settings(self, at: float, body: Mapping[str, Any]) -> None:
         """Write the settings in force, unless they are the last ones written; the first ones change nothing."""
         with self.database.write() as connection:
-            first = state.get(connection, AGENT, state.SETTINGS) is None
+            first = state.get(connection, AGENT.name, state.SETTINGS) is None
             written = state.settings_body(connection, body)
             if written is not None:
                 reason = Reason.SETTINGS_RECORDED if first else Reason.SETTINGS_CHANGED
@@ -115,7 +116,7 @@ class Ledger:
             key = state.pause_key(decision, pause.scope)
             state.put(connection, [(subject, key, codec.encode(pause))])
             detail = f"{pause.owner} paused {HELD[pause.scope]} of {decision} {pause.end(_utc)}: {pause.reason}"
-            _note(connection, subject, pause.since, key, detail)
+            _note(connection, Subject(decision, subject), pause.since, key, detail)
 
     def resume(self, decision: str, subject: str, scope: PauseScope, *, at: float, owner: str) -> bool:
         """Lift a subject's pause of this scope (ALL: every pause) and say whether there was one."""
@@ -124,7 +125,7 @@ class Ledger:
             lifted = [each for each in scopes if state.remove(connection, subject, state.pause_key(decision, each))]
             for each in lifted:
                 detail = f"{owner} resumed {HELD[each]} of {decision}"
-                _note(connection, subject, at, state.pause_key(decision, each), detail)
+                _note(connection, Subject(decision, subject), at, state.pause_key(decision, each), detail)
         return bool(lifted)
 
     def pin(self, decision: str, subject: str, pin: Pin) -> None:
@@ -134,7 +135,7 @@ class Ledger:
             state.put(connection, [(subject, key, codec.encode(pin))])
             size = ", ".join(f"{group} at {count}" for group, count in sorted(pin.desired.items()))
             detail = f"{pin.owner} pinned {size} until {_utc(pin.until)}: {pin.reason}"
-            _note(connection, subject, pin.since, key, detail)
+            _note(connection, Subject(decision, subject), pin.since, key, detail)
 
     def unpin(self, decision: str, subject: str, *, at: float, owner: str) -> bool:
         """Lift a subject's pin and say whether there was one."""
@@ -142,7 +143,7 @@ class Ledger:
             key = state.pin_key(decision)
             lifted = state.remove(connection, subject, key)
             if lifted:
-                _note(connection, subject, at, key, f"{owner} lifted the pin")
+                _note(connection, Subject(decision, subject), at, key, f"{owner} lifted the pin")
         return lifted
 
     # Leadership
@@ -252,10 +253,12 @@ class Ledger:
 
     # Reading
 
-    def journal(self, since_seq: int = 0, *, fleet: str | None = None, limit: int = 1000) -> list[JournalEntry]:
-        """Return journal rows after `since_seq` in order, of one fleet or of all."""
+    def journal(
+        self, since_seq: int = 0, *, decision: str | None = None, subject: str | None = None, limit: int = 1000
+    ) -> list[JournalEntry]:
+        """Return journal rows after `since_seq` in order, of one decision, of subjects of one name, or of all."""
         with self.database.read() as connection:
-            return journal.entries(connection, since_seq, fleet=fleet, limit=limit)
+            return journal.entries(connection, since_seq, decision=decision, subject=subject, limit=limit)
 
     def newest_seq(self) -> int:
         """Return the number of the journal's newest row, 0 when it has none."""
@@ -267,13 +270,16 @@ class Ledger:
         kinds: Sequence[Kind],
         *,
         up_to_seq: int,
-        fleets: Sequence[str] | None = None,
+        subject: Subject | None = None,
         limit: int = 20,
         span: int = 5000,
     ) -> list[JournalEntry]:
-        """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first."""
+        """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first.
+
+        subject: only its own rows and those of the agent.
+        """
         with self.database.read() as connection:
-            return journal.latest(connection, kinds, up_to_seq, fleets=fleets, limit=limit, span=span)
+            return journal.latest(connection, kinds, up_to_seq, subject=subject, limit=limit, span=span)
 
     # Upkeep
 
@@ -290,7 +296,7 @@ class Ledger:
         with self.database.write() as connection:
             state.put_probe(connection)
         with self.database.write() as connection:
-            state.remove(connection, AGENT, state.PROBE)
+            state.remove(connection, AGENT.name, state.PROBE)
 
     @property
     def place(self) -> str:
@@ -321,8 +327,8 @@ class Ledger:
         return retention.compact(self.database, now, keep_s, kept, longer_s=longer_s, batch=batch, batches=batches)
 
 
-def _note(connection: Connection, fleet: str, at: float, subject: str, detail: str) -> None:
-    journal.add(connection, [journal.event_row(Event(fleet, at, Reason.OPERATOR, detail, subject))])
+def _note(connection: Connection, subject: Subject, at: float, about: str, detail: str) -> None:
+    journal.add(connection, [journal.event_row(Event(subject, at, Reason.OPERATOR, detail, about))])
 
 
 def _utc(at: float) -> str:

@@ -28,8 +28,9 @@ from agent.ledger.schema import decisions
 from agent.ledger.witness import NAME as WITNESS
 from agent.ledger.witness import Witness
 from domain.controls import Controls
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
 from domain.errors import BadInput, LedgerUnavailable
+from domain.subject import AGENT
 
 OWNER: Final = "ledger restore"
 _TIMEOUT_S: Final = 5.0

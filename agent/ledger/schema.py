@@ -19,26 +19,28 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0010", "0011")
+REVISIONS: Final = ("0010", "0011", "0012")
 """Every schema revision that this code takes up, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
 
 Seq = BigInteger().with_variant(Integer, "sqlite")
 
-# Append-only. `seq` is the global order for readers to resume by, never used twice. `ref`: a decision's or intent's id.
+# Append-only. `seq` is the global order for readers to resume by, never used twice. `ref`: a decision's or intent's id,
+# or an event's `about`. `decision`: "" in rows of the agent itself, and in those before 0012.
 journal = Table(
     "journal",
     metadata,
     Column("seq", Seq, primary_key=True, autoincrement=True),
     Column("at", Double, nullable=False),
-    Column("fleet", String, nullable=False),
+    Column("subject", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("ref", String, nullable=False),
     Column("reason", String, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("decision", String, nullable=False, server_default=""),
     Index("journal_by_ref", "ref"),
-    Index("journal_by_fleet", "fleet", "seq"),
+    Index("journal_by_fleet", "subject", "seq"),
     Index("journal_by_time", "at"),
     sqlite_autoincrement=True,
 )
@@ -92,12 +94,12 @@ intents = Table(
     ),
 )
 
-# What is overwritten. The daemon writes the key "loop", operators "pause.<decision>.<scope>" and
-# "pin.<decision>": neither can undo the other.
+# What is overwritten. `owner`: the name of a subject, "" for the agent. The daemon writes the key "loop", operators
+# "pause.<decision>.<scope>" and "pin.<decision>": neither can undo the other.
 state = Table(
     "state",
     metadata,
-    Column("fleet", String, primary_key=True),
+    Column("owner", String, primary_key=True),
     Column("key", String, primary_key=True),
     Column("body", LargeBinary, nullable=False),
 )

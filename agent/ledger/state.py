@@ -12,8 +12,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from agent.ledger import codec
 from agent.ledger.schema import leader, state
 from domain.controls import Controls, Pause, PauseScope, Pin
-from domain.decisions import AGENT
 from domain.errors import Fenced
+from domain.subject import AGENT
 
 T = TypeVar("T")
 
@@ -47,44 +47,46 @@ def _upsert(dialect: str, table: Table) -> Insert:
 
 
 def put(connection: Connection, rows: Sequence[tuple[str, str, bytes]]) -> None:
-    """Write (fleet, key, canonical JSON) rows over whatever stood there."""
+    """Write (owner, key, canonical JSON) rows over whatever stood there."""
     if rows:
-        rows_of = [{"fleet": f, "key": k, "body": codec.pack(body)} for f, k, body in rows]
+        rows_of = [{"owner": o, "key": k, "body": codec.pack(body)} for o, k, body in rows]
         connection.execute(upsert(connection, state), rows_of)
 
 
-def get(connection: Connection, fleet: str, key: str) -> bytes | None:
+def get(connection: Connection, owner: str, key: str) -> bytes | None:
     """Return the canonical JSON under a key, None when there is none."""
-    found = connection.execute(select(state.c.body).where(state.c.fleet == fleet, state.c.key == key)).scalar()
+    found = connection.execute(select(state.c.body).where(state.c.owner == owner, state.c.key == key)).scalar()
     return None if found is None else codec.unpack(found)
 
 
-def remove(connection: Connection, fleet: str, key: str) -> bool:
+def remove(connection: Connection, owner: str, key: str) -> bool:
     """Remove a key and say whether it was there."""
-    return connection.execute(delete(state).where(state.c.fleet == fleet, state.c.key == key)).rowcount > 0
+    return connection.execute(delete(state).where(state.c.owner == owner, state.c.key == key)).rowcount > 0
 
 
-def under(connection: Connection, fleet: str, prefix: str) -> list[bytes]:
+def under(connection: Connection, owner: str, prefix: str) -> list[bytes]:
     """Return the canonical JSON under every key that begins so, in the order of the keys."""
-    found = connection.execute(select(state.c.key, state.c.body).where(*_under(fleet, prefix)))
+    found = connection.execute(select(state.c.key, state.c.body).where(*_under(owner, prefix)))
     return [codec.unpack(row.body) for row in sorted(found, key=lambda row: str(row.key))]
 
 
-def _under(fleet: str, prefix: str) -> tuple[ColumnElement[bool], ...]:
-    return state.c.fleet == fleet, state.c.key.startswith(prefix, autoescape=True)
+def _under(owner: str, prefix: str) -> tuple[ColumnElement[bool], ...]:
+    return state.c.owner == owner, state.c.key.startswith(prefix, autoescape=True)
 
 
 def put_probe(connection: Connection) -> None:
     """Write something larger than a minute's decisions, to see whether it goes."""
-    connection.execute(upsert(connection, state), [{"fleet": AGENT, "key": PROBE, "body": b"{" + bytes(_PROBE_BYTES)}])
+    connection.execute(
+        upsert(connection, state), [{"owner": AGENT.name, "key": PROBE, "body": b"{" + bytes(_PROBE_BYTES)}]
+    )
 
 
 # Each changing call asks it anew, right before it is sent.
 _KEYS: Final = (*(f"pause_{scope}" for scope in PauseScope), "pin")
 _IS_SWITCH: Final = or_(*(state.c.key == bindparam(name) for name in _KEYS))
-CONTROLS: Final = select(state.c.key, state.c.body).where(state.c.fleet == bindparam("fleet"), _IS_SWITCH)
+CONTROLS: Final = select(state.c.key, state.c.body).where(state.c.owner == bindparam("owner"), _IS_SWITCH)
 # Of every subject of a decision: there are as many rows as switches that are set, which are few.
-ALL_CONTROLS: Final = select(state.c.fleet, state.c.key, state.c.body).where(_IS_SWITCH)
+ALL_CONTROLS: Final = select(state.c.owner, state.c.key, state.c.body).where(_IS_SWITCH)
 
 
 def switches(decision: str) -> dict[str, str]:
@@ -109,7 +111,7 @@ def all_controls_of(rows: Iterable[Sequence[Any]], subjects: Sequence[str]) -> d
 
 def every_control(connection: Connection) -> dict[tuple[str, str], Controls]:
     """Return what operators have switched for each (decision, subject), expired switches included."""
-    query = select(state.c.fleet, state.c.key, state.c.body)
+    query = select(state.c.owner, state.c.key, state.c.body)
     is_switch = or_(state.c.key.startswith("pause."), state.c.key.startswith("pin."))
     switched: dict[tuple[str, str], dict[str, bytes]] = {}
     for subject, key, body in connection.execute(query.where(is_switch)):
@@ -159,7 +161,7 @@ def check_epoch(connection: Connection, epoch: int) -> None:
 def settings_body(connection: Connection, body: Mapping[str, Any]) -> bytes | None:
     """Return the canonical JSON of settings after remembering them, None when they are the same as the last."""
     text = codec.encode_mapping(body)
-    if get(connection, AGENT, SETTINGS) == text:
+    if get(connection, AGENT.name, SETTINGS) == text:
         return None
-    put(connection, [(AGENT, SETTINGS, text)])
+    put(connection, [(AGENT.name, SETTINGS, text)])
     return text

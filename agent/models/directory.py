@@ -27,13 +27,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from agent.models.regular_files import read_file
 from domain.errors import BadInput
+from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S
 
 KEY_VARIABLE = "PROMOTION_KEY"
@@ -92,8 +93,9 @@ def seal_of(report: Mapping[str, Any], key: bytes | None) -> Seal:
     return Seal.SIGNED if isinstance(value, str) and hmac.compare_digest(value, expected) else Seal.CHANGED
 
 
+EVERY_FLEET: Final = Subject(AUTOSCALING)
+"""The fleets that have no champion of their own."""
 POINTER, HISTORY = "champion.json", "history.jsonl"
-AUTOSCALING = "autoscaling"
 LARGEST_MODEL_BYTES = 64 * 1024 * 1024
 LARGEST_POINTER_BYTES = 1024 * 1024
 LARGEST_REPORT_BYTES = 64 * 1024 * 1024
@@ -109,20 +111,6 @@ class ModelRefused(BadInput):
 def refused(path: Path, remedy: str) -> ModelRefused:
     """Return the refusal of a model file."""
     return ModelRefused("model file", str(path), remedy)
-
-
-class Subject(NamedTuple):
-    """What a model decides for: a decision and the name of a fleet, pool or cluster, "" for all without their own."""
-
-    decision: str
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.decision} {self.name or 'all'}"
-
-
-EVERY_FLEET = Subject(AUTOSCALING)
-"""The fleets that have no champion of their own."""
 
 
 class ModelFile(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Final, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from agent.models.directory import Subject
 from agent.models.regular_files import read_file
 from domain.errors import BadInput
+from domain.subject import Subject
 
 FORMAT: Final = 1
 PREFIX, SUFFIX = "learn-", ".json"

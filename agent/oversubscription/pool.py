@@ -25,14 +25,14 @@ from agent.oversubscription.loads import Loads, loads_of
 from agent.oversubscription.memory import Counts, PoolMemory, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.profiles import Profiles, profiles_of
-from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of, probationer_of
+from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of, probationer_of, subject_of
 from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision, Publication, RateDecision, RateRequest, ShadowRates, Vm
 from agent.oversubscription.request import answer, check_same, counted, vm_of
 from agent.oversubscription.state import OversubscriptionStore
 from agent.oversubscription.usage import FIVE_MINUTES_S, UsageBook
 from domain.clock import Clock
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict, TrimtabError
 from domain.rules.oversubscription.pool import PoolRules
 from domain.units import HOUR_S
@@ -171,7 +171,7 @@ class Pool:
         if Reason.NO_MACHINE not in decision.reasons:
             return ()
         detail = f"{self.rules.name}: {decision.detail} ({decision.decision_id})"
-        return (Event(AGENT, decision.at, Reason.NO_MACHINE, detail, self.rules.name),)
+        return (Event(subject_of(self.rules), decision.at, Reason.NO_MACHINE, detail),)
 
     def _promise(self, decision: RateDecision, k: int) -> None:
         self._number = int(decision.decision_id.rpartition("-o")[2])
@@ -319,7 +319,7 @@ class Pool:
             memory = replace(self.memory, rolled_back=False, armed_hour=self.memory.hour)
             detail = f"{self.rules.name}: re-armed by {by}: {reason}"
             self.store.write_memory(
-                self.rules.name, memory, [Event(AGENT, now, Reason.RATES_REARMED, detail, self.rules.name)]
+                self.rules.name, memory, [Event(subject_of(self.rules), now, Reason.RATES_REARMED, detail)]
             )
             self.memory = memory
             log.info("rates_rearmed", pool=self.rules.name, by=by, reason=reason)
@@ -566,9 +566,9 @@ class Pool:
             self._said[subject] = (reason, detail)
             events.append(self._event(now, reason, detail))
 
-    def _event(self, now: float, reason: Reason, detail: str, subject: str = "") -> Event:
+    def _event(self, now: float, reason: Reason, detail: str, about: str = "") -> Event:
         name = self.rules.name
-        return Event(AGENT, now, reason, f"{name}: {detail}", subject or name)
+        return Event(subject_of(self.rules), now, reason, f"{name}: {detail}", about)
 
 
 def _listed(path: Path, before: Signature | None, rules: PoolRules) -> Inventory:

@@ -28,8 +28,9 @@ from agent.rails.circuit_breaker import record_outcome
 from agent.rails.state import LoopState
 from domain.clock import Clock, WallClock
 from domain.controls import Controls
-from domain.decisions import AGENT, Direction, Event, Mode, Outcome, Reason, Status
+from domain.decisions import Direction, Event, Mode, Outcome, Reason, Status
 from domain.errors import CloudError
+from domain.subject import Subject
 
 LARGEST_VALUE: Final = 8192
 """Characters of the largest parameter that Parameter Store holds."""
@@ -143,7 +144,7 @@ class Publisher:
 
     def _event(self, now: float, reason: Reason, detail: str) -> Event:
         name = self._pool.rules.name
-        return Event(AGENT, now, reason, f"{name}: {detail}", name)
+        return Event(Subject(OVERSUBSCRIPTION, name), now, reason, f"{name}: {detail}")
 
 
 def value_of(decision: HourDecision) -> str:

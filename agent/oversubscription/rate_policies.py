@@ -14,13 +14,7 @@ from typing import Final
 import numpy as np
 import structlog
 
-from agent.models.directory import (
-    Champion,
-    ModelsDirectory,
-    Subject,
-    forced_reason,
-    read_model_file,
-)
+from agent.models.directory import Champion, ModelsDirectory, forced_reason, read_model_file
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.observation import Sight
 from agent.oversubscription.settings import (
@@ -37,6 +31,7 @@ from agent.oversubscription.settings import (
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.ridge import WINDOW_H, moving_average_rate
+from domain.subject import Subject
 
 LEARNED: Final = "learned"
 PROBATION: Final = "on probation"

@@ -16,7 +16,8 @@ from agent.oversubscription import recorded_hours
 from agent.oversubscription.choice import ChoiceInputs
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.records import HourDecision, Publication, RateDecision
-from domain.decisions import AGENT, Event
+from domain.decisions import Event
+from domain.subject import AGENT
 
 OVERSUBSCRIPTION: Final = "oversubscription"
 HOUR, REQUEST = "hour", "request"
@@ -28,7 +29,7 @@ KEPT: Final = Kept(OVERSUBSCRIPTION)
 
 def publications(ledger: Ledger) -> EffectStore[Publication]:
     """Return how far each pool's publication has come, by the pool's name."""
-    return EffectStore(ledger, Publication, "oversubscription.publication.", (AGENT, "oversubscription.rails.{}"))
+    return EffectStore(ledger, Publication, "oversubscription.publication.", (AGENT.name, "oversubscription.rails.{}"))
 
 
 class OversubscriptionStore:
@@ -46,7 +47,7 @@ class OversubscriptionStore:
     def memory(self, pool: str) -> PoolMemory:
         """Return what a pool remembers, nothing for one that was never written."""
         with self._database.read() as connection:
-            body = state.get(connection, AGENT, f"{MEMORY}{pool}")
+            body = state.get(connection, AGENT.name, f"{MEMORY}{pool}")
         return PoolMemory() if body is None else codec.decode(PoolMemory, body)
 
     def newest_number(self, pool: str) -> int:
@@ -124,7 +125,7 @@ class OversubscriptionStore:
         epoch: int | None = None,
         learning: Mapping[str, Any] | None = None,
     ) -> None:
-        put = [] if memory is None else [(AGENT, f"{MEMORY}{pool}", codec.encode(memory))]
+        put = [] if memory is None else [(AGENT.name, f"{MEMORY}{pool}", codec.encode(memory))]
 
         def learn(connection: Connection) -> None:
             if learning is not None:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.models.directory import ModelRefused, ModelsDirectory, Subject
+from agent.models.directory import ModelRefused, ModelsDirectory
 from agent.models.regular_files import read_file
 from agent.placement.settings import FILE, LEARNED, PlacementSettings
 from agent.settings import Settings
 from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
 from domain.rules.placement.policies import BF, NAMED, TIERS, Policy, parse_policy, reserve, scores, tier_price
+from domain.subject import Subject
 
 LARGEST_POLICY_BYTES = 2**20
 SHIPPED = Path(__file__).with_name("shipped") / "tiers17a.json"

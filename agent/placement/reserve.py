@@ -42,6 +42,7 @@ from agent.placement.state import PLACEMENT, Change, Made, PoolState
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, ConfigurationError, StateConflict, UnknownName
 from domain.rules.placement.instance import VERSION, Application, Vector, application_document, parse_instance
+from domain.subject import Subject
 from domain.units import DAY_S
 
 log = structlog.get_logger(__name__)
@@ -95,7 +96,7 @@ class PlacementPool(PoolQueries):
 
     def event(self, now: float, reason: Reason, detail: str, about: str = "") -> Event:
         """Return an event of the pool."""
-        return Event(self.name, now, reason, detail, about)
+        return Event(Subject(PLACEMENT, self.name), now, reason, detail, about)
 
     # Requests
 
@@ -584,7 +585,7 @@ class PlacementPool(PoolQueries):
     def alarms(self) -> tuple[Event, ...]:
         """Return what a person should look into since the last call; what requests meet is one alarm of the pool."""
         events = [self._notes.popleft() for _ in range(len(self._notes))]
-        return tuple(replace(one, subject="") if one.reason in OF_REQUESTS else one for one in events)
+        return tuple(replace(one, about="") if one.reason in OF_REQUESTS else one for one in events)
 
 
 def _check_released(found: Reservation, wanted: Sequence[int]) -> None:

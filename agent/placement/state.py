@@ -128,16 +128,20 @@ class PlacementStore:
     def ended_between(self, pool: str, since: float, until: float) -> list[tuple[float, str, int]]:
         """Return when containers were given back with since <= at < until, oldest first: time, request, how many."""
         query = (
-            select(journal_table.c.body)
-            .where(journal_table.c.kind == journal.Kind.EVENT.value, journal_table.c.fleet == pool)
+            select(journal_table.c.at, journal_table.c.ref, journal_table.c.body)
+            .where(
+                journal_table.c.kind == journal.Kind.EVENT.value,
+                journal_table.c.decision.in_(["", PLACEMENT]),
+                journal_table.c.subject == pool,
+            )
             .where(journal_table.c.reason.in_([reason.value for reason in GIVEN_BACK]))
             .where(journal_table.c.at >= since, journal_table.c.at < until)
             .order_by(journal_table.c.seq)
         )
         with self._database.read() as connection:
-            bodies = connection.execute(query).scalars().all()
-        events = [codec.decode(Event, codec.unpack(body)) for body in bodies]
-        return [(one.at, one.subject, given_back(one.detail)) for one in events]
+            rows = connection.execute(query).all()
+        details = (str(codec.decode_mapping(codec.unpack(row.body))["detail"]) for row in rows)
+        return [(row.at, row.ref, given_back(detail)) for row, detail in zip(rows, details, strict=True)]
 
     def write(
         self, pool: str, before: bytes | None, head: PoolHead, change: Change, *, epoch: int | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from agent.kernel.part import Host
-from agent.models.directory import ModelsDirectory, Subject
+from agent.models.directory import ModelsDirectory
 from agent.models.regular_files import read_file
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser
@@ -26,6 +26,7 @@ from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
 from domain.rules.placement.instance import Instance, parse_instance
 from domain.rules.placement.mix import distances, mix_of, shares_of, size_class, total_variation
+from domain.subject import Subject
 from domain.units import DAY_S, HOUR_S
 
 log = structlog.get_logger(__name__)

@@ -34,18 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import (
-    AUTOSCALING,
-    ON_PROBATION,
-    PROMOTED,
-    ROLLED_BACK,
-    ModelsDirectory,
-    Subject,
-    moment_text,
-)
+from agent.models.directory import ON_PROBATION, PROMOTED, ROLLED_BACK, ModelsDirectory, moment_text
 from agent.models.shipped import shipped_models
 from agent.rehearsal.virtual_time import FLEET, START, Rehearsal, quiet_logs, rail_set
 from domain.errors import TrimtabError
+from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset

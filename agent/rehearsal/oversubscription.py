@@ -198,9 +198,9 @@ def play_oversubscription(
             for event in agent.turn().events:
                 happened[event.reason.value] += 1
                 # A machine that stays hot has an event each hour; the first is shown.
-                if (event.reason, event.subject) not in shown or event.reason not in LASTING:
+                if (event.reason, event.about) not in shown or event.reason not in LASTING:
                     on_event(event)
-                shown.add((event.reason, event.subject))
+                shown.add((event.reason, event.about))
             decision = allocator.pool.hour
             for row in decision.subscribers if decision is not None else ():
                 lowest[row.subscriber] = min(lowest.get(row.subscriber, 1.0), row.rate)

@@ -535,7 +535,7 @@ def _write_ledger(screen: JsonScreen, directory: Path) -> None:
             ledger=shown_path(directory / LEDGER),
             seq=entry.seq,
             at=entry.at,
-            fleet=entry.fleet,
+            **entry.subject.fields(),
             ref=entry.ref,
             reason=entry.reason,
             reasons=[recorded.reason for recorded in recorded_reasons([entry])],

@@ -126,7 +126,7 @@ class LineScreen(Screen):
         """Write what is worth a line."""
         events, decisions, outcomes = notable(turn.report)
         for event in events:
-            self._write(f"{clock_text(event.at)} {event.fleet} {event.reason}: {event.detail}")
+            self._write(f"{clock_text(event.at)} {event.subject.path} {event.reason}: {event.detail}")
         for decision in decisions:
             if decision.intents or self._held.get(decision.fleet) != (decision.reason, decision.desired):
                 self._write(f"{clock_text(decision.at)} {decision.decision_id} {decision.sentence}")
@@ -215,7 +215,7 @@ class FaultResponses:
 
     def watch(self, fleet: Fleet, report: TickReport) -> None:
         """Take what a turn of the loop shows."""
-        reasons = [(event.reason, event.subject) for event in report.events]
+        reasons = [(event.reason, event.about) for event in report.events]
         reasons += [(d.reason, "") for d in report.decisions if d.reason is not Reason.CAPACITY_FALLBACK]
         reasons += [(outcome.reason, "") for outcome in report.outcomes]
         for decision in report.decisions:
@@ -448,10 +448,10 @@ def log_lines(turn: Turn) -> list[Line]:
 
 def event_lines(events: Sequence[Event]) -> list[Line]:
     """Return one line for each kind of event: the first of them, and how many more there were."""
-    over = {event.subject for event in events if event.reason is Reason.DRAINED}
+    over = {event.about for event in events if event.reason is Reason.DRAINED}
     by_reason: dict[Reason, list[Event]] = {}
     for event in events:
-        if event.reason in ON_THE_FAULTS_LINE or (event.reason is Reason.DRAINING and event.subject in over):
+        if event.reason in ON_THE_FAULTS_LINE or (event.reason is Reason.DRAINING and event.about in over):
             continue
         by_reason.setdefault(event.reason, []).append(event)
     return [

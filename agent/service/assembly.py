@@ -37,9 +37,9 @@ from collectors.base import Refusal, SampleSink
 from collectors.intake import Conflict, RefusedClaim
 from collectors.listener import GraphiteListener, ListenerLimits
 from collectors.polling import Poller
-from collectors.vm_names import Place, UnknownVms
+from collectors.vm_names import UnknownVms
 from domain.clock import BothTimes, Clock, read_both
-from domain.decisions import AGENT, Event, Mode, Reason
+from domain.decisions import Event, Mode, Reason
 from domain.errors import (
     BadInput,
     ConfigurationError,
@@ -50,6 +50,7 @@ from domain.errors import (
     TrimtabError,
 )
 from domain.samples import Sample
+from domain.subject import AGENT, Subject
 
 log = structlog.get_logger(__name__)
 
@@ -120,17 +121,29 @@ class Agent:
         """Return the part of this class."""
         return next(part for part in self.parts if isinstance(part, kind))
 
-    def unknown_vms(self) -> dict[Place, UnknownVms]:
+    def unknown_vms(self) -> dict[tuple[Subject, str], UnknownVms]:
         """Return by subject and group key what was reported under names that no inventory shows."""
-        return {place: found for part in self.parts for place, found in part.unknown_vms().items()}
+        return {
+            (Subject(part.name, name), group): found
+            for part in self.parts
+            for (name, group), found in part.unknown_vms().items()
+        }
 
-    def refused_claims(self) -> dict[tuple[str, str, str], RefusedClaim]:
+    def refused_claims(self) -> dict[tuple[Subject, str, str], RefusedClaim]:
         """Return by subject, group key and metric the readings that were not believed."""
-        return {key: found for part in self.parts for key, found in part.refused_claims().items()}
+        return {
+            (Subject(part.name, name), group, metric): found
+            for part in self.parts
+            for (name, group, metric), found in part.refused_claims().items()
+        }
 
-    def conflicts(self) -> dict[tuple[str, str, str], Conflict]:
+    def conflicts(self) -> dict[tuple[Subject, str, str], Conflict]:
         """Return by subject, group key and metric the readings that contradict others."""
-        return {key: found for part in self.parts for key, found in part.conflicts().items()}
+        return {
+            (Subject(part.name, name), group, metric): found
+            for part in self.parts
+            for (name, group, metric), found in part.conflicts().items()
+        }
 
     def turn(self) -> TickReport:
         """Let every part take its turn, now; while another agent leads, only measure."""
@@ -155,11 +168,11 @@ class Agent:
         if self.leadership.epoch() is not None:
             record_settings(self.ledger, settings, self.clock.now())
 
-    def note(self, reason: Reason, detail: str, fleet: str = AGENT, subject: str = "") -> None:
-        """Record an event of the agent itself, or of a fleet; without a ledger it is only logged."""
-        log.info("event", reason=reason, fleet=fleet, detail=detail)
+    def note(self, reason: Reason, detail: str, subject: Subject = AGENT, about: str = "") -> None:
+        """Record an event of the agent itself, or of a subject; without a ledger it is only logged."""
+        log.info("event", reason=reason, detail=detail, **subject.fields())
         try:
-            self.ledger.record_events([Event(fleet, self.clock.now(), reason, detail, subject)])
+            self.ledger.record_events([Event(subject, self.clock.now(), reason, detail, about)])
         except TrimtabError as error:
             log.error("event_not_recorded", reason=reason, detail=str(error))
 
@@ -226,9 +239,9 @@ def assembled(
         leadership.start()
         acting.epoch = leadership.epoch() or 0
 
-        def note(reason: Reason, detail: str, fleet: str) -> None:
+        def note(reason: Reason, detail: str, subject: Subject) -> None:
             if agent is not None:
-                agent.note(reason, detail, fleet)
+                agent.note(reason, detail, subject)
 
         def adopt(changed: Settings) -> None:
             if agent is not None:

@@ -147,7 +147,7 @@ class Loop:
         # What came up beside the turns goes with this one, so that alarms and metrics count it.
         came_up = (*self.agent.refusals.events(now), *learning_events(self.agent, now))
         for event in came_up:
-            self.agent.note(event.reason, event.detail, event.fleet, event.subject)
+            self.agent.note(event.reason, event.detail, event.subject, event.about)
         report = replace(report, events=(*report.events, *agent_events(self.agent), *came_up))
         difference = self.agent.session.clock_check.difference
         if self.agent.incapacity.ends_lead(report, difference, self.agent.clock.monotonic()):

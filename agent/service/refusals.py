@@ -7,14 +7,15 @@ from typing import Final
 
 from collectors.aws_clock import ClockCheck
 from collectors.intake import Conflict, IntakeCounters, RefusedClaim
-from collectors.vm_names import Place, UnknownVms
-from domain.decisions import AGENT, Event, Reason
+from collectors.vm_names import UnknownVms
+from domain.decisions import Event, Reason
+from domain.subject import AGENT, Subject
 
 REPEAT_S: Final = 1200.0
 """An event comes again after so long while its refusals go on, which is within the quiet time of an alarm."""
 
-Counted = tuple[str, str, int, str]
-"""Fleet, subject, refusals since the start, and the sentence that follows their number."""
+Counted = tuple[Subject, str, int, str]
+"""Subject, input of it, refusals since the start, and the sentence that follows their number."""
 
 
 class Door:
@@ -23,15 +24,15 @@ class Door:
     def __init__(
         self,
         intake: Callable[[], IntakeCounters],
-        claims: Callable[[], Mapping[tuple[str, str, str], RefusedClaim]],
-        unknown_vms: Callable[[], Mapping[Place, UnknownVms]],
-        conflicts: Callable[[], Mapping[tuple[str, str, str], Conflict]],
+        claims: Callable[[], Mapping[tuple[Subject, str, str], RefusedClaim]],
+        unknown_vms: Callable[[], Mapping[tuple[Subject, str], UnknownVms]],
+        conflicts: Callable[[], Mapping[tuple[Subject, str, str], Conflict]],
         clock: ClockCheck,
     ) -> None:
         self._intake, self._claims, self._unknown_vms, self._conflicts = intake, claims, unknown_vms, conflicts
         self._clock = clock
-        self._counts: dict[tuple[Reason, str, str], int] = {}
-        self._raised_at: dict[tuple[Reason, str, str], float] = {}
+        self._counts: dict[tuple[Reason, Subject, str], int] = {}
+        self._raised_at: dict[tuple[Reason, Subject, str], float] = {}
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return an event for each kind of refusal that has grown, at most one in `REPEAT_S` for each."""
@@ -44,15 +45,15 @@ class Door:
         )
 
     def _grown(self, now: float, reason: Reason, counted: Iterator[Counted]) -> Iterator[Event]:
-        for fleet, subject, count, sentence in counted:
-            key = reason, fleet, subject
+        for subject, about, count, sentence in counted:
+            key = reason, subject, about
             raised_at = self._raised_at.get(key)
             # A clock that was set back must not silence it.
             quiet = raised_at is not None and 0.0 <= now - raised_at < REPEAT_S
             new = count - self._counts.get(key, 0)
             if new > 0 and not quiet:
                 self._counts[key], self._raised_at[key] = count, now
-                yield Event(fleet, now, reason, f"{new} {sentence}", subject)
+                yield Event(subject, now, reason, f"{new} {sentence}", about)
 
     def _senders(self) -> Iterator[Counted]:
         intake = self._intake()
@@ -74,10 +75,10 @@ class Door:
         )
 
     def _unknown(self) -> Iterator[Counted]:
-        for (fleet, group), unknown in self._unknown_vms().items():
-            where = f"the group {group}" if group else f"the inventory of the pool {fleet}"
+        for (subject, group), unknown in self._unknown_vms().items():
+            where = f"the group {group}" if group else f"the inventory of the pool {subject.name}"
             yield (
-                fleet,
+                subject,
                 group or "inventory",
                 unknown.refused,
                 f"readings or names of VMs refused that are not in {where}, the last {unknown.name[:80]!r} of "
@@ -85,15 +86,15 @@ class Door:
             )
 
     def _refused_claims(self) -> Iterator[Counted]:
-        for (fleet, group, metric), refused in self._claims().items():
-            subject = f"{group}.{metric}"
+        for (subject, group, metric), refused in self._claims().items():
+            about = f"{group}.{metric}"
             whom = f"from {refused.peer}" if refused.peer else "from a collector"
-            setting = f" (TRIMTAB_FLEETS__{fleet}__CLAIMS__{refused.bound})" if refused.bound else ""
+            setting = f" (TRIMTAB_FLEETS__{subject.name}__CLAIMS__{refused.bound})" if refused.bound else ""
             yield (
-                fleet,
                 subject,
+                about,
                 refused.count,
-                f"readings of {subject} refused, the last of {refused.value:g} {whom}: "
+                f"readings of {about} refused, the last of {refused.value:g} {whom}: "
                 + ("none is below 0" if refused.value < 0.0 else f"0 to {refused.limit:g} is believed{setting}")
                 + "; they count as absent",
             )
@@ -103,6 +104,6 @@ class Door:
             yield AGENT, "clock", self._clock.differing, f"answers of AWS have another time: {difference}"
 
     def _contradictions(self) -> Iterator[Counted]:
-        for (fleet, group, metric), found in self._conflicts().items():
-            subject = f"{group}.{metric}"
-            yield fleet, subject, found.count, f"readings of {subject} contradict others: {found.detail}"
+        for (subject, group, metric), found in self._conflicts().items():
+            about = f"{group}.{metric}"
+            yield subject, about, found.count, f"readings of {about} contradict others: {found.detail}"

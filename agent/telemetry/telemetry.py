@@ -62,7 +62,7 @@ class Telemetry:
         for part in self._readings.parts:
             for subject in part.managed():
                 for reason in COUNTED_EVENTS:
-                    self.values.count("trimtab_events_total", subject, reason, by=0.0)
+                    self.values.count("trimtab_events_total", part.name, subject, reason, by=0.0)
             for subject, group in part.groups():
                 self.values.count("trimtab_outcomes_total", subject, group, Status.FAILED, Reason.NO_CAPACITY, by=0.0)
 
@@ -206,11 +206,11 @@ class Readings:
         yield "ledger_usable", (), not state.ledger_failure
 
     def _inputs(self) -> Iterator[Reading]:
-        for place, unknown in self._parts.unknown_vms().items():
-            yield "unknown_vms", place, unknown.waiting
-            yield "unknown_vms_refused_total", place, unknown.refused
-        for key, refused in self._parts.claims().items():
-            yield "claims_refused_total", key, refused.count
+        for (subject, group), unknown in self._parts.unknown_vms().items():
+            yield "unknown_vms", (*subject, group), unknown.waiting
+            yield "unknown_vms_refused_total", (*subject, group), unknown.refused
+        for (subject, *place), refused in self._parts.claims().items():
+            yield "claims_refused_total", (*subject, *place), refused.count
         for name, health in self._parts.collectors().items():
             for what in ("successes", "failures", "overruns", "skipped"):
                 yield f"collector_{what}_total", (name,), getattr(health, what)
@@ -275,7 +275,7 @@ class TurnCounter:
             if outcome.status is not Status.IN_PROGRESS:
                 values.count("trimtab_outcomes_total", *_place(outcome), outcome.status, outcome.reason)
         for event in report.events:
-            values.count("trimtab_events_total", event.fleet, event.reason)
+            values.count("trimtab_events_total", *event.subject, event.reason)
 
     def _count_decision(self, decision: Decision) -> None:
         values, fleet = self._values, decision.fleet

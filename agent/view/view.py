@@ -20,9 +20,10 @@ from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState
 from collectors.base import CollectorHealth
 from collectors.intake import IntakeCounters, RefusedClaim
-from collectors.vm_names import Place, UnknownVms
+from collectors.vm_names import UnknownVms
 from domain.decisions import Reason
 from domain.errors import LedgerReplaced, LedgerUnavailable
+from domain.subject import Subject
 
 INTERVALS_TO_LIVE = 3
 """So many intervals may pass without a turn before the agent counts as dead."""
@@ -51,8 +52,8 @@ class AgentParts:
     aws_calls: Callable[[], Mapping[tuple[str, str], int]]
     alive: Callable[[], bool] = lambda: True
     checks: tuple[Callable[[], Check], ...] = ()
-    claims: Callable[[], Mapping[tuple[str, str, str], RefusedClaim]] = dict
-    unknown_vms: Callable[[], Mapping[Place, UnknownVms]] = dict
+    claims: Callable[[], Mapping[tuple[Subject, str, str], RefusedClaim]] = dict
+    unknown_vms: Callable[[], Mapping[tuple[Subject, str], UnknownVms]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,16 @@ class DecisionPage:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One row of the journal: a decision, intent, outcome, event or change of settings, as it was recorded."""
+    """One row of the journal: a decision, intent, outcome, event or change of settings, as it was recorded.
+
+    fleet: the subject's name where it is a fleet.
+    """
 
     seq: int
     at: float
-    fleet: str
+    decision: str
+    subject: str
+    fleet: str | None
     kind: str
     ref: str
     reason: str
@@ -306,21 +312,30 @@ class AgentView:
         return part.explain(record)
 
     def journal(
-        self, since_seq: int = 0, *, fleet: str | None = None, kind: Kind | None = None, limit: int = 100
+        self,
+        since_seq: int = 0,
+        *,
+        decision: str | None = None,
+        subject: str | None = None,
+        kind: Kind | None = None,
+        limit: int = 100,
     ) -> JournalPage:
-        """Return journal rows after `since_seq` in order, of one fleet and kind or of all.
+        """Return journal rows after `since_seq` in order, of one decision, subject and kind or of all.
 
         A page may hold fewer rows than `limit` although more follow: go on from `next_since_seq` until it stays.
         """
-        entries = self.parts.ledger.journal(since_seq, fleet=fleet, limit=limit)
+        entries = self.parts.ledger.journal(since_seq, decision=decision, subject=subject, limit=limit)
         rows = tuple(_journal_row(e) for e in entries if kind in (None, e.kind))
         return JournalPage(rows, entries[-1].seq if entries else since_seq)
 
     def latest(
-        self, kinds: Sequence[Kind], *, up_to_seq: int, fleets: Sequence[str] | None = None, limit: int = 20
+        self, kinds: Sequence[Kind], *, up_to_seq: int, subject: Subject | None = None, limit: int = 20
     ) -> tuple[JournalRow, ...]:
-        """Return the newest journal rows of these kinds up to `up_to_seq`, the newest first; long past ones never."""
-        entries = self.parts.ledger.latest(kinds, up_to_seq=up_to_seq, fleets=fleets, limit=limit)
+        """Return the newest journal rows of these kinds up to `up_to_seq`, the newest first; long past ones never.
+
+        subject: only its own rows and those of the agent.
+        """
+        entries = self.parts.ledger.latest(kinds, up_to_seq=up_to_seq, subject=subject, limit=limit)
         return tuple(_journal_row(entry) for entry in entries)
 
     # Inputs
@@ -354,7 +369,17 @@ class AgentView:
 
 
 def _journal_row(entry: JournalEntry) -> JournalRow:
-    return JournalRow(entry.seq, entry.at, entry.fleet, entry.kind.value, entry.ref, entry.reason, entry.body)
+    return JournalRow(
+        entry.seq,
+        entry.at,
+        entry.subject.decision,
+        entry.subject.name,
+        entry.subject.fields().get("fleet"),
+        entry.kind.value,
+        entry.ref,
+        entry.reason,
+        entry.body,
+    )
 
 
 def installed_version() -> str:

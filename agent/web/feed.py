@@ -18,8 +18,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agent.view.view import JournalRow
 from agent.web.page import Pages, Version
 from domain.errors import BadInput, LedgerError
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +74,7 @@ class Feed:
         """Give the place back."""
         self._open -= 1
 
-    async def events(self, since: int, subject: str | None) -> AsyncIterator[bytes]:
+    async def events(self, since: int, subject: Subject | None) -> AsyncIterator[bytes]:
         """Yield encoded events after journal number `since`, of one subject or of all, until the agent stops."""
         yield encoded("hello", {"build": self._pages.build}, retry_ms=self.limits.retry_ms)
         seen: Version | None = None
@@ -93,7 +95,7 @@ class Feed:
                 yield b": heartbeat\n" + encoded("beat", {})
             await asyncio.sleep(self.limits.look_every_s)
 
-    def _news(self, version: Version, since: int, subject: str | None, sent: dict[str, str]) -> Batch:
+    def _news(self, version: Version, since: int, subject: Subject | None, sent: dict[str, str]) -> Batch:
         """Return the rows between `since` and the version's number, then the parts that differ from those sent."""
         seq = version.seq
         try:
@@ -112,12 +114,12 @@ class Feed:
         seq = since if seq is None else seq
         return Batch(rows + self._changed(parts, sent, seq), seq)
 
-    def _rows(self, since: int, until: int, subject: str | None) -> bytes:
+    def _rows(self, since: int, until: int, subject: Subject | None) -> bytes:
         events = []
         while since < until:
             page = self._pages.view.journal(since, limit=_ROWS_AT_ONCE)
             for row in page.events:
-                if row.seq > until or (subject is not None and row.fleet not in (subject, "")):
+                if row.seq > until or not concerns(row, subject):
                     continue
                 if (shown := self._pages.row(row)) is not None:
                     kind, html = shown
@@ -132,6 +134,11 @@ class Feed:
         sent.update(changed)
         # Sent even when nothing in it changed: its id tells the reader how far it has come.
         return encoded("parts", {"parts": changed}, seq)
+
+
+def concerns(row: JournalRow, subject: Subject | None) -> bool:
+    """Return whether a row belongs on a subject's page: its own, the agent's, one before rows named a decision."""
+    return subject is None or (row.decision in ("", subject.decision) and row.subject in ("", subject.name))
 
 
 def encoded(event: str, data: Mapping[str, Any], seq: int | None = None, retry_ms: int | None = None) -> bytes:
@@ -149,7 +156,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, feed: Feed, since: int, subject: str | None) -> None:
+    def __init__(self, feed: Feed, since: int, subject: Subject | None) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed

@@ -10,7 +10,8 @@ from agent.kernel.page import Alert, DecisionItem, Drawn, PartPage, Scene, colla
 from agent.kernel.part import Card
 from agent.ledger import Kind
 from agent.view.view import AgentView, InputStatus, JournalRow
-from domain.decisions import AGENT, Reason
+from domain.decisions import Reason
+from domain.subject import Subject
 
 DECISIONS, EVENTS = 15, 12
 LISTED_KINDS = (Kind.EVENT, Kind.SETTINGS)
@@ -20,10 +21,10 @@ ROUTINE = frozenset({Reason.PROTECTED})
 
 @dataclass(frozen=True, slots=True)
 class EventItem:
-    """An event in a list; `fleet` is "" for one of the agent itself."""
+    """An event in a list; `subject` is "" for one of the agent itself."""
 
     seq: int
-    fleet: str
+    subject: str
     at: float
     reason: str
     detail: str
@@ -31,12 +32,13 @@ class EventItem:
 
 def event_item(row: JournalRow) -> EventItem | None:
     """Return what the page lists among the events for a journal row, None for what it shows elsewhere."""
+    subject = Subject(row.decision, row.subject).path
     if row.kind == Kind.EVENT and row.reason not in ROUTINE:
-        return EventItem(row.seq, row.fleet, row.at, row.reason, str(row.body.get("detail", "")))
+        return EventItem(row.seq, subject, row.at, row.reason, str(row.body.get("detail", "")))
     if row.kind == Kind.SETTINGS:
         first = row.reason == Reason.SETTINGS_RECORDED
         detail = "the first settings on this ledger" if first else "the agent runs with other settings than before"
-        return EventItem(row.seq, row.fleet, row.at, row.reason, detail)
+        return EventItem(row.seq, subject, row.at, row.reason, detail)
     return None
 
 
@@ -55,17 +57,16 @@ class Moment:
     events: tuple[EventItem, ...]
 
 
-def moment(view: AgentView, pages: Mapping[str, PartPage], subject: str | None) -> Moment:
+def moment(view: AgentView, pages: Mapping[str, PartPage], subject: Subject | None) -> Moment:
     """Return what there is to see now; BadInput names the subjects, LedgerUnavailable without a ledger to read."""
     # The number comes first: what is listed is cut off there, and the stream goes on from there.
     seq = view.parts.ledger.newest_seq()
     now = view.parts.now()
-    scene = Scene(seq, now, view.parts.settings.mode.value, subject)
+    scene = Scene(seq, now, view.parts.settings.mode.value, None if subject is None else subject.name)
     drawn = {name: page.gather(scene) for name, page in pages.items()}
     decisions = sorted((item for one in drawn.values() for item in one.decisions), key=lambda item: -item.seq)
-    scope = None if subject is None else (subject, AGENT)
     # Most rows may be routine, which is not listed.
-    rows = view.latest(LISTED_KINDS, up_to_seq=seq, fleets=scope, limit=10 * EVENTS)
+    rows = view.latest(LISTED_KINDS, up_to_seq=seq, subject=subject, limit=10 * EVENTS)
     events = [item for item in map(event_item, rows) if item is not None]
     return Moment(
         seq=seq,

@@ -21,6 +21,7 @@ from agent.view.board import ServiceState
 from agent.view.view import AgentView, JournalRow, installed_version
 from agent.web.moment import Moment, alerts, event_item, moment
 from domain.errors import REFUSED_LINES, LedgerError, UnknownName
+from domain.subject import Subject
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -71,7 +72,7 @@ class Pages:
         self._templates = _templates(self.build, directories)
         self._lock = threading.Lock()
         self._version: tuple[float, Version] | None = None
-        self._moments: dict[str | None, tuple[float, Version, Moment]] = {}
+        self._moments: dict[Subject | None, tuple[float, Version, Moment]] = {}
 
     @property
     def _ledger(self) -> Ledger:
@@ -91,23 +92,16 @@ class Pages:
             self._version = (now, version)
             return version
 
-    def of(self, subject: str | None) -> Mapping[str, PartPage]:
+    def of(self, subject: Subject | None) -> Mapping[str, PartPage]:
         """Return by part what draws a subject, or all; UnknownName lists those there are when nothing does."""
         if subject is None:
             return self.drawing
-        found, unknown = {}, None
-        for name, page in self.drawing.items():
-            try:
-                page.one(subject)
-            except UnknownName as error:
-                unknown = unknown or error
-            else:
-                found[name] = page
-        if unknown is not None and not found:
-            raise unknown
-        return found
+        if (page := self.drawing.get(subject.decision)) is None:
+            raise UnknownName("subject", subject.path, f"choose one of: {', '.join(self.drawing)}, / and a name")
+        page.one(subject.name)
+        return {subject.decision: page}
 
-    def moment(self, subject: str | None) -> Moment:
+    def moment(self, subject: Subject | None) -> Moment:
         """Return what there is to see of one subject or of all; BadInput names those there are."""
         version = self.version()
         with self._lock:

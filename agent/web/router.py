@@ -16,10 +16,11 @@ from agent.view.view import AgentView
 from agent.web.feed import EventStream, Feed, FeedLimits
 from agent.web.page import Pages
 from domain.errors import BadInput, LedgerError
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
-OneSubject = Annotated[str | None, Query(alias="fleet", max_length=63)]
+OneSubject = Annotated[str | None, Query(alias="subject", pattern="^[^/]+/[^/]+$", max_length=127)]
 
 
 def create_page_router(view: AgentView, limits: FeedLimits | None = None) -> APIRouter:
@@ -54,10 +55,11 @@ def create_page_router(view: AgentView, limits: FeedLimits | None = None) -> API
     @router.get("/stream")
     async def stream(
         since: Annotated[int, Query(ge=0, le=LARGEST_SEQ)],
-        subject: OneSubject = None,
+        of: OneSubject = None,
         last_event_id: Annotated[str | None, Header(max_length=20)] = None,
     ) -> Response:
         """Server-sent events after `since`, or after Last-Event-ID where a broken stream goes on."""
+        subject = None if of is None else Subject(*of.split("/"))
         if subject is not None:
             # A ledger that cannot be read is no reason to refuse: the stream says so, and goes on when it is back.
             with contextlib.suppress(LedgerError):
@@ -86,7 +88,7 @@ class _Frame:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
 
-    def live(self, subject: str | None) -> HTMLResponse:
+    def live(self, subject: Subject | None) -> HTMLResponse:
         """Return the live page of a subject, or of all."""
         try:
             seen = self._pages.moment(subject)

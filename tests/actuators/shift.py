@@ -160,7 +160,7 @@ class Shift:
 
     def tend(self, busy: Mapping[str, float | None], seconds: float = 60.0) -> list[tuple[str, str]]:
         """Let time pass, tend, and return what happened as (reason, subject)."""
-        return [(event.reason.value, event.subject) for event in self.tend_events(busy, seconds)]
+        return [(event.reason.value, event.about) for event in self.tend_events(busy, seconds)]
 
     def tend_events(self, busy: Mapping[str, float | None], seconds: float = 60.0) -> tuple[Event, ...]:
         self.control.advance(seconds)

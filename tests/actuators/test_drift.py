@@ -14,7 +14,7 @@ def seen(**desired: int) -> Observed:
 
 def test_a_changed_size_is_adopted_and_reported_once() -> None:
     events, known = drift(FLEET, {"s": 2, "m": 1, "l": 0}, seen(s=5, m=1, l=0), (), DriftRule.ADOPT, NOW)
-    assert [(event.reason, event.subject) for event in events] == [(Reason.DRIFT_ADOPTED, "s")]
+    assert [(event.reason, event.about) for event in events] == [(Reason.DRIFT_ADOPTED, "s")]
     assert known == {"s": 5, "m": 1, "l": 0}
     assert drift(FLEET, known, seen(s=5, m=1, l=0), (), DriftRule.ADOPT, NOW) == ((), known)
 
@@ -40,5 +40,5 @@ def test_a_group_that_the_settings_dropped_is_forgotten() -> None:
 
 def test_a_group_after_one_in_flight_is_compared_all_the_same() -> None:
     events, known = drift(FLEET, {"s": 4, "m": 3, "l": 1}, seen(s=2, m=5, l=2), ("s",), DriftRule.ADOPT, NOW)
-    assert [event.subject for event in events] == ["m", "l"]
+    assert [event.about for event in events] == ["m", "l"]
     assert known == {"s": 4, "m": 5, "l": 2}

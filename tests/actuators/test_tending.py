@@ -37,7 +37,7 @@ class Watch:
         shown = draining(*busy) if seen is None else seen
         self.events = []
         self.drains.tend("web", shown, busy, NOW + after_s, self.cloud.permit, self.events)
-        return [(event.reason, event.subject) for event in self.events]
+        return [(event.reason, event.about) for event in self.events]
 
     def sent(self) -> list[tuple[str, str]]:
         made = [(operation, parameters["InstanceId"]) for operation, parameters in self.cloud.calls]

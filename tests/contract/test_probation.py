@@ -16,10 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.autoscaling.policies.ppo_lstm import LEARNED
 from agent.kernel.parts import kinds
 from agent.ledger import codec
-from agent.models.directory import Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Probationer, Then, moment_text, read_model_file
 from agent.oversubscription.settings import DIGITS
 from domain.clock import VirtualClock
 from domain.rules.placement.policies import DP, policy_document
+from domain.subject import Subject
 from tests.agent.models.making import reported, scorer
 from tests.contract.cases import ADMISSION, AUTOSCALING, HOUR_S, OVERSUBSCRIPTION, PLACEMENT, SETTINGS, START, Case
 from tests.contract.running import RunningAgent, running

@@ -42,6 +42,7 @@ from domain.fleet import Fleet
 from domain.rules.admission.cluster import ClusterRules, PolicyKind
 from domain.rules.admission.population import POPULATIONS
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
+from domain.subject import fleet_subject
 from tests.agent.preflight.looking import look, tag
 from tests.architecture.product import ROOT
 from tests.deploy.policies import grants, grants_of, permission
@@ -95,7 +96,9 @@ def interrupt(world: World) -> None:
 
 def alarm(world: World) -> None:
     topic = world._client("sns").create_topic(Name="ops")["TopicArn"]
-    SnsTopic(world.session, topic).send(Alarm("web", Reason.OVERDUE, "small", Severity.WARNING, "text", 0.0))
+    SnsTopic(world.session, topic).send(
+        Alarm(fleet_subject("web"), Reason.OVERDUE, "small", Severity.WARNING, "text", 0.0)
+    )
 
 
 def discover_and_look(world: World, mode: Mode) -> None:

@@ -31,7 +31,7 @@ def state_of(world: World, vm: str) -> str | None:
 
 
 def told(world: World, vm: str) -> list[Reason]:
-    return [event.reason for event in world.events if event.subject == vm]
+    return [event.reason for event in world.events if event.about == vm]
 
 
 def begin_drain(world: World) -> str:

@@ -205,7 +205,7 @@ def test_a_size_that_another_party_sets_while_vms_boot_is_reported(make_world: M
         LifecycleHookName="warm-up", AutoScalingGroupName=MEDIUM.name, InstanceId=vm, LifecycleActionResult="CONTINUE"
     )
     world.tick(2)
-    assert [event.subject for event in world.events if event.reason is Reason.DRIFT_ADOPTED] == ["medium"]
+    assert [event.about for event in world.events if event.reason is Reason.DRIFT_ADOPTED] == ["medium"]
     assert world.desired()["medium"] > 4
 
 

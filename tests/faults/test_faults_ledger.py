@@ -161,7 +161,7 @@ def test_a_turn_that_the_ledger_ends_reports_what_it_took_before(
         written = world.ledger.journal(seq, limit=1000)
         of_kind = {kind: sorted(entry.ref for entry in written if entry.kind is kind) for kind in Kind}
         assert sorted(decision.decision_id for decision in report.decisions) == of_kind[Kind.DECISION]
-        assert sorted(event.subject for event in report.events) == of_kind[Kind.EVENT]
+        assert sorted(event.about for event in report.events) == of_kind[Kind.EVENT]
         assert set(of_kind[Kind.OUTCOME]) <= {outcome.intent_id for outcome in report.outcomes}
     monkeypatch.undo()
     world.tick()
@@ -199,7 +199,7 @@ def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: MakeWorld
     disk.read_only = False
     world.tick()
     assert [intent.victims for intent in world.last.intents] == [(vm,)]
-    assert [event.subject for event in world.events if event.reason is Reason.SPOT_INTERRUPTION] == [vm]
+    assert [event.about for event in world.events if event.reason is Reason.SPOT_INTERRUPTION] == [vm]
 
 
 def test_a_busy_drain_gets_its_heartbeats_while_the_ledger_takes_no_write(
@@ -220,7 +220,7 @@ def test_a_busy_drain_gets_its_heartbeats_while_the_ledger_takes_no_write(
     assert world.count("CompleteLifecycleAction") == 0, "its end cannot be recorded"
     monkeypatch.undo()
     world.tick()
-    assert [event.subject for event in world.events if event.reason is Reason.DRAINED] == [vm]
+    assert [event.about for event in world.events if event.reason is Reason.DRAINED] == [vm]
 
 
 def test_an_event_of_a_minute_that_the_ledger_refused_comes_with_the_next(
@@ -329,4 +329,4 @@ def test_no_event_of_a_call_is_lost_when_the_fence_cannot_be_read_after_it(make_
 
     world.ledger.check_epoch = broken  # type: ignore[method-assign]
     world.tick(4)
-    assert sorted(one.subject for one in world.events if one.reason is Reason.DRAINED) == sorted(leaving)
+    assert sorted(one.about for one in world.events if one.reason is Reason.DRAINED) == sorted(leaving)

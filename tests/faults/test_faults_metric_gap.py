@@ -137,7 +137,7 @@ def test_a_fleet_about_to_shrink_is_held_then_floored_and_shrinks_only_on_fresh_
     floored = {"small": 3, "medium": 2, "large": 0}
     assert world.desired() == (floored if minutes > 3 else {"small": 2, "medium": 2, "large": 0})
     assert world.count(SET) == (1 if minutes > 3 else 0)
-    assert [event.subject for event in world.events if event.reason is Reason.METRICS_LOST] == ["cpu, ram, queue"]
+    assert [event.about for event in world.events if event.reason is Reason.METRICS_LOST] == ["cpu, ram, queue"]
     world.tick()
     assert world.count(TERMINATE) == 0  # idleness counts from the return, not from before the gap
     world.tick(9)

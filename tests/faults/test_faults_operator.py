@@ -19,7 +19,7 @@ COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
 
 def told(world: World, reason: Reason) -> list[str]:
     """The subjects of the events with this reason, in order."""
-    return [event.subject for event in world.events if event.reason is reason]
+    return [event.about for event in world.events if event.reason is reason]
 
 
 def refused(world: World) -> list[str]:

@@ -93,7 +93,7 @@ def test_a_refusal_is_remembered_for_longer_each_time_and_reported_from_the_thir
     world.tick(30)
     assert world.in_service("small") == [stubborn]
     assert 3 <= asked_for(world)[stubborn] <= 8, "thirty minutes of asking each minute before"
-    assert {event.subject for event in world.events if event.reason is Reason.REMOVAL_REFUSED} == {stubborn}
+    assert {event.about for event in world.events if event.reason is Reason.REMOVAL_REFUSED} == {stubborn}
     (mark,) = FleetStore(world.ledger).loop_state("web").refusals
     assert (mark.vm, mark.length_s) == (stubborn, min(LONGEST_S, FIRST_S * 2 ** (mark.times - 1)))
 
@@ -117,7 +117,7 @@ def test_idle_vms_that_all_are_protected_are_named_in_the_decision_and_in_an_eve
     assert intents(idle, Direction.IN) == []
     assert {one.vm for one in idle.snapshot.groups[0].refused} == set(theirs)
     assert all(vm in idle.last.sentence for vm in theirs)
-    assert {event.subject for event in idle.events if event.reason is Reason.REMOVAL_REFUSED} == set(theirs)
+    assert {event.about for event in idle.events if event.reason is Reason.REMOVAL_REFUSED} == set(theirs)
     protect(idle, theirs[:2], protected=False)
     idle.tick(3)
     assert not set(theirs[:2]) & set(idle.in_service("small")), "protection is read anew, not remembered"

@@ -49,7 +49,7 @@ def terminated(world: World) -> Counter[str]:
 
 
 def told_of(world: World, reason: Reason) -> Counter[str]:
-    return Counter(event.subject for event in world.events if event.reason is reason)
+    return Counter(event.about for event in world.events if event.reason is reason)
 
 
 @pytest.fixture

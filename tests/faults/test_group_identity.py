@@ -58,7 +58,7 @@ def members(world: World) -> dict[str, Member]:
 
 def told(world: World, reason: Reason) -> list[str]:
     """Return the subjects of the events of a reason."""
-    return [event.subject for event in world.events if event.reason is reason]
+    return [event.about for event in world.events if event.reason is reason]
 
 
 def test_a_group_made_anew_with_another_type_holds_its_fleet_until_the_settings_agree(make_world: Make) -> None:
@@ -103,7 +103,7 @@ def test_a_key_of_the_settings_that_names_another_group_is_accepted_and_the_even
     world.restart()
     world.tick(2)
     (event,) = [event for event in world.events if event.reason is Reason.GROUP_RECREATED]
-    assert (event.subject, world.snapshot.requested) == ("small", (4,))
+    assert (event.about, world.snapshot.requested) == ("small", (4,))
     assert [text for text in (SMALL.name, "web-next", "settings") if text not in event.detail] == []
 
 
@@ -231,7 +231,7 @@ def test_a_busy_vm_that_only_another_partys_hook_holds_is_one_event_with_the_set
     world.owner.terminate_instance_in_auto_scaling_group(InstanceId=busy, ShouldDecrementDesiredCapacity=True)
     world.tick(5)
     (event,) = [event for event in world.events if event.reason is Reason.NOT_DRAINED]
-    assert (event.subject, "DRAIN_HOOK" in event.detail) == (busy, True)
+    assert (event.about, "DRAIN_HOOK" in event.detail) == (busy, True)
 
 
 def test_a_busy_vm_that_returns_into_a_warm_pool_is_kept_and_a_new_one_there_is_not_a_drain(make_world: Make) -> None:

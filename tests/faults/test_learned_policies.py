@@ -16,7 +16,6 @@ from agent.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
 from agent.autoscaling.replay import replay
 from agent.autoscaling.store import FleetStore
 from agent.ledger.journal import Kind
-from agent.models.directory import Subject
 from agent.models.file import load_model
 from agent.rails.state import Memory
 from benchmarks.lstm_model import write_model
@@ -24,6 +23,7 @@ from domain.decisions import Proposal, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot, Terms
+from domain.subject import Subject
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, poisoned, preferring, promote, scorer
 from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told

@@ -69,7 +69,7 @@ def test_an_error_nobody_foresaw_is_reported_for_its_fleet_and_the_other_goes_on
     setattr(world.loop, part, Failing(real, method))
     report = world.tick()
     assert report.failure is None
-    assert [event.reason for event in report.events if event.fleet == "web"] == [Reason.INTERNAL_ERROR]
+    assert [event.reason for event in report.events if event.subject.name == "web"] == [Reason.INTERNAL_ERROR]
     (sentence,) = told(world, Reason.INTERNAL_ERROR)
     assert "the moon is full" in sentence
     assert "batch" in {decision.fleet for decision in report.decisions}
@@ -187,7 +187,7 @@ def test_notices_that_cannot_be_understood_cost_no_fleet_its_minute(two: World) 
     report = world.tick()
     assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
     assert "spot notices" in told(world, Reason.INTERNAL_ERROR)[0]
-    assert {entry.fleet for entry in world.journal if entry.kind is Kind.INTENT} == {"web", "batch"}
+    assert {entry.subject.name for entry in world.journal if entry.kind is Kind.INTENT} == {"web", "batch"}
 
 
 def test_an_outcome_that_cannot_be_recorded_stays_open_and_the_other_fleet_is_decided(two: World) -> None:
@@ -202,7 +202,7 @@ def test_an_outcome_that_cannot_be_recorded_stays_open_and_the_other_fleet_is_de
     two.batch_waiting = 40
     report = two.tick()
     assert {decision.fleet for decision in report.decisions} == {"web", "batch"}
-    assert [(event.fleet, event.reason) for event in report.events] == [("web", Reason.INTERNAL_ERROR)]
+    assert [(event.subject.name, event.reason) for event in report.events] == [("web", Reason.INTERNAL_ERROR)]
     two.loop.actuator.follow = follow  # type: ignore[method-assign]
     two.tick(3)
     assert [intent for intent in two.ledger.open_intents() if intent.fleet == "web"] == []

@@ -216,7 +216,7 @@ class World:
     def events(self) -> list[Event]:
         """Every event in the ledger, in order."""
         return [
-            Event(entry.fleet, entry.at, Reason(entry.reason), str(entry.body["detail"]), entry.ref)
+            Event(entry.subject, entry.at, Reason(entry.reason), str(entry.body["detail"]), entry.ref)
             for entry in self.journal
             if entry.kind is Kind.EVENT
         ]

@@ -122,7 +122,7 @@ def fleet_rows(ledger: Ledger, fleet: str) -> Rows:
             }
         )
     events = [entry for entry in ledger.journal(limit=100_000) if entry.kind.value == "event"]
-    return [*rows, *({"event": e.reason, "subject": e.fleet, "at": e.at - START, "vm": e.ref} for e in events)]
+    return [*rows, *({"event": e.reason, "subject": e.subject.name, "at": e.at - START, "vm": e.ref} for e in events)]
 
 
 def admissions(directory: Path) -> Rows:
@@ -146,7 +146,7 @@ def admissions(directory: Path) -> Rows:
             }
             for one in decisions
         ]
-    rows += [{"event": e.reason.value, "subject": e.subject} for e in told]
+    rows += [{"event": e.reason.value, "subject": e.about} for e in told]
     rows.append({"admitted": found.admitted, "refused": dict(found.refused), "peak": found.peak_cores})
     run = draw_run(cluster_of("T"), 5, hours=2200.0)
     for rule in ("zeroth:0.8", "first:0.9", "second:2.5"):
@@ -168,7 +168,7 @@ def oversubscription(directory: Path) -> Rows:
     """Return four days of a pool, by the real agent on the local AWS, and three policies on the simulator."""
     told: list[Any] = []
     found = play_oversubscription(directory, 7, "act", {}, told.append, hours=96)
-    rows: Rows = [{"event": e.reason.value, "subject": e.subject} for e in told]
+    rows: Rows = [{"event": e.reason.value, "subject": e.about} for e in told]
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
         for one in reversed(OversubscriptionStore(ledger).newest(POOL, 10_000, "hour")):
             rates = [[row.subscriber, row.rate, row.source.value] for row in one.subscribers]

@@ -15,7 +15,8 @@ from trainer.commands.options import epilog
 from trainer.commands.promote import DirectoryOption, KeyOption
 
 if TYPE_CHECKING:
-    from agent.models.directory import Probationer, Subject
+    from agent.models.directory import Probationer
+    from domain.subject import Subject
     from trainer.promotion.directory import ModelsWriter
 
 EPILOG = epilog(
@@ -51,8 +52,9 @@ def approve(
     whole, and the champion must be the one with which it was compared. The way back is `trimtab promote --rollback`.
     """
     from agent.kernel.parts import kinds
-    from agent.models.directory import Subject, moment_text, read_key
+    from agent.models.directory import moment_text, read_key
     from agent.settings.location import models_location, promotion_key_location
+    from domain.subject import Subject
     from trainer.promotion.directory import ModelsWriter
 
     known = {kind.name: kind for kind in kinds()}
@@ -85,7 +87,7 @@ def _divergence(directory: ModelsWriter, subject: Subject, one: Probationer, led
 
 
 def _differing(source: str, subject: Subject, one: Probationer) -> str:
-    from agent.models.directory import AUTOSCALING
+    from domain.subject import AUTOSCALING
 
     if subject.decision == AUTOSCALING:
         from trainer.learning import probation

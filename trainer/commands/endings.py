@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from agent.models.directory import Subject
     from agent.models.rounds import Ending
+    from domain.subject import Subject
     from trainer.learning.state import State
 
 OUT = Path("runs/learn")

@@ -98,8 +98,9 @@ def admission(
     when its hours are over.
     """
     from agent.admission.settings import cluster_model_in
-    from agent.models.directory import Subject, moment_text
+    from agent.models.directory import moment_text
     from agent.settings.location import ledger_location, models_location
+    from domain.subject import Subject
     from trainer.learning.admission_round import ADMISSION, PARTS, ClusterRound
     from trainer.learning.promise import Inspected
     from trainer.learning.stages import Budget

@@ -25,8 +25,8 @@ from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, ROLLED_BACK, TO
 from trainer.commands.options import epilog
 
 if TYPE_CHECKING:
-    from agent.models.directory import Subject
     from agent.settings import Settings
+    from domain.subject import Subject
 
 NEEDS_A_LOOK = 1
 PATIENCE_S, PATIENCE_PER_CPU_S = 600.0, 12.0
@@ -111,7 +111,7 @@ def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:
     from agent.kernel.parts import kinds
     from agent.kernel.store import DecisionStore
     from agent.ledger import Ledger
-    from agent.models.directory import Subject
+    from domain.subject import Subject
 
     found = []
     for kind in kinds():

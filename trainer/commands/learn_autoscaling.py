@@ -119,8 +119,9 @@ def autoscaling(
     if check:
         _check(_learner(source, models_dir, None), workers, as_json)
         return
-    from agent.models.directory import AUTOSCALING, Subject, moment_text, read_key
+    from agent.models.directory import moment_text, read_key
     from agent.settings.location import models_location, promotion_key_location
+    from domain.subject import AUTOSCALING, Subject
     from trainer.learning.state import locked
     from trainer.promotion.directory import ModelsWriter
 

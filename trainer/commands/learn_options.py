@@ -23,7 +23,8 @@ from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
 
 if TYPE_CHECKING:
-    from agent.models.directory import Probationer, Subject, Then
+    from agent.models.directory import Probationer, Then
+    from domain.subject import Subject
     from trainer.learning.probation import ProbationStatus
     from trainer.learning.promise import Inspected
     from trainer.learning.state import State

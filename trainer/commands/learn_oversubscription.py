@@ -89,8 +89,9 @@ def oversubscription(
     days are held to the promise, and it is rolled back where that is surely broken; rates on probation are judged when
     their hours are over.
     """
-    from agent.models.directory import Subject, moment_text
+    from agent.models.directory import moment_text
     from agent.settings.location import ledger_location, models_location
+    from domain.subject import Subject
     from trainer.learning.oversubscription_round import OVERSUBSCRIPTION, PARTS, keep_weeks
 
     rules, own = pool_of_settings(pool)

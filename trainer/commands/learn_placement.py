@@ -81,8 +81,9 @@ def placement(
     are placed anew under the policy before, and it is rolled back where that surely opened fewer hosts; a policy on
     probation is judged when its hours are over.
     """
-    from agent.models.directory import Subject, moment_text, read_key
+    from agent.models.directory import moment_text, read_key
     from agent.settings.location import ledger_location, models_location, promotion_key_location
+    from domain.subject import Subject
     from trainer.learning.placement_round import PLACEMENT
     from trainer.promotion.directory import ModelsWriter
 

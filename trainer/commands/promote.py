@@ -17,7 +17,7 @@ from agent.kernel.text import columns
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from agent.models.directory import Subject
+    from domain.subject import Subject
     from trainer.promotion.directory import ModelsWriter, Verify
     from trainer.promotion.gate import Contest, Gate
 
@@ -70,8 +70,9 @@ def carry_out(
 
     `verify` and `gate` are the decision's. Exits with status 1 when the gate refuses.
     """
-    from agent.models.directory import Subject, Then, moment_text, read_key, read_model_file
+    from agent.models.directory import Then, moment_text, read_key, read_model_file
     from agent.settings.location import models_location, promotion_key_location
+    from domain.subject import Subject
     from trainer.promotion.directory import ModelsWriter
 
     if (wish.challenger is not None) + wish.rollback + wish.status != 1:

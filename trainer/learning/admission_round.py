@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.admission.settings import cluster_model_in
-from agent.models.directory import Subject
 from domain.errors import BadInput, TraceError
 from domain.rules.admission.population import Population
+from domain.subject import Subject
 from domain.units import DAY_S, HOUR_S, HOURS_PER_YEAR
 from simulator.admission import Cluster, cluster_of, draw_run, play, rule_of
 from trainer.admission.fitting.fits import fit_marginal, log_likelihood

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.models.directory import Subject
 from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
+from domain.subject import Subject
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor
 from trainer.kit.checkpoint import package_versions

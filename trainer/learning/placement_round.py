@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.models.directory import Subject
 from agent.placement.choosing import SHIPPED, read_policy
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import BF, FF, RESERVE, WF, Policy, Training, parse_policy, policy_document
+from domain.subject import Subject
 from simulator.placement import engine
 from simulator.placement.instances import digest_of
 from trainer.kit.files import replace_file, write_json

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agent.models.directory import Champion, Probationer, Subject, moment_text
+from agent.models.directory import Champion, Probationer, moment_text
 from domain.rules.oversubscription.risk import clopper_pearson_lower, clopper_pearson_upper
+from domain.subject import Subject
 from domain.units import HOUR_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table

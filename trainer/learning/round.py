@@ -27,9 +27,10 @@ import numpy as np
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import ScorerCard
-from agent.models.directory import AUTOSCALING, Subject, Then, moment_s
+from agent.models.directory import Then, moment_s
 from agent.models.file import load_model
 from domain.errors import BadInput
+from domain.subject import AUTOSCALING, Subject
 from domain.units import MINUTE_S
 from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.reference.configuration import RemovalMode

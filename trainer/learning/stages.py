@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.models.directory import Subject
 from domain.errors import BadInput, TrimtabError
+from domain.subject import Subject
 from domain.units import MINUTE_S
 from trainer.learning.state import State
 from trainer.promotion.directory import ModelsWriter, Verify

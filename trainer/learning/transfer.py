@@ -22,9 +22,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.models.directory import AUTOSCALING, EVERY_FLEET, LARGEST_MODEL_BYTES, POINTER, Subject, read_model_file
+from agent.models.directory import EVERY_FLEET, LARGEST_MODEL_BYTES, POINTER, read_model_file
 from agent.models.shipped import DIRECTORY
 from domain.errors import BadInput
+from domain.subject import AUTOSCALING, Subject
 from trainer.kit.files import replace_file
 from trainer.learning.minutes import Record
 from trainer.learning.state import RECORD_FILE, packed, unpacked

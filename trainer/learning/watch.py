@@ -15,9 +15,10 @@ from typing import Any
 
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.models.directory import AUTOSCALING, FORCED, PROMOTED, ROLLED_BACK, Champion, Subject, moment_text
+from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, moment_text
 from agent.models.file import load_model
 from domain.errors import BadInput
+from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table

@@ -15,7 +15,6 @@ from typing import Any
 
 from agent.models.directory import (
     ALGORITHM,
-    AUTOSCALING,
     EVERY_FLEET,
     FORCED,
     HISTORY,
@@ -29,13 +28,13 @@ from agent.models.directory import (
     ModelFile,
     ModelsDirectory,
     Probationer,
-    Subject,
     Then,
     canonical,
     moment_text,
 )
 from agent.models.regular_files import read_file
 from domain.errors import BadInput
+from domain.subject import AUTOSCALING, Subject
 from trainer.promotion.files import append_line, replace_file
 
 LOCK = "promotion.lock"

@@ -15,8 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent.models.directory import Subject, Then, canonical, read_model_file
+from agent.models.directory import Then, canonical, read_model_file
 from domain.errors import BadInput
+from domain.subject import Subject
 from trainer.autoscaling.evaluation.table import code_version
 from trainer.kit.intervals import Comparison, compare
 from trainer.promotion.directory import ModelsWriter, Verify

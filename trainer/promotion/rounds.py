@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from agent.models.directory import Subject
 from agent.models.rounds import LONGEST_SENTENCE, Ending, RoundStatus, read_status, status_file
 from domain.errors import BadInput
+from domain.subject import Subject
 from trainer.promotion.files import replace_file
 
 

@@ -45,9 +45,10 @@ from collectors.aws import AwsSession
 from collectors.inventory import Inventory
 from collectors.tagged_groups import ClusterGroup, ClusterReader
 from domain.clock import Clock, JumpDetector, read_both
-from domain.decisions import AGENT, Event, Mode, Outcome, Reason
+from domain.decisions import Event, Mode, Outcome, Reason
 from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerError
 from domain.observed import Observed, ReadFailure
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -318,7 +319,7 @@ class Gate:
         verb = "would be admitted" if decision.admit else f"would be refused ({decision.reason})"
         outcome = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"
         detail = f"{group.cluster}: {decision.decision_id}: {outcome}; the agent only observes, so it waits"
-        turn.events.append(Event(AGENT, turn.now, Reason.OBSERVE_MODE, detail, group.name))
+        turn.events.append(Event(Subject(ADMISSION, group.cluster), turn.now, Reason.OBSERVE_MODE, detail, group.name))
 
     def _refuse(self, turn: GateTurn, group: ClusterGroup, number: int, why: str) -> None:
         """Refuse what the cluster need not be asked for."""

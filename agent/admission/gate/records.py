@@ -140,9 +140,9 @@ def group_records(ledger: Ledger) -> EffectStore[GroupRecord]:
 def number_groups_from(connection: Connection, first: int) -> None:
     """Let the deployments of every group without an open record be counted from `first` on, after a restore."""
     changed = []
-    query = select(table.c.fleet, table.c.key, table.c.body).where(table.c.key.startswith(_GROUP, autoescape=True))
+    query = select(table.c.owner, table.c.key, table.c.body).where(table.c.key.startswith(_GROUP, autoescape=True))
     for row in connection.execute(query).all():
         record = codec.decode(GroupRecord, codec.unpack(row.body))
         if not record.open:
-            changed.append((row.fleet, row.key, codec.encode(replace(record, number=first))))
+            changed.append((row.owner, row.key, codec.encode(replace(record, number=first))))
     state.put(connection, changed)

@@ -10,14 +10,16 @@ import structlog
 
 from actuators.base import Permit
 from agent.admission.gate.records import Effect, GroupRecord, group_records
+from agent.admission.state import ADMISSION
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import record_outcome
 from agent.rails.state import LoopState
 from collectors.tagged_groups import ClusterGroup
-from domain.decisions import AGENT, Event, Outcome, Reason
+from domain.decisions import Event, Outcome, Reason
 from domain.errors import Fenced, LedgerError
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +118,7 @@ class GateJournal:
         self._reported.pop(_key(cluster, subject), None)
 
     def _event(self, turn: GateTurn, cluster: str, reason: Reason, detail: str, subject: str) -> Event:
-        return Event(AGENT, turn.now, reason, f"{cluster}: {detail}", subject)
+        return Event(Subject(ADMISSION, cluster), turn.now, reason, f"{cluster}: {detail}", subject)
 
     def _memories(self, record: GroupRecord, outcome: Outcome | None, now: float) -> Mapping[str, LoopState]:
         """Return what the rails shall remember of an attempt that is over."""

@@ -16,11 +16,12 @@ import structlog
 from agent.autoscaling.policies.ppo_lstm import LEARNED, MODEL, LearnedPolicy, sha_of
 from agent.autoscaling.policies.scorer import ScorerPolicy
 from agent.models.card import ScorerCard, misfit
-from agent.models.directory import AUTOSCALING, ModelsDirectory
+from agent.models.directory import ModelsDirectory
 from agent.models.shelf import Shelf
 from agent.models.shipped import DIRECTORY, shipped_models
 from domain.errors import BadInput, Mistake
 from domain.fleet import Fleet
+from domain.subject import AUTOSCALING
 
 if TYPE_CHECKING:
     from agent.models.file import AnyModel

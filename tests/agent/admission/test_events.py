@@ -160,7 +160,7 @@ class TestSizesThatDoNotAddUp:
         assert answer.repaired == "5 cores ended where 3 were known"
         assert (of(service).cores, of(service).deaths) == (0, 3)
         (alarm,) = service.alarms()
-        assert (alarm.reason, alarm.subject) == (Reason.SIZES_REPAIRED, "shop")
+        assert (alarm.reason, alarm.about) == (Reason.SIZES_REPAIRED, "shop")
         assert service.alarms() == ()
 
     def test_a_reported_size_stands_before_the_one_that_was_reckoned(self, service: AdmissionService) -> None:

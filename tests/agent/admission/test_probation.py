@@ -8,9 +8,9 @@ from agent.admission.cluster import AdmissionService
 from agent.admission.records import AdmissionDecision
 from agent.admission.view import admission_lines
 from agent.ledger import codec
-from agent.models.directory import Subject
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.subject import Subject
 from tests.agent.admission.clusters import HOUR_S, START, ask, event
 from tests.agent.admission.conftest import Make
 

@@ -12,7 +12,7 @@ from agent.admission.book import bands_of, horizons_of, kappas_of
 from agent.admission.cluster import clusters_of
 from agent.admission.settings import cluster_model_in, rules_of
 from agent.ledger import Ledger
-from agent.models.directory import Subject, read_model_file
+from agent.models.directory import read_model_file
 from agent.settings import Settings, load_settings
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError
@@ -20,6 +20,7 @@ from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind
 from domain.rules.admission.policies import BANDS_H, paper_grid
 from domain.rules.admission.population import POPULATIONS
 from domain.rules.admission.rule import KINDS, kappa_of
+from domain.subject import Subject
 from tests.agent.admission.clusters import rules
 from trainer.promotion.directory import ModelsWriter
 

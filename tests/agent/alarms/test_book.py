@@ -6,6 +6,7 @@ from agent.alarms.book import AlarmBook
 from agent.kernel.part import Severity
 from agent.kernel.turn import TickReport
 from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
+from domain.subject import fleet_subject
 from tests.golden import check_wording
 
 START = 1_772_366_400.0
@@ -24,7 +25,7 @@ def turn(minute: int, *decisions: Decision, **report: object) -> TickReport:
 def test_a_condition_is_sent_once_and_again_when_it_ends() -> None:
     book = AlarmBook()
     first = book.turn(turn(0, decided(START, Reason.STALE_INPUT)))
-    assert [(alarm.severity, alarm.fleet, alarm.reason) for alarm in first] == [
+    assert [(alarm.severity, alarm.subject.name, alarm.reason) for alarm in first] == [
         (Severity.WARNING, "web", Reason.STALE_INPUT)
     ]
     sentences = {"a condition": first[0].sentence}
@@ -33,7 +34,7 @@ def test_a_condition_is_sent_once_and_again_when_it_ends() -> None:
     over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
     assert [(alarm.reason, alarm.resolved, alarm.since) for alarm in over] == [(Reason.STALE_INPUT, True, START)]
     assert book.active == ()
-    lost = Event("web", START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
+    lost = Event(fleet_subject("web"), START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
     (sentences["an event"],) = (alarm.sentence for alarm in book.turn(turn(3, events=(lost,))))
     (sentences["a failure"],) = (alarm.sentence for alarm in book.turn(turn(4, failure="the disk is full")))
     sentences["a condition that is over"] = over[0].sentence
@@ -52,30 +53,32 @@ def test_a_rail_speaks_too() -> None:
 
 
 def test_ordinary_decisions_and_routine_events_are_no_alarms() -> None:
-    events = tuple(Event("web", START, reason, "") for reason in (Reason.PROTECTED, Reason.DRAINED, Reason.OPERATOR))
+    events = tuple(
+        Event(fleet_subject("web"), START, reason, "") for reason in (Reason.PROTECTED, Reason.DRAINED, Reason.OPERATOR)
+    )
     book = AlarmBook()
     assert book.turn(turn(0, decided(START, Reason.QUEUE_GREW, Reason.STEP_LIMIT), events=events)) == ()
 
 
 def test_an_event_is_over_when_it_has_been_quiet() -> None:
     book = AlarmBook(quiet_s=120.0)
-    lost = Event("web", START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
+    lost = Event(fleet_subject("web"), START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
     (sent,) = book.turn(turn(0, events=(lost,)))
-    assert (sent.subject, sent.severity) == ("m5a.large in us-east-1a", Severity.WARNING)
+    assert (sent.about, sent.severity) == ("m5a.large in us-east-1a", Severity.WARNING)
     assert book.turn(turn(1)) == ()
     (over,) = book.turn(turn(2))
     assert over.resolved
 
 
 def test_two_subjects_are_two_alarms() -> None:
-    events = tuple(Event("web", START, Reason.CAPACITY_LOST, "none", zone) for zone in ("a", "b"))
-    assert [alarm.subject for alarm in AlarmBook().turn(turn(0, events=events))] == ["a", "b"]
+    events = tuple(Event(fleet_subject("web"), START, Reason.CAPACITY_LOST, "none", zone) for zone in ("a", "b"))
+    assert [alarm.about for alarm in AlarmBook().turn(turn(0, events=events))] == ["a", "b"]
 
 
 def test_an_ended_intent_names_its_fleet_and_group() -> None:
     outcome = Outcome("web-two-17.workers_s", Status.FAILED, Reason.CREDENTIALS, 2, 0, START, "the key expired")
     (sent,) = AlarmBook().turn(turn(0, outcomes=(outcome,)))
-    assert (sent.fleet, sent.subject, sent.severity) == ("web-two", "workers_s", Severity.CRITICAL)
+    assert (sent.subject.name, sent.about, sent.severity) == ("web-two", "workers_s", Severity.CRITICAL)
 
 
 def test_an_intent_still_open_is_no_alarm() -> None:

@@ -22,10 +22,11 @@ from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Event, Reason
 from domain.errors import CloudError
+from domain.subject import fleet_subject
 from simulator.aws.process import start_in_thread
 from tests.waiting import until
 
-ALARM = Alarm("web", Reason.CAPACITY_LOST, "m5a.large", Severity.WARNING, "AWS has none", 0.0)
+ALARM = Alarm(fleet_subject("web"), Reason.CAPACITY_LOST, "m5a.large", Severity.WARNING, "AWS has none", 0.0)
 SECRET = "s3cr3t-path"
 
 
@@ -70,7 +71,9 @@ def at_once(stopping: threading.Event, seconds: float) -> None:
 
 
 def capacity_lost(*subjects: str) -> TickReport:
-    events = tuple(Event("web", 0.0, Reason.CAPACITY_LOST, "AWS has none", subject) for subject in subjects)
+    events = tuple(
+        Event(fleet_subject("web"), 0.0, Reason.CAPACITY_LOST, "AWS has none", subject) for subject in subjects
+    )
     return TickReport(0.0, events=events)
 
 

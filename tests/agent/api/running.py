@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView
 from collectors.base import CollectorHealth
+from domain.subject import fleet_subject
 from tests.faults.world import World
 
 READER = "reading-token-0123456789"
@@ -42,6 +44,11 @@ POOLS = {
 }
 PLACEMENTS = {"south": {"policy": "reserve:1,8,2"}}
 DEFERRALS = {"night": {"policy": "knapsack"}}
+
+
+def of_fleets(found: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return by subject what the store holds by the name of a fleet."""
+    return {(fleet_subject(name), *rest): one for (name, *rest), one in found.items()}
 
 
 class Running:
@@ -64,8 +71,8 @@ class Running:
             monotonic=world.agent_clock.monotonic,
             parts=self._parts(),
             collectors=lambda: self.collectors,
-            claims=world.store.refused_claims,
-            unknown_vms=world.store.unknown_vms,
+            claims=lambda: of_fleets(world.store.refused_claims()),
+            unknown_vms=lambda: of_fleets(world.store.unknown_vms()),
             intake=lambda: world.intake,
             aws_calls=lambda: world.session.budget.counts,
             alive=lambda: self.is_alive,

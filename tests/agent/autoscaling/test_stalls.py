@@ -50,7 +50,7 @@ def test_jobs_that_wait_while_vms_are_at_work_are_no_stall() -> None:
 def test_a_queue_that_is_repeated_while_nothing_else_moves_is_told_with_what_statsd_does() -> None:
     events = watch(17, lambda minute: {"waiting": 40, "running": 0}, idle)
     assert [event.reason for event in events] == [Reason.JOBS_NOT_TAKEN, Reason.INPUT_REPEATS]
-    assert (events[1].subject, "deleteGauges" in events[1].detail) == ("queue", True)
+    assert (events[1].about, "deleteGauges" in events[1].detail) == ("queue", True)
 
 
 @pytest.mark.parametrize("moves", ["waiting", "oldest_wait_seconds"])
@@ -64,7 +64,7 @@ def test_vms_that_are_busy_for_half_an_hour_with_the_same_work_are_named() -> No
         return {"busy_cores": 2.0, "work_core_seconds": 0.0}
 
     events = watch(33, lambda minute: {"waiting": 0, "running": 2}, hung)
-    assert [(event.reason, event.subject) for event in events] == [(Reason.WORK_STUCK, "s")]
+    assert [(event.reason, event.about) for event in events] == [(Reason.WORK_STUCK, "s")]
     assert "i-1, i-2" in events[0].detail
 
 

@@ -26,7 +26,7 @@ def test_a_calm_minute_tells_nothing() -> None:
 def test_lost_input_is_reported_once_by_its_name() -> None:
     lost = LoopState(stale_bins=1)
     (event,) = told(LoopState(), lost, absent=("cpu", "queue"))
-    assert (event.fleet, event.at, event.reason, event.subject) == ("web", NOON, Reason.METRICS_LOST, "cpu, queue")
+    assert (event.subject.name, event.at, event.reason, event.about) == ("web", NOON, Reason.METRICS_LOST, "cpu, queue")
     assert told(lost, LoopState(stale_bins=2), absent=("cpu", "queue")) == ()
 
 
@@ -43,7 +43,7 @@ def test_each_shortage_is_reported_when_it_begins_and_when_it_is_over() -> None:
     began = told(LoopState(), LoopState(capacity=(MARK, ANYWHERE)))
     assert [event.reason for event in began] == [Reason.CAPACITY_LOST] * 2
     (over,) = told(LoopState(capacity=(MARK, ANYWHERE)), LoopState(capacity=(ANYWHERE,)))
-    assert (over.reason, over.subject) == (Reason.CAPACITY_RETURNED, "m5a.large in us-east-1a")
+    assert (over.reason, over.about) == (Reason.CAPACITY_RETURNED, "m5a.large in us-east-1a")
 
 
 def test_the_wording_of_state_events() -> None:

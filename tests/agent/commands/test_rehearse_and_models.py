@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import Subject, read_model_file
+from agent.models.directory import read_model_file
+from domain.subject import Subject
 from tests.agent.commands.conftest import Trimtab
 from tests.agent.models.making import ADD_M, NOTHING, preferring, promote
 from trainer.promotion.directory import ModelsWriter

@@ -10,8 +10,9 @@ from agent.kernel.effects import EffectStore
 from agent.ledger import Ledger, codec, state
 from agent.ledger.journal import Kind
 from agent.rails.state import Breaker, LoopState
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
 from domain.errors import Fenced
+from domain.subject import AGENT, Subject
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Parameter:
 
 
 FAILING = LoopState(breakers=(Breaker("level", 3, 60.0, 30.0),))
-EVENT = Event("pool", 5.0, Reason.RATES_PUBLISHED, "published", "level")
+EVENT = Event(Subject("oversubscription", "pool"), 5.0, Reason.RATES_PUBLISHED, "published", "level")
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_damaged_record_is_named_and_keeps_no_other_from_being_read(
 ) -> None:
     effects.write({"good": Parameter(1.0, "", True)}, epoch=1)
     with ledger.database.write() as connection:
-        state.put(connection, [(AGENT, "rates.bad", b'{"at":"yesterday"}')])
+        state.put(connection, [(AGENT.name, "rates.bad", b'{"at":"yesterday"}')])
     found, damaged = effects.read()
     assert list(found) == ["good"]
     assert list(damaged) == ["bad"]
@@ -82,17 +83,17 @@ def test_guards_remember_by_subject(ledger: Ledger, effects: EffectStore[Paramet
 
 
 def test_memories_may_stand_under_the_agent(ledger: Ledger) -> None:
-    effects = EffectStore(ledger, Parameter, "rates.", (AGENT, "guards.{}"))
+    effects = EffectStore(ledger, Parameter, "rates.", (AGENT.name, "guards.{}"))
     effects.write({}, memories={"pool": FAILING}, epoch=1)
     with ledger.database.read() as connection:
-        assert state.get(connection, AGENT, "guards.pool") == codec.encode(FAILING)
+        assert state.get(connection, AGENT.name, "guards.pool") == codec.encode(FAILING)
     assert effects.memory("pool") == FAILING
 
 
 def test_events_go_to_the_journal_with_the_records(ledger: Ledger, effects: EffectStore[Parameter]) -> None:
     effects.write({"level": Parameter(1.0, "a", True)}, [EVENT], epoch=1)
     (entry,) = ledger.journal()
-    assert (entry.kind, entry.fleet, entry.ref, entry.reason) == (Kind.EVENT, "pool", "level", "rates_published")
+    assert (entry.kind, entry.subject.name, entry.ref, entry.reason) == (Kind.EVENT, "pool", "level", "rates_published")
 
 
 def test_who_no_longer_leads_writes_nothing_at_all(ledger: Ledger, effects: EffectStore[Parameter]) -> None:

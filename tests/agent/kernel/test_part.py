@@ -355,7 +355,7 @@ def test_a_decision_is_recorded_with_its_number_and_event_by_the_leader_alone(le
         plain.record(a_turn(first), "desk", body)
     assert (plain.decisions.newest(), ledger.journal()) == ((), [])
     events = [plain.record(a_turn(second), "desk", body) for _ in range(2)]
-    assert [event.subject for event in events] == ["desk-plain1", "desk-plain2"]
+    assert [event.about for event in events] == ["desk-plain1", "desk-plain2"]
     assert [entry.ref for entry in ledger.journal()] == ["desk-plain1", "desk-plain2"]
     assert plain.summary(plain.decisions.get("desk-plain2")) == Summary("two tokens", "accepted")
 
@@ -437,7 +437,7 @@ def test_the_smallest_form_decides_is_recorded_and_replayed_from_its_observation
     host = a_host(ledger, capacity=lambda decision, subject: Capacity(free=4.0) if subject == "north" else None)
     part, first = ceiling_turn(ledger, host)
     _, second = ceiling_turn(ledger, host, NOON + 60.0)
-    reasons = [(event.reason, event.fleet) for event in (*first.events, *second.events)]
+    reasons = [(event.reason, event.subject.name) for event in (*first.events, *second.events)]
     # The trouble of one subject stops no other.
     failed = (Reason.INTERNAL_ERROR, "south")
     assert reasons == [(Reason.ACCEPTED, "north"), failed, (Reason("ceiling/steady"), "north"), failed]
@@ -453,7 +453,7 @@ def test_a_pause_holds_the_smallest_form_whatever_its_scope(ledger: Ledger) -> N
     for scope in PauseScope:
         ledger.pause("ceiling", "north", Pause(scope, "ada", "audit", NOON))
         part, report = ceiling_turn(ledger, a_host(ledger))
-        assert [event.reason for event in report.events if event.fleet == "north"] == []
+        assert [event.reason for event in report.events if event.subject.name == "north"] == []
         assert len(part.held("north", NOON)) == 1
         ledger.resume("ceiling", "north", PauseScope.ALL, at=NOON, owner="ada")
 

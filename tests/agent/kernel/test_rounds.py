@@ -10,9 +10,9 @@ import pytest
 from agent.alarms.book import AlarmBook
 from agent.kernel.rounds import LOOK_EVERY_S, NEWS_S, REPEAT_S, Rounds
 from agent.kernel.turn import TickReport
-from agent.models.directory import Subject
 from agent.models.rounds import Ending, status_file
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
+from domain.subject import Subject
 from domain.units import DAY_S, HOUR_S
 from tests.agent.models.making import NOTHING, preferring
 from tests.agent.models.test_probation import SINCE_S, tried
@@ -30,23 +30,22 @@ class Watched:
 
     directory: Path
     max_age_s: float | None = 48 * HOUR_S
-    of_fleets: bool = True
+    decision: str = "autoscaling"
     first: dict[str, float] = field(default_factory=dict)
     clock_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.rounds = Rounds(
-            "autoscaling",
+            self.decision,
             self.directory,
             lambda: self.clock_s,
             self.first.get,
             max_age_s=self.max_age_s,
-            of_fleets=self.of_fleets,
         )
 
     def ended(self, ending: Ending, at: float, sentence: str = "", cpu_s: float = 0.0) -> None:
         """Let a round end, and let the agent see it."""
-        write_round(self.directory, WEB, ending, sentence, at, cpu_s)
+        write_round(self.directory, Subject(self.decision, "web"), ending, sentence, at, cpu_s)
         self.clock_s += LOOK_EVERY_S
 
     def events(self, now: float) -> tuple[Event, ...]:
@@ -65,7 +64,7 @@ def test_a_last_good_round_that_is_too_old_is_an_event_again_and_again_until_the
     assert watched.events(NOON + 48 * HOUR_S) == ()
     late = NOON + 49 * HOUR_S
     (event,) = watched.events(late)
-    assert (event.fleet, event.reason, event.subject) == ("web", Reason.LEARNING_OVERDUE, "")
+    assert (event.subject.name, event.reason, event.about) == ("web", Reason.LEARNING_OVERDUE, "")
     assert figures(event.detail)[:3] == [2, 1, 2]
     assert watched.events(late + REPEAT_S - 1.0) == ()
     watched.ended(Ending.TOO_LITTLE, late, "four windows, ten are needed")
@@ -79,7 +78,7 @@ def test_the_alarm_lasts_as_long_as_its_cause(watched: Watched) -> None:
     watched.ended(Ending.KEPT, NOON)
     book, now = AlarmBook(), NOON + 49 * HOUR_S
     sent = [alarm for minute in range(90) for alarm in book.turn(_report(now + 60.0 * minute, watched))]
-    assert [(alarm.reason, alarm.resolved, alarm.fleet) for alarm in sent] == [
+    assert [(alarm.reason, alarm.resolved, alarm.subject.name) for alarm in sent] == [
         (Reason.LEARNING_OVERDUE, False, "web"),
         (Reason.LEARNING_OVERDUE, False, "web"),
     ]
@@ -127,10 +126,10 @@ def test_a_promotion_that_was_rolled_back_is_reported_once_and_a_day_later_no_mo
     assert Watched(tmp_path, max_age_s=None).events(NOON + HOUR_S + NEWS_S) == ()
 
 
-def test_a_subject_that_is_no_fleet_stands_beside_the_agent(tmp_path: Path) -> None:
-    watched = Watched(tmp_path, of_fleets=False)
+def test_an_event_is_of_the_subject_of_its_decision(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, decision="placement")
     watched.ended(Ending.ROLLED_BACK, NOON, "dearer")
-    assert [(event.fleet, event.subject) for event in watched.events(NOON)] == [(AGENT, "web")]
+    assert [event.subject for event in watched.events(NOON)] == [Subject("placement", "web")]
 
 
 def test_the_metrics_say_when_how_and_what_it_took(watched: Watched) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from agent.kernel.turn import TickReport, pools_turned
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
 from domain.errors import Fenced, LedgerUnavailable
+from domain.subject import AGENT, Subject
 
 NOW = 60.0
 BEFORE = Event(AGENT, NOW, Reason.LATE_CALL, "of a part that turned before")
@@ -16,7 +17,7 @@ BEFORE = Event(AGENT, NOW, Reason.LATE_CALL, "of a part that turned before")
 
 def lost(pool: str) -> Event:
     """Return what a pool tells of its turn."""
-    return Event(pool, NOW, Reason.CONTAINERS_LOST, "two containers")
+    return Event(Subject("placement", pool), NOW, Reason.CONTAINERS_LOST, "two containers")
 
 
 def broken() -> Sequence[Event]:
@@ -27,7 +28,9 @@ def broken() -> Sequence[Event]:
 def test_one_pools_trouble_stops_no_other() -> None:
     turns = (("a", lambda: [lost("a")]), ("b", broken), ("c", lambda: [lost("c")]))
     report = pools_turned(TickReport(NOW, events=(BEFORE,)), "placement", turns)
-    trouble = Event("b", NOW, Reason.INTERNAL_ERROR, "placement b: its turn was cut short: KeyError: 'host-7'")
+    trouble = Event(
+        Subject("placement", "b"), NOW, Reason.INTERNAL_ERROR, "placement b: its turn was cut short: KeyError: 'host-7'"
+    )
     assert report == TickReport(NOW, events=(BEFORE, lost("a"), trouble, lost("c")))
 
 

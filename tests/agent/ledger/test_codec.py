@@ -19,6 +19,7 @@ from domain.controls import Controls, Pause, Pin
 from domain.decisions import Decision, Event, Intent, Outcome, Reason
 from domain.errors import BadInput, LedgerError
 from domain.fleet import Fleet, Group, VmType
+from domain.subject import fleet_subject
 from tests.agent.ledger.records import START, made
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -104,7 +105,7 @@ def test_a_number_that_is_none_is_refused_by_name(number: float) -> None:
 
 
 def test_a_sentence_may_say_nan_and_infinity() -> None:
-    event = Event("web", START, Reason.NOT_FINITE, "the policy gave NaN, then -Infinity")
+    event = Event(fleet_subject("web"), START, Reason.NOT_FINITE, "the policy gave NaN, then -Infinity")
     assert codec.decode(Event, codec.encode(event)) == event
 
 
@@ -140,5 +141,5 @@ def test_a_large_body_is_stored_compressed_and_a_damaged_one_is_noticed() -> Non
 
 
 def test_text_that_is_not_unicode_is_stored_with_question_marks() -> None:
-    made = Event("web", START, Reason.DONE, "from a plug-in: \ud800")
+    made = Event(fleet_subject("web"), START, Reason.DONE, "from a plug-in: \ud800")
     assert codec.decode(Event, codec.encode(made)).detail == "from a plug-in: ?"

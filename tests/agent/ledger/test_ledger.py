@@ -14,8 +14,9 @@ from agent.ledger.identity import LedgerOwner
 from agent.ledger.kept import Kept
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
 from domain.controls import Controls, Pause, PauseScope, Pin
-from domain.decisions import AGENT, Event, Reason
+from domain.decisions import Event, Reason
 from domain.errors import BadInput, Fenced, LedgerError, LedgerForeign, LedgerUnavailable
+from domain.subject import AGENT, fleet_subject
 from tests.agent.ledger.records import START
 
 OURS = LedgerOwner("1111", "us-east-1", "prod")
@@ -23,7 +24,7 @@ NOBODY = LedgerOwner(None, None, None)
 
 
 def event(name: str, at: float = START, fleet: str = "web", reason: Reason = Reason.STARTED) -> Event:
-    return Event(fleet, at, reason, name, name)
+    return Event(fleet_subject(fleet), at, reason, name, name)
 
 
 def refs(ledger: Ledger, **asked: object) -> list[str]:
@@ -109,7 +110,10 @@ def test_switches_are_a_fleets_own_and_reported_in_the_journal(ledger: Ledger) -
     assert ledger.unpin("autoscaling", "web", at=START + 3.0, owner="cy") is True
     assert ledger.unpin("autoscaling", "web", at=START + 3.0, owner="cy") is False
     assert ledger.controls("autoscaling", "web") == Controls()
-    said = [(entry.at - START, entry.kind, entry.fleet, entry.ref, entry.body["detail"]) for entry in ledger.journal()]
+    said = [
+        (entry.at - START, entry.kind, entry.subject.name, entry.ref, entry.body["detail"])
+        for entry in ledger.journal()
+    ]
     assert [(at, kind, fleet, ref) for at, kind, fleet, ref, _ in said] == [
         (0.0, Kind.EVENT, "web", "pause.autoscaling.out"),
         (1.0, Kind.EVENT, "web", "pin.autoscaling"),
@@ -131,8 +135,8 @@ def test_the_journal_is_read_after_a_number_of_one_fleet_or_of_all(ledger: Ledge
     assert ledger.newest_seq() == 6
     assert refs(ledger) == ["1", "2", "3", "4", "5", "6"]
     assert refs(ledger, since_seq=4) == ["5", "6"]
-    assert refs(ledger, fleet="api") == ["2", "4", "6"]
-    assert refs(ledger, since_seq=2, fleet="api", limit=1) == ["4"]
+    assert refs(ledger, subject="api") == ["2", "4", "6"]
+    assert refs(ledger, since_seq=2, decision="autoscaling", subject="api", limit=1) == ["4"]
 
 
 def test_the_newest_rows_of_some_kinds_are_looked_for_within_a_span(ledger: Ledger) -> None:
@@ -147,14 +151,15 @@ def test_the_newest_rows_of_some_kinds_are_looked_for_within_a_span(ledger: Ledg
     assert latest(Kind.EVENT, Kind.SETTINGS, limit=2) == [7, 6]
     assert latest(Kind.EVENT, up_to=4) == [4, 3, 2, 1]
     assert latest(Kind.EVENT, up_to=4, span=2) == [4, 3]
-    assert latest(Kind.EVENT, fleets=["api"]) == [6, 4, 2]
-    assert latest(Kind.EVENT, fleets=[]) == []
+    assert latest(Kind.EVENT, subject=fleet_subject("api")) == [6, 4, 2]
     assert latest(Kind.OUTCOME) == []
 
 
 def test_what_is_stored_of_whom_is_named(ledger: Ledger) -> None:
     with ledger.database.write() as connection:
-        state.put(connection, [("web", "b", b"{}"), ("api", "a", b"{}"), ("web", "a", b'{"x":1}'), (AGENT, "c", b"{}")])
+        state.put(
+            connection, [("web", "b", b"{}"), ("api", "a", b"{}"), ("web", "a", b'{"x":1}'), (AGENT.name, "c", b"{}")]
+        )
         state.put(connection, [])
     with ledger.database.read() as connection:
         assert state.get(connection, "web", "a") == b'{"x":1}'
@@ -184,7 +189,7 @@ def test_each_transaction_that_writes_is_reported_with_its_time_and_its_end(ledg
 def test_a_look_whether_it_can_be_written_leaves_nothing(ledger: Ledger) -> None:
     ledger.check_writable()
     with ledger.database.read() as connection:
-        assert state.get(connection, AGENT, state.PROBE) is None
+        assert state.get(connection, AGENT.name, state.PROBE) is None
     assert ledger.newest_seq() == 0
     assert ledger.damage() == ""
     assert ledger.size_bytes() > 0
@@ -261,11 +266,11 @@ def test_a_mapping_is_written_in_the_order_of_its_keys_at_every_depth() -> None:
     with pytest.raises(BadInput, match="body for the ledger is"):
         codec.encode_mapping({"a": object()})
     assert codec.plain(event("a")) == {
-        "fleet": "web",
+        "subject": ["autoscaling", "web"],
         "at": START,
         "reason": "started",
         "detail": "a",
-        "subject": "a",
+        "about": "a",
     }
 
 

@@ -20,7 +20,7 @@ PIN = Pin({"workers_8": 2, "workers_2": 4}, "ben", "load test", START, START + 7
 
 
 def said(ledger: Ledger) -> list[tuple[str, str]]:
-    return [(str(e.body["subject"]), str(e.body["detail"])) for e in ledger.journal() if e.reason == "operator"]
+    return [(str(e.body["about"]), str(e.body["detail"])) for e in ledger.journal() if e.reason == "operator"]
 
 
 def test_nothing_is_switched_at_first(ledger: Ledger) -> None:

@@ -63,7 +63,7 @@ def test_a_reader_resumes_the_journal_where_it_stopped(ledger: Ledger) -> None:
     first = ledger.journal(limit=4)
     assert [entry.seq for entry in first] == [1, 2, 3, 4]
     assert [entry.seq for entry in ledger.journal(first[-1].seq)] == [5, 6]
-    assert [entry.ref for entry in ledger.journal(2, fleet="api")] == ["api-00000001", "api-00000002"]
+    assert [entry.ref for entry in ledger.journal(2, subject="api")] == ["api-00000001", "api-00000002"]
     assert ledger.journal(6) == []
     assert first[0].body["sentence"] == "no change: the queue is covered"
 

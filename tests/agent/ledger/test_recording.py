@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import inspect, text
 
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Kind, Ledger
-from agent.ledger.schema import REVISIONS
 from agent.rails.state import LoopState
 from domain.decisions import Event, Outcome, Reason, Status
 from domain.errors import BadInput, Fenced, IntentConflict, LedgerError
+from domain.subject import fleet_subject
 from tests.agent.ledger.records import START, intent_of, made, outcome_of
 
 
@@ -25,7 +24,7 @@ def everything(ledger: Ledger) -> tuple[object, ...]:
 
 def test_what_was_recorded_is_there_for_the_next_process(url: str, ledger: Ledger) -> None:
     inputs, decided = made(3, groups=("workers_2", "workers_8"))
-    event = Event("web", START, Reason.STARTED, "the agent started", "agent")
+    event = Event(fleet_subject("web"), START, Reason.STARTED, "the agent started", "agent")
     FleetStore(ledger).record([(inputs, decided)], events=[event])
     ledger.close()
     with Ledger.open(url) as reopened:
@@ -58,7 +57,8 @@ def test_a_second_open_intent_for_a_group_is_refused_and_nothing_of_its_batch_st
     before = everything(ledger)
     with pytest.raises(IntentConflict, match="open intent web-00000001-workers_2"):
         FleetStore(ledger).record(
-            [made(1, "api"), made(2, groups=("workers_4", "workers_2"))], events=[Event("web", START, Reason.DONE, "")]
+            [made(1, "api"), made(2, groups=("workers_4", "workers_2"))],
+            events=[Event(fleet_subject("web"), START, Reason.DONE, "")],
         )
     assert everything(ledger) == before
 
@@ -128,7 +128,7 @@ def test_a_final_outcome_closes_its_intent_and_frees_the_group(ledger: Ledger) -
     assert ledger.open_intents() == (intent,)
     done = outcome_of(intent, Status.DONE, Reason.DONE, achieved=2, at=START + 90)
     FleetStore(ledger).record(
-        (), [Event("web", START + 90, Reason.CAPACITY_RETURNED, "warm")], outcomes=[(intent, done)]
+        (), [Event(fleet_subject("web"), START + 90, Reason.CAPACITY_RETURNED, "warm")], outcomes=[(intent, done)]
     )
     assert ledger.open_intents() == ()
     assert FleetStore(ledger).last_outcome(intent.intent_id) == done
@@ -199,14 +199,3 @@ def test_settings_are_written_when_they_change(ledger: Ledger) -> None:
         (Kind.SETTINGS, START + 2, "observe", Reason.SETTINGS_CHANGED),
     ]
     assert FleetStore(ledger).fleets() == ()
-
-
-def test_a_ledger_with_the_schema_before_loses_a_table_that_nothing_reads(url: str, ledger: Ledger) -> None:
-    FleetStore(ledger).record([made(0)])
-    with ledger.database.write() as connection:
-        connection.execute(text("CREATE TABLE placement_changes (pool VARCHAR, revision BIGINT)"))
-        connection.execute(text("INSERT INTO placement_changes VALUES ('main', 7)"))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0010'"))
-    with Ledger.open(url) as again, again.database.read() as connection:
-        assert not inspect(connection).has_table("placement_changes")
-        assert (again.database.schema(), FleetStore(again).loop_state("web").decisions) == (REVISIONS[-1], 1)

@@ -16,6 +16,7 @@ import pytest
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Kind, Ledger
 from domain.decisions import Event, Reason, Status
+from domain.subject import fleet_subject
 from tests.agent.ledger.records import START, made, outcome_of
 
 GROUPS = ("workers_2", "workers_4")
@@ -31,7 +32,7 @@ def record_for_ever(url: str, told: int) -> None:
                 state = replace(store.loop_state("web"), policy=f"settled {intent.decision_id}")
                 settled = [(intent, outcome_of(intent, Status.DONE, Reason.DONE))]
                 store.record((), outcomes=settled, states={"web": state})
-            event = Event("web", START, Reason.STARTED, f"minute {number}")
+            event = Event(fleet_subject("web"), START, Reason.STARTED, f"minute {number}")
             store.record([made(number, groups=GROUPS), made(number, "api")], events=[event])
             os.write(told, f"{number}\n".encode())
             number += 1

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import EVERY_FLEET, Champion, ModelRefused, Subject, read_model_file
+from agent.models.directory import EVERY_FLEET, Champion, ModelRefused, read_model_file
 from agent.models.file import load_model
 from domain.errors import BadInput
+from domain.subject import Subject
 from tests.agent.models.making import reported
 from trainer.promotion.directory import ModelsWriter, sealed
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import EVERY_FLEET, Champion, ModelRefused, Probationer, Subject, Then, read_model_file
+from agent.models.directory import EVERY_FLEET, Champion, ModelRefused, Probationer, Then, read_model_file
 from agent.models.file import load_model
 from domain.errors import BadInput
+from domain.subject import Subject
 from tests.agent.models.making import reported
 from tests.killed import changes, killed_at
 from trainer.promotion.directory import ModelsWriter, sealed

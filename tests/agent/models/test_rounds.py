@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import Subject
 from agent.models.rounds import GOOD_ENDINGS, Ending, RoundStatus, read_rounds, status_file
 from domain.errors import BadInput
+from domain.subject import Subject
 from trainer.promotion.rounds import write_round
 
 WEB = Subject("autoscaling", "web")

@@ -164,7 +164,7 @@ def test_a_hot_machine_takes_no_oversold_vm_until_it_was_cool_for_an_hour(make: 
     used = {one.vm: 0.65 if one.machine == "m1" else 0.1 for one in house.vms}
     events = house.hour(used)
     hot = next(event for event in events if event.reason is Reason.MACHINE_HOT)
-    assert hot.subject == "m1"
+    assert hot.about == "m1"
     assert "new VMs of batch are reserved more" in hot.detail
     assert "moving v0" in hot.detail
     assert [*house.pool.memory.closed] == ["m1"]

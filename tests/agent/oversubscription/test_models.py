@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from agent.models.directory import POINTER, Champion, Subject, read_model_file
+from agent.models.directory import POINTER, Champion, read_model_file
 from agent.models.file import METADATA_KEY
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import VmTable
@@ -28,6 +28,7 @@ from agent.oversubscription.records import Vm
 from domain.decisions import Reason
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
+from domain.subject import Subject
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from tests.agent.models.making import NOTHING, preferring
 from tests.agent.oversubscription.pools import House, pool_of, profiles_as, rules, vm

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from agent.ledger import codec
-from agent.models.directory import Probationer, Subject, Then, read_model_file
+from agent.models.directory import Probationer, Then, read_model_file
 from agent.oversubscription.rate_policies import verify_rates
 from agent.oversubscription.records import HourDecision, RateDecision
 from agent.oversubscription.settings import DIGITS
 from agent.oversubscription.state import OversubscriptionStore
 from agent.oversubscription.view import rate_lines
 from domain.rules.oversubscription.rates import USUAL_BUDGET
+from domain.subject import Subject
 from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm
 from trainer.promotion.directory import ModelsWriter

@@ -227,7 +227,7 @@ class TestTheInventory:
         for _ in range(3):
             pool.turn()
         noted = [
-            entry for entry in pool.agent.ledger.journal(fleet=pool.name) if entry.reason == Reason.INVENTORY_REFUSED
+            entry for entry in pool.agent.ledger.journal(subject=pool.name) if entry.reason == Reason.INVENTORY_REFUSED
         ]
         assert len(noted) == 1
         assert "host_types[0].cores" in str(noted[0].body)

@@ -9,11 +9,11 @@ import pytest
 
 from agent.kernel.checks import CheckResult, State
 from agent.ledger import Ledger
-from agent.models.directory import Subject
 from agent.models.rounds import Ending
 from agent.preflight import check
 from agent.preflight.check import check_learning
 from agent.settings import load_settings
+from domain.subject import Subject
 from tests.golden import check_wording
 from trainer.promotion.rounds import write_round
 

@@ -23,6 +23,7 @@ from agent.rehearsal.faults import (
 from agent.rehearsal.scenario import AGENT_KEY
 from domain.decisions import Reason
 from domain.errors import BadInput
+from domain.subject import fleet_subject
 
 
 class Cloud:
@@ -41,7 +42,9 @@ class Cloud:
 
 
 def entry(kind: Kind, reason: str, ref: str, at: float = 0.0, effects: tuple[str, ...] = ()) -> JournalEntry:
-    return JournalEntry(1, at, "web", kind, ref, reason, {"effects": [{"reason": name} for name in effects]})
+    return JournalEntry(
+        1, at, fleet_subject("web"), kind, ref, reason, {"effects": [{"reason": name} for name in effects]}
+    )
 
 
 def test_each_fault_is_injected_once_in_its_minute_and_in_order():

@@ -202,7 +202,7 @@ def test_in_observe_mode_there_is_advice_and_nothing_is_changed(name: str, tmp_p
         case "admission":
             assert (found.admitted, found.refused, found.peak_cores) == (0, {}, 0)
             assert reasons == {Reason.OBSERVE_MODE}
-            subjects = {event.subject for event in events}
+            subjects = {event.about for event in events}
             assert found.asked == found.waiting == sum(found.advised.values()) == len(subjects)
         case "oversubscription":
             assert (found.published, Reason.RATES_PUBLISHED in reasons) == ("", False)

@@ -19,6 +19,7 @@ from domain.decisions import (
 )
 from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
+from domain.subject import fleet_subject
 
 NINE = 1_795_208_400.0  # 2026-11-20 21:00:00 UTC
 TYPES = (
@@ -102,7 +103,7 @@ def moved(before: tuple[int, ...], after: tuple[int, ...]) -> RailEffect:
 
 def event(reason: Reason, detail: str, subject: str = "", minute: int = 4) -> Event:
     """An event in a minute of the hour."""
-    return Event("web", NINE + 60.0 * minute, reason, detail, subject)
+    return Event(fleet_subject("web"), NINE + 60.0 * minute, reason, detail, subject)
 
 
 def outcome(status: Status, reason: Reason, asked: int, achieved: int, detail: str, minute: int = 4) -> Outcome:

@@ -111,7 +111,7 @@ def test_a_sender_from_outside_the_networks_is_an_event_and_an_alarm_once(start:
     assert event.detail.startswith("3 connections ")
     assert [text for text in ("127.0.0.3", "TRIMTAB_LISTENER__NETWORKS") if text not in event.detail] == []
     assert site.recorded(Reason.SENDER_REFUSED) == [("networks", event.detail)]
-    assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["networks"]
+    assert [a.about for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["networks"]
     assert of(site.turn(), Reason.SENDER_REFUSED) == []
 
 
@@ -132,7 +132,7 @@ def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(
     site = start({"claims": {"max_waiting": 500}})
     assert site.send("trimtab.web.queue.waiting 1e15", "trimtab.web.queue.running 0") == 1
     (event,) = of(site.turn(), Reason.CLAIM_REFUSED)
-    assert (event.fleet, event.subject) == ("web", "queue.waiting")
+    assert (event.subject.name, event.about) == ("web", "queue.waiting")
     named = (
         "1 readings of queue.waiting",
         "1e+15",
@@ -142,7 +142,7 @@ def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(
     )
     assert [text for text in named if text not in event.detail] == []
     assert site.recorded(Reason.CLAIM_REFUSED) == [("queue.waiting", event.detail)]
-    assert [a.fleet for a in site.alarms.active if a.reason is Reason.CLAIM_REFUSED] == ["web"]
+    assert [a.subject.name for a in site.alarms.active if a.reason is Reason.CLAIM_REFUSED] == ["web"]
     (decision,) = site.reports[-1].decisions
     assert decision.reason is Reason.STALE_INPUT
     assert decision.intents == ()
@@ -158,9 +158,9 @@ def test_two_senders_that_disagree_about_a_vm_are_an_event_and_an_alarm_with_bot
     for value, source in ((2, "127.0.0.2"), (0, other)):
         assert site.send(f"trimtab.web.workers.{vm}.busy_cores {value}", source=source) == 1
     (event,) = of(site.turn(), Reason.INPUT_CONFLICT)
-    assert (event.fleet, event.subject) == ("web", "workers.busy_cores")
+    assert (event.subject.name, event.about) == ("web", "workers.busy_cores")
     assert [text for text in (vm, "2 from 127.0.0.2:", f"0 from {other}:") if text not in event.detail] == []
-    assert [a.subject for a in site.alarms.active if a.reason is Reason.INPUT_CONFLICT] == ["workers.busy_cores"]
+    assert [a.about for a in site.alarms.active if a.reason is Reason.INPUT_CONFLICT] == ["workers.busy_cores"]
     assert of(site.turn(), Reason.INPUT_CONFLICT) == []
 
 
@@ -185,7 +185,7 @@ def test_a_clock_that_differs_from_that_of_aws_is_an_event_an_alarm_and_not_read
     site.loop.turn()
     site.alarms.turn(site.reports[-1])
     (event,) = of(site.reports[-1], Reason.CLOCK_WRONG)
-    assert (event.subject, side in event.detail, "NTP" in event.detail) == ("clock", True, True)
+    assert (event.about, side in event.detail, "NTP" in event.detail) == ("clock", True, True)
     assert [alarm.reason for alarm in site.alarms.active if alarm.reason is Reason.CLOCK_WRONG] == [Reason.CLOCK_WRONG]
     assert not {check.name: check.ok for check in (one() for one in parts.checks)}["clock"]
     check_itself(site.agent.settings, site.agent, site.loop.board)
@@ -200,13 +200,13 @@ def test_sixty_thousand_invented_names_over_a_socket_lock_out_no_vm(start: Calla
     (vm,) = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]
     assert site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric)) == len(VmMetric)
     (event,) = of(site.turn(), Reason.SENDER_REFUSED)
-    assert (event.fleet, event.subject) == ("web", "workers")
+    assert (event.subject.name, event.about) == ("web", "workers")
     assert event.detail.startswith("59979 readings ")
     assert "of 127.0.0.66: " in event.detail
     site.turn()
     site.turn()
     assert list(site.agent.part(AutoscalingPart).series.vm_rows("web", "workers")) == [vm]
-    assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["workers"]
+    assert [a.about for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["workers"]
 
 
 @pytest.mark.exhaustive

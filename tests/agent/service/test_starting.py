@@ -101,7 +101,7 @@ def test_tagged_fleets_are_found_managed_and_reported(site: Site, make_daemon: C
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
         found = [entry for entry in ledger.journal() if entry.reason == Reason.FLEET_FOUND]
         settings = [entry.body for entry in ledger.journal() if entry.kind is Kind.SETTINGS]
-    assert [(entry.fleet, "web-s (m5a.large)" in entry.body["detail"]) for entry in found] == [("web", True)]
+    assert [(entry.subject.name, "web-s (m5a.large)" in entry.body["detail"]) for entry in found] == [("web", True)]
     assert settings[-1]["TRIMTAB_FLEETS__web__GROUPS__workers__PRICE_PER_HOUR"] == "0.086"
 
 

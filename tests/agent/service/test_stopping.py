@@ -73,7 +73,7 @@ def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callab
     assert daemon.wait() == 0
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
         entries = ledger.journal()
-    own = [(entry.kind, entry.reason) for entry in entries if not entry.fleet]
+    own = [(entry.kind, entry.reason) for entry in entries if not entry.subject.name]
     assert own == [
         (Kind.SETTINGS, Reason.SETTINGS_RECORDED),
         (Kind.EVENT, Reason.STARTED),

@@ -16,7 +16,6 @@ from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import FleetStore
 from agent.kernel.rounds import LOOK_EVERY_S
 from agent.kernel.turn import TickReport
-from agent.models.directory import Subject
 from agent.models.rounds import Ending, status_file
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.chores import check_itself
@@ -25,8 +24,9 @@ from agent.service.schedule import Schedule
 from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState
 from domain.clock import VirtualClock
-from domain.decisions import AGENT, Mode, Reason
+from domain.decisions import Mode, Reason
 from domain.errors import CloudError, FailureClass, RejectReason
+from domain.subject import AGENT, Subject
 from tests.simulator.aws.world import START, World
 from tests.waiting import until
 from trainer.promotion.rounds import write_round
@@ -113,7 +113,7 @@ def test_another_agent_that_takes_the_lead_on_the_same_file_is_reported_and_this
     state = turning.board.read()
     assert (state.leader, state.ledger_failure, len(measured[-1].snapshots)) == (False, "", 1)
     assert len(FleetStore(turning.agent.ledger).decisions("web")) == decided == 1
-    lost = [entry for entry in turning.agent.ledger.journal(fleet=AGENT) if entry.reason == Reason.LEAD_LOST]
+    lost = [entry for entry in turning.agent.ledger.journal(subject=AGENT.name) if entry.reason == Reason.LEAD_LOST]
     assert [entry.body["detail"].split(":")[0] for entry in lost] == ["epoch 1 is over"]
 
 
@@ -179,7 +179,7 @@ def test_a_promotion_that_was_rolled_back_goes_with_the_turn_and_into_the_ledger
         (Reason.PROMOTION_ROLLED_BACK, "web cost 9 % more")
     ]
     kept = [entry for entry in turning.agent.ledger.journal() if entry.reason == Reason.PROMOTION_ROLLED_BACK]
-    assert [(entry.fleet, entry.body["detail"]) for entry in kept] == [("web", "web cost 9 % more")]
+    assert [(entry.subject.name, entry.body["detail"]) for entry in kept] == [("web", "web cost 9 % more")]
     status_file(models, Subject("autoscaling", "web")).write_text("{")
     turning.agent.clock.sleep(LOOK_EVERY_S)
     check_itself(turning.agent.settings, turning.agent, turning.board)

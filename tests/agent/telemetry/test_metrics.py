@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.deferral.records import History, JobOrder, StepRow
 from agent.deferral.state import Change
 from agent.kernel.metrics import PREFIX, Kind
-from agent.models.directory import Subject
 from agent.models.rounds import Ending
 from agent.placement.records import PlaceRequest
 from agent.service.http import show
@@ -22,6 +21,7 @@ from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
 from domain.samples import QueueMetric, QueueSeries, Sample
 from domain.snapshot import Signal, SignalSnapshot
+from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
@@ -74,7 +74,7 @@ class TestTheCatalogue:
 
     def test_no_label_is_an_id(self) -> None:
         for metric in all_metrics():
-            assert not {"vm", "instance", "instance_id", "decision", "intent", "owner"} & set(metric.labels), (
+            assert not {"vm", "instance", "instance_id", "decision_id", "intent", "owner"} & set(metric.labels), (
                 metric.name
             )
 

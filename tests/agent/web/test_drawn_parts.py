@@ -15,15 +15,17 @@ from agent.kernel.page import Alert, DecisionItem, Draw, Frame, Scene
 from agent.kernel.part import Host, Part, one_of
 from agent.kernel.parts import Parts
 from agent.kernel.store import Record
-from agent.models.directory import Subject
 from agent.models.rounds import Ending
 from agent.view.view import AgentView
 from agent.web.page import Pages
 from domain.errors import UnknownName
+from domain.subject import Subject, fleet_subject
 from tests.agent.api.running import Running
 from tests.agent.web.serving import Served
 from tests.faults.world import MakeWorld
 from trainer.promotion.rounds import write_round
+
+NIGHT = Subject("shift", "night")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class RotaPage:
 
     def router(self, frame: Frame) -> APIRouter:
         router = APIRouter()
-        router.add_api_route("/rotas", lambda: frame.live("night"), methods=["GET"], response_model=None)
+        router.add_api_route("/rotas", lambda: frame.live(NIGHT), methods=["GET"], response_model=None)
         return router
 
 
@@ -96,13 +98,15 @@ def test_each_is_drawn_on_the_overview_and_alone_on_its_own_page(both: Running) 
 
 def test_a_subject_that_no_part_draws_is_refused_with_those_there_are(both: Running) -> None:
     pages = Pages(AgentView(both.parts))
-    assert (list(pages.of("night")), list(pages.of("web")), list(pages.of(None))) == (
+    assert (list(pages.of(NIGHT)), list(pages.of(fleet_subject("web"))), list(pages.of(None))) == (
         ["shift"],
         ["autoscaling"],
         ["autoscaling", "shift"],
     )
-    with pytest.raises(UnknownName, match="choose one of: web"):
-        pages.of("day")
+    with pytest.raises(UnknownName, match="choose one of: night"):
+        pages.of(Subject("shift", "day"))
+    with pytest.raises(UnknownName, match="choose one of: autoscaling, shift"):
+        pages.of(Subject("deferral", "night"))
 
 
 def test_a_fleet_shows_what_its_shadows_proposed_and_when_it_last_learnt(make_world: MakeWorld) -> None:

@@ -15,6 +15,7 @@ from agent.autoscaling.store import FleetStore
 from agent.web.router import create_page_router
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Event, Mode, Reason
+from domain.subject import fleet_subject
 from tests.agent.api.running import READER, Running
 from tests.agent.web.browsing import PHONE, complaints, sideways
 from tests.agent.web.serving import QUICK, Served
@@ -145,7 +146,7 @@ def test_what_others_wrote_is_shown_and_never_obeyed(
     now = world.agent_clock.now()
     world.ledger.pause("autoscaling", "web", Pause(PauseScope.IN, HOSTILE, HOSTILE, now))
     world.ledger.pin("autoscaling", "web", Pin({"small": 2}, HOSTILE, HOSTILE, now, now + 3600.0))
-    FleetStore(world.ledger).record((), events=[Event("web", now, Reason.OPERATOR, HOSTILE, HOSTILE)])
+    FleetStore(world.ledger).record((), events=[Event(fleet_subject("web"), now, Reason.OPERATOR, HOSTILE, HOSTILE)])
     running.board.problem(HOSTILE, HOSTILE)
     running.collectors[HOSTILE] = replace(running.collectors["queue web"], last_error=HOSTILE)
     world.store.append([b"trimtab.web.small.<script>.cpu_percent"], [1.0], [now], now)

@@ -16,6 +16,7 @@ from agent.autoscaling.store import FleetStore
 from agent.web.feed import MAX_BEHIND, FeedLimits
 from domain.controls import Pause, PauseScope
 from domain.decisions import Event, Reason
+from domain.subject import AGENT, fleet_subject
 from tests.agent.api.running import Running
 from tests.agent.web.serving import QUICK, Served
 from tests.faults.world import SMALL, MakeWorld, Plan, World
@@ -36,7 +37,7 @@ class Message:
 @contextmanager
 def reading(url: str, since: int, last_event_id: str | None = None, fleet: str | None = None) -> Iterator[Any]:
     headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
-    params = {"since": since} | ({} if fleet is None else {"fleet": fleet})
+    params = {"since": since} | ({} if fleet is None else {"subject": f"autoscaling/{fleet}"})
     timeout = httpx.Timeout(60.0)
     with httpx.stream("GET", f"{url}/stream", params=params, headers=headers, timeout=timeout) as answer:
         assert answer.status_code == 200, answer.read()
@@ -138,7 +139,9 @@ class TestOneAgent:
             assert refs(until_decision(stream)) == [newest_decision(running)]
 
     def test_routine_events_move_the_number_on_without_a_row(self, running: Running, served: Served) -> None:
-        FleetStore(running.world.ledger).record((), events=[Event("web", 1.0, Reason.PROTECTED, "routine")])
+        FleetStore(running.world.ledger).record(
+            (), events=[Event(fleet_subject("web"), 1.0, Reason.PROTECTED, "routine")]
+        )
         newest = running.world.ledger.newest_seq()
         with reading(served.url, newest - 1) as stream:
             read = until_parts(stream)
@@ -188,7 +191,7 @@ class TestOneAgent:
             assert [each["alerts"].strip() for each in parts if "alerts" in each][-1] == ""
 
     def test_a_reader_far_behind_is_told_to_load_the_page_anew(self, running: Running, served: Served) -> None:
-        events = [Event("web", float(n), Reason.OPERATOR, "noise") for n in range(MAX_BEHIND + 1)]
+        events = [Event(fleet_subject("web"), float(n), Reason.OPERATOR, "noise") for n in range(MAX_BEHIND + 1)]
         FleetStore(running.world.ledger).record((), events=events)
         with reading(served.url, 1) as stream:
             assert [message.event for message in stream] == ["hello", "reload"]
@@ -235,7 +238,7 @@ def test_a_restarted_agent_goes_on_where_the_last_one_stopped(running: Running) 
 def test_one_fleets_stream_carries_its_rows_and_the_agents_own(make_world: MakeWorld) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     running.tick()
-    FleetStore(running.world.ledger).record((), events=[Event("", 1.0, Reason.STARTED, "act mode, 2 fleets")])
+    FleetStore(running.world.ledger).record((), events=[Event(AGENT, 1.0, Reason.STARTED, "act mode, 2 fleets")])
     with Served(running.parts) as served, reading(served.url, 0, fleet="batch") as stream:
         read = until_parts(stream)
     assert refs(read) == ["batch-1"]
@@ -288,7 +291,7 @@ def test_a_reader_that_takes_nothing_is_dropped(running: Running) -> None:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.sendall(b"GET /stream?since=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             while httpx.get(f"{served.url}/stream?since=999999", timeout=60.0).status_code == 503:
-                events = [Event("web", 1.0, Reason.OPERATOR, "x" * 20_000)] * 100
+                events = [Event(fleet_subject("web"), 1.0, Reason.OPERATOR, "x" * 20_000)] * 100
                 FleetStore(running.world.ledger).record((), events=events)
         assert_soon_free(served.url)
 

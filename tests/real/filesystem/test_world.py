@@ -123,4 +123,4 @@ def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: MakeWorld
     disk.mend()
     world.tick()
     assert [intent.victims for intent in world.last.intents] == [(vm,)]
-    assert [event.subject for event in world.events if event.reason is Reason.SPOT_INTERRUPTION] == [vm]
+    assert [event.about for event in world.events if event.reason is Reason.SPOT_INTERRUPTION] == [vm]

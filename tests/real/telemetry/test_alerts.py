@@ -67,8 +67,14 @@ CASES: dict[str, tuple[dict[str, str], int]] = {
     "TrimtabUsageDrifted": ({f"trimtab_oversub_drift_alarms_total{POOL}": COUNTED}, 2),
     "TrimtabRatesFallBack": ({f"trimtab_oversub_fallback_total{POOL}": "0 0 1x99"}, 62),
     "TrimtabNoMachineHasRoom": ({f"trimtab_oversub_rejects_total{POOL}": COUNTED}, 2),
-    "TrimtabLearningOverdue": ({'trimtab_events_total{fleet="web",reason="learning_overdue"}': COUNTED}, 2),
-    "TrimtabPromotionRolledBack": ({'trimtab_events_total{fleet="web",reason="promotion_rolled_back"}': COUNTED}, 2),
+    "TrimtabLearningOverdue": (
+        {'trimtab_events_total{decision="autoscaling",subject="web",reason="learning_overdue"}': COUNTED},
+        2,
+    ),
+    "TrimtabPromotionRolledBack": (
+        {'trimtab_events_total{decision="autoscaling",subject="web",reason="promotion_rolled_back"}': COUNTED},
+        2,
+    ),
 }
 """What Prometheus scrapes, a value a minute, and the minute in which the alert of that name fires, and it alone."""
 

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
 from agent.settings import load_settings
 from domain.decisions import Mode
 from domain.snapshot import Snapshot
+from domain.subject import Subject
 from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
 from trainer.commands.endings import TOO_LITTLE
 from trainer.commands.learn_all import PROGRAM, Ended, learn_one, subjects_of

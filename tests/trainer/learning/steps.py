@@ -8,8 +8,9 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.models.directory import Champion, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Champion, Probationer, Then, moment_text, read_model_file
 from agent.models.rounds import Ending, read_rounds
+from domain.subject import Subject
 from tests.agent.models.making import reported
 from trainer.promotion.directory import ModelsWriter
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agent.admission.settings import champion_of
-from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
+from domain.subject import Subject
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from tests.trainer.learning.steps import trimtab

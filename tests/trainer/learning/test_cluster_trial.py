@@ -10,9 +10,10 @@ import pytest
 from typer.testing import Result
 
 from agent.admission.settings import cluster_model_in
-from agent.models.directory import Champion, Probationer, Subject
+from agent.models.directory import Champion, Probationer
 from agent.models.rounds import Ending
 from domain.rules.admission.cluster import PolicyKind
+from domain.subject import Subject
 from simulator.admission import Cluster
 from tests.trainer.learning import steps
 from tests.trainer.learning.recorded_clusters import HOUR_S, SMALL, START_S, record, rules

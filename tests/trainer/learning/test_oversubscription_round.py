@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agent.models.directory import Subject
 from agent.models.rounds import Ending, read_rounds
 from agent.oversubscription.settings import read_rates
+from domain.subject import Subject
 from tests.trainer.learning.steps import trimtab
 from tests.trainer.learning.test_pools import lived
 from trainer.kit import files

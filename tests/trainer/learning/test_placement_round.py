@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent.models.directory import Champion, Probationer, Subject, Then
+from agent.models.directory import Champion, Probationer, Then
 from agent.placement.choosing import named_policy, read_policy
 from domain.errors import BadInput
 from domain.rules.placement.policies import BF, FF, RESERVE, WF, policy_document
+from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.agent.placement.hosts import START
 from tests.trainer.learning.recorded_placements import drawn, lived

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from agent.models.directory import Probationer, Subject, Then
+from agent.models.directory import Probationer, Then
 from agent.models.rounds import Ending
 from agent.oversubscription.settings import read_rates
+from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.agent.oversubscription.pools import START, House, rules, vm
 from tests.trainer.learning import steps

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import Champion, Probationer, Subject, Then
+from agent.models.directory import Champion, Probationer, Then
 from agent.oversubscription.settings import read_rates
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import promised_share
+from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.trainer.learning import steps
 from tests.trainer.learning.steps import directory_of

@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.models.directory import AUTOSCALING, Subject, read_model_file
+from agent.models.directory import read_model_file
 from domain.errors import BadInput
+from domain.subject import AUTOSCALING, Subject
 from tests.agent.models.making import NOTHING, preferring
 from tests.trainer.learning.recording import FLEET, made, recorded_in
 from trainer.learning.minutes import Record, record_of

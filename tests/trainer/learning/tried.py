@@ -9,9 +9,10 @@ from pathlib import Path
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import AUTOSCALING, Champion, Probationer, Subject, Then, moment_text, read_model_file
+from agent.models.directory import Champion, Probationer, Then, moment_text, read_model_file
 from agent.models.file import load_model
 from agent.rehearsal.virtual_time import START
+from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S
 from simulator.autoscaling.reference import SimulationConfig
 from tests.agent.models.making import reported, scorer

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from agent.admission.settings import champion_of, cluster_model_in
-from agent.models.directory import ModelRefused, Subject, read_model_file
+from agent.models.directory import ModelRefused, read_model_file
 from agent.oversubscription.settings import read_rates as rates_in_agent
 from domain.errors import BadInput
+from domain.subject import Subject
 from tests.trainer.oversubscription.small import LEVELS, staggered_pair
 from tests.trainer.promotion.arena import AT
 from trainer.oversubscription.policies import RatesFile, scenario_sha256, write_rates

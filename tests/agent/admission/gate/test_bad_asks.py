@@ -91,7 +91,7 @@ def test_a_group_that_a_fleet_sizes_is_left_to_the_fleet(yard: Yard) -> None:
     vm_type = VmType("m5a.xlarge", 4, 16.0, 0.172)
     fleet = Fleet("web", (Group("a", "batch-a", vm_type, 0, 10),))
     told = yard.turn(2, fleets=[fleet])
-    assert [(event.reason.value, event.subject) for event in told] == [("in_flight", "batch-a")]
+    assert [(event.reason.value, event.about) for event in told] == [("in_flight", "batch-a")]
     assert (yard.mutations, yard.answer("batch-a")) == ([], "pending")
     yard.turn()
     assert yard.desired("batch-a") == 3
@@ -101,7 +101,7 @@ def test_a_suspended_launch_is_waited_for_and_nothing_is_set_aside_meanwhile(yar
     yard.ask("batch-a", 3)
     yard.world.groups.suspend_processes(AutoScalingGroupName="batch-a", ScalingProcesses=["Launch"])
     told = yard.turn(2)
-    assert [(event.reason.value, event.subject) for event in told] == [("launch_suspended", "batch-a")]
+    assert [(event.reason.value, event.about) for event in told] == [("launch_suspended", "batch-a")]
     assert (yard.mutations, yard.total) == ([], 0)
     yard.world.groups.resume_processes(AutoScalingGroupName="batch-a", ScalingProcesses=["Launch"])
     yard.turn()

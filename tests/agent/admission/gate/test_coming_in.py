@@ -104,7 +104,7 @@ def test_observe_mode_changes_nothing_and_says_what_it_would_do_and_why(make_yar
     yard.ask("batch-c", 9)
     told = yard.turn(3)
     assert (yard.mutations, yard.total, yard.kinds()) == ([], 0, [])
-    assert [(event.subject, event.reason.value) for event in told] == [
+    assert [(event.about, event.reason.value) for event in told] == [
         ("batch-a", "observe_mode"),
         ("batch-b", "rejected_input"),
         ("batch-c", "observe_mode"),
@@ -143,7 +143,7 @@ def test_what_another_rail_holds_gets_no_advice(make_yard: MakeYard) -> None:
     yard.ask("batch-a", 3)
     yard.world.groups.suspend_processes(AutoScalingGroupName="batch-a", ScalingProcesses=["Launch"])
     told = yard.turn()
-    assert [(event.subject, event.reason.value) for event in told] == [("batch-a", "launch_suspended")]
+    assert [(event.about, event.reason.value) for event in told] == [("batch-a", "launch_suspended")]
     assert yard.decisions() == []
 
 

@@ -76,7 +76,7 @@ def test_fleets_and_clusters_are_served_by_one_turn(fleet_yard: Yard, tmp_path: 
     with agent_of(fleet_yard, tmp_path / "state") as agent:
         report = take_turns(fleet_yard, agent)
         assert [decision.fleet for decision in report.decisions] == ["web"]
-        assert [(event.subject, event.reason.value) for event in report.events if "batch" in event.subject] == [
+        assert [(event.about, event.reason.value) for event in report.events if "batch" in event.about] == [
             ("batch-a", "admitted"),
             ("batch-a", "accepted"),
             ("batch-b", "rejected_feasibility"),

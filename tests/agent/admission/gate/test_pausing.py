@@ -27,7 +27,7 @@ def test_what_aws_throttled_before_a_pause_is_done_after_it(yard: Yard, operatio
     assert tried[-1] == (operation, "a")
     pause(yard)
     told = yard.turn(2)
-    assert "paused" in [event.reason.value for event in told if event.subject == "a"]
+    assert "paused" in [event.reason.value for event in told if event.about == "a"]
     assert yard.mutations == tried
     resume(yard)
     yard.turn(3)

@@ -139,7 +139,7 @@ def test_a_deployment_of_more_than_the_cluster_is_reported_and_does_not_stop_the
     yard.group("old", vms=5)
     yard.group("other", vms=1)
     told = yard.turn(2)
-    assert [(event.subject, event.reason.value) for event in told] == [("old", "sizes_repaired"), ("other", "started")]
+    assert [(event.about, event.reason.value) for event in told] == [("old", "sizes_repaired"), ("other", "started")]
     assert yard.total == 4
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from agent.rehearsal.scenario import LEDGER, ORIGIN
 from agent.rehearsal.sections import OnEvent, Section, SectionResult
 from domain.decisions import Event, Reason
+from domain.subject import Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,8 @@ class TokensResult(SectionResult):
 
 
 def play(directory: Path, seed: int, mode: str, overrides: Mapping[str, str], on_event: OnEvent) -> TokensResult:
-    on_event(Event("desk", ORIGIN, Reason.ACCEPTED, f"a token of seed {seed}"))
-    on_event(Event("desk", ORIGIN, Reason.BUSY, "worth no line"))
+    on_event(Event(Subject("tokens", "desk"), ORIGIN, Reason.ACCEPTED, f"a token of seed {seed}"))
+    on_event(Event(Subject("tokens", "desk"), ORIGIN, Reason.BUSY, "worth no line"))
     return TokensResult(hours=2, tokens=6, examples={"last": "desk-t2"}, ledger=str(directory / LEDGER))
 
 

@@ -20,6 +20,7 @@ from domain.clock import VirtualClock
 from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable
 from domain.rules.admission.cluster import PolicyKind
+from domain.subject import fleet_subject
 from tests.agent.admission.clusters import ask, rules
 from tests.agent.ledger.postgres.server import Proxy, Server
 from tests.agent.ledger.records import START, made
@@ -32,7 +33,7 @@ def plain(url: str) -> str:
 
 
 def event(subject: str) -> Event:
-    return Event("web", START, Reason.OPERATOR, "said", subject)
+    return Event(fleet_subject("web"), START, Reason.OPERATOR, "said", subject)
 
 
 def test_a_reader_that_resumes_after_the_last_row_misses_none_of_writers_side_by_side(

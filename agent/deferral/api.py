@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from agent.deferral.explain import LONGEST, JobExplained
-from agent.deferral.pools import CapacityForecast, PoolView
+from agent.deferral.look import LONGEST, CapacityForecast, JobExplained, PoolView
 from agent.deferral.queue import JobMessage, Moment
 from agent.deferral.records import LONGEST_ID, MOST_CORES, Cancelled, Drain, JobRecord, Report, Stage, Submitted
 from agent.kernel.controls import checked_owner, checked_reason
@@ -74,7 +73,7 @@ def create_router(part: DeferralPart) -> APIRouter:
     @router.post("/jobs", summary="A job may wait, of a pool named in the body", responses=UNKNOWN | CONFLICT)
     def submit_to(order: JobOfPool) -> Submitted:
         """As `/pools/{pool}/jobs`."""
-        return pools.one(order.pool).pool.submit(order.order())
+        return pools.one(order.pool).submit(order.order())
 
     @router.post("/pools/{pool}/jobs", summary="A job may wait", responses=UNKNOWN | CONFLICT)
     def submit(pool: PoolPath, order: JobMessage) -> Submitted:
@@ -82,7 +81,7 @@ def create_router(part: DeferralPart) -> APIRouter:
 
         It is started at most once a step, in the steps that begin in its window; then it runs to its end.
         """
-        return pools.one(pool).pool.submit(order.order())
+        return pools.one(pool).submit(order.order())
 
     @router.get("/pools/{pool}/jobs", summary="Jobs", responses=UNKNOWN)
     def jobs(
@@ -95,17 +94,17 @@ def create_router(part: DeferralPart) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED, description="Most jobs in the answer."), DIGITS] = 500,
     ) -> list[JobRecord]:
         """In the order of their submission; go on after the last one's number. Workers without a queue read here."""
-        return pools.one(pool).pool.jobs(stage, since_step, after)[:limit]
+        return pools.one(pool).jobs(stage, since_step, after)[:limit]
 
     @router.get("/pools/{pool}/jobs/{job_id}", summary="One job", responses=UNKNOWN)
     def job(pool: PoolPath, job_id: JobPath) -> JobRecord:
         """Its window, how far it has come, and the decision that started it."""
-        return pools.one(pool).pool.job(job_id)
+        return pools.one(pool).job(job_id)
 
     @router.post("/pools/{pool}/jobs/{job_id}/cancel", summary="Take a job back", responses=UNKNOWN | CONFLICT)
     def cancel(pool: PoolPath, job_id: JobPath, order: CancelOrder) -> Cancelled:
         """A waiting job never starts. Of a running one the cores are free from the next step on; end it yourself."""
-        return pools.one(pool).pool.cancel(job_id, order.by)
+        return pools.one(pool).cancel(job_id, order.by)
 
     @router.get("/pools/{pool}/jobs/{job_id}/explain", summary="Why does it wait?", responses=UNKNOWN)
     def explain(pool: PoolPath, job_id: JobPath) -> JobExplained:
@@ -123,12 +122,12 @@ def create_router(part: DeferralPart) -> APIRouter:
     @router.post("/pools/{pool}/capacity", summary="Cores are left over", responses=UNKNOWN | CONFLICT)
     def report(pool: PoolPath, order: CapacityOrder) -> Report:
         """Used by the next decision, and for one step. A pool that reads its capacity elsewhere refuses it."""
-        return pools.one(pool).pool.report(order.cores, order.at, order.by)
+        return pools.one(pool).report(order.cores, order.at, order.by)
 
     @router.post("/pools/{pool}/drain", summary="No job may run beyond a time", responses=UNKNOWN | CONFLICT)
     def drain(pool: PoolPath, order: DrainOrder) -> Drain | None:
         """Start no job that would; those that run go on. Without `by_at` every job may start again."""
         owner, reason = checked_owner(order.owner), checked_reason(order.reason)
-        return pools.one(pool).pool.drain(order.by_at, owner, reason)
+        return pools.one(pool).drain(order.by_at, owner, reason)
 
     return router

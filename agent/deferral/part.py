@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from agent.deferral.pools import PoolService
+    from agent.deferral.look import PoolService
     from agent.kernel.checks import Account, CheckResult
     from agent.kernel.metrics import Reading
     from agent.settings import Settings
@@ -147,7 +147,7 @@ class DeferralPart(Part):
         """The pools that the settings describe; where there are none, nothing of them is loaded."""
         if self.host.settings is None or not self.configured:
             return Services()
-        from agent.deferral.pools import PoolService
+        from agent.deferral.look import PoolService
 
         agent = self.host.settings
         return Services({name: PoolService(name, own, self.host, agent) for name, own in SUBJECTS.of(agent).items()})
@@ -159,7 +159,8 @@ class DeferralPart(Part):
         from agent.deferral.pool import reserved_cores
         from agent.deferral.records import step_at
 
-        view, pool = self.pools[subject].view(), self.pools[subject].pool
+        pool = self.pools[subject]
+        view = pool.view()
         state = pool.current()
         step = view.step or 0
         held = reserved_cores(state, step_at(view.at, pool.settings.step_s), advised=False)
@@ -188,7 +189,7 @@ class DeferralPart(Part):
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""
-        return tuple(event for service in self.pools.values() for event in service.pool.taken_alarms())
+        return tuple(event for service in self.pools.values() for event in service.taken_alarms())
 
     def problems(self) -> Mapping[str, str]:
         """Return what keeps a pool from its capacity, its queues or its model."""

@@ -36,10 +36,17 @@ REFUSAL: Final = "refusal"
 
 
 class Stage(StrEnum):
-    """How far a job has come.
+    """The state of a job.
 
-    waiting: to be started. starting: its start is decided and recorded, and is being sent. running: it was sent, or
-    needs not to be. ended, expired (not started in its window) and cancelled are final.
+    submit --> WAITING --start recorded--> STARTING --sent--> RUNNING --duration over--> ENDED
+                 |  ^                        |    |             |
+                 |  +------ never sent ------+    |             |
+                 |                                |             |
+                 +--cancel---------cancel---------+---cancel----+----------------------> CANCELLED
+                 |
+                 +--window over--------------------------------------------------------> EXPIRED
+
+    Without a ready queue a job runs once its start is recorded. A start that is being sent cannot be cancelled.
     """
 
     WAITING = "waiting"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 from agent.deferral.deciding import Decided, total_of
@@ -20,7 +19,7 @@ from domain.units import DAY_S
 class Shadow:
     """The books of one pool's shadow, in memory: a process that starts anew begins a new day."""
 
-    def __init__(self, pool: str, step_s: int, first: str, policy: str, ladder: Callable[[], Ladder]) -> None:
+    def __init__(self, pool: str, step_s: int, first: str, policy: str, ladder: Ladder) -> None:
         self._pool, self._step_s, self._first, self.policy, self._ladder = pool, step_s, first, policy, ladder
         self._started: dict[str, int] = {}
         self._since: int | None = None
@@ -35,7 +34,7 @@ class Shadow:
     @property
     def problem(self) -> str:
         """Why the shadow's policy cannot run at all, "" where it can."""
-        problem = self._ladder().problem
+        problem = self._ladder.problem
         return problem and f"shadow: {problem}"
 
     def follow(self, state: PoolState, decided: Decided) -> Comparison | None:
@@ -60,7 +59,7 @@ class Shadow:
             self._step_s,
             made.drain_by,
         )
-        chosen = self._ladder().decide(seen.view, decided.path)
+        chosen = self._ladder.decide(seen.view, decided.path)
         revenue = delay = 0
         for position in chosen.positions.tolist():
             job = state.jobs[seen.ids[int(seen.view.cur.job[position])]]

@@ -64,7 +64,7 @@ class PoolTurns:
     def __init__(
         self,
         pool: DeferralPool,
-        ladder: Callable[[], Ladder],
+        ladder: Ladder,
         shadow: Shadow | None,
         capacity_of: CapacityOf,
         submit: SubmitQueue | None,
@@ -258,7 +258,7 @@ class PoolTurns:
                 now,
                 read_capacity(settings, state, self._capacity_of, now, step),
                 self.outlook,
-                self._ladder(),
+                self._ladder,
                 paused="" if held is None else held.detail,
                 advice=pool.advises,
                 versions=self._versions(),

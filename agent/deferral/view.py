@@ -11,7 +11,7 @@ from agent.kernel.text import columns, counted, time_text
 
 if TYPE_CHECKING:
     from agent.deferral.capacity import ExpectedCores
-    from agent.deferral.pools import PoolView
+    from agent.deferral.look import PoolView
     from agent.deferral.records import Comparison, RefusedMessage, StepDecision
 
 SHOWN = 20

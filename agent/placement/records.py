@@ -38,14 +38,24 @@ def given_back(detail: str) -> int:
 
 
 class Stage(StrEnum):
-    """How far a reservation has come."""
+    """The state of a reservation; one that holds nothing is forgotten.
+
+    request --> RESERVED --confirm--> CONFIRMED --all released, or lost with their hosts--> forgotten
+                   |
+                   +--cancel, or not confirmed in time------------------------------------> forgotten
+    """
 
     RESERVED = "reserved"
     CONFIRMED = "confirmed"
 
 
 class HostState(StrEnum):
-    """up: takes containers. draining: keeps what it has and takes no more. failed: has none and takes none."""
+    """up: takes containers. draining: keeps what it has and takes no more. failed: has none and takes none.
+
+    join --> UP --drain--> DRAINING      fail, or gone from its fleet: UP, DRAINING --> FAILED
+             ^                |
+             +-----resume-----+          join: FAILED --> UP
+    """
 
     UP = "up"
     DRAINING = "draining"

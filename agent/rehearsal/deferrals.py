@@ -202,7 +202,7 @@ def _hour(hour: int, start: float, part: DeferralPart, submitter: Submitter, clo
     submitter.submit(clock.now(), of_day)
     on_demand = submitter.on_demand(of_day)
     if not MISSING_AT <= hour < MISSING_AT + MISSING_H:
-        part.pools[POOL].pool.report(CORES - on_demand)
+        part.pools[POOL].report(CORES - on_demand)
     return on_demand
 
 
@@ -215,8 +215,8 @@ def _result(
     ledger: str,
 ) -> DeferralResult:
     service = part.pools[POOL]
-    state = service.pool.current()
-    made = service.pool.store.newest(POOL, 10_000)
+    state = service.current()
+    made = service.store.newest(POOL, 10_000)
     steps = [one for one in made if isinstance(one, StepDecision)]
     days = [one for one in made if isinstance(one, Comparison)]
     rows = state.history.rows
@@ -231,7 +231,7 @@ def _result(
         started=totals.started,
         core_steps=totals.started_core_steps,
         expired=totals.expired,
-        advised=totals.started if service.pool.advises else 0,
+        advised=totals.started if service.advises else 0,
         sent=sum(submitter.started.values()),
         sent_twice=sum(number > 1 for number in submitter.started.values()),
         left=submitter.left(),

@@ -74,7 +74,7 @@ def placement(agent: RunningAgent) -> Any:
 
 
 def deferral(agent: RunningAgent) -> Any:
-    return part_of(agent, DeferralPart).pools["night"].pool
+    return part_of(agent, DeferralPart).pools["night"]
 
 
 def announce(agent: RunningAgent) -> Any:

@@ -34,7 +34,7 @@ class Both:
         self.deferral = next(part for part in parts if isinstance(part, DeferralPart))
         self.admission = next(part for part in parts if isinstance(part, AdmissionPart))
         self.cluster = self.admission.clusters["main"]
-        self.pool = self.deferral.pools["night"].pool
+        self.pool = self.deferral.pools["night"]
 
     def start(self, cores: int) -> None:
         """Let a deferred job run for an hour."""

@@ -14,8 +14,8 @@ from agent.api.server import HttpServer
 from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.status import FleetStatus, fleet_status
 from agent.autoscaling.store import FleetStore
+from agent.deferral.look import PoolService
 from agent.deferral.part import DeferralPart
-from agent.deferral.pools import PoolService
 from agent.kernel.part import Check, Host, Services
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TickReport

@@ -53,8 +53,8 @@ def turning(
     submit, ready = settings.submit_queue_url, settings.ready_queue_url
     return PoolTurns(
         pool,
-        lambda: main,
-        None if shadow is None else Shadow(pool.name, settings.step_s, settings.policy, shadow, lambda: beside),
+        main,
+        None if shadow is None else Shadow(pool.name, settings.step_s, settings.policy, shadow, beside),
         capacity_of,
         SubmitQueue(session, submit, pool.clock) if session is not None and submit else None,
         ReadyQueue(session, pool.name, settings) if session is not None and ready else None,

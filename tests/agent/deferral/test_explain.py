@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agent.deferral.capacity import Outlook
-from agent.deferral.explain import JobExplained, explain_job, played
+from agent.deferral.look import JobExplained, explain_job, played
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import JobRecord
 from agent.ledger import Ledger

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from agent.deferral.look import PoolService
 from agent.deferral.part import DeferralPart
-from agent.deferral.pools import PoolService
 from agent.deferral.records import History, StepRow
 from agent.deferral.state import Change
 from agent.kernel.checks import Account, State
@@ -133,9 +133,7 @@ def test_the_forecast_of_the_capacity_is_published(pool: Pool, client: httpx.Cli
     expected = [{"step": STEP + n, "cores": 10.0, "low": None, "high": None} for n in (1, 2, 3)]
     assert (first["by_calendar"], first["steps"]) == (False, expected)
     rows = [StepRow(STEP - 95 + k, 10 + 10 * (k % 24 >= 12)) for k in range(95)]
-    pool.service.pool.transact(
-        lambda state, now: (None, Change(state.head, history=History((*rows, *state.history.rows))))
-    )
+    pool.service.transact(lambda state, now: (None, Change(state.head, history=History((*rows, *state.history.rows)))))
     pool.agent.clock.advance(HOUR_S)
     client.post("/capacity", json={"cores": 10})
     pool.turn()

@@ -101,7 +101,7 @@ class TestStarts:
         state_now = pool.current()
         many = {f"j{n}": replace(first, job_id=f"j{n}", number=n + 1, cores=1 + n % 4) for n in range(5000)}
         seen = seen_by(many.values(), (), STEP, 500, 3600)
-        chosen = turning(pool)._ladder().decide(seen.view, np.full(9, 500.0))
+        chosen = turning(pool)._ladder.decide(seen.view, np.full(9, 500.0))
         assert chosen.policy == "knapsack"
         assert seen.view.cur.cores[chosen.positions].sum() == 500
         assert state_now.head.jobs == 1

@@ -214,9 +214,9 @@ def defer(agent: Running) -> None:
     service, now = agent.deferrals["night"], agent.world.agent_clock.now()
     first = int(now // HOUR_S) - 50
     rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0) for k in range(50))
-    service.pool.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
-    service.pool.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
-    service.pool.report(10)
+    service.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
+    service.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
+    service.report(10)
     service.turns.turn(now, agent.world.loop.epoch)
 
 

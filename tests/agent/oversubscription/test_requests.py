@@ -277,7 +277,7 @@ def test_the_same_request_again_gets_the_same_answer_also_after_a_restart(house:
     house.turn()
     assert house.ask(request_id="r1") == first
     assert house.pool.memory.counts.requests == 1
-    with pytest.raises(BadInput, match="stands for another request"):
+    with pytest.raises(BadInput, match="it belongs to another request"):
         house.ask(cores=9.0, request_id="r1")
 
 

@@ -31,17 +31,24 @@ for role in ${ROLES% learn}; do
     if [ -e "$CONFIG/$role.env" ]; then
         say "$CONFIG/$role.env exists and is kept"
     else
-        install -m 640 "$DEPLOY/$role.env.example" "$CONFIG/$role.env"
-        say "wrote $CONFIG/$role.env: change it before the first start"
+        (umask 027 && render "$DEPLOY/$role.env.example" > "$CONFIG/$role.env")
+        say "wrote $CONFIG/$role.env"
     fi
 done
+# The service's user reads the settings itself, so the file is readable for all and holds no secrets.
+if [[ $ROLES == *agent* && ! -e $CONFIG/agent.toml ]] && grep -qs "^TRIMTAB_CONFIG=$CONFIG/agent.toml\$" "$CONFIG/agent.env"; then
+    install -m 644 "$DEPLOY/agent.toml.example" "$CONFIG/agent.toml"
+    say "wrote $CONFIG/agent.toml"
+fi
 # The agent's unit loads credentials from here; an empty folder means none.
 [ -d "$CONFIG/credentials" ] || install -d -m 700 "$CONFIG/credentials"
 
 install_units
 reload_systemd
 for role in ${ROLES% learn}; do
-    say "next: edit $CONFIG/$role.env, then: systemctl enable --now trimtab-$role"
+    settings=$CONFIG/$role.toml
+    [ -e "$settings" ] || settings=$CONFIG/$role.env
+    say "next: edit $settings, then: systemctl enable --now trimtab-$role"
 done
 if [[ $ROLES == *learn* ]]; then
     share_state

@@ -78,6 +78,9 @@ with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
         done
 }
 
+# The file that agent.env names as TRIMTAB_CONFIG.
+settings_file() { sed -nE "s/^[[:space:]]*TRIMTAB_CONFIG=[\"']?([^\"']*)[\"']?[[:space:]]*\$/\1/p" "$CONFIG/agent.env" | tail -n 1; }
+
 newest_schema() { "$1/bin/python" -I -c 'from agent.ledger.schema import REVISIONS; print(REVISIONS[-1])'; }
 
 # Whether the version in $1 works with an older schema than the ledger has; the schemas are in KNOWN and CURRENT.
@@ -87,7 +90,8 @@ needs_copy() {
     newest=$(newest_schema "$OLD") || fail "$OLD does not start: nothing was changed; --leave-ledger switches all the same"
     [[ $newest > $KNOWN ]] || return 1
     if [ ! -f "$STATE/ledger.db" ] && [ ! -e "$CONFIG/credentials/ledger__url" ] \
-        && ! grep -qsiE '^[[:space:]]*TRIMTAB_(LEDGER__URL|STATE_DIRECTORY)=' "$CONFIG/agent.env"; then
+        && ! grep -qsiE '^[[:space:]]*(TRIMTAB_LEDGER__URL|(TRIMTAB_)?STATE_DIRECTORY)[[:space:]]*=' \
+            "$CONFIG/agent.env" "$(settings_file)"; then
         say "there is no ledger yet"
         return 1
     fi
@@ -144,6 +148,10 @@ if [[ $ROLES == *agent* && -f $CONFIG/agent.env ]]; then
     rm "$NEW/check"
 fi
 copy_ledger "$(basename "$NEW")" "$NEW"
+# What the new version brings in is not known to the one before.
+for file in "$CONFIG/agent.env" "$(settings_file)"; do
+    [ ! -f "$file" ] || cp -p "$file" "$file.before-upgrade"
+done
 ln -sfn "$OLD" "$PREFIX/previous"
 switch_to "$NEW"
 for environment in "$PREFIX"/environments/*; do

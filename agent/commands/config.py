@@ -33,7 +33,7 @@ def check(
 
     try:
         loaded = read_settings(os.environ)
-        wrong = [mistake for kind in kinds() for mistake in kind.mistakes(loaded.settings)]
+        wrong = [loaded.placed(mistake) for kind in kinds() for mistake in kind.mistakes(loaded.settings)]
         if wrong:
             raise ConfigurationError(wrong)
     except ConfigurationError as error:
@@ -48,15 +48,18 @@ def check(
     rows = []
     for path, value in values(loaded.settings):
         given = loaded.origin(path)
-        source = Source.DEFAULT if given is None else given.source
-        rows.append({"name": given.name if given else name_of(path), "value": plain(value), "source": source.value})
+        name = name_of(path) if given is None or given.source is Source.FILE else given.name
+        source = Source.DEFAULT.value if given is None else given.place or given.source.value
+        rows.append({"name": name, "value": plain(value), "source": source})
     if as_json:
         print_json({"settings": rows, "mistakes": []})
         return
     given_rows = [row for row in rows if row["source"] != Source.DEFAULT.value]
+    of_file = sum(one.source is Source.FILE for one in loaded.given.values())
+    where = f", {of_file} in {loaded.file.name}" if loaded.file.name else ""
     more = "" if every else "; --all prints every setting"
     typer.echo(
-        f"no mistakes: {len(given_rows)} of {len(rows)} settings given; the ledger is "
+        f"no mistakes: {len(given_rows)} of {len(rows)} settings given{where}; the ledger is "
         f"{plain(loaded.settings.ledger_url)}{more}"
     )
     if not every:

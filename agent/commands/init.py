@@ -33,11 +33,13 @@ _KEY = re.compile(r"(?=.{1,63}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
     "init",
     epilog=examples(
         "trimtab init",
-        "trimtab init web.env --group web-workers --queue-url https://sqs.eu-west-1.amazonaws.com/111122223333/web-jobs",
+        "trimtab init web.toml --group web-workers --queue-url https://sqs.eu-west-1.amazonaws.com/111122223333/web-jobs",
     ),
 )
 def init(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="File to write.")] = Path("trimtab.env"),
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="File to write; the variable that names it goes to a .env file.")
+    ] = Path("trimtab.toml"),
     fleet: Annotated[str | None, typer.Option(metavar="KEY", help="The fleet's key; else web.")] = None,
     group: Annotated[
         list[str] | None,
@@ -75,10 +77,12 @@ def init(
     Groups that are not described are looked up in the account, which is only read. Nothing is written when a setting
     is wrong.
     """
-    if os.path.lexists(file) and not force:
-        raise BadInput("FILE", str(file), "it is there already: name another, or give --force to overwrite it")
-    if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
-        raise BadInput("FILE", str(file), "name a file in a directory that is there and that you may write to")
+    file, variables = file.with_suffix(".toml"), file.with_suffix(".env")
+    for one in (file, variables):
+        if os.path.lexists(one) and not force:
+            raise BadInput("FILE", str(one), "it is there already: name another, or give --force to overwrite it")
+        if not os.access(one.parent, os.W_OK | os.X_OK) or one.is_dir():
+            raise BadInput("FILE", str(one), "name a file in a directory that is there and that you may write to")
     asking = sys.stdin.isatty() if ask is None else ask
     name = _fleet_key(fleet) if fleet else (_asked("Key of the fleet", "web", _fleet_key) if asking else "web")
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
@@ -120,15 +124,22 @@ def init(
     settings |= {f"{below}__GROUPS__{key}__{field.upper()}": v for key, of in groups.items() for field, v in of.items()}
     environ = {f"TRIMTAB_{setting}": str(value) for setting, value in settings.items() if value is not None}
     checked = _check(environ)
-    _write(file, environ, force=force)
+    _write(file, _toml(checked, environ), 0o644, force=force)
+    try:
+        _write(variables, _variables(file, environ), 0o600, force=force)
+    except BaseException:
+        if not force:
+            file.unlink()
+        raise
     show(
         [
-            f"wrote {file}, readable by you alone: fleet {name} of {', '.join(groups)}, {mode} mode",
+            f"wrote {file}: fleet {name} of {', '.join(groups)}, {mode} mode",
+            f"wrote {variables}, readable by you alone: the variable that names {file.name}",
             *prices.sources,
             *_first_decision(checked, name, session),
             "next:",
             # Without a slash a shell looks for the file on its path.
-            f"  set -a; . {file if file.is_absolute() else f'./{file}'}; set +a",
+            f"  set -a; . {variables if variables.is_absolute() else f'./{variables}'}; set +a",
             "  trimtab preflight        missing permissions and measurements",
             "  trimtab run              in observe mode it decides, and changes nothing",
         ]
@@ -446,16 +457,44 @@ def _option(setting: str) -> str:
     return next((option for end, option in OPTIONS.items() if setting.upper().endswith(f"_{end}")), "--group")
 
 
-def _write(file: Path, environ: Mapping[str, str], *, force: bool) -> None:
-    """Write the file whole or not at all, for its owner alone; BadInput when another made it meanwhile."""
-    lines = ["# Settings of the agent; docs/operate/configuration.md explains each. Written by `trimtab init`."]
-    lines += [f"{name}={value if _PLAIN.fullmatch(value) else _quoted(value)}" for name, value in environ.items()]
+HEAD = """\
+# Settings of the agent, written by `trimtab init`; docs/operate/configuration.md has all of them.
+# `trimtab config check --all` prints each with its place. A variable such as TRIMTAB_MODE goes before this file.
+# Secrets do not belong here: every user may read it.
+
+"""
+VARIABLES = "# Load these in a shell, or by EnvironmentFile= of a systemd unit. Secrets may be added.\n"
+
+
+def _toml(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return the given settings, without secrets, as a file for TRIMTAB_CONFIG."""
+    from pydantic import SecretStr
+
+    from agent.settings.names import as_toml, path_of, values
+
+    given = {path_of(name) for name in environ}
+    return HEAD + as_toml(
+        (path, value) for path, value in values(settings) if path in given and not isinstance(value, SecretStr)
+    )
+
+
+def _variables(file: Path, environ: Mapping[str, str]) -> str:
+    """Return the lines that name the file, and the ledger's URL if it is given: it may hold a password."""
+    of_ledger = {name: text for name, text in environ.items() if name == "TRIMTAB_LEDGER__URL"}
+    named = {"TRIMTAB_CONFIG": str(file.absolute()), **of_ledger}
+    return VARIABLES + "".join(
+        f"{name}={text if _PLAIN.fullmatch(text) else _quoted(text)}\n" for name, text in named.items()
+    )
+
+
+def _write(file: Path, text: str, mode: int, *, force: bool) -> None:
+    """Write the file whole or not at all; BadInput when another made it meanwhile."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
-            os.fchmod(handle, 0o600)
-            out.write("\n".join([*lines, ""]))
+            os.fchmod(handle, mode)
+            out.write(text)
             out.flush()
             os.fsync(handle)
         if force:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agent.rehearsal.local_aws import LocalAws
 
 
-@app.command("local-aws", epilog=examples("trimtab local-aws web.env", "trimtab local-aws web.env --messages 60"))
+@app.command("local-aws", epilog=examples("trimtab local-aws web.toml", "trimtab local-aws web.toml --messages 60"))
 def local_aws(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Settings, as `trimtab init` writes them.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on this machine; 0: any free one.")] = 0,
@@ -24,7 +24,7 @@ def local_aws(
     """Serve a simulated AWS on this machine with the fleets of a settings file, until Ctrl-C; needs no account.
 
     Launch templates, Auto Scaling groups at their minimum and the queues are made from FILE. The settings of an agent
-    on it are written to the folder of FILE: `trimtab local-aws web.env` writes web.local.env. Any AWS client can use
+    on it are written to the folder of FILE: `trimtab local-aws web.toml` writes web.local.env. Any AWS client can use
     the endpoint; groups that CloudFormation makes on it launch VMs too. The VMs run no worker.
     """
     from agent.rehearsal.local_aws import serve

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, VISIBILITY_S, aws_client, make_group
-from agent.settings import load_settings
+from agent.settings import load_settings, read_settings
+from agent.settings.file import CONFIG
+from agent.settings.names import name_of, values
 from domain.clock import WallClock
 from domain.errors import BadInput
 from simulator.aws.client import CloudControl
@@ -36,7 +38,12 @@ class LocalAws:
 
 
 def variables_of(path: Path) -> dict[str, str]:
-    """Return the variables of a settings file, NAME=VALUE a line as a shell reads them; BadInput names the line."""
+    """Return the variables of a settings file, NAME=VALUE a line as a shell reads them; BadInput names the line.
+
+    Of a TOML file that is the one which names it.
+    """
+    if path.suffix == ".toml":
+        return {CONFIG: str(path.absolute())}
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -61,7 +68,8 @@ def furnish(endpoint: str, given: Mapping[str, str]) -> tuple[dict[str, str], tu
     Return the settings for an agent on it, and the names of groups and queues. Raises ConfigurationError for wrong
     settings.
     """
-    settings = load_settings({name: text for name, text in given.items() if name.startswith("TRIMTAB_")})
+    loaded = read_settings({name: text for name, text in given.items() if name.startswith("TRIMTAB_")})
+    settings = loaded.settings
     region = settings.aws.region or given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or REGION
     own = dict(given)
     own |= {
@@ -71,12 +79,16 @@ def furnish(endpoint: str, given: Mapping[str, str]) -> tuple[dict[str, str], tu
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_DEFAULT_REGION": region,
     }
-    own.setdefault("TRIMTAB_STATE_DIRECTORY", str(Path(".trimtab/local-aws").resolve()))
+    if loaded.origin(("state_directory",)) is None:
+        own["TRIMTAB_STATE_DIRECTORY"] = str(Path(".trimtab/local-aws").resolve())
     sqs = aws_client("sqs", endpoint, OWNER_KEY, region)
     queues: dict[str, str] = {}
-    for name, text in given.items():
-        found = QUEUE_URL.fullmatch(text)
-        if found is not None and SQS_HOST.match(text):
+    for path, value in values(settings):
+        found = QUEUE_URL.fullmatch(str(value))
+        if found is not None and SQS_HOST.match(str(value)):
+            variable = loaded.given.get(path)
+            # A variable goes before the file, and may have its key in capitals.
+            name = variable.name if variable is not None and variable.name in given else name_of(path)
             queues[found[1]] = own[name] = _make_queue(sqs, found[1])
     groups = aws_client("autoscaling", endpoint, OWNER_KEY, region)
     machines = aws_client("ec2", endpoint, OWNER_KEY, region)
@@ -100,7 +112,7 @@ def _make_queue(sqs: Any, name: str) -> str:
 
 def local_settings(path: Path, own: Mapping[str, str]) -> Path:
     """Write the settings of an agent on the local AWS to the folder of `path`, and return the file: `web.local.env`."""
-    target = path.with_name(f"{path.stem}.local{path.suffix or '.env'}")
+    target = path.with_name(f"{path.stem}.local.env")
     head = f"# Settings of {path.name} for a local AWS, written by `trimtab local-aws`; they lead to no account.\n"
     target.write_text(head + "".join(f"{name}={shlex.quote(text)}\n" for name, text in own.items()), "utf-8")
     return target

@@ -24,7 +24,7 @@ from agent.settings import Settings, load_settings
 from agent.settings.location import ledger_location, socket_location
 from agent.settings.names import effective, name_of, values
 from domain.clock import WallClock
-from domain.errors import ConfigurationError, TrimtabError
+from domain.errors import BadInput, ConfigurationError, TrimtabError
 
 OURS = "trimtab"
 LOG_BYTES = 1_000_000
@@ -73,9 +73,8 @@ def _parts(
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "versions.json", lambda: _json(_versions())
     yield "settings.json", lambda: mistakes if settings is None else _json(effective(settings))
-    socket = socket_location(environ)
     for name, route in ROUTES.items():
-        yield name, lambda route=route: unix_socket.read(socket, route)  # type: ignore[misc]
+        yield name, lambda route=route: unix_socket.read(socket_location(environ), route)  # type: ignore[misc]
     yield "decisions.jsonl", lambda: _lines(_decisions(environ, decisions))
     yield "journal.jsonl", lambda: _lines(_journal(environ, journal))
     yield "subjects.json", lambda: _json(_subjects(environ, settings))
@@ -86,7 +85,7 @@ def _parts(
 def _settings(environ: Mapping[str, str]) -> tuple[Settings | None, str]:
     try:
         return load_settings(environ), ""
-    except ConfigurationError as error:
+    except (BadInput, ConfigurationError) as error:
         return None, f"{error}\n"
 
 

@@ -1,21 +1,22 @@
-"""Loads settings from environment and credentials: every mistake at once, and the source of each value."""
+"""Loads settings from environment, credentials and file: every mistake at once, and the source of each value."""
 
 from __future__ import annotations
 
 import copy
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 from agent.settings.checks import conflicts
+from agent.settings.file import CONFIG, SettingsFile, on_one_line, read_settings_file, text_of
 from agent.settings.kinds import KEY_PHRASE, expected
 from agent.settings.location import CREDENTIALS, MASK, PREFIX, credentials, masked, without_password
 from agent.settings.model import Settings, described
@@ -50,28 +51,35 @@ class Source(StrEnum):
 
     ENVIRONMENT = "environment"
     CREDENTIALS = "credentials"
+    FILE = "file"
     DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value as it was given: name as spelled, text, source."""
+    """One value as it was given: name as spelled, text, source; place: FILE:LINE, which begins the name too."""
 
     name: str
     text: str
     source: Source
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and the values given by path; any other path has its default."""
+    """The settings, the values given by path, and the file of settings; any other path has its default."""
 
     settings: Settings
     given: Mapping[SettingPath, Given]
+    file: SettingsFile
 
     def origin(self, path: SettingPath) -> Given | None:
         """Return the value given for this path, or for a section around it as JSON; None for a default."""
         return next((self.given[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.given), None)
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """Return a mistake that names a variable with the place in the file in its stead, where the value is there."""
+        return replace(mistake, name=_name(path_of(mistake.name), self.given, self.file))
 
 
 class _GivenSource(EnvSettingsSource):
@@ -92,73 +100,146 @@ class _GivenSource(EnvSettingsSource):
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Return the settings that environment and $CREDENTIALS_DIRECTORY give; ConfigurationError lists every mistake."""
+    """Return the settings that environment, credentials and file give; ConfigurationError lists every mistake."""
     return read_settings(environ).settings
 
 
 def read_settings(environ: Mapping[str, str]) -> Loaded:
     """Return the settings and the source of each value.
 
-    The environment takes precedence over a credential. An empty variable counts as not set.
-    Raises ConfigurationError with every mistake: unknown names, wrong values, and values that contradict each other.
+    The environment takes precedence over a credential, and both over the file. An empty value counts as not set.
+    Raises ConfigurationError with every mistake: unknown names, wrong values, and values that contradict each other;
+    BadInput when the file cannot be read.
     """
     mistakes: list[Mistake] = []
-    given = _given(environ, mistakes)
+    file = read_settings_file(environ)
+    given, of_plug_ins = _given(environ, mistakes)
     raw = _GivenSource({PREFIX.lower() + DELIMITER.join(path): item.text for path, item in given.items()})()
-    settings, bad = _validated(raw, given, mistakes)
+    _add_file(file, raw, given, of_plug_ins, mistakes)
+    mistakes += of_plug_ins.mistakes()
+    settings, bad = _validated(raw, given, mistakes, file)
     for conflict in conflicts(settings):
         if not any(_overlap(path, wrong) for path in (conflict.path, *conflict.depends_on) for wrong in bad):
             value = _value_at(settings, conflict.path)
             # Of a whole subject its key is wrong.
             shown = conflict.path[-1] if isinstance(value, BaseModel) else _shown(conflict.path, given, value)
-            mistakes.append(Mistake(_name(conflict.path, given), shown, conflict.remedy))
+            mistakes.append(Mistake(_name(conflict.path, given, file), shown, conflict.remedy))
     if mistakes:
-        raise ConfigurationError(sorted(mistakes, key=lambda mistake: mistake.name.lower()))
-    return Loaded(settings, given)
+        raise ConfigurationError(sorted(mistakes, key=_order))
+    return Loaded(settings, given, file)
 
 
-def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingPath, Given]:
-    """Return every known name that has a value; add the unknown ones, and those given twice, to the mistakes."""
+def _order(mistake: Mistake) -> str:
+    """Return the key that sorts mistakes by name, those of a file by line."""
+    return re.sub(r":(\d+): ", lambda line: f":{line[1]:0>9}: ", mistake.name.lower())
+
+
+class _PlugIns:
+    """The mistakes in the own settings of plug-ins, each checked at the first name of its section."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._found: dict[str, list[Mistake] | None] = {}
+
+    def have(self, section: str) -> bool:
+        if section not in self._found:
+            self._found[section] = own_mistakes(section, self._environ)
+        return self._found[section] is not None
+
+    def mistakes(self) -> list[Mistake]:
+        return [mistake for of_one in self._found.values() for mistake in of_one or ()]
+
+
+def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> tuple[dict[SettingPath, Given], _PlugIns]:
+    """Return every known name of a variable or credential that has a value; add unknown and double ones to mistakes."""
     try:
         secrets = credentials(environ)
     except BadInput as error:
         mistakes.append(Mistake(CREDENTIALS, str(error.value), error.remedy))
         secrets = {}
     given: dict[SettingPath, Given] = {}
-    plug_ins: dict[str, list[Mistake] | None] = {}
+    of_plug_ins = _PlugIns(environ)
     for source, values in ((Source.CREDENTIALS, secrets), (Source.ENVIRONMENT, environ)):
         spellings: dict[SettingPath, list[str]] = defaultdict(list)
         for name, text in values.items():
-            if not name.upper().startswith(PREFIX) or name in NOT_SETTINGS:
+            if not name.upper().startswith(PREFIX) or name.upper() in NOT_SETTINGS:
                 continue
             path = path_of(name)
-            if not known(path):
-                if path[0] not in plug_ins:
-                    plug_ins[path[0]] = own_mistakes(path[0], environ)
-                if plug_ins[path[0]] is not None:
-                    continue
-                close = suggestion(path)
-                remedy = f"there is no such setting; did you mean {close}?" if close else UNKNOWN
-                shown = _masked_unknown(text, source)
-                if source is Source.ENVIRONMENT and close and _surely_means(path, path_of(close)):
-                    shown = without_password(_on_one_line(text))
-                mistakes.append(Mistake(name, shown, remedy))
-            elif text:
-                spellings[path].append(name)
-                given[path] = Given(name, text, source)
+            if known(path):
+                if text:
+                    spellings[path].append(name)
+                    given[path] = Given(name, text, source)
+            elif not of_plug_ins.have(path[0]):
+                mistakes.append(_unknown(path, Given(name, text, source)))
         for path, names in spellings.items():
             if len(names) > 1:
-                remedy = (
-                    f"keep one of {' and '.join(names)}: names, keys of fleets and groups too, are read in lower case"
-                )
-                mistakes.append(Mistake(names[-1], _shown(path, given), remedy))
-    mistakes += [mistake for of_one in plug_ins.values() for mistake in of_one or ()]
-    return given
+                mistakes.append(Mistake(names[-1], _shown(path, given), _one_of(names)))
+    return given, of_plug_ins
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return f"keep one of {' and '.join(names)}: names, keys of fleets and groups too, are read in lower case"
+
+
+def _add_file(
+    file: SettingsFile,
+    raw: dict[str, Any],
+    given: dict[SettingPath, Given],
+    of_plug_ins: _PlugIns,
+    mistakes: list[Mistake],
+) -> None:
+    """Add the values of the file, below variables and credentials; its wrong names become mistakes."""
+    names: dict[SettingPath, str] = {}
+    for keys, value in file.values.items():
+        path = tuple(key.lower() for key in keys)
+        item = Given(file.spelled(keys), text_of(value), Source.FILE, file.place(file.lines[keys]))
+        node = leaf(path) if all(path) else None
+        if node is None:
+            if not of_plug_ins.have(path[0]):
+                mistakes.append(_unknown(path, item))
+        elif node.children is not None or node.values is not None:
+            if value == {}:
+                _insert(raw, path, {})
+            else:
+                mistakes.append(Mistake(item.name, MASK, f"write it as a table, [{'.'.join(path)}]"))
+        elif _holds_secret(node):
+            name = name_of(path)
+            remedy = f"no secret belongs into this file: give it as the credential {name.lower()}, or as {name}"
+            mistakes.append(Mistake(item.name, MASK, remedy))
+        elif path in names:
+            mistakes.append(Mistake(item.name, _masked(node, item.text), _one_of([names[path], item.name])))
+        elif item.text:
+            names[path] = item.name
+            is_list = node.field is not None and get_origin(node.field.annotation) is tuple
+            if _insert(raw, path, value if is_list else item.text):
+                given[path] = item
+
+
+def _insert(raw: dict[str, Any], path: SettingPath, value: Any) -> bool:
+    """Put a value into nested settings unless there is one; return whether it was."""
+    place: Any = raw
+    for segment in path[:-1]:
+        place = place.setdefault(segment, {}) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or path[-1] in place:
+        return False
+    place[path[-1]] = value
+    return True
+
+
+def _unknown(path: SettingPath, item: Given) -> Mistake:
+    of_file = item.source is Source.FILE
+    close = CONFIG if not of_file and _likeness(item.name.upper(), CONFIG) >= SAME_WORD else suggestion(path)
+    shown = _masked_unknown(item.text, item.source)
+    if item.source is not Source.CREDENTIALS and close and _surely_means(path, path_of(close)):
+        shown = without_password(on_one_line(item.text))
+    if close and of_file:
+        close = ".".join(path_of(close))
+    return Mistake(item.name, shown, f"there is no such setting; did you mean {close}?" if close else UNKNOWN)
 
 
 def _masked_unknown(text: str, source: Source = Source.ENVIRONMENT) -> str:
     """Mask an unknown name's value unless it is a number or a switch: the name may be a misspelled secret's."""
-    return text if source is Source.ENVIRONMENT and HARMLESS.fullmatch(text) else MASK
+    return text if source is not Source.CREDENTIALS and HARMLESS.fullmatch(text) else MASK
 
 
 def _surely_means(path: SettingPath, meant: SettingPath) -> bool:
@@ -175,7 +256,7 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _validated(
-    raw: dict[str, Any], given: Mapping[SettingPath, Given], mistakes: list[Mistake]
+    raw: dict[str, Any], given: Mapping[SettingPath, Given], mistakes: list[Mistake], file: SettingsFile
 ) -> tuple[Settings, set[SettingPath]]:
     """Return the settings with each wrong value replaced by its default or example, and the paths of those."""
     bad: set[SettingPath] = set()
@@ -188,7 +269,7 @@ def _validated(
                 path, is_key = _location(item["loc"])
                 if path not in bad:
                     bad.add(path)
-                    mistakes.append(_mistake(path, item["type"], given, is_key, item["input"]))
+                    mistakes.append(_mistake(path, item["type"], given, is_key, item["input"], file))
                 _repair(raw, path, is_key)
     raise ConfigurationError(mistakes)
 
@@ -199,9 +280,11 @@ def _location(loc: tuple[int | str, ...]) -> tuple[SettingPath, bool]:
     return (steps[:-1], True) if steps[-1] == "[key]" else (steps, False)
 
 
-def _mistake(path: SettingPath, kind: str, given: Mapping[SettingPath, Given], is_key: bool, value: Any) -> Mistake:
+def _mistake(
+    path: SettingPath, kind: str, given: Mapping[SettingPath, Given], is_key: bool, value: Any, file: SettingsFile
+) -> Mistake:
     node = leaf(path)
-    name = _name(path, given)
+    name = _name(path, given, file)
     if is_key:
         return Mistake(name, path[-1], f"choose {KEY_PHRASE}")
     if node is None:
@@ -232,9 +315,14 @@ def _repair(raw: dict[str, Any], path: SettingPath, is_key: bool) -> None:
         place[last] = field.field.examples[0] if field.field.examples else {}
 
 
-def _name(path: SettingPath, given: Mapping[SettingPath, Given]) -> str:
-    """Return the name given for this path, else its proper name."""
-    return given[path].name if path in given else name_of(path)
+def _name(path: SettingPath, given: Mapping[SettingPath, Given], file: SettingsFile) -> str:
+    """Return the name given for this path, else its place in its table of the file, else its proper name."""
+    if path in given:
+        return given[path].name
+    for keys in (path, path[:-1]):
+        if keys in file.lines:
+            return file.spelled(path, file.lines[keys])
+    return name_of(path)
 
 
 def _shown(path: SettingPath, given: Mapping[SettingPath, Given], value: Any = None) -> str:
@@ -242,18 +330,16 @@ def _shown(path: SettingPath, given: Mapping[SettingPath, Given], value: Any = N
 
     A section given as JSON is masked when it can hold a secret: in text that cannot be parsed, it may be anywhere.
     """
-    node = leaf(path)
-    text = _on_one_line(given[path].text if path in given else plain(value))
+    return _masked(leaf(path), given[path].text if path in given else plain(value))
+
+
+def _masked(node: Node | None, text: str) -> str:
+    text = on_one_line(text)
     if node is None:
         return _masked_unknown(text)
     if node.children is not None:
         return MASK if any(_holds_secret(child) for child in node.children.values()) else without_password(text)
     return masked(text) if _holds_secret(node) else without_password(text)
-
-
-def _on_one_line(text: str) -> str:
-    """Return the text with its line breaks and control characters spelled out, so that a message stays one line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _holds_secret(node: Node) -> bool:

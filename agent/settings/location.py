@@ -1,4 +1,4 @@
-"""Where the ledger is, from the environment alone: a fleet can be paused although some other setting is wrong."""
+"""Where the ledger is, without a check of the settings: a fleet can be paused although some other setting is wrong."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.models.regular_files import read_file
+from agent.settings.file import variables_of_file
 from domain.errors import BadInput
 
 PREFIX = "TRIMTAB_"
@@ -29,11 +30,16 @@ def _lower_case(environ: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in environ.items() if value}
 
 
+def _value(environ: Mapping[str, str], name: str) -> str | None:
+    """Return a setting without secrets; the file of settings is read only where no variable has it."""
+    return _lower_case(environ).get(name) or variables_of_file(environ).get(name) or None
+
+
 def ledger_location(environ: Mapping[str, str]) -> str:
     """Return the ledger's URL: that of the environment or the credentials, else SQLite in the state directory.
 
-    Raises BadInput when the credentials cannot be read, and for a relative path: the working directory must not decide
-    which ledger a command writes to.
+    Raises BadInput when credentials or the file of settings cannot be read, and for a relative path: the working
+    directory must not decide which ledger a command writes to.
     """
     url = _lower_case({**credentials(environ), **environ}).get("trimtab_ledger__url")
     if url is None:
@@ -47,8 +53,8 @@ def ledger_location(environ: Mapping[str, str]) -> str:
 
 
 def state_directory_location(environ: Mapping[str, str]) -> Path:
-    """Return the state directory: that of the environment, else the default."""
-    return Path(_lower_case(environ).get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
+    """Return the state directory: that of the environment, else of the file of settings, else the default."""
+    return Path(_value(environ, "trimtab_state_directory") or DEFAULT_STATE_DIRECTORY)
 
 
 def socket_of(state_directory: Path) -> Path:
@@ -57,8 +63,8 @@ def socket_of(state_directory: Path) -> Path:
 
 
 def socket_location(environ: Mapping[str, str]) -> Path:
-    """Return the agent's unix socket: that of the environment, else the one in the state directory."""
-    named = _lower_case(environ).get("trimtab_http__socket")
+    """Return the agent's unix socket: that of environment or file, else the one in the state directory."""
+    named = _value(environ, "trimtab_http__socket")
     return Path(named) if named else socket_of(state_directory_location(environ))
 
 
@@ -68,8 +74,8 @@ def models_of(state_directory: Path) -> Path:
 
 
 def models_location(environ: Mapping[str, str]) -> Path:
-    """Return the directory of models and champion: that of the environment, else the one in the state directory."""
-    named = _lower_case(environ).get(MODELS_VARIABLE.lower())
+    """Return the directory of models and champion: that of environment or file, else the one in the state directory."""
+    named = _value(environ, MODELS_VARIABLE.lower())
     return Path(named) if named else models_of(state_directory_location(environ))
 
 

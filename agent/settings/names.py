@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+import json
 import re
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
@@ -14,6 +16,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from agent.settings.file import CONFIG
 from agent.settings.kinds import expected
 from agent.settings.location import PREFIX, masked
 from agent.settings.model import Settings, described
@@ -21,6 +24,7 @@ from agent.settings.subjects import SettingPath, described_subjects
 
 DELIMITER = "__"
 NOT_SETTINGS = {
+    CONFIG: "file of settings, as above; the absolute path of a TOML file",
     "TRIMTAB_REQUIRE_REAL": "under it a skipped test counts as failed (used by .ci/run)",
 }
 """Names with the prefix of settings that are not settings."""
@@ -206,33 +210,66 @@ def effective(settings: Settings) -> dict[str, str]:
     return {name_of(path): plain(value) for path, value in values(settings)}
 
 
+def as_toml(given: Iterable[tuple[SettingPath, Any]]) -> str:
+    """Return settings by path as a file for TRIMTAB_CONFIG, each with its meaning where it comes first."""
+    lines: list[str] = []
+    table: SettingPath = ()
+    meanings: set[str] = set()
+    # Keys without a table come before all tables.
+    for path, value in sorted(given, key=lambda item: len(item[0]) > 1):
+        if path[:-1] != table:
+            table = path[:-1]
+            lines += ["", f"[{'.'.join(table)}]"]
+        node = leaf(path)
+        meaning = "" if node is None or node.field is None else (node.field.description or "").partition(". ")[0]
+        if meaning and meaning not in meanings:
+            meanings.add(meaning)
+            lines += textwrap.wrap(f"{meaning.rstrip('.')}.", 100, initial_indent="# ", subsequent_indent="# ")
+        is_bare = isinstance(value, bool | int | float)
+        lines.append(f"{path[-1]} = {plain(value) if is_bare else json.dumps(plain(value), ensure_ascii=False)}")
+    return "\n".join([*lines, ""])
+
+
 PREAMBLE = """\
 # Configuration
 
 <!-- Written by `trimtab config docs` from the definitions in agent/settings/; a test fails when it is stale. -->
 
-Every setting is an environment variable. Names begin with `TRIMTAB_`; `__` leads into a section. An empty variable
-counts as not set. `trimtab config check` lists every mistake at once, unknown names included; with `--all` it prints
-the effective values and where each came from.
+Every setting is a key of the TOML file that `TRIMTAB_CONFIG` names, and an environment variable. `trimtab init` writes
+such a file. A variable goes before the file, key by key; an empty value counts as not set. `trimtab config check` lists
+every mistake at once, unknown names included, with file and line or the variable; with `--all` it prints the effective
+values and where each came from.
 
-A fleet and each of its groups has a key of your choice, which is part of the variable's name. Keys are read in lower
-case: `TRIMTAB_FLEETS__Web__...` and `TRIMTAB_FLEETS__web__...` are the same fleet, which is `web` in metric paths
-(`trimtab.web.workers_s.<vm>.cpu_percent`).
+A fleet and each of its groups has a key of your choice, which is the name of a table, and part of a variable's name.
+Keys are read in lower case: `TRIMTAB_FLEETS__Web__...`, `TRIMTAB_FLEETS__web__...` and `[fleets.web]` are the same
+fleet, which is `web` in metric paths (`trimtab.web.workers_s.<vm>.cpu_percent`).
 
-```sh
-TRIMTAB_MODE=observe
-TRIMTAB_FLEETS__web__POLICY=queue-rule
-TRIMTAB_FLEETS__web__GROUPS__workers_s__NAME=web-workers-small
-TRIMTAB_FLEETS__web__GROUPS__workers_s__VM_TYPE=m5a.large
-TRIMTAB_FLEETS__web__GROUPS__workers_s__CORES=2
-TRIMTAB_FLEETS__web__GROUPS__workers_s__MEMORY_GB=8
-TRIMTAB_FLEETS__web__GROUPS__workers_s__PRICE_PER_HOUR=0.086
-TRIMTAB_FLEETS__web__GROUPS__workers_s__MAX=10
+```toml
+mode = "observe"
+
+[fleets.web]
+policy = "queue-rule"
+
+[fleets.web.groups.workers_s]
+name = "web-workers-small"
+vm_type = "m5a.large"
+cores = 2
+memory_gb = 8
+price_per_hour = 0.086
+max = 10
 ```
 
-Secrets do not belong in the environment: any setting can be a file in `$CREDENTIALS_DIRECTORY`, as systemd's
-`LoadCredential=` creates it, named like the variable in lower case, for example `trimtab_ledger__url`. The environment
-takes precedence over a credential. Passwords and credentials are never printed.
+The name of a variable is `TRIMTAB_`, the tables and the key, with `__` between them and the settings' names in
+capitals: `TRIMTAB_FLEETS__web__GROUPS__workers_s__CORES=2`. The tables below have these names. A list of texts may be a
+list in the file and is separated by commas in a variable.
+
+The file is read once, at the start; after a change restart the agent. It must be a regular file of UTF-8 text, named by
+its absolute path, readable for the agent's user, and not writable for every user. Otherwise each command ends with
+status 2.
+
+Secrets are refused in the file. Any setting can be a file in `$CREDENTIALS_DIRECTORY`, as systemd's `LoadCredential=`
+creates it, named like the variable in lower case, for example `trimtab_ledger__url`. A variable goes before a
+credential, and both before the file. Passwords and credentials are never printed.
 """
 
 
@@ -245,8 +282,8 @@ def page() -> str:
 def _section(title: str, text: str, node: Node, path: SettingPath) -> Iterator[str]:
     """Write the settings of a section as a table, then each section below it."""
     yield f"## {title}\n"
-    if text:
-        yield f"{text}\n"
+    if path:
+        yield f"{text} Table `[{'.'.join(path)}]`.\n"
     yield "| name | default | give | meaning |"
     yield "|---|---|---|---|"
     sections = []

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from agent.settings.file import variables_of_file
 from agent.settings.location import PREFIX, credentials
 from domain.errors import BadInput, ConfigurationError, Mistake
 
@@ -116,14 +117,14 @@ def _sections_of_the_agent() -> frozenset[str]:
 
 
 def own_settings(name: str, model: type[M], environ: Mapping[str, str]) -> M:
-    """Return a plug-in's own settings from the environment, else the credentials.
+    """Return a plug-in's own settings from the environment, else the credentials, else the file of settings.
 
     An empty variable counts as not set. ConfigurationError lists every unknown name and wrong value.
     """
     prefix = f"{PREFIX}{_section(name)}__".upper()
     known = {f"{prefix}{field}".upper(): field for field in model.model_fields}
     given: dict[str, str] = {}
-    for source in (credentials(environ), environ):
+    for source in (variables_of_file(environ), credentials(environ), environ):
         given.update({key.upper(): text for key, text in source.items() if text and key.upper().startswith(prefix)})
     there = ", ".join(sorted(known)) or "none"
     mistakes = [

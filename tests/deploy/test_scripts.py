@@ -73,7 +73,12 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert "note: no systemd runs here" in done.stdout
     first = place.venv
     assert (tmp_path / "etc" / "credentials").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "etc" / "agent.env").stat().st_mode & 0o777 == 0o640
+    variables, settings = tmp_path / "etc" / "agent.env", tmp_path / "etc" / "agent.toml"
+    assert variables.stat().st_mode & 0o777 == 0o640
+    # The service's user reads it.
+    assert settings.stat().st_mode & 0o777 == 0o644
+    example = place.trimtab("config", "check")
+    assert (example.returncode, f" in {settings}; " in example.stdout) == (0, True), example.stderr
     closed = [
         str(path)
         for top in (tmp_path / "opt", tmp_path / "units")
@@ -87,9 +92,9 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
 
     # The operators' command has the service's settings and credentials, and what it is given goes before.
     (tmp_path / "etc" / "credentials" / "http__token").write_text("a-token-of-enough-letters\n")
-    (tmp_path / "etc" / "agent.env").write_text(
-        f'# $(touch {tmp_path}/ran)\nTRIMTAB_STATE_DIRECTORY="{tmp_path}/state"\nTRIMTAB_HTTP__PORT=8080\n'
-        f"TRIMTAB_HTTP__SOCKET=/$(touch {tmp_path}/ran)\n"
+    settings.write_text(f'state_directory = "{tmp_path}/state"\n[http]\nport = 8080\n')
+    variables.write_text(
+        f'# $(touch {tmp_path}/ran)\nTRIMTAB_CONFIG="{settings}"\nTRIMTAB_HTTP__SOCKET=/$(touch {tmp_path}/ran)\n'
     )
     checked = place.trimtab("config", "check", "--all", TRIMTAB_HTTP__PORT="8081")
     assert checked.returncode == 0, checked.stderr
@@ -101,7 +106,7 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     again = place.script("install.sh")
     assert again.returncode == 0
     assert place.venv == first
-    assert "8080" in (tmp_path / "etc" / "agent.env").read_text()
+    assert "8080" in settings.read_text()
 
     (tmp_path / "state").mkdir()
     for number in range(4):
@@ -120,20 +125,22 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert copied.stat().st_mode & 0o777 == 0o600
     assert copies(tmp_path) == {"ledger.db.before-2", "ledger.db.before-3", copied.name}
 
+    before = {path.name: path.read_text() for path in (tmp_path / "etc").glob("*.before-upgrade")}
+    assert before == {f"{path.name}.before-upgrade": path.read_text() for path in (variables, settings)}
+
     # Settings that the new version does not take stop an upgrade before anything has changed.
-    with (tmp_path / "etc" / "agent.env").open("a") as settings:
-        settings.write("TRIMTAB_MOOD=good\n")
+    taken = settings.read_text()
+    settings.write_text(f'{taken}mood = "good"\n')
     refused = place.script("upgrade.sh")
     assert refused.returncode == 1
-    assert "TRIMTAB_MOOD" in refused.stderr
+    assert f"{settings}:4: http.mood" in refused.stderr
     assert place.venv == second
     assert len(list((tmp_path / "opt" / "environments").iterdir())) == 2
 
     # The version before works with an older schema: without a copy of before the upgrade nothing is switched.
     (known,) = Path(first).glob("lib/python3*/site-packages/agent/ledger/schema.py")
     known.write_text(f"{known.read_text()}\nREVISIONS = ('0009',)\n")
-    settings = tmp_path / "etc" / "agent.env"
-    settings.write_text(settings.read_text().replace("TRIMTAB_MOOD=good\n", ""))
+    settings.write_text(taken)
     copied.rename(tmp_path / "away.db")
     kept = place.script("upgrade.sh", "--rollback")
     assert kept.returncode == 1
@@ -158,7 +165,7 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert gone.returncode == 0, gone.stderr
     assert sorted(path.name for path in (tmp_path / "opt").iterdir()) == ["notes.txt"]
     assert list((tmp_path / "units").iterdir()) == []
-    assert (tmp_path / "etc" / "agent.env").exists()
+    assert settings.exists()
     assert (tmp_path / "state" / "ledger.db").exists()
     assert place.script("uninstall.sh", "--purge").returncode == 0
     assert not (tmp_path / "etc").exists()

@@ -87,6 +87,18 @@ def test_settings_of_an_agent_with_a_port_hold_without_the_token_that_the_learne
     load_settings(left)
 
 
+def test_a_port_in_the_file_of_settings_holds_without_the_token_that_the_learner_has_not(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text("[http]\nport = 8080\n")
+    given = {"TRIMTAB_CONFIG": str(file)}
+    with pytest.raises(ConfigurationError):
+        load_settings(given)
+    of_unit = dict(
+        word.split("=", 1) for line in directives("trimtab-learn.service")["Environment"] for word in line.split()
+    )
+    load_settings(given | {name: value for name, value in of_unit.items() if name.startswith("TRIMTAB_")})
+
+
 def test_the_learner_reaches_neither_the_agents_secrets_nor_the_role_of_the_host() -> None:
     learn = directives("trimtab-learn.service")
     of_agent = "@CONFIG@/credentials"

@@ -11,6 +11,7 @@ from agent.kernel.parts import kinds
 from agent.settings import load_settings
 from agent.settings.names import page
 from tests.agent.commands.conftest import Trimtab
+from tests.agent.commands.recorded import story
 
 
 def test_check_prints_each_value_and_where_it_came_from(
@@ -28,6 +29,79 @@ def test_check_prints_each_value_and_where_it_came_from(
     assert rows["TRIMTAB_AWS__REGION"] == ["eu-west-1", "environment"]
     assert rows["trimtab_ledger__url"] == ["postgresql+psycopg://trimtab:***@db/ledger", "credentials"]
     assert "geheim" not in result.output
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of settings that the environment names."""
+    file = tmp_path / "agent.toml"
+    file.write_text(FILE.format(tmp_path))
+    monkeypatch.setenv("TRIMTAB_CONFIG", str(file))
+    return file
+
+
+FILE = """\
+mode = "act"
+state_directory = "{}"
+
+[fleets.web.groups.small]
+vm_type = "m5a.large"
+cores = 2
+memory_gb = 8
+price_per_hour = 0.1
+min = 1
+max = 4
+"""
+
+
+def test_check_prints_file_and_line_of_a_value_or_the_variable_before_it(
+    trimtab: Trimtab, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_MODE", "observe")
+    brief, result = trimtab("config", "check"), trimtab("config", "check", "--all")
+    assert brief.stdout.startswith("no mistakes: 8 of ")
+    assert f"7 in {settings_file}; the ledger is sqlite:///{settings_file.parent}/ledger.db" in brief.stdout
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.count("  ")}
+    assert rows["TRIMTAB_MODE"] == ["observe", "environment"]
+    assert rows["TRIMTAB_FLEETS__web__GROUPS__small__CORES"] == ["2", f"{settings_file}:6"]
+    found = json.loads(trimtab("config", "check", "--json").stdout)["settings"]
+    cores = {"name": "TRIMTAB_FLEETS__web__GROUPS__small__CORES", "value": "2", "source": f"{settings_file}:6"}
+    assert cores in found
+
+
+def test_what_a_decision_refuses_is_named_by_its_place_in_the_file(trimtab: Trimtab, settings_file: Path) -> None:
+    groups = FILE.partition("[")[2].partition("\n")[2]
+    with settings_file.open("a") as file:
+        file.write("".join(f"[fleets.web.groups.small{number}]\n{groups}" for number in range(13)))
+        file.write('[fleets.web]\npolicy = "learned"\n')
+    lines = len(settings_file.read_text().splitlines())
+    result = trimtab("config", "check")
+    assert (result.exit_code, f"{settings_file}:{lines}: fleets.web.policy=learned: " in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("verb", [("config", "check"), ("run",), ("preflight",), ("status",), ("decisions",)])
+def test_a_file_that_cannot_be_read_ends_every_verb_with_status_2(
+    trimtab: Trimtab, settings_file: Path, verb: tuple[str, ...]
+) -> None:
+    settings_file.write_text('mode = "act"\n[fleets.web\n')
+    result = trimtab(*verb)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"TRIMTAB_CONFIG is '{settings_file}'" in result.stderr
+    assert "line 2" in result.stderr
+
+
+def test_the_verbs_find_the_ledger_by_the_file(trimtab: Trimtab, settings_file: Path) -> None:
+    story(settings_file.parent / "ledger.db")
+    result = trimtab("decisions")
+    assert result.exit_code == 0, result.output
+    assert "web-" in result.stdout
+
+
+def test_a_bundle_for_support_says_that_the_file_is_broken(trimtab: Trimtab, settings_file: Path) -> None:
+    settings_file.write_text("[")
+    target = settings_file.with_name("bundle.tar.gz")
+    result = trimtab("support-bundle", "--output", str(target))
+    assert (result.exit_code, target.exists()) == (0, True), result.output
 
 
 def test_check_lists_every_mistake_and_exits_1(trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import stat
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
 from agent.settings import Settings, load_settings
+from agent.settings.names import as_toml, values
 from domain.clock import VirtualClock
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
@@ -48,17 +50,17 @@ def init(tmp_path: Path) -> Callable[..., Result]:
     def call(*arguments: str, answers: tuple[str, ...] | None = None) -> Result:
         asking = [] if answers is None else ["--ask"]
         given = "\n".join([*(answers or ()), ""])
-        return CliRunner().invoke(app, ["init", str(tmp_path / "web.env"), *arguments, *asking], input=given)
+        return CliRunner().invoke(app, ["init", str(tmp_path / "web.toml"), *arguments, *asking], input=given)
 
     return call
 
 
 def settings_of(file: Path) -> Settings:
-    """What the agent makes of the file, read as systemd reads it and by a shell."""
-    lines = [line for line in file.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    """What the agent makes of both files, the variables read as systemd reads them and by a shell."""
+    lines = [line for line in file.with_suffix(".env").read_text("utf-8").splitlines() if not line.startswith("#")]
     by_systemd = dict(shlex.split(line)[0].split("=", 1) for line in lines)
-    assert [name for name in by_systemd if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)] == []
-    shell = ["sh", "-c", 'set -a; . "$1"; env -0', "sh", str(file)]
+    assert by_systemd["TRIMTAB_CONFIG"] == str(file)
+    shell = ["sh", "-c", 'set -a; . "$1"; env -0', "sh", str(file.with_suffix(".env"))]
     run = subprocess.run(shell, capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]})
     by_shell = dict(line.split("=", 1) for line in run.stdout.split("\0") if line.startswith("TRIMTAB_"))
     assert (run.stderr, by_shell) == ("", by_systemd)
@@ -68,7 +70,7 @@ def settings_of(file: Path) -> Settings:
 def test_from_options_alone(init: Callable[..., Result], tmp_path: Path) -> None:
     done = init("--group", DESCRIBED, "--region", "eu-west-1", "--fleet", "batch")
     assert done.exit_code == 0, done.output
-    settings = settings_of(tmp_path / "web.env")
+    settings = settings_of(tmp_path / "web.toml")
     (group,) = settings.fleet("batch").groups
     assert (group.key, group.name, group.minimum, group.maximum) == ("web_workers", "web workers", 1, 10)
     assert group.vm_type.price_per_hour > 0
@@ -81,8 +83,40 @@ def test_what_it_says_to_do_next_works_in_a_shell(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["init", "--group", "web-workers=m5a.large,2,8,1,10", "--region", "eu-west-1"])
     (step,) = [line.strip() for line in done.output.splitlines() if "set -a" in line]
-    run = subprocess.run(["sh", "-c", f'{step}; echo "$TRIMTAB_MODE"'], capture_output=True, text=True, check=True)
-    assert (run.stdout, run.stderr) == ("observe\n", "")
+    run = subprocess.run(["sh", "-c", f'{step}; echo "$TRIMTAB_CONFIG"'], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == (f"{tmp_path}/trimtab.toml\n", "")
+    assert list(load_settings({"TRIMTAB_CONFIG": run.stdout.strip()}).fleets) == ["web"]
+
+
+def test_the_file_is_tables_with_comments_and_holds_no_secret(init: Callable[..., Result], tmp_path: Path) -> None:
+    strange = 'a "b" \\ = [x] # $é'
+    ledger = tmp_path / "l 1.db"
+    done = init("--group", DESCRIBED, "--region", "eu-west-1", "--ledger", str(ledger), "--fleet", "batch")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "web.toml").read_text("utf-8")
+    found = tomllib.loads(text)
+    assert found["fleets"]["batch"]["groups"]["web_workers"]["price_per_hour"] == 0.096
+    assert "[fleets.batch.groups.web_workers]" in text.splitlines()
+    assert "# Most VMs." in text.splitlines()
+    assert "ledger" not in found
+    assert settings_of(tmp_path / "web.toml").ledger_url.get_secret_value() == f"sqlite:///{ledger}"
+    given = load_settings(
+        {"TRIMTAB_CONFIG": str(tmp_path / "web.toml"), "TRIMTAB_FLEETS__batch__GROUPS__x": "{}"}
+        | {
+            f"TRIMTAB_FLEETS__batch__GROUPS__x__{name}": value
+            for name, value in {
+                "NAME": strange,
+                "VM_TYPE": "m5a.large",
+                "CORES": "2",
+                "MEMORY_GB": "8.5",
+                "MAX": "1",
+                "PRICE_PER_HOUR": "1e-7",
+            }.items()
+        }
+    )
+    again = tmp_path / "again.toml"
+    again.write_text(as_toml((path, value) for path, value in values(given) if value is not None), "utf-8")
+    assert load_settings({"TRIMTAB_CONFIG": str(again)}) == given
 
 
 @pytest.mark.parametrize("key", ["my-fleet", "Web", "a__b", "a_", " "])
@@ -93,26 +127,45 @@ def test_a_key_that_no_variable_can_hold_is_refused(init: Callable[..., Result],
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_is_its_owners_alone_and_nothing_else_is_left(init: Callable[..., Result], tmp_path: Path) -> None:
+def test_the_variables_are_their_owners_alone_and_nothing_else_is_left(
+    init: Callable[..., Result], tmp_path: Path
+) -> None:
     assert init("--group", DESCRIBED, "--region", "eu-west-1").exit_code == 0
-    assert stat.S_IMODE((tmp_path / "web.env").stat().st_mode) == 0o600
-    assert [file.name for file in tmp_path.iterdir()] == ["web.env"]
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    # Another user's service reads the settings; the variables may get a secret.
+    assert modes == {"web.env": 0o600, "web.toml": 0o644}
 
 
-def test_it_never_overwrites_unless_it_is_forced(init: Callable[..., Result], tmp_path: Path) -> None:
-    file = tmp_path / "web.env"
+@pytest.mark.parametrize("name", ["web.toml", "web.env"])
+def test_it_never_overwrites_unless_it_is_forced(init: Callable[..., Result], tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
     file.write_text("mine")
-    file.chmod(0o644)
+    file.chmod(0o666)
     refused = init("--group", DESCRIBED, "--region", "eu-west-1")
     assert (refused.exit_code, file.read_text()) == (2, "mine")
     assert "--force" in refused.output
     assert init("--group", DESCRIBED, "--region", "eu-west-1", "--force").exit_code == 0
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert settings_of(file).fleets.keys() == {"web"}
+    assert stat.S_IMODE(file.stat().st_mode) & 0o022 == 0
+    assert settings_of(tmp_path / "web.toml").fleets.keys() == {"web"}
+
+
+def test_when_the_second_file_appears_meanwhile_the_first_is_taken_back(
+    init: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = os.link
+
+    def link(source: Path, target: Path) -> None:
+        if target.suffix == ".env":
+            target.write_text("another's")
+        linked(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    assert init("--group", DESCRIBED, "--region", "eu-west-1").exit_code == 2
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"web.env": "another's"}
 
 
 def test_a_link_that_leads_nowhere_is_not_written_through(init: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "web.env").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "web.toml").symlink_to(tmp_path / "elsewhere")
     assert init("--group", DESCRIBED, "--region", "eu-west-1").exit_code == 2
     assert not (tmp_path / "elsewhere").exists()
 
@@ -135,7 +188,7 @@ def test_a_group_of_the_account_needs_no_description(init: Callable[..., Result]
     account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
     done = init(*account, "--group", "web-small", "--group", "web-large")
     assert done.exit_code == 0, done.output
-    groups = settings_of(tmp_path / "web.env").fleet("web").groups
+    groups = settings_of(tmp_path / "web.toml").fleet("web").groups
     assert [(g.key, g.vm_type.name, g.vm_type.cores, g.minimum, g.maximum) for g in groups] == [
         ("web_small", "m5a.large", 2, 1, 10),
         ("web_large", "m5a.2xlarge", 8, 0, 3),
@@ -157,7 +210,7 @@ def test_it_asks_for_fleet_groups_queue_and_mode(init: Callable[..., Result], tm
     done = init(*account, answers=("batch", "2,1", "1", "5m", "cloudwatch", "act"))
     assert done.exit_code == 0, done.output
     assert "1  web-large: m5a.2xlarge" in done.output
-    settings = settings_of(tmp_path / "web.env")
+    settings = settings_of(tmp_path / "web.toml")
     fleet = settings.fleet("batch")
     assert [group.name for group in fleet.groups] == ["web-small", "web-large"]
     assert (fleet.queue_url or "").endswith("/jobs")
@@ -177,7 +230,7 @@ def test_a_wrong_answer_is_asked_for_again_and_the_others_are_kept(
     done = init(*account, answers=wrong_and_right)
     assert done.exit_code == 0, done.output
     assert done.output.count("error: ") == 8
-    settings = settings_of(tmp_path / "web.env")
+    settings = settings_of(tmp_path / "web.toml")
     fleet = settings.fleet("batch")
     assert ([group.name for group in fleet.groups], settings.mode.value) == (["web-small"], "act")
     assert (fleet.queue_url or "").endswith("/jobs")
@@ -195,7 +248,7 @@ def test_where_the_account_cannot_be_read_it_asks_for_groups_and_queue(
     assert done.exit_code == 0, done.output
     assert "cannot be read" in done.output
     assert done.output.count("error: ") == 4
-    fleet = settings_of(tmp_path / "web.env").fleet("web")
+    fleet = settings_of(tmp_path / "web.toml").fleet("web")
     found = [(one.name, one.minimum, one.maximum, one.vm_type.price_per_hour) for one in fleet.groups]
     assert (found, fleet.queue_url) == ([("workers", 1, 4, 0.086), ("big", 0, 5, 0.172)], queue)
     assert init(*nobody, "--force").exit_code == 1
@@ -210,7 +263,7 @@ def test_a_group_given_twice_is_not_dropped_in_silence(init: Callable[..., Resul
 
 
 def test_a_directory_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["init", str(tmp_path / "none" / "web.env"), "--ask"])
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "none" / "web.toml"), "--ask"])
     assert done.exit_code != 0
     assert "directory that is there" in done.output
     assert "Key of the fleet" not in done.output
@@ -236,7 +289,7 @@ def test_the_length_of_a_job_sets_its_work_and_the_horizon(
     init: Callable[..., Result], tmp_path: Path, length: str, job_core_s: float, horizon_s: float
 ) -> None:
     assert init("--group", DESCRIBED, "--region", "eu-west-1", "--job-length", length).exit_code == 0
-    rule = settings_of(tmp_path / "web.env").fleets["web"].queue_rule
+    rule = settings_of(tmp_path / "web.toml").fleets["web"].queue_rule
     assert (rule.job_core_s, rule.horizon_s) == (job_core_s, horizon_s)
     assert (
         "--job-length is"
@@ -259,7 +312,7 @@ class TestPrices:
         account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
         done = init(*account, "--group", "web-c6i-large", "--group", "web-small")
         assert done.exit_code == 0, done.output
-        prices = {g.name: g.vm_type.price_per_hour for g in settings_of(tmp_path / "web.env").fleet("web").groups}
+        prices = {g.name: g.vm_type.price_per_hour for g in settings_of(tmp_path / "web.toml").fleet("web").groups}
         assert prices == {"web-c6i-large": 0.085, "web-small": 0.086}
         assert "from the AWS Price List" in done.output
         assert "from the table of 20" in done.output
@@ -278,7 +331,7 @@ class TestPrices:
         given = init(*account, *groups[:4], "--price", "c6i.large=0.085", "--price", "m6g.large=0.077")
         assert given.exit_code == 0, given.output
         prices = {
-            g.vm_type.name: g.vm_type.price_per_hour for g in settings_of(tmp_path / "web.env").fleet("web").groups
+            g.vm_type.name: g.vm_type.price_per_hour for g in settings_of(tmp_path / "web.toml").fleet("web").groups
         }
         assert prices == {"c6i.large": 0.085, "m6g.large": 0.077}
         assert "--price is" in init(*account, *groups, "--force", "--price", "c6i.large=cheap").output
@@ -293,7 +346,7 @@ class TestPrices:
         number = str(1 + names.index("web-m6g-large"))
         done = init(*account, answers=("web", number, "0.077", "", "", "", ""))
         assert done.exit_code == 0, done.output
-        (group,) = settings_of(tmp_path / "web.env").fleet("web").groups
+        (group,) = settings_of(tmp_path / "web.toml").fleet("web").groups
         assert (group.vm_type.cores, group.vm_type.memory_gb, group.vm_type.price_per_hour) == (2, 8.0, 0.077)
 
 

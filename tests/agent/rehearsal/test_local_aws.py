@@ -13,8 +13,9 @@ from agent.autoscaling.part import AutoscalingPart
 from agent.rehearsal.local_aws import furnish, local_settings, variables_of
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, SECRET, aws_client
 from agent.service.assembly import AwsKeys, assembled
-from agent.settings import load_settings
+from agent.settings import load_settings, read_settings
 from agent.settings.discovery import discover
+from agent.settings.names import as_toml, values
 from collectors.aws import AwsOptions, AwsSession
 from collectors.tagged_groups import TaggedGroups
 from domain.clock import VirtualClock
@@ -74,6 +75,21 @@ def test_the_agent_decides_for_the_fleet_of_the_file(file: Path, cloud: RunningC
         assert agent.part(AutoscalingPart).loop.fleets[0].fleet.name == "web"
     assert [snapshot.requested for snapshot in report.snapshots] == [(1,)]
     assert [decision.fleet for decision in report.decisions] == ["web"]
+
+
+def test_a_file_of_settings_in_toml_has_its_queues_and_groups_made_too(tmp_path: Path, cloud: RunningCloud) -> None:
+    file = tmp_path / "web.toml"
+    (tmp_path / "web.env").write_text(FILE, "utf-8")
+    given = read_settings(variables_of(tmp_path / "web.env"))
+    file.write_text(as_toml((path, value) for path, value in values(given.settings) if path in given.given), "utf-8")
+    own, groups, queues = furnish(cloud.endpoint, variables_of(file))
+    assert (groups, queues) == (("web-small",), ("web-jobs",))
+    target = local_settings(file, own)
+    assert target == tmp_path / "web.local.env"
+    settings = load_settings({name: text for name, text in variables_of(target).items() if name.startswith("TRIMTAB_")})
+    assert (settings.fleets["web"].queue_url or "").startswith(cloud.endpoint)
+    assert settings.state_directory == Path(".trimtab/local-aws").resolve()
+    assert settings.aws.endpoint_url == cloud.endpoint
 
 
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")

@@ -19,6 +19,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from agent.settings import read_settings
+from agent.settings.names import as_toml, path_of, values
 from simulator.admission import Cluster
 from simulator.aws.client import CloudControl, start_process
 from tests.deploy.test_scripts import a_checkout
@@ -94,10 +96,20 @@ class Host:
         }
 
     def configure(self, **more: str) -> None:
-        """Write the settings of both in place of the examples'; more: settings of the agent."""
-        for role, given in (("agent", self.settings() | more), ("collect", self.collectors_settings())):
+        """Write the settings of both in place of the examples'; more: variables of the agent, which go before its file.
+
+        The file of settings is as open as install.sh makes it: a service's user reads it.
+        """
+        given = self.settings()
+        loaded = read_settings({**given, "TRIMTAB_HTTP__TOKEN": TOKEN})
+        file = self.machine.path("/etc/trimtab/agent.toml")
+        is_given = {path_of(name) for name in given}
+        file.write_text(as_toml((path, value) for path, value in values(loaded.settings) if path in is_given))
+        keys = {name: text for name, text in given.items() if name.startswith("AWS_")}
+        of_agent = {"TRIMTAB_CONFIG": "/etc/trimtab/agent.toml", **keys, **more}
+        for role, variables in (("agent", of_agent), ("collect", self.collectors_settings())):
             file = self.machine.path(f"/etc/trimtab/{role}.env")
-            file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+            file.write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
 
     def restore(self) -> None:
         """Install and start the agent where a test before left it otherwise."""

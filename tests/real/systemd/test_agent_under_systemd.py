@@ -84,7 +84,13 @@ class TestTheInstallation:
         assert host.machine.show(AGENT, "NRestarts")["NRestarts"] == "0"
 
 
-MODES = {"agent.env": 0o640, "collect.env": 0o640, "credentials": 0o700, "credentials/http__token": 0o600}
+MODES = {
+    "agent.env": 0o640,
+    "agent.toml": 0o644,
+    "collect.env": 0o640,
+    "credentials": 0o700,
+    "credentials/http__token": 0o600,
+}
 
 
 class TestAtWork:
@@ -151,6 +157,22 @@ class TestAtWork:
         host.configure()
         # Restart=always tries again by itself.
         host.machine.await_state(AGENT, timeout_s=30.0)
+
+    def test_a_file_of_settings_that_its_user_cannot_read_or_that_is_no_toml_stops_the_start(self, host: Host) -> None:
+        file = host.machine.path("/etc/trimtab/agent.toml")
+        for spoil, said in (
+            (lambda: file.chmod(0o600), "Permission denied"),
+            (lambda: file.write_text(f"{file.read_text()}[fleets.web\n"), "write it as TOML"),
+        ):
+            spoil()
+            assert host.machine.run("systemctl", "restart", AGENT, check=False).returncode != 0
+            journal = host.machine.journal(AGENT)
+            assert "TRIMTAB_CONFIG is '/etc/trimtab/agent.toml'" in journal
+            assert said in journal
+            file.chmod(0o644)
+            host.configure()
+            host.machine.run("systemctl", "reset-failed", AGENT, check=False)
+            host.machine.run("systemctl", "restart", AGENT)
 
     def test_with_nothing_to_decide_it_ends_once_and_is_started_by_hand(self, host: Host) -> None:
         host.machine.path("/etc/trimtab/agent.env").write_text(f"TRIMTAB_AWS__REGION={REGION}\n")
@@ -311,11 +333,13 @@ class TestLearning:
         }
 
         # The fleet's few minutes can be replayed or not, by when its queue was first read: the cluster alone learns.
-        settings = machine.path("/etc/trimtab/agent.env").read_text()
+        tables = re.split(r"^(?=\[)", machine.path("/etc/trimtab/agent.toml").read_text(), flags=re.MULTILINE)
+        without_fleets = machine.path("/etc/trimtab/alone.toml")
+        without_fleets.write_text("".join(table for table in tables if not table.startswith("[fleets.")))
+        machine.path("/etc/trimtab/alone.env").write_text("TRIMTAB_CONFIG=/etc/trimtab/alone.toml\n")
         alone = machine.path(f"/run/systemd/system/{LEARN}.d/alone.conf")
         alone.parent.mkdir(parents=True, exist_ok=True)
-        fleets = re.findall(r"^(TRIMTAB_FLEETS__\w+)=", settings, flags=re.MULTILINE)
-        alone.write_text(f"[Service]\nUnsetEnvironment={' '.join(fleets)}\n")
+        alone.write_text("[Service]\nEnvironmentFile=/etc/trimtab/alone.env\n")
 
         soon = machine.path(f"/run/systemd/system/{TIMER}.d/soon.conf")
         soon.parent.mkdir(parents=True, exist_ok=True)
@@ -336,10 +360,10 @@ class TestTheRemoval:
         machine = running.machine
         if not machine.path("/opt/trimtab/bin/trimtab").exists():
             running.restore()
-        settings = machine.path("/etc/trimtab/agent.env").read_text()
+        settings = machine.path("/etc/trimtab/agent.toml").read_text()
         running.script("uninstall.sh")
         assert machine.run("systemctl", "list-unit-files", "trimtab*", "--no-legend", check=False).stdout == ""
-        assert machine.path("/etc/trimtab/agent.env").read_text() == settings
+        assert machine.path("/etc/trimtab/agent.toml").read_text() == settings
         assert machine.run("test", "-s", "/var/lib/trimtab/ledger.db", check=False).returncode == 0
         assert not machine.path("/opt/trimtab").exists()
         running.script("uninstall.sh", "--purge")

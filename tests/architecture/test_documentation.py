@@ -70,6 +70,13 @@ def test_the_architecture_page_names_every_package() -> None:
     assert [package for package in PACKAGES if not re.search(rf"\b{package}/", architecture)] == []
 
 
+def test_every_file_of_the_product_that_a_page_names_exists() -> None:
+    pages = [page for page in PAGES if "evidence" not in page.parts]
+    of_product = re.compile(rf"`((?:{'|'.join(PACKAGES)}|tests|deploy)/[\w./-]+\w)`")
+    named = {path for page in pages for path in of_product.findall(page.read_text("utf-8"))}
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))}

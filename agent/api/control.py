@@ -12,6 +12,7 @@ from agent.kernel import controls
 from agent.kernel.http import UNKNOWN, Body, Length, Owner, Why
 from agent.view.view import AgentView
 from domain.controls import Pause, PauseScope
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -21,7 +22,7 @@ Scope = Annotated[PauseScope, Field(description="Direction: scale-`in`, scale-`o
 class SubjectOrder(Body):
     """What every order about a subject of any decision says: which one, and by whom."""
 
-    fleet: Annotated[
+    subject: Annotated[
         str | None,
         Field(
             max_length=127,
@@ -30,6 +31,7 @@ class SubjectOrder(Body):
             examples=["web"],
         ),
     ] = None
+    fleet: Annotated[str | None, Field(max_length=127, description="The same, for `subject`.", examples=["web"])] = None
     owner: Owner
 
 
@@ -48,18 +50,20 @@ class ResumeOrder(SubjectOrder):
 
 
 class Paused(BaseModel):
-    """The pause that now holds; fleet: the name of the decision's subject."""
+    """The pause that now holds; fleet: the subject where it is one."""
 
     decision: str
-    fleet: str
+    subject: str
+    fleet: str | None = None
     pause: Pause
 
 
 class Resumed(BaseModel):
-    """Whether there was a pause to lift, and those that still hold; fleet: the name of the decision's subject."""
+    """Whether there was a pause to lift, and those that still hold; fleet: the subject where it is one."""
 
     decision: str
-    fleet: str
+    subject: str
+    fleet: str | None = None
     lifted: bool
     left: list[Pause]
 
@@ -69,26 +73,31 @@ def create_control_router(view: AgentView) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["control"], responses=UNKNOWN)
     ledger, now, parts = view.parts.ledger, view.parts.now, view.parts.parts
 
+    def meant(order: SubjectOrder) -> Subject:
+        field = "fleet" if order.subject is None else "subject"
+        part, name = parts.meant(order.subject or order.fleet, field=field)
+        return Subject(part.name, name)
+
     @router.post("/pause", summary="Hold changes")
     def pause(order: PauseOrder) -> Paused:
         """Hold scale-in, scale-out or both, for a time or until resumed; of a cluster, admissions of tagged groups."""
-        part, name = parts.meant(order.fleet, field="fleet")
+        subject = meant(order)
         made = controls.pause(
-            *(ledger, part.name, name, order.scope),
+            *(ledger, *subject, order.scope),
             owner=order.owner,
             reason=order.reason,
             now=now(),
             lasting_s=order.for_s,
         )
-        log.info("paused", decision=part.name, fleet=name, scope=order.scope, owner=order.owner)
-        return Paused(decision=part.name, fleet=name, pause=made)
+        log.info("paused", **subject.fields(), scope=order.scope, owner=order.owner)
+        return Paused(**subject.fields(), pause=made)
 
     @router.post("/resume", summary="Let changes happen again")
     def resume(order: ResumeOrder) -> Resumed:
         """Lift pauses."""
-        part, name = parts.meant(order.fleet, field="fleet")
-        done = controls.resume(ledger, part.name, name, order.scope, owner=order.owner, now=now())
-        log.info("resumed", decision=part.name, fleet=name, scope=order.scope, owner=order.owner)
-        return Resumed(decision=part.name, fleet=name, lifted=done.lifted, left=list(done.left))
+        subject = meant(order)
+        done = controls.resume(ledger, *subject, order.scope, owner=order.owner, now=now())
+        log.info("resumed", **subject.fields(), scope=order.scope, owner=order.owner)
+        return Resumed(**subject.fields(), lifted=done.lifted, left=list(done.left))
 
     return router

@@ -76,11 +76,12 @@ def explain(
     from agent.commands.ledger import open_parts
     from agent.kernel.part import one_subject
     from domain.errors import BadInput
+    from domain.subject import AUTOSCALING
 
     with open_parts(ledger) as parts:
         wanted = decision
         if wanted == LAST or parts.called(wanted):
-            part, name = (parts[0], fleet) if wanted == LAST else parts.meant(wanted, field="ID")
+            part, name = (parts.named(AUTOSCALING), fleet) if wanted == LAST else parts.meant(wanted, field="ID")
             if wanted == LAST and fleet is not None:
                 name = one_subject(part, fleet, field="--fleet")
             newest = part.decisions.newest(part.name, name, limit=1)
@@ -98,8 +99,9 @@ def explain(
 def meant(parts: Parts, wanted: str, fleet: str | None) -> str:
     """Return the id that a number, an intent's id, or the beginning of a fleet's name and a number means."""
     from agent.kernel.part import one_subject
+    from domain.subject import AUTOSCALING
 
-    fleets = parts[0]
+    fleets = parts.named(AUTOSCALING)
     if wanted.isdigit():
         return f"{one_subject(fleets, fleet, field='--fleet')}-{wanted}"
     decision_id = wanted.partition(".")[0]

@@ -155,8 +155,10 @@ def chosen(parts: Parts, decision: str | None, subject: str | None, fleet: str |
     names = {part.name for part in parts}
     if fleet is not None:
         from agent.kernel.part import one_subject
+        from domain.subject import AUTOSCALING
 
-        return [(parts[0], one_subject(parts[0], fleet, field="--fleet"))]
+        part = parts.named(AUTOSCALING)
+        return [(part, one_subject(part, fleet, field="--fleet"))]
     if decision is not None and decision not in names and subject is None:
         decision, subject = None, decision
     return parts.choose(decision, subject)

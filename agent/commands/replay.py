@@ -67,11 +67,12 @@ def replay(
 
 
 def _meant(parts: Parts, decision: str | None, subject: str | None, fleet: str | None) -> tuple[Part, str]:
-    """Return the one subject meant; without any name that of the first part of which the ledger has decisions."""
+    """Return the one subject meant; without any name the fleet of which the ledger has decisions."""
     from agent.commands.ledger import chosen
     from agent.kernel.part import one_of
+    from domain.subject import AUTOSCALING
 
-    first = parts[0]
+    first = parts.named(AUTOSCALING)
     if decision in (None, first.name) and subject is None:
         recorded = first.decisions.subjects(first.name)
         return first, one_of(fleet, recorded, first.subject_word, field="--fleet")

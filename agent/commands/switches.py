@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FIELDS = {
     "fleet": "--fleet",
+    "subject": "--subject",
     "for_s": "--for",
     "owner": "--owner",
     "by": "--owner",
@@ -69,12 +70,19 @@ def pause(
     """Hold changes in one direction or both, until resumed or for a time; works while the agent is down, too."""
     lasting_s = None if lasting is None else duration_s("--for", lasting)
     answer = ordered(
-        ledger, "pause", fleet=subject or fleet, scope=scope, owner=owner_of(owner), reason=reason, for_s=lasting_s
+        ledger,
+        "pause",
+        subject=subject,
+        fleet=fleet,
+        scope=scope,
+        owner=owner_of(owner),
+        reason=reason,
+        for_s=lasting_s,
     )
     made, end = answer["pause"], "until resumed"
     if made["until"] is not None:
         end = f"until {time_text(made['until'])} ({duration_text(made['until'] - made['since'])})"
-    typer.echo(f"{answer['decision']}/{answer['fleet']}: {HELD[scope]} is paused {end}")
+    typer.echo(f"{answer['decision']}/{answer['subject']}: {HELD[scope]} is paused {end}")
 
 
 @app.command(epilog=examples("trimtab resume", "trimtab resume in --fleet web"))
@@ -86,10 +94,12 @@ def resume(
     owner: OwnerOption = None,
 ) -> None:
     """Lift pauses."""
-    answer = ordered(ledger, "resume", fleet=subject or fleet, scope=scope, owner=owner_of(owner))
+    answer = ordered(ledger, "resume", subject=subject, fleet=fleet, scope=scope, owner=owner_of(owner))
     done = f"{HELD[scope]} is resumed" if answer["lifted"] else f"there was no pause of {HELD[scope]}"
     still = [f"{HELD[PauseScope(p['scope'])]}, paused by {p['owner']} ({p['reason']})" for p in answer["left"]]
-    typer.echo(f"{answer['decision']}/{answer['fleet']}: {done}{'; still held: ' + '; '.join(still) if still else ''}")
+    typer.echo(
+        f"{answer['decision']}/{answer['subject']}: {done}{'; still held: ' + '; '.join(still) if still else ''}"
+    )
 
 
 @app.command(
@@ -209,14 +219,16 @@ def _written(book: Ledger, verb: str, order: Mapping[str, Any]) -> Mapping[str, 
     """Write an order into the ledger."""
     from agent.commands.ledger import installed
     from agent.kernel import controls
+    from domain.subject import Subject
 
     parts, name, now = installed(book), order.get("fleet"), time.time()
     if verb in OF_ONE_DECISION:
         decision, own = OF_ONE_DECISION[verb]
         given = {key: value for key, value in order.items() if key != "fleet"}
         return parts.named(decision).carry_out(own, name, given, now)
-    part, name = parts.meant(name, field="--fleet")
-    scope, owner, which = order["scope"], order["owner"], {"decision": part.name, "fleet": name}
+    field = "fleet" if order.get("subject") is None else "subject"
+    part, name = parts.meant(order.get(field), field=FIELDS[field])
+    scope, owner, which = order["scope"], order["owner"], Subject(part.name, name).fields()
     if verb == "resume":
         return {**which, **asdict(controls.resume(book, part.name, name, scope, owner=owner, now=now))}
     made = controls.pause(

@@ -13,6 +13,7 @@ from agent.ledger import Ledger
 from agent.ledger.kept import Kept
 from agent.settings.plug_ins import DECISIONS, installed, load, refused
 from domain.errors import BadInput, UnknownName
+from domain.subject import AUTOSCALING
 
 
 @cache
@@ -86,7 +87,8 @@ class Parts(Sequence[Part]):
         BadInput for the name of several decisions' subjects, UnknownName for none's; both list those there are.
         """
         if wanted is None:
-            return self[0], one_subject(self[0], None, field=field)
+            part = self.named(AUTOSCALING)
+            return part, one_subject(part, None, field=field)
         found = self.called(wanted)
         if len(found) == 1:
             return found[0]

@@ -138,10 +138,10 @@ def test_a_pause_is_shown_and_lifted(case: Case, agent: RunningAgent, client: ht
         lines = agent.part(case.decision).status(case.subject, agent.clock.now()).lines
         return [line for line in lines if "stocktaking" in line]
 
-    order = {"fleet": case.subject, "owner": "ada", "reason": "stocktaking"}
+    order = {"subject": f"{case.decision}/{case.subject}", "owner": "ada", "reason": "stocktaking"}
     assert client.post("/pause", json=order).status_code == 200
     shown = held()
-    assert client.post("/resume", json={"fleet": case.subject, "owner": "ada"}).status_code == 200
+    assert client.post("/resume", json={"subject": case.subject, "owner": "ada"}).status_code == 200
     assert (len(shown), held()) == (1, [])
 
 
@@ -175,9 +175,10 @@ def test_a_pause_holds_the_decision_that_is_named_where_each_has_a_subject_of_th
         assert ", ".join(f"{decision}/web" for decision in decisions) in wrong["remedy"]
         container = {"pool": "web", "request_id": "r1", "application": "shop", "count": 1}
         for decision in decisions:
-            order = {"fleet": f"{decision}/web", "owner": "ada"}
+            order = {"subject": f"{decision}/web", "owner": "ada"}
             answer = client.post("/pause", json={**order, "reason": "a drill"}).json()
-            assert (answer["decision"], answer["fleet"]) == (decision, "web")
+            assert (answer["decision"], answer["subject"]) == (decision, "web")
+            assert answer["fleet"] == ("web" if decision == "autoscaling" else None)
             assert [part.name for part in agent.parts if part.held("web", START)] == [decision]
             # The pool has no application yet, which is asked after its pauses.
             code = client.post("/placement/requests", json=container).status_code

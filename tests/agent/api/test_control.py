@@ -31,6 +31,7 @@ class TestOverHttp:
         answer = post(client, "pause", owner="ada", reason="load test", for_s=600)
         assert answer.json() == {
             "decision": "autoscaling",
+            "subject": "web",
             "fleet": "web",
             "pause": {"scope": "all", "owner": "ada", "reason": "load test", "since": now, "until": now + 600.0},
         }
@@ -46,7 +47,7 @@ class TestOverHttp:
 
     def test_a_cluster_is_paused_by_its_name_and_pinned_never(self, client: httpx.Client, running: Running) -> None:
         ledger = running.world.ledger
-        assert post(client, "pause", owner="ada", reason="moving", fleet="main").json()["fleet"] == "main"
+        assert post(client, "pause", owner="ada", reason="moving", subject="main").json()["subject"] == "main"
         assert [pause.reason for pause in ledger.controls("admission", "main").pauses] == ["moving"]
         assert ledger.controls("autoscaling", "web").pauses == ()
         assert post(client, "resume", owner="ada", fleet="main").json()["lifted"] is True
@@ -60,6 +61,7 @@ class TestOverHttp:
         assert (answer["lifted"], [pause["owner"] for pause in answer["left"]]) == (True, ["bob"])
         assert post(client, "resume", owner="ada").json() == {
             "decision": "autoscaling",
+            "subject": "web",
             "fleet": "web",
             "lifted": True,
             "left": [],
@@ -95,11 +97,12 @@ class TestOverHttp:
             ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": "60"}, "body.for_s"),
             ("pin", {"owner": "ada", "reason": "x", "size": 2}, "body.for_s"),
             ("pause", {"owner": "ada", "reason": "x", "fleet": "blue"}, "fleet"),
+            ("pause", {"owner": "ada", "reason": "x", "subject": "blue"}, "subject"),
             ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": 60, "group": "gpu"}, "group"),
         ):
             answer = post(client, verb, **order)
             found = [wrong["field"] for wrong in answer.json()["wrong"]]
-            assert (answer.status_code, found) == (404 if field in ("fleet", "group") else 422, [field])
+            assert (answer.status_code, found) == (404 if field in ("fleet", "subject", "group") else 422, [field])
         assert shared.world.journal == before
 
     @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"", b"\xff\xfe", b'{"owner": NaN}'])

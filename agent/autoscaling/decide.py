@@ -251,7 +251,7 @@ def with_bars(context: RailContext) -> Snapshot:
 def _cannot_add(context: RailContext, index: int) -> str:
     group, (_, highest) = context.snapshot.groups[index], bounds_of(context, index)
     until = shortage_until(context, index)
-    if group.key in context.in_flight:
+    if context.in_progress(index, Direction.OUT):
         return UNDER_WAY
     if group.requested >= highest:
         return f"{group.requested} of at most {highest} are there"
@@ -262,7 +262,7 @@ def _cannot_add(context: RailContext, index: int) -> str:
 
 def _cannot_remove(context: RailContext, index: int) -> str:
     group, (lowest, _) = context.snapshot.groups[index], bounds_of(context, index)
-    if group.key in context.in_flight or group.key in context.booting:
+    if context.in_progress(index, Direction.IN):
         return UNDER_WAY
     if group.warm <= lowest:
         return f"{group.warm} ready of at least {lowest}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent.rails.state import LoopState, puts_back
 from domain.controls import Controls, Window
-from domain.decisions import Mode, Origin, Proposal, RailEffect, Reason, Verdict
+from domain.decisions import Direction, Mode, Origin, Proposal, RailEffect, Reason, Verdict
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
@@ -125,6 +125,11 @@ class RailContext:
     in_flight: tuple[str, ...] = ()
     booting: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
+
+    def in_progress(self, index: int, direction: Direction) -> bool:
+        """Return whether an earlier change of the group holds one in this direction."""
+        key = self.fleet.groups[index].key
+        return key in self.in_flight or (key in self.booting and direction is Direction.IN)
 
 
 class Power(StrEnum):

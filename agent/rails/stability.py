@@ -58,7 +58,7 @@ def _warmup(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEff
     least = scheduled(context.snapshot.requested, context)
     for index, current, asked in changing(proposal, context):
         group = context.snapshot.groups[index]
-        if group.key in context.in_flight or (group.key in context.booting and asked < current):
+        if context.in_progress(index, Direction.OUT if asked > current else Direction.IN):
             why = "an earlier change of the group is still in progress"
             words.append(held(context, index, asked, Reason.IN_FLIGHT, why))
         elif (

@@ -10,7 +10,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -52,59 +52,42 @@ class HistoryPoint:
     cost_per_hour: float | None = None
 
 
-@dataclass(slots=True)
-class _Known:
-    """The points of one fleet, and the number of the decision that the last of them stands for."""
-
-    points: deque[HistoryPoint] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
-    number: int = -1
-
-
 class FleetHistory:
-    """Remembers what it was shown, so that the ledger is asked only for what was missed; safe for any thread."""
+    """Keeps the last hour of each fleet, so that only newer decisions are read; safe for any thread."""
 
     def __init__(self, store: FleetStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._points: dict[str, deque[HistoryPoint]] = {}
 
     def last_hour(self, status: FleetStatus, now: float) -> tuple[HistoryPoint, ...]:
         """Return a fleet at each decision of the last hour up to `status`, in order.
 
-        LedgerUnavailable when what was missed cannot be read.
+        LedgerUnavailable when the newer ones cannot be read.
         """
         last = status.last_decision
         if last is None:
             return ()
-        number = _number(last.id)
         with self._lock:
-            known = self._known.setdefault(status.fleet, _Known())
-            if number == known.number + 1 and known.points:
-                known.points.append(_point_of_status(last.at, status))
-            elif number != known.number or number < 0:
-                known.points.clear()
-                for inputs, decision in self._store.inputs(status.fleet, since=now - KEPT_S):
-                    known.points.append(_point(decision.at, inputs))
-                    number = max(number, _number(decision.decision_id))
-            known.number = number
-            while known.points and known.points[0].at < now - KEPT_S:
-                known.points.popleft()
-            return tuple(known.points)
+            points = self._points.setdefault(status.fleet, deque(maxlen=_MOST_POINTS))
+            if points and points[-1].at > last.at:
+                points.clear()  # the clock was set back
+            since = math.nextafter(points[-1].at, math.inf) if points else now - KEPT_S
+            if since <= last.at:
+                points.extend(
+                    _point(decision.at, inputs) for inputs, decision in self._store.inputs(status.fleet, since)
+                )
+            while points and points[0].at < now - KEPT_S:
+                points.popleft()
+            return tuple(points)
 
     def over(self, status: FleetStatus, now: float, span_s: float) -> tuple[HistoryPoint, ...]:
-        """Return a fleet at no more than about MOST_READ decisions of the last `span_s` seconds, in order.
+        """Return a fleet at no more than MOST_READ decisions of the last `span_s` seconds, in order.
 
         LedgerUnavailable when they cannot be read.
         """
-        if status.last_decision is None:
-            return ()
-        number, store = _number(status.last_decision.id), self._store
-        oldest = store.decisions(status.fleet, since=now - span_s, limit=1, newest_first=False)
-        count = number - _number(oldest[0].decision.decision_id) + 1 if oldest else 0
-        every = max(1, math.ceil(count / MOST_READ))
-        return tuple(
-            _point(decision.at, inputs) for inputs, decision in store.inputs(status.fleet, now - span_s, every=every)
-        )
+        found = self._store.inputs(status.fleet, now - span_s, most=MOST_READ)
+        return tuple(_point(decision.at, inputs) for inputs, decision in found)
 
 
 def _point(at: float, inputs: DecisionInputs) -> HistoryPoint:
@@ -120,24 +103,6 @@ def _point(at: float, inputs: DecisionInputs) -> HistoryPoint:
         snapshot.requested,
         dollars_per_hour(inputs.fleet, snapshot.requested),
     )
-
-
-def _point_of_status(at: float, status: FleetStatus) -> HistoryPoint:
-    queue, read = status.queue, all(group.requested is not None for group in status.groups)
-    return HistoryPoint(
-        at,
-        None if queue is None else queue.waiting,
-        None if queue is None else queue.running,
-        tuple(group.observed or 0 for group in status.groups) if read else (),
-        tuple(group.requested or 0 for group in status.groups) if read else (),
-        status.cost_per_hour,
-    )
-
-
-def _number(decision_id: str) -> int:
-    """Return the number in a decision's id, which counts a fleet's decisions; -1 for an id without one."""
-    number = decision_id.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -246,15 +247,17 @@ class FleetStore:
             return [DecisionRow(row.seq, _decoded(Decision, row.body)) for row in connection.execute(query)]
 
     def inputs(
-        self, fleet: str, since: float | None = None, until: float | None = None, every: int = 1
+        self, fleet: str, since: float | None = None, until: float | None = None, most: int | None = None
     ) -> Iterator[tuple[DecisionInputs, Decision]]:
         """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay.
 
-        every: take the newest, the one so many before it, and so on.
+        most: of more than these, the newest and every second, third or further one before it.
         """
         with self._database.read() as connection:
             numbers = select(rows.c.seq).join(decisions, _OF_DECISION).where(*_span(fleet, since, until))
-            seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()[::-every][::-1]
+            seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()
+        if most is not None:
+            seqs = seqs[:: -max(1, math.ceil(len(seqs) / most))][::-1]
         query = select(rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION).order_by(rows.c.seq)
         for start in range(0, len(seqs), _CHUNK):
             # Each chunk reads on its own: a slow consumer must not hold back the checkpoint of the write-ahead log.

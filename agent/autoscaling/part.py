@@ -229,9 +229,8 @@ class AutoscalingPart(Part):
         from agent.autoscaling.policies.ppo_lstm import MODEL
         from agent.autoscaling.snapshot.aggregate import Aggregator
 
-        host, settings, session = self.host, self._settings, self.host.session
+        host, settings, session = self.host, self._settings, self._session
         assert settings is not None, "the daemon has settings"
-        assert session is not None, "the daemon has a session"
         fleets = managed_fleets(settings, host.environ)
         series = series_of(settings, [managed.fleet for managed in fleets])
         models = self.models = ready_models(settings)
@@ -278,9 +277,8 @@ class AutoscalingPart(Part):
         from agent.autoscaling.inputs import collectors_of
 
         assert self._settings is not None
-        assert self.host.session is not None
         return collectors_of(
-            self._settings, self._fleets, self.host.session, self.host.clock, self.host.environ, self._inputs
+            self._settings, self._fleets, self._session, self.host.clock, self.host.environ, self._inputs
         )
 
     def turn(self, turn: Turn) -> TickReport:
@@ -325,9 +323,33 @@ class AutoscalingPart(Part):
             self.host.note(Reason.FLEET_GONE, f"{why}: it is left as it is", fleet_subject(name))
 
     def _actuator(self, settings: Settings, fleets: tuple[ManagedFleet, ...]) -> Actuator:
-        host = self.host
-        assert host.session is not None, "the daemon has a session"
-        return actuator(settings, host.session, fleets, self.store, host.clock, host.environ)
+        """Return the actuator of the settings; the ledger has its protection and busy drains.
+
+        ConfigurationError for wrong settings of its kind and for a package that cannot be used.
+        """
+        kind, own = actuator_of(settings, self.host.environ)
+        states = self.store.loop_states([managed.fleet.name for managed in fleets]).values()
+        host = ActuatorHost(
+            tuple(managed.fleet for managed in fleets),
+            settings,
+            own,
+            self._session,
+            self.host.clock,
+            protected=frozenset(vm for state in states for vm in state.protected),
+            busy_drains=frozenset(vm for state in states for vm in state.busy_drains),
+        )
+        try:
+            return kind.make(host)
+        except TrimtabError:
+            raise
+        except Exception as error:
+            remedy = f"it cannot be made ({type(error).__name__}: {error}): mend it, or choose another TRIMTAB_ACTUATOR"
+            raise refused(ACTUATORS, installed(ACTUATORS)[settings.actuator], remedy) from error
+
+    @property
+    def _session(self) -> AwsSession:
+        assert self.host.session is not None, "the daemon has a session"
+        return self.host.session
 
     def _resizes(self) -> ResizesSince | None:
         """Return what reads AWS's own changes of size; None where another package's actuator sizes other things."""
@@ -544,38 +566,6 @@ class AutoscalingPart(Part):
         from agent.autoscaling.preflight.fleets import check_arrivals
 
         return check_arrivals(settings, arrivals)
-
-
-def actuator(
-    settings: Settings,
-    session: AwsSession,
-    fleets: tuple[ManagedFleet, ...],
-    store: FleetStore,
-    clock: Clock,
-    environ: Mapping[str, str],
-) -> Actuator:
-    """Return the actuator of the settings; it learns from the ledger which scale-in protection is the agent's.
-
-    ConfigurationError for wrong own settings and for a package that cannot be used.
-    """
-    kind, own = actuator_of(settings, environ)
-    states = [store.loop_state(managed.fleet.name) for managed in fleets]
-    host = ActuatorHost(
-        tuple(managed.fleet for managed in fleets),
-        settings,
-        own,
-        session,
-        clock,
-        protected=frozenset(vm for state in states for vm in state.protected),
-        busy_drains=frozenset(vm for state in states for vm in state.busy_drains),
-    )
-    try:
-        return kind.make(host)
-    except TrimtabError:
-        raise
-    except Exception as error:
-        remedy = f"it cannot be made ({type(error).__name__}: {error}): mend it, or choose another TRIMTAB_ACTUATOR"
-        raise refused(ACTUATORS, installed(ACTUATORS)[settings.actuator], remedy) from error
 
 
 def _autoscaling_group(host: ActuatorHost) -> Actuator:

@@ -106,7 +106,7 @@ def models(
     if probation:
         show_probation(probation)
     if subjects or history:
-        show_subjects(subjects, history)
+        show(subject_lines(subjects, history))
     for refusal in refusals:
         typer.echo(f"refused: {refusal}", err=True)
 
@@ -195,15 +195,14 @@ def show_probation(rows: list[Row]) -> None:
     show(columns(lines))
 
 
-def show_subjects(subjects: list[Row], history: list[Row]) -> None:
-    """Print what decides for each subject, and the last changes."""
+def subject_lines(subjects: list[Row], history: list[Row]) -> list[str]:
+    """Return what decides for each subject, and the last changes."""
     from agent.kernel.text import columns
 
     rows: list[tuple[object, ...]] = [("decision", "subject", "model", "before it", "since", "file", "")]
     for row in subjects:
         names = row["decision"], row["subject"] or "all", row["model"][:DIGITS], (row["previous"] or "none")[:DIGITS]
         rows.append((*names, row["at"] or "-", "sound" if row["file"] == "sound" else "refused", row["by"]))
-    show(columns(rows))
     changes = [
         (
             line.get("at") or "-",
@@ -215,7 +214,7 @@ def show_subjects(subjects: list[Row], history: list[Row]) -> None:
         )
         for line in history[-SHOWN_LINES:]
     ]
-    show(["history:", *columns(changes)])
+    return [*columns(rows), "history:", *columns(changes)]
 
 
 @dataclass(frozen=True, slots=True)

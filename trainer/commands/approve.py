@@ -11,8 +11,7 @@ from typer import Argument, Option
 
 from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from domain.errors import BadInput, TrimtabError
-from trainer.commands.options import epilog
-from trainer.commands.promote import DirectoryOption, KeyOption
+from trainer.commands.options import KeyOption, ModelsDirOption, epilog
 
 if TYPE_CHECKING:
     from agent.models.directory import Probationer
@@ -42,7 +41,7 @@ def approve(
         str | None, Option("--end", metavar="REASON", help="End the probation instead; the model is not used.")
     ] = None,
     ledger: LedgerOption = None,
-    models_dir: DirectoryOption = None,
+    models_dir: ModelsDirOption = None,
     key_file: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -20,10 +20,8 @@ from domain.units import HOURS_PER_YEAR
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (
     Asked,
-    AtOption,
     CpuMinutesOption,
     ExportOption,
-    ModelsDirOption,
     OriginOption,
     ProbationHoursOption,
     PromiseRun,
@@ -37,8 +35,7 @@ from trainer.commands.learn_options import (
     promise_run,
     round_end,
 )
-from trainer.commands.options import epilog
-from trainer.commands.promote import KeyOption, TryOption
+from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption, epilog
 from trainer.commands.promote_admission import cluster_of_settings
 
 if TYPE_CHECKING:

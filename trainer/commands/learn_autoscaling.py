@@ -21,7 +21,6 @@ from trainer.commands.learn_options import (
     CpuMinutesOption,
     ExportOption,
     Judged,
-    ModelsDirOption,
     OriginOption,
     ProbationHoursOption,
     ThenOption,
@@ -32,8 +31,7 @@ from trainer.commands.learn_options import (
     tell,
     terms_of,
 )
-from trainer.commands.options import epilog
-from trainer.commands.promote import KeyOption, TryOption
+from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption, epilog
 
 if TYPE_CHECKING:
     from trainer.learning.fidelity import Fidelity
@@ -97,7 +95,7 @@ def autoscaling(
     key_file: KeyOption = None,
     try_only: TryOption = False,
     workers: Annotated[int, Option(metavar="N", min=1, help="Processes of --check.")] = 1,
-    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
+    at: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a fleet's ledger recorded: tune the queue rule, fine-tune a scorer, judge both, ask the gate.

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from trainer.promotion.directory import ModelsWriter, Verify
     from trainer.promotion.gate import Term
 
-ModelsDirOption = Annotated[Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")]
 CpuMinutesOption = Annotated[
     float | None,
     Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions; else of the settings."),
@@ -62,7 +61,6 @@ ExportOption = Annotated[
 OriginOption = Annotated[
     Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
 ]
-AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
 
 
 def check_origin(origin: Path | None, ledger: str | None, export: Path | None) -> None:

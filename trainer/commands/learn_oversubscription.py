@@ -18,10 +18,8 @@ from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (
     Asked,
-    AtOption,
     CpuMinutesOption,
     ExportOption,
-    ModelsDirOption,
     OriginOption,
     ProbationHoursOption,
     PromiseRun,
@@ -35,8 +33,7 @@ from trainer.commands.learn_options import (
     promise_run,
     round_end,
 )
-from trainer.commands.options import epilog
-from trainer.commands.promote import KeyOption, TryOption
+from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption, epilog
 from trainer.commands.promote_oversubscription import pool_of_settings
 
 if TYPE_CHECKING:

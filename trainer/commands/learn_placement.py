@@ -17,7 +17,6 @@ from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (
     Asked,
     CpuMinutesOption,
-    ModelsDirOption,
     ProbationHoursOption,
     PromiseRun,
     ThenOption,
@@ -27,8 +26,7 @@ from trainer.commands.learn_options import (
     round_end,
     terms_of,
 )
-from trainer.commands.options import epilog
-from trainer.commands.promote import KeyOption, TryOption
+from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption, epilog
 from trainer.commands.promote_placement import policy_in_use
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def placement(
     watch_hours: WatchHoursOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
-    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
+    at: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a pool's ledger recorded: search a policy, judge it beside the known ones, ask the gate.

@@ -116,6 +116,10 @@ OwnWorkloadsOption = Annotated[
     list[str] | None,
     Option("--workload", metavar="NAME|FILE", help="Your jobs in place of the suite, as for `simulate`; repeatable."),
 ]
+ModelsDirOption = Annotated[Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")]
+KeyOption = Annotated[Path | None, Option(metavar="FILE", help="Key that signs the report; else $PROMOTION_KEY.")]
+TryOption = Annotated[bool, Option("--try", help="Judge and report, but change nothing.")]
+AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
 SuiteSeedsOption = Annotated[
     int | None, Option("--seeds", metavar="N", help="Largest number of cases per family.", min=1)
 ]

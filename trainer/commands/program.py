@@ -16,6 +16,7 @@ import typer
 from agent.settings.plug_ins import DECISIONS, installed
 from domain.errors import BadInput
 from trainer.commands import admission, approve, fit_admission, learn_all, trace, train_autoscaling, world
+from trainer.commands.verb import add
 
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
@@ -48,7 +49,11 @@ def register(app: typer.Typer) -> None:
             name = f"trainer.commands.{verb}_{decision}"
             if find_spec(name) is not None:
                 module = import_module(name)
-                group.command(decision, epilog=module.EPILOG)(getattr(module, decision))
+                row = getattr(module, f"{verb}_{decision}".title().replace("_", ""), None)
+                if row is not None:
+                    add(group, decision, row)
+                else:
+                    group.command(decision, epilog=module.EPILOG)(getattr(module, decision))
             elif verb in absent(decision):
                 group.command(decision, hidden=True)(_absent(verb, decision))
         if verb == "train":

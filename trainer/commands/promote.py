@@ -4,116 +4,155 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
 from typer import Argument, Option
 
-from agent.commands.options import print_json, show
 from agent.kernel.text import columns
 from domain.errors import BadInput
+from trainer.commands.options import AtOption, KeyOption, TryOption
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from domain.subject import Subject
-    from trainer.promotion.directory import ModelsWriter, Verify
-    from trainer.promotion.gate import Contest, Gate
+    from trainer.promotion.directory import ModelsWriter
+    from trainer.promotion.gate import Contest, Gate, Term
 
 REFUSED = 1
 ALL = "all"
 """Names the subjects that have no champion of their own."""
 
-SubjectArgument = Annotated[
-    str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster; all: every one without a champion.")
-]
-ChallengerArgument = Annotated[Path | None, Argument(metavar="[FILE]", help="The model to put in use.")]
-DirectoryOption = Annotated[
-    Path | None,
-    Option(
-        "--models-dir",
-        "--champion-dir",
-        metavar="DIR",
-        help="Directory of models and champion.json; else that of the settings.",
-    ),
-]
-KeyOption = Annotated[Path | None, Option(metavar="FILE", help="Key that signs the report; else $PROMOTION_KEY.")]
-TryOption = Annotated[bool, Option("--try", help="Judge and report, but change nothing.")]
-ForceOption = Annotated[
-    str | None, Option("--force", metavar="REASON", help="Use it without an evaluation; the reason is recorded.")
-]
-RollbackOption = Annotated[bool, Option("--rollback", help="Go back to the champion before.")]
-StatusOption = Annotated[bool, Option("--status", help="Show the champions, and check their files and reports.")]
 
+@dataclass(kw_only=True)
+class Promotion(Verb):
+    """What the verb asks of every decision: a subject and its model, or the way back, or the status."""
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the verb was asked to do, the same for every decision."""
+    DECISION: ClassVar[str]
 
-    challenger: Path | None
-    key_file: Path | None
-    force: str | None
-    rollback: bool
-    status: bool
-    try_only: bool
-    as_json: bool
-    probation_hours: float = 0.0
-    then: str = "promote"
-    at: float | None = None
+    subject: Annotated[
+        str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster; all: every one without a champion.")
+    ]
+    challenger: Annotated[Path | None, Argument(metavar="[FILE]", help="The model to put in use.")] = None
+    models_dir: Annotated[
+        Path | None, Option(metavar="DIR", help="Directory of models and champion.json; else that of the settings.")
+    ] = None
+    key_file: KeyOption = None
+    try_only: TryOption = False
+    force: Annotated[
+        str | None, Option(metavar="REASON", help="Use it without an evaluation; the reason is recorded.")
+    ] = None
+    rollback: Annotated[bool, Option("--rollback", help="Go back to the champion before.")] = False
+    status: Annotated[bool, Option("--status", help="Show the champions, and check their files and reports.")] = False
+    at: AtOption = None
 
+    def check(self) -> None:
+        """Raise BadInput for a subject that the settings do not have, or a model that does not fit it."""
 
-def carry_out(
-    decision: str, name: str, place: Path | None, verify: Verify, gate: Callable[[], Gate], wish: Wish
-) -> None:
-    """Do what was asked for in the models directory `place`, else in that of the settings.
+    def directory_of_settings(self) -> Path:
+        """Return the directory of models by the settings."""
+        from agent.settings.location import models_location
 
-    `verify` and `gate` are the decision's. Exits with status 1 when the gate refuses.
-    """
-    from agent.models.directory import Then, moment_text, read_key, read_model_file
-    from agent.settings.location import models_location, promotion_key_location
-    from domain.subject import Subject
-    from trainer.promotion.directory import ModelsWriter
+        return models_location(os.environ)
 
-    if (wish.challenger is not None) + wish.rollback + wish.status != 1:
-        given = "" if wish.challenger is None else str(wish.challenger)
-        raise BadInput("promote", given, "give a model, --rollback or --status")
-    subject = Subject(decision, name)
-    directory = ModelsWriter(
-        place or models_location(os.environ), read_key(wish.key_file) or promotion_key_location(os.environ)
-    )
-    now_s = time.time() if wish.at is None else wish.at
-    now = moment_text(now_s)
-    if wish.challenger is None:
-        (_status if wish.status else _rollback)(directory, subject, now, verify, wish.as_json)
-    elif wish.force is not None:
-        verify(wish.challenger)
-        champion = directory.force(read_model_file(wish.challenger), subject, wish.force, now, verify)
-        if wish.as_json:
-            print_json({"subject": name, "model": champion.model, "forced": wish.force, "report": champion.report})
+    def verify(self, path: Path) -> object:
+        """Raise BadInput or ModelRefused for a file that cannot decide."""
+        raise NotImplementedError
+
+    def gate(self) -> Gate:
+        """Return what a challenger has to pass."""
+        raise NotImplementedError
+
+    def term(self, now_s: float) -> Term | None:
+        """Return the probation of a challenger that passes; None where it decides at once."""
+        return None
+
+    @cached_property
+    def models(self) -> ModelsWriter:
+        """The directory of models."""
+        from agent.models.directory import read_key
+        from agent.settings.location import promotion_key_location
+        from trainer.promotion.directory import ModelsWriter
+
+        key = read_key(self.key_file) or promotion_key_location(os.environ)
+        return ModelsWriter(self.models_dir or self.directory_of_settings(), key)
+
+    def run(self) -> Answer:
+        """Judge the model, go back to the one before, or tell the status."""
+        from agent.models.directory import moment_text, read_model_file
+        from domain.subject import Subject
+
+        self.check()
+        if (self.challenger is not None) + self.rollback + self.status != 1:
+            given = "" if self.challenger is None else str(self.challenger)
+            raise BadInput("promote", given, "give a model, --rollback or --status")
+        subject = Subject(self.DECISION, "" if self.subject == ALL else self.subject)
+        now_s = time.time() if self.at is None else self.at
+        now = moment_text(now_s)
+        if self.challenger is None:
+            return self._status(subject) if self.status else self._rollback(subject, now)
+        if self.force is not None:
+            self.verify(self.challenger)
+            model = read_model_file(self.challenger)
+            champion = self.models.force(model, subject, self.force, now, self.verify)
+            data: dict[str, Any] = {"model": champion.model, "forced": self.force, "report": champion.report}
+            line = f"{champion.model} decides for {subject} now, without an evaluation: {self.force}"
+            return Answer({"subject": subject.name, **data}, [line])
+        from trainer.promotion.gate import hold
+
+        term = self.term(now_s)
+        contest = hold(
+            *(self.challenger, self.models, subject, self.verify, self.gate()),
+            at=now,
+            try_only=self.try_only,
+            term=term,
+        )
+        data = {key: value for key, value in contest.report.items() if key not in ("results", "cases")}
+        data |= {
+            "promoted": contest.promoted,
+            "on_probation": contest.on_probation,
+            "report": contest.report_name,
+        }
+        return Answer(data, _lines(contest, self.models, subject), 0 if contest.judgement.passed else REFUSED)
+
+    def _rollback(self, subject: Subject, at: str) -> Answer:
+        left = self.models.champions().get(subject)
+        back = self.models.rollback(at, subject, self.verify)
+        stands_in = self.models.champion(subject)
+        gone = left.model if left else ""
+        if back is not None:
+            line = f"back to {back.model}, from {gone}, for {subject}"
+        elif stands_in is not None:
+            line = f"{gone} is no longer the champion of {subject}; that of all decides: {stands_in.model}"
         else:
-            typer.echo(f"{champion.model} decides for {subject} now, without an evaluation: {wish.force}")
-    else:
-        from trainer.promotion.gate import Term, hold
-
-        if wish.then not in [*Then]:
-            raise BadInput("--then", wish.then, f"choose one of {', '.join(Then)}")
-        hours = wish.probation_hours
-        term = Term(now_s, hours, Then(wish.then)) if hours > 0.0 else None
-        contest = hold(wish.challenger, directory, subject, verify, gate(), at=now, try_only=wish.try_only, term=term)
-        if wish.as_json:
-            quiet = {key: value for key, value in contest.report.items() if key not in ("results", "cases")}
-            print_json(
-                quiet
-                | {"promoted": contest.promoted, "on_probation": contest.on_probation, "report": contest.report_name}
+            line = (
+                f"{gone} is no longer the champion of {subject}; there was none before it: a model that comes with the "
+                "agent decides, or the rules of the settings"
             )
-        else:
-            _show(contest, directory, subject)
-        if not contest.judgement.passed:
-            raise typer.Exit(REFUSED)
+        return Answer({"subject": subject.name, "left": gone or None, "model": back.model if back else None}, [line])
+
+    def _status(self, subject: Subject) -> Answer:
+        from agent.commands.models import subject_lines, subject_rows
+
+        found = list(subject_rows(self.models, subject.decision))
+        history = [line for row in found for line in self.models.history(subject._replace(name=row["subject"]))]
+        champions = {row["subject"]: row for row in found}
+        data = {"directory": str(self.models.path), "champion": champions.get(""), "champions": champions}
+        none = f"no champion in {self.models.path}: a model that comes with the agent decides, or the rules"
+        return Answer(data | {"history": history}, subject_lines(found, history) if found else [none])
 
 
-def _show(contest: Contest, directory: ModelsWriter, subject: Subject) -> None:
+def one_of_settings(word: str, name: str, known: Sequence[str]) -> bool:
+    """Return whether the settings have a subject, False where they have none; BadInput for a name among others."""
+    if known and name not in known:
+        raise BadInput(word, name, f"choose one of the {word}s of the settings: {', '.join(sorted(known))}")
+    return bool(known)
+
+
+def _lines(contest: Contest, directory: ModelsWriter, subject: Subject) -> list[str]:
     judgement = contest.judgement
     against = contest.report["champion"]["sha256"] or contest.report["champion"]["label"]
     rows: list[tuple[object, ...]] = [("family", "runs", "cost", "95 %", "sure")]
@@ -133,38 +172,4 @@ def _show(contest: Contest, directory: ModelsWriter, subject: Subject) -> None:
     else:
         lines += ["not promoted, the policy in use stays:", *(f"  {reason}" for reason in judgement.reasons)]
     seal = "signed" if directory.key is not None else "not signed: no key was given, its SHA-256 alone holds it"
-    lines.append(f"report: {directory.path / contest.report_name} ({seal})")
-    show(lines)
-
-
-def _rollback(directory: ModelsWriter, subject: Subject, at: str, verify: Verify, as_json: bool) -> None:
-    left = directory.champions().get(subject)
-    back = directory.rollback(at, subject, verify)
-    stands_in = directory.champion(subject)
-    gone = left.model if left else ""
-    if as_json:
-        print_json({"subject": subject.name, "left": gone or None, "model": back.model if back else None})
-    elif back is not None:
-        typer.echo(f"back to {back.model}, from {gone}, for {subject}")
-    elif stands_in is not None:
-        typer.echo(f"{gone} is no longer the champion of {subject}; that of all decides: {stands_in.model}")
-    else:
-        typer.echo(
-            f"{gone} is no longer the champion of {subject}; there was none before it: a model that comes with the "
-            "agent decides, or the rules of the settings"
-        )
-
-
-def _status(directory: ModelsWriter, subject: Subject, at: str, verify: Verify, as_json: bool) -> None:
-    from agent.commands.models import show_subjects, subject_rows
-
-    found = list(subject_rows(directory, subject.decision))
-    history = [line for row in found for line in directory.history(subject._replace(name=row["subject"]))]
-    if as_json:
-        champions = {row["subject"]: row for row in found}
-        data = {"directory": str(directory.path), "champion": champions.get(""), "champions": champions}
-        print_json(data | {"history": history})
-    elif found:
-        show_subjects(found, history)
-    else:
-        typer.echo(f"no champion in {directory.path}: a model that comes with the agent decides, or the rules")
+    return [*lines, f"report: {directory.path / contest.report_name} ({seal})"]

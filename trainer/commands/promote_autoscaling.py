@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Option
 
-from agent.commands.options import JsonOption
 from domain.errors import BadInput
 from trainer.commands.options import (
     OwnWorkloadsOption,
@@ -20,76 +19,16 @@ from trainer.commands.options import (
     epilog,
     words_of,
 )
-from trainer.commands.promote import (
-    ALL,
-    ChallengerArgument,
-    DirectoryOption,
-    ForceOption,
-    KeyOption,
-    RollbackOption,
-    StatusOption,
-    SubjectArgument,
-    TryOption,
-    Wish,
-    carry_out,
-)
+from trainer.commands.promote import ALL, Promotion, one_of_settings
 
 if TYPE_CHECKING:
-    from trainer.promotion.gate import Gate
+    from trainer.promotion.gate import Gate, Term
 
 SUITE = "T1,T2,T3,T4,T5,T6"
 
 
-EPILOG = epilog(
-    """
-The gate: same traces, seeds and entry states for both, mid-run states too.
-  cheaper in 95 % of paired bootstrap resamples, families counting alike;
-  no family of traces more than 5 % dearer; no run beyond the run-time limit.
-  Else the champion stays, and the exit status is 1.
-""",
-    calls=(
-        "trimtab promote autoscaling web MODEL.onnx --recent /var/lib/trimtab/ledger.db",
-        "trimtab promote autoscaling web MODEL.onnx --world my.toml --workload my.swf.gz:hours=24",
-        "trimtab promote autoscaling web --rollback",
-    ),
-)
-
-
-def autoscaling(
-    ctx: typer.Context,
-    subject: SubjectArgument,
-    challenger: ChallengerArgument = None,
-    models_dir: DirectoryOption = None,
-    recent: Annotated[
-        list[str] | None,
-        Option(metavar="LEDGER|FILE", help="Replay recent production too: a ledger, a CSV or an SWF; repeatable."),
-    ] = None,
-    traces: Annotated[
-        str | None,
-        Option(metavar="T1,T2,...", help="Groups of the suite to run; else all, or your --workload alone."),
-    ] = None,
-    short: Annotated[bool, Option("--short", help="Few cases of each kind: a trial, not a release.")] = False,
-    seeds: SuiteSeedsOption = None,
-    world: SuiteWorldOption = "live-like",
-    workload: OwnWorkloadsOption = None,
-    run_time_limit: Annotated[
-        float, Option(metavar="FACTOR", help="Longest run time, as a multiple of the champion's.", min=1.0)
-    ] = 1.5,
-    probation_hours: Annotated[
-        float, Option(metavar="HOURS", min=0.0, help="How long it runs as a shadow first; `trimtab learn` judges it.")
-    ] = 0.0,
-    then: Annotated[
-        str, Option(metavar="promote|approve|nothing", help="Action after a probation that held.")
-    ] = "promote",
-    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
-    key_file: KeyOption = None,
-    try_only: TryOption = False,
-    force: ForceOption = None,
-    rollback: RollbackOption = False,
-    status: StatusOption = False,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class PromoteAutoscaling(Promotion):
     """Put a learned policy in use if it beats the present one on held-out traces, or go back to the one before.
 
     It decides for one fleet, or with `all` for every fleet that it fits and that has no champion of its own. The first
@@ -97,9 +36,67 @@ def autoscaling(
     them first. Every trial leaves a report in the models directory, with the SHA-256 of models, traces and results,
     signed where there is a key. The agent takes up a new champion within a minute.
     """
-    from agent.models.file import load_model
 
-    def gate() -> Gate:
+    DECISION = "autoscaling"
+    EPILOG = epilog(
+        """
+The gate: same traces, seeds and entry states for both, mid-run states too.
+  cheaper in 95 % of paired bootstrap resamples, families counting alike;
+  no family of traces more than 5 % dearer; no run beyond the run-time limit.
+  Else the champion stays, and the exit status is 1.
+""",
+        calls=(
+            "trimtab promote autoscaling web MODEL.onnx --recent /var/lib/trimtab/ledger.db",
+            "trimtab promote autoscaling web MODEL.onnx --world my.toml --workload my.swf.gz:hours=24",
+            "trimtab promote autoscaling web --rollback",
+        ),
+    )
+
+    recent: Annotated[
+        list[str] | None,
+        Option(metavar="LEDGER|FILE", help="Replay recent production too: a ledger, a CSV or an SWF; repeatable."),
+    ] = None
+    traces: Annotated[
+        str | None,
+        Option(metavar="T1,T2,...", help="Groups of the suite to run; else all, or your --workload alone."),
+    ] = None
+    short: Annotated[bool, Option("--short", help="Few cases of each kind: a trial, not a release.")] = False
+    seeds: SuiteSeedsOption = None
+    world: SuiteWorldOption = "live-like"
+    workload: OwnWorkloadsOption = None
+    run_time_limit: Annotated[
+        float, Option(metavar="FACTOR", help="Longest run time, as a multiple of the champion's.", min=1.0)
+    ] = 1.5
+    probation_hours: Annotated[
+        float, Option(metavar="HOURS", min=0.0, help="How long it runs as a shadow first; `trimtab learn` judges it.")
+    ] = 0.0
+    then: Annotated[str, Option(metavar="promote|approve|nothing", help="Action after a probation that held.")] = (
+        "promote"
+    )
+    workers: WorkersOption = 1
+
+    def check(self) -> None:
+        """Raise BadInput for a fleet that the settings do not have, or that the model does not fit."""
+        if self.challenger is not None and self.subject != ALL:
+            _check_fleet(self.challenger, self.subject)
+
+    def verify(self, path: Path) -> object:
+        """Raise ModelRefused for a file that is no model of a fleet."""
+        from agent.models.file import load_model
+
+        return load_model(path)
+
+    def term(self, now_s: float) -> Term | None:
+        """Return the probation that is asked for."""
+        from agent.models.directory import Then
+        from trainer.promotion.gate import Term
+
+        if self.then not in [*Then]:
+            raise BadInput("--then", self.then, f"choose one of {', '.join(Then)}")
+        return Term(now_s, self.probation_hours, Then(self.then)) if self.probation_hours > 0.0 else None
+
+    def gate(self) -> Gate:
+        """Return cases of the suite, of the record and of one's own workloads."""
         from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, own_cases, own_world, tuned_rule
         from trainer.autoscaling.evaluation.suite import World, suite
         from trainer.autoscaling.worlds import told
@@ -108,28 +105,36 @@ def autoscaling(
         from trainer.promotion.autoscaling import fleet_gate
         from trainer.promotion.gate import Limits
 
-        own = own_world(world, workload or (), recent or ())
-        if own is not None and world not in set(World):
-            chosen, groups = World.LIVE_LIKE, words_of(traces or "")
+        own = own_world(self.world, self.workload or (), self.recent or ())
+        if own is not None and self.world not in set(World):
+            chosen, groups = World.LIVE_LIKE, words_of(self.traces or "")
             if groups:
-                raise BadInput("--traces", traces, f"leave it out in world {own.name}: its jobs are your own")
+                raise BadInput("--traces", self.traces, f"leave it out in world {own.name}: its jobs are your own")
         else:
-            chosen, groups = World(world), words_of(SUITE if traces is None and own is None else traces or "")
-        cases = [*suite(groups, short=short, world=chosen, seeds=seeds)]
-        cases += recent_cases(recent or (), None if own is None else own.config)
+            chosen, groups = (
+                World(self.world),
+                words_of(SUITE if self.traces is None and own is None else self.traces or ""),
+            )
+        cases = [*suite(groups, short=self.short, world=chosen, seeds=self.seeds)]
+        cases += recent_cases(self.recent or (), None if own is None else own.config)
         rule = None
-        facts = {"groups": ",".join(groups), "short": short, "world": chosen.value, "recent": len(recent or ())}
+        facts = {
+            "groups": ",".join(groups),
+            "short": self.short,
+            "world": chosen.value,
+            "recent": len(self.recent or ()),
+        }
         if own is not None:
-            cases += own_cases(own, workload or (), seeds or (FEW_SEEDS if short else SEEDS))
-            if challenger is not None:
-                told(str(challenger), own)
-            if workload:
-                rule = partial(tuned_rule, own, workload, workers)
-            facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(workload or ())}
+            cases += own_cases(own, self.workload or (), self.seeds or (FEW_SEEDS if self.short else SEEDS))
+            if self.challenger is not None:
+                told(str(self.challenger), own)
+            if self.workload:
+                rule = partial(tuned_rule, own, self.workload, self.workers)
+            facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(self.workload or ())}
         if not cases:
-            raise BadInput("--traces", traces, "name at least one group, or give --recent or --workload")
-        limits = Limits(run_time_factor=run_time_limit)
-        shown = ctx.with_resource(bars(as_json))
+            raise BadInput("--traces", self.traces, "name at least one group, or give --recent or --workload")
+        limits = Limits(run_time_factor=self.run_time_limit)
+        shown = self.ctx.with_resource(bars(self.as_json))
         task = shown.add_task("cases, from reset and from mid-run", total=len(cases))
         return fleet_gate(
             cases,
@@ -137,15 +142,9 @@ def autoscaling(
             facts=facts,
             world=chosen,
             rule=rule,
-            workers=workers,
+            workers=self.workers,
             on_progress=lambda n: shown.advance(task, n),
         )
-
-    fleet = "" if subject == ALL else subject
-    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json, probation_hours, then, at)
-    if challenger is not None:
-        _check_fleet(challenger, fleet)
-    carry_out("autoscaling", fleet, models_dir, load_model, gate, wish)
 
 
 def _check_fleet(challenger: Path, fleet: str) -> None:
@@ -160,18 +159,13 @@ def _check_fleet(challenger: Path, fleet: str) -> None:
     from agent.settings import load_settings
     from agent.settings.kinds import Key
 
-    if not fleet:
-        return
     try:
         TypeAdapter(Key).validate_python(fleet)
     except ValidationError:
         raise BadInput("fleet", fleet, "give the key of a fleet, as in TRIMTAB_FLEETS__<fleet>__POLICY") from None
     settings = load_settings(os.environ)
-    if not settings.fleets:
+    if not one_of_settings("fleet", fleet, [*settings.fleets]):
         return
-    if fleet not in settings.fleets:
-        there = ", ".join(sorted(settings.fleets))
-        raise BadInput("fleet", fleet, f"choose one of the fleets of the settings: {there}")
     unfit = misfit(load_model(challenger).card, settings.fleet(fleet))
     if unfit:
         raise BadInput("CHALLENGER", str(challenger), f"{unfit}: train one for that fleet, or name another")

@@ -2,79 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from agent.commands.options import JsonOption
 from trainer.commands.options import WorkersOption, epilog
-from trainer.commands.promote import (
-    ALL,
-    ChallengerArgument,
-    DirectoryOption,
-    ForceOption,
-    KeyOption,
-    RollbackOption,
-    StatusOption,
-    SubjectArgument,
-    TryOption,
-    Wish,
-    carry_out,
-)
+from trainer.commands.promote import Promotion
 
 if TYPE_CHECKING:
     from trainer.promotion.gate import Gate
 
-EPILOG = epilog(
+
+@dataclass(kw_only=True)
+class PromoteDeferral(Promotion):
+    """Let a model lead in a deferral pool if it surely earns more than the policy in use, and than the rolling plan.
+
+    The model is what `trimtab train deferral` exported. It decides where the pool's policy is `learned`; the agent
+    takes it up with its next step.
     """
+
+    DECISION = "deferral"
+    EPILOG = epilog(
+        """
 The gate: episodes that no training, choice or report plays.
   it earns more than the policy in use, in 95 % of paired bootstrap resamples;
   likewise more than the rolling plan, which needs no training;
   in the mean of no scenario less than FIFO that skips.
   Else the policy in use stays, and the exit status is 1.
 """,
-    calls=(
-        "trimtab promote deferral main MODEL.onnx --scenario mine.toml",
-        "trimtab promote deferral main MODEL.onnx --scenario valley --workers 2 --try",
-        "trimtab promote deferral main --rollback",
-    ),
-)
+        calls=(
+            "trimtab promote deferral main MODEL.onnx --scenario mine.toml",
+            "trimtab promote deferral main MODEL.onnx --scenario valley --workers 2 --try",
+            "trimtab promote deferral main --rollback",
+        ),
+    )
 
-
-def deferral(
-    subject: SubjectArgument,
-    challenger: ChallengerArgument = None,
-    models_dir: DirectoryOption = None,
     scenario: Annotated[
         list[str] | None, Option(metavar="NAME|FILE", help="As `trimtab evaluate deferral` has them; repeatable.")
-    ] = None,
-    trace: Annotated[
-        list[str] | None, Option(metavar="SCENARIO,LOG", help="Recorded load and jobs; repeatable.")
-    ] = None,
-    episodes: Annotated[int, Option(min=8, max=1000, help="Episodes of each scenario.")] = 30,
-    workers: WorkersOption = 1,
-    key_file: KeyOption = None,
-    try_only: TryOption = False,
-    force: ForceOption = None,
-    rollback: RollbackOption = False,
-    status: StatusOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Let a model lead in a deferral pool if it surely earns more than the policy in use, and than the rolling plan.
+    ] = None
+    trace: Annotated[list[str] | None, Option(metavar="SCENARIO,LOG", help="Recorded load and jobs; repeatable.")] = (
+        None
+    )
+    episodes: Annotated[int, Option(min=8, max=1000, help="Episodes of each scenario.")] = 30
+    workers: WorkersOption = 1
 
-    The model is what `trimtab train deferral` exported. It decides where the pool's policy is `learned`; the agent
-    takes it up with its next step.
-    """
-    from agent.deferral.model import load_score_model
+    def verify(self, path: Path) -> object:
+        """Raise ModelRefused for a file that is no model of a pool."""
+        from agent.deferral.model import load_score_model
 
-    def gate() -> Gate:
+        return load_score_model(path)
+
+    def gate(self) -> Gate:
+        """Return episodes of the scenarios and traces."""
         from trainer.commands.evaluate_deferral import subjects_of
         from trainer.promotion.deferral import deferral_gate
         from trainer.promotion.gate import Limits
 
-        subjects = subjects_of(scenario or ([] if trace else ["valley"]), trace or [])
+        subjects = subjects_of(self.scenario or ([] if self.trace else ["valley"]), self.trace or [])
         facts = {"scenarios": [one.name for one in subjects]}
-        return deferral_gate(subjects, episodes, Limits(), workers=workers, facts=facts, quiet=as_json)
-
-    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json)
-    carry_out("deferral", "" if subject == ALL else subject, models_dir, load_score_model, gate, wish)
+        return deferral_gate(subjects, self.episodes, Limits(), workers=self.workers, facts=facts, quiet=self.as_json)

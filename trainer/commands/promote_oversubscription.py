@@ -3,113 +3,97 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from agent.commands.options import JsonOption
-from domain.errors import BadInput
-from trainer.commands.options import (
-    epilog,
-    words_of,
-)
-from trainer.commands.promote import (
-    ChallengerArgument,
-    DirectoryOption,
-    ForceOption,
-    KeyOption,
-    RollbackOption,
-    StatusOption,
-    SubjectArgument,
-    TryOption,
-    Wish,
-    carry_out,
-)
+from trainer.commands.options import StartOption, epilog, words_of
+from trainer.commands.promote import Promotion, one_of_settings
 
 if TYPE_CHECKING:
     from domain.rules.oversubscription.pool import PoolRules
     from trainer.promotion.gate import Gate
 
 
-EPILOG = epilog(
-    """
-The gate: weeks that no model was trained on, behind the guard of the agent.
-  the promise kept for sure; fewer cores reserved than by the policy in use, in 95 %
-  of paired bootstrap resamples; at most 5 % more than the best tuned rates.
-  Else the policy in use stays, and the exit status is 1.
-""",
-    calls=(
-        "trimtab promote oversubscription main MODEL.onnx --scenario FOLDER",
-        "trimtab promote oversubscription main --rollback",
-    ),
-)
-
-
-def oversubscription(
-    subject: SubjectArgument,
-    challenger: ChallengerArgument = None,
-    models_dir: DirectoryOption = None,
-    scenario: Annotated[
-        str, Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of the pool's own usage.")
-    ] = "internal_like",
-    held_out: Annotated[
-        str, Option(metavar="WEEK,...", help="Weeks of the scenario that no model was trained on.")
-    ] = "",
-    weeks: Annotated[int, Option(min=1, help="Weeks redrawn from the scenario's requests.")] = 8,
-    episodes: Annotated[int, Option(min=1, help="Usage drawn for each week.")] = 300,
-    evaluations: Annotated[int, Option(min=1, help="Weeks assessed to find the best tuned rule.")] = 1_500,
-    start: Annotated[str, Option(metavar="cold|warm", help="Empty, or with the VMs of hour 0.")] = "cold",
-    against: Annotated[
-        str, Option(metavar="POLICY", help="Policy in use without a champion, as `simulate` takes it; else MA.")
-    ] = "ma",
-    key_file: KeyOption = None,
-    try_only: TryOption = False,
-    force: ForceOption = None,
-    rollback: RollbackOption = False,
-    status: StatusOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class PromoteOversubscription(Promotion):
     """Let a model, or a file of rates, decide for a pool if it reserves less and keeps the promise on held-out weeks.
 
     It runs behind the agent's shield, against the policy in use and the best tuned rates, on weeks of the pool's own
     usage (--scenario FOLDER) or of a packaged scenario. The pool's policy must be `learned` or `model:DIRECTORY`; the
     agent takes up a new champion with the next hour.
     """
-    from agent.oversubscription.rate_policies import verify_rates
-    from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
 
-    rules, place = pool_of_settings(subject)
+    DECISION = "oversubscription"
+    EPILOG = epilog(
+        """
+The gate: weeks that no model was trained on, behind the guard of the agent.
+  the promise kept for sure; fewer cores reserved than by the policy in use, in 95 %
+  of paired bootstrap resamples; at most 5 % more than the best tuned rates.
+  Else the policy in use stays, and the exit status is 1.
+""",
+        calls=(
+            "trimtab promote oversubscription main MODEL.onnx --scenario FOLDER",
+            "trimtab promote oversubscription main --rollback",
+        ),
+    )
 
-    def verify(path: Path) -> object:
-        if rules is not None:
-            return verify_rates(path, rules)
+    scenario: Annotated[
+        str, Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of the pool's own usage.")
+    ] = "internal_like"
+    held_out: Annotated[str, Option(metavar="WEEK,...", help="Weeks of the scenario that no model was trained on.")] = (
+        ""
+    )
+    weeks: Annotated[int, Option(min=1, help="Weeks redrawn from the scenario's requests.")] = 8
+    episodes: Annotated[int, Option(min=1, help="Usage drawn for each week.")] = 300
+    evaluations: Annotated[int, Option(min=1, help="Weeks assessed to find the best tuned rule.")] = 1_500
+    start: StartOption = "cold"
+    against: Annotated[
+        str, Option(metavar="POLICY", help="Policy in use without a champion, as `simulate` takes it; else MA.")
+    ] = "ma"
+
+    def check(self) -> None:
+        """Raise BadInput for a pool that the settings do not have."""
+        pool_of_settings(self.subject)
+
+    def directory_of_settings(self) -> Path:
+        """Return the directory of the pool's policy where that names one."""
+        return pool_of_settings(self.subject)[1] or super().directory_of_settings()
+
+    def verify(self, path: Path) -> object:
+        """Raise BadInput or ModelRefused for a file that the pool cannot decide by."""
         from agent.oversubscription.rate_model import open_rate_model
+        from agent.oversubscription.rate_policies import verify_rates
         from agent.oversubscription.settings import read_rates
 
+        rules, _ = pool_of_settings(self.subject)
+        if rules is not None:
+            return verify_rates(path, rules)
         return open_rate_model(path) if path.suffix == ".onnx" else read_rates(path)
 
-    def gate() -> Gate:
+    def gate(self) -> Gate:
+        """Return weeks of the scenario."""
+        from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
         from simulator.oversubscription.scenario import scenario_of
         from trainer.promotion.gate import Limits
         from trainer.promotion.oversubscription import pool_gate
 
+        rules, _ = pool_of_settings(self.subject)
         return pool_gate(
-            scenario_of(scenario),
+            scenario_of(self.scenario),
             Limits(),
-            now=against,
+            now=self.against,
             budget=USUAL_BUDGET if rules is None else rules.budget(None),
             margin=NO_MARGIN if rules is None else rules.margin,
             alpha=0.95 if rules is None else rules.alpha,
-            start=start,
-            weeks=words_of(held_out),
-            drawn=weeks,
-            episodes=episodes,
-            evaluations=evaluations,
+            start=self.start,
+            weeks=words_of(self.held_out),
+            drawn=self.weeks,
+            episodes=self.episodes,
+            evaluations=self.evaluations,
         )
-
-    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json)
-    carry_out("oversubscription", subject, models_dir or place, verify, gate, wish)
 
 
 def pool_of_settings(name: str) -> tuple[PoolRules | None, Path | None]:
@@ -119,10 +103,8 @@ def pool_of_settings(name: str) -> tuple[PoolRules | None, Path | None]:
 
     settings = load_settings(os.environ)
     pools = SUBJECTS.of(settings)
-    if not pools:
+    if not one_of_settings("pool", name, [*pools]):
         return None, None
-    if name not in pools:
-        raise BadInput("pool", name, f"choose one of the pools of the settings: {', '.join(sorted(pools))}")
     rules = pool_rules_of(name, pools[name])
     kind, _, given = rules.policy.partition(":")
     own = Path(given) if kind == "model" and not given.endswith(".onnx") else settings.models_directory

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from agent.commands.options import JsonOption
 from domain.errors import BadInput
 from domain.units import DAY_S
 from trainer.commands.options import epilog
-from trainer.commands.promote import (
-    ALL,
-    ChallengerArgument,
-    DirectoryOption,
-    ForceOption,
-    KeyOption,
-    RollbackOption,
-    StatusOption,
-    SubjectArgument,
-    TryOption,
-    Wish,
-    carry_out,
-)
+from trainer.commands.promote import Promotion, one_of_settings
 
 OF_INSTANCE = 20
 """Orders of an instance that is judged on."""
@@ -37,68 +26,64 @@ if TYPE_CHECKING:
     from trainer.promotion.gate import Gate
     from trainer.promotion.placement import HeldOut
 
-EPILOG = epilog(
-    """
-The gate: windows of the record, or instances, as they came and in other orders.
-  fewer open hosts than the policy in use, in 95 % of paired bootstrap resamples;
-  no more than best fit; every placement held to the rules by a checker.
-  Else the policy in use stays, and the exit status is 1.
-""",
-    calls=(
-        "trimtab promote placement main POLICY.json --recent /var/lib/trimtab/ledger.db",
-        "trimtab promote placement main POLICY.json --instance large-42",
-        "trimtab promote placement main --rollback",
-    ),
-)
 
-
-def placement(
-    subject: SubjectArgument,
-    challenger: ChallengerArgument = None,
-    models_dir: DirectoryOption = None,
-    recent: Annotated[str | None, Option(metavar="LEDGER", help="Judge on this ledger's record of the pool.")] = None,
-    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of its last days are used.")] = 30.0,
-    instance: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE", help="Judge on instances, as `simulate` has them; repeatable.")
-    ] = None,
-    against: Annotated[
-        str,
-        Option(
-            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
-        ),
-    ] = "",
-    key_file: KeyOption = None,
-    try_only: TryOption = False,
-    force: ForceOption = None,
-    rollback: RollbackOption = False,
-    status: StatusOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class PromotePlacement(Promotion):
     """Let a policy's file decide for a placement pool if it opens fewer hosts than the policy in use.
 
     The file is what `trimtab train placement` or `learn placement` wrote. It decides where the POLICY, CANARY or SHADOW
     of the pool is `learned`; the agent takes it up with the next turn.
     """
-    from agent.placement.choosing import read_policy
-    from agent.settings.location import models_location
-    from trainer.promotion.directory import ModelsWriter
 
-    name = "" if subject == ALL else subject
-    directory = ModelsWriter(models_dir or models_location(os.environ))
+    DECISION = "placement"
+    EPILOG = epilog(
+        """
+The gate: windows of the record, or instances, as they came and in other orders.
+  fewer open hosts than the policy in use, in 95 % of paired bootstrap resamples;
+  no more than best fit; every placement held to the rules by a checker.
+  Else the policy in use stays, and the exit status is 1.
+""",
+        calls=(
+            "trimtab promote placement main POLICY.json --recent /var/lib/trimtab/ledger.db",
+            "trimtab promote placement main POLICY.json --instance large-42",
+            "trimtab promote placement main --rollback",
+        ),
+    )
 
-    def gate() -> Gate:
+    recent: Annotated[str | None, Option(metavar="LEDGER", help="Judge on this ledger's record of the pool.")] = None
+    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of its last days are used.")] = 30.0
+    instance: Annotated[
+        list[str] | None, Option(metavar="NAME|FILE", help="Judge on instances, as `simulate` has them; repeatable.")
+    ] = None
+    against: Annotated[
+        str,
+        Option(
+            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
+        ),
+    ] = ""
+
+    def verify(self, path: Path) -> object:
+        """Raise BadInput for a file that is no policy."""
+        from agent.placement.choosing import read_policy
+
+        return read_policy(path)
+
+    def gate(self) -> Gate:
+        """Return windows of the record and orders of instances."""
         from trainer.promotion.gate import Limits
         from trainer.promotion.placement import digest_of_cases, placement_gate
 
-        windows = _of_record(recent, subject, days) if recent is not None else []
-        windows += _of_instances(instance or ())
+        windows = _of_record(self.recent, self.subject, self.days) if self.recent is not None else []
+        windows += _of_instances(self.instance or ())
         if not windows:
-            raise BadInput("--recent", recent, "give the ledger of the pool, or at least one --instance")
-        facts = {"recent": recent is not None, "instances": list(instance or ()), "sha256": digest_of_cases(windows)}
-        return placement_gate(windows, Limits(), now=policy_in_use(subject, directory, against), facts=facts)
-
-    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json)
-    carry_out("placement", name, models_dir, read_policy, gate, wish)
+            raise BadInput("--recent", self.recent, "give the ledger of the pool, or at least one --instance")
+        facts = {
+            "recent": self.recent is not None,
+            "instances": list(self.instance or ()),
+            "sha256": digest_of_cases(windows),
+        }
+        now = policy_in_use(self.subject, self.models, self.against)
+        return placement_gate(windows, Limits(), now=now, facts=facts)
 
 
 def policy_in_use(pool: str, directory: ModelsWriter, against: str = "") -> Policy:
@@ -111,10 +96,8 @@ def policy_in_use(pool: str, directory: ModelsWriter, against: str = "") -> Poli
     from agent.settings import load_settings
 
     pools = SUBJECTS.of(load_settings(os.environ))
-    if pools and pool not in pools:
-        there = ", ".join(sorted(pools))
-        raise BadInput("pool", pool, f"choose one of the placement pools of the settings: {there}")
-    return named_policy(against or (pools[pool].policy if pools else LEARNED), pool, directory)
+    known = one_of_settings("pool", pool, [*pools])
+    return named_policy(against or (pools[pool].policy if known else LEARNED), pool, directory)
 
 
 def _of_record(ledger: str, pool: str, days: float) -> list[HeldOut]:

@@ -85,6 +85,7 @@ ConfigOption = Annotated[
         help="Options and settings as a run wrote them to --out; those given here go before.",
     ),
 ]
+SetOption = Annotated[list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other setting; repeatable.")]
 WorkersOption = Annotated[int, Option(metavar="N", min=1, help="Processes.")]
 PlayersOption = Annotated[int, Option(metavar="N", min=1, help="Processes; cores of a local Ray.")]
 PlayOnRayOption = Annotated[str | None, Option(metavar="ADDRESS|local", help="Play on a Ray cluster.")]

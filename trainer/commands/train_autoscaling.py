@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from agent.commands.options import JsonOption, examples, print_json
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import ConfigOption, epilog, settings_of, write_config
-from trainer.commands.train_scorer import PPO, SCORER, chosen_form, refuse_others, train_scorers
+from trainer.commands.options import SetOption, epilog, settings_of, write_config
+from trainer.commands.train import Training
+from trainer.commands.train_scorer import PPO, chosen_form, refuse_others, train_scorers
+from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainer.autoscaling.campaign import Campaign
     from trainer.autoscaling.configuration import PPOConfig
+    from trainer.kit.jobs import Job
 
-INTERRUPTED = 130
+LIVE_LIKE = "live-like"
 _OPTIONS = ("task", "seed", "workers", "device")
 """Fields of the configuration with separate options."""
-EPILOG = epilog(
+EXPORT_EPILOG = examples(
+    "trimtab train export .trimtab/train/train-fit/seed-0 --out models",
+    "trimtab train export runs/fit/seed-3/checkpoints/000000061 --json",
+)
+
+
+@dataclass(kw_only=True)
+class TrainAutoscaling(Training):
+    """Train a recurrent policy by proximal policy optimisation, and export the best checkpoint of each run.
+
+    With --form scorer: train a scorer of whole-fleet targets, which serves any fleet. See "Scorers" below.
+
+    The best checkpoint is chosen on held-out episodes. Its cost is reported on others, beside that of a threshold, a
+    queue rule and a constant fleet. The same settings and seed give the same model (with one worker).
+
+    Exits with status 1 when a run fails, 130 when stopped by Ctrl-C; --resume then goes on.
     """
+
+    EPILOG = epilog(
+        """
 Tasks:
   train-text, train-fit   the published batches, read in two ways
   train-rand              random batches, other ones than are reported
@@ -39,11 +60,11 @@ Tasks:
   FILE.toml               your own worlds, loads and shares
 With --workload the task is your jobs in --world; it is written to --out.
 """,
-    """
+        """
 Written to --out, per seed: checkpoints/, curve.csv, tensorboard/,
 run.json and MODEL.onnx; for all seeds: summary.json and curves.svg.
 """,
-    """
+        """
 Scorers (--form scorer; settings by --set, such as --set rounds=300+300):
   rounds, explore         episodes of each round, and how much is tried out
   most, branch_share      minutes of an episode whose choices are compared
@@ -59,33 +80,26 @@ exist. Loads are cut into windows, days where they are long enough; the later
 ones only judge. The queue rule is tuned for that world first. New weights are
 used where they cost less there and that is 90 % sure; else the old ones stay.
 """,
-    calls=(
-        "trimtab train autoscaling --task train-fit --steps 4e6",
-        "trimtab train autoscaling --seeds 0-4 --out runs/fit",
-        "trimtab train autoscaling --world my.toml --workload jobs.csv --preset fit",
-        "trimtab train autoscaling --seeds 0-4 --out runs/fit --resume",
-        "trimtab train autoscaling --sweep gamma=0.98,0.99 --seeds 0-2 --ray local",
-        "trimtab train autoscaling --form scorer --jobs 2 --out runs/scorer",
-        "trimtab train autoscaling --from release --world my.toml --workload my.swf.gz",
-    ),
-)
-EXPORT_EPILOG = examples(
-    "trimtab train export .trimtab/train/train-fit/seed-0 --out models",
-    "trimtab train export runs/fit/seed-3/checkpoints/000000061 --json",
-)
+        calls=(
+            "trimtab train autoscaling --task train-fit --steps 4e6",
+            "trimtab train autoscaling --seeds 0-4 --out runs/fit",
+            "trimtab train autoscaling --world my.toml --workload jobs.csv --preset fit",
+            "trimtab train autoscaling --seeds 0-4 --out runs/fit --resume",
+            "trimtab train autoscaling --sweep gamma=0.98,0.99 --seeds 0-2 --ray local",
+            "trimtab train autoscaling --form scorer --jobs 2 --out runs/scorer",
+            "trimtab train autoscaling --from release --world my.toml --workload my.swf.gz",
+        ),
+    )
 
-
-def autoscaling(
-    ctx: Context,
     form: Annotated[
         str | None,
         Option(
             metavar="ppo|scorer", help="A recurrent policy, or a scorer for any fleet. Else scorer with --from, ppo."
         ),
-    ] = None,
-    task: Annotated[
-        str, Option(metavar="NAME|FILE", help="What to learn, see below, or a FILE.toml of your own.")
-    ] = "train-fit",
+    ] = None
+    task: Annotated[str, Option(metavar="NAME|FILE", help="What to learn, see below, or a FILE.toml of your own.")] = (
+        "train-fit"
+    )
     preset: Annotated[
         str,
         Option(
@@ -93,107 +107,136 @@ def autoscaling(
             help="Settings to start from: default, published (as in the paper), fit, text, coevolution, release, "
             "release-foresight.",
         ),
-    ] = "default",
-    seed: Annotated[int, Option(min=0, help="Seed of weights, exploration and worlds.")] = 0,
-    seeds: Annotated[str | None, Option(metavar="LIST", help="Several seeds instead, such as 0-4: a run each.")] = None,
-    steps: Annotated[str | None, Option(metavar="N", help="Environment steps, such as 4e6.")] = None,
-    network: Annotated[str | None, Option(metavar="KIND", help="lstm, gru or mlp.")] = None,
-    hidden: Annotated[int | None, Option(min=1, help="Cells of lstm or gru.")] = None,
-    observation: Annotated[str | None, Option(metavar="NAME", help="Observation: obs-7 or obs-v2.")] = None,
-    actions: Annotated[str | None, Option(metavar="NAME", help="Actions: act-7 or act-multi.")] = None,
-    mask: Annotated[bool | None, Option("--mask/--no-mask", help="Hide actions that would have no effect.")] = None,
-    setting: Annotated[
-        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other setting; repeatable.")
-    ] = None,
+    ] = "default"
+    steps: Annotated[str | None, Option(metavar="N", help="Environment steps, such as 4e6.")] = None
+    network: Annotated[str | None, Option(metavar="KIND", help="lstm, gru or mlp.")] = None
+    hidden: Annotated[int | None, Option(min=1, help="Cells of lstm or gru.")] = None
+    observation: Annotated[str | None, Option(metavar="NAME", help="Observation: obs-7 or obs-v2.")] = None
+    actions: Annotated[str | None, Option(metavar="NAME", help="Actions: act-7 or act-multi.")] = None
+    mask: Annotated[bool | None, Option("--mask/--no-mask", help="Hide actions that would have no effect.")] = None
+    setting: SetOption = None
     start: Annotated[
         str | None,
         Option("--from", metavar="release|FILE|RUN", help="scorer: weights to begin with, for --world and --workload."),
-    ] = None,
+    ] = None
     world: Annotated[
         str | None, Option(metavar="NAME|FILE", help="The world to train for with --workload, else live-like.")
-    ] = None,
+    ] = None
     workload: Annotated[
         list[str] | None, Option(metavar="NAME|FILE", help="Your jobs in that world, in place of a task; repeatable.")
-    ] = None,
+    ] = None
     processes: Annotated[
         int, Option("--jobs", metavar="N", min=1, help="scorer: processes; the result does not depend on them.")
-    ] = 1,
+    ] = 1
     sweep: Annotated[
         list[str] | None, Option(metavar="FIELD=V,V,...", help="Try each value, with every seed; repeatable.")
-    ] = None,
-    out: Annotated[Path | None, Option(metavar="DIRECTORY", help="Where to write; else .trimtab/train/TASK.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out, exactly where they stopped.")] = False,
-    workers: Annotated[int, Option(min=1, help="Processes that share one run's environments.")] = 1,
+    ] = None
+    workers: Annotated[int, Option(min=1, help="Processes that share one run's environments.")] = 1
     at_once: Annotated[
         int | None, Option("--at-once", min=1, help="Runs at once; else as many as there are cores.")
-    ] = None,
-    ray: Annotated[
-        str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster instead.")
-    ] = None,
-    device: Annotated[str, Option(metavar="NAME", help="cpu or cuda, for the networks.")] = "cpu",
-    episodes: Annotated[int, Option(min=1, help="Episodes that the results are reported on.")] = 30,
-    config_file: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Train a recurrent policy by proximal policy optimisation, and export the best checkpoint of each run.
+    ] = None
+    device: Annotated[str, Option(metavar="NAME", help="cpu or cuda, for the networks.")] = "cpu"
+    episodes: Annotated[int, Option(min=1, help="Episodes that the results are reported on.")] = 30
 
-    With --form scorer: train a scorer of whole-fleet targets, which serves any fleet. See "Scorers" below.
+    def folder(self) -> Path:
+        """Return the folder of the task, or of one's own world."""
+        own = self.world is not None or bool(self.workload)
+        return Path(".trimtab/train") / (f"own-{Path(self.world or LIVE_LIKE).stem}" if own else Path(self.task).stem)
 
-    The best checkpoint is chosen on held-out episodes. Its cost is reported on others, beside that of a threshold, a
-    queue rule and a constant fleet. The same settings and seed give the same model (with one worker).
+    def run(self) -> Answer:
+        """Train in the form that is asked for."""
+        from trainer.kit.progress import announce
 
-    Exits with status 1 when a run fails, 130 when stopped by Ctrl-C; --resume then goes on.
-    """
-    from trainer.kit.progress import announce
-
-    announce("train autoscaling: loading torch and the simulator", as_json)
-    from trainer.autoscaling.campaign import campaign_of, conclude, jobs_of
-    from trainer.autoscaling.runs import HELD_OUT, run
-    from trainer.kit.jobs import seeds_of
-    from trainer.kit.runs import check_directories, run_all
-
-    if chosen_form(form, start) == SCORER:
-        refuse_others(ctx, SCORER)
-        train_scorers(
-            seeds=seeds_of(seeds) if seeds else [seed],
-            settings=settings_of(ctx, setting),
-            start=start,
-            world=world,
-            workloads=workload or [],
-            out=out or Path(".trimtab/train/scorer"),
-            resume=resume,
-            jobs=processes,
-            as_json=as_json,
-            on_checked=lambda place, settings: write_config(ctx, place, settings),
+        announce("train autoscaling: loading torch and the simulator", self.as_json)
+        form = chosen_form(self.form, self.start)
+        refuse_others(self.ctx, form)
+        if form == PPO:
+            return super().run()
+        return train_scorers(
+            seeds=self.seeds_given(),
+            settings=settings_of(self.ctx, self.setting),
+            start=self.start,
+            world=self.world,
+            workloads=self.workload or [],
+            out=self.out or Path(".trimtab/train/scorer"),
+            resume=self.resume,
+            jobs=self.processes,
+            as_json=self.as_json,
+            on_checked=lambda place, settings: write_config(self.ctx, place, settings),
         )
-        return
-    refuse_others(ctx, PPO)
-    texts = {"total_steps": ("--steps", steps), "network": ("--network", network)}
-    texts |= {"observation": ("--observation", observation), "action_set": ("--actions", actions)}
-    values = {"task": task, "hidden": hidden, "masked": mask, "workers": workers, "device": device}
-    config = _configuration(preset, values, texts, settings_of(ctx, setting))
-    place = out or Path(".trimtab/train") / Path(task).stem
-    if world is not None or workload:
-        place = out or Path(".trimtab/train") / f"own-{Path(world or 'live-like').stem}"
-        config = replace(config, task=_own_task(ctx, world or "live-like", workload or [], place, resume))
-    _check_sight(config)
-    campaign = campaign_of(config, seeds_of(seeds) if seeds else [seed], sweep or [], place)
-    check_directories(jobs_of(campaign, {}, episodes), resume=resume)
-    announce(f"measuring the baselines on {episodes} episodes", as_json)
-    jobs = jobs_of(campaign, _goals(campaign, episodes), episodes)
-    write_config(ctx, place, {name: value for name, value in config.plain().items() if name not in _OPTIONS})
-    with resumable(place):
+
+    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+        """Return a run for each value of the sweep and each seed, with the costs of the baselines."""
+        from trainer.autoscaling.campaign import campaign_of, jobs_of
+        from trainer.kit.progress import announce
+        from trainer.kit.runs import check_directories
+
+        config = self.configuration()
+        if self.world is not None or self.workload:
+            config = replace(config, task=self._own_task(place))
+        _check_sight(config)
+        self.campaign = campaign_of(config, self.seeds_given(), self.sweep or [], place)
+        check_directories(jobs_of(self.campaign, {}, self.episodes), resume=self.resume)
+        announce(f"measuring the baselines on {self.episodes} episodes", self.as_json)
+        jobs = jobs_of(self.campaign, _goals(self.campaign, self.episodes), self.episodes)
+        return jobs, {name: value for name, value in config.plain().items() if name not in _OPTIONS}
+
+    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
+        """Learn."""
+        from trainer.autoscaling.campaign import conclude
+        from trainer.autoscaling.runs import HELD_OUT, run
+        from trainer.kit.runs import run_all
+
         results = run_all(
             *(run, jobs, HELD_OUT, lambda job: job.data["config"]["total_steps"]),
-            at_once=at_once or os.cpu_count() or 1,
-            ray=ray,
-            silent=as_json,
+            at_once=self.at_once or os.cpu_count() or 1,
+            ray=self.ray,
+            silent=self.as_json,
         )
-    summary = conclude(campaign, results)
-    if as_json:
-        print_json({"directory": str(place), **summary, "runs": results})
-    else:
-        _show(campaign, summary)
+        return {**conclude(self.campaign, results), "runs": results}
+
+    def configuration(self) -> PPOConfig:
+        """Return the settings: of the preset, then of --set, then of the options."""
+        from trainer.autoscaling.configuration import PPOConfig, configuration
+        from trainer.kit.fields import changes_of
+
+        changes = self.changes(PPOConfig, self.setting, ())
+        texts = {"total_steps": ("--steps", self.steps), "network": ("--network", self.network)}
+        texts |= {"observation": ("--observation", self.observation), "action_set": ("--actions", self.actions)}
+        for field, (option, text) in texts.items():
+            if text is not None:
+                changes |= changes_of(option, PPOConfig, {field: text})
+        values = {"task": self.task, "hidden": self.hidden, "masked": self.mask}
+        values |= {"workers": self.workers, "device": self.device}
+        changes |= {name: value for name, value in values.items() if value is not None}
+        return configuration(self.preset, **changes)
+
+    def _own_task(self, place: Path) -> str:
+        """Write the task of one's own jobs in a world, and return its file."""
+        from trainer.autoscaling.task_file import write_task
+        from trainer.autoscaling.worlds import world_of
+
+        source, world = self.ctx.get_parameter_source("task"), self.world or LIVE_LIKE
+        if source is not None and source.name == "COMMANDLINE":
+            raise BadInput("--task", self.task, "leave it out with --world and --workload, which are a task")
+        if not self.workload:
+            raise BadInput("--world", world, "give the loads of that world too, by --workload")
+        return str(write_task(world_of(world), self.workload, place, resume=self.resume))
+
+    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+        """Return the cost of each variant, against the baselines."""
+        found = []
+        for variant in summary["variants"]:
+            name = f"{variant['task']} {variant['variant']}".strip()
+            seeds = self.campaign.seeds
+            runs = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+            cost = f"${variant['mean']:.2f} an episode [{variant['low']:.2f}, {variant['high']:.2f}]"
+            found.append(f"{name}, {runs}, {duration_text(variant['cpu_s'])} of one core: {cost}")
+            for goal, own in variant["goals"].items():
+                found.append(f"  {own['relative']:+7.1%} against {goal} at ${own['cost']:.2f}")
+            best = variant["best"]
+            found.append(f"  best: seed {best['seed']}, ${best['cost']:.2f}: {place / best['model']}")
+        return found
 
 
 def export(
@@ -219,33 +262,6 @@ def export(
     typer.echo(f"cost {report['cost']:.2f} [{report['low']:.2f}, {report['high']:.2f}], {report['episodes']} episodes")
 
 
-def _configuration(
-    preset: str, values: dict[str, Any], texts: dict[str, tuple[str, str | None]], settings: list[str]
-) -> PPOConfig:
-    from trainer.autoscaling.configuration import PPOConfig, configuration
-    from trainer.kit.fields import changes_of, pairs_of
-
-    changes = changes_of("--set", PPOConfig, pairs_of("--set", settings))
-    for field, (option, text) in texts.items():
-        if text is not None:
-            changes |= changes_of(option, PPOConfig, {field: text})
-    changes |= {name: value for name, value in values.items() if value is not None}
-    return configuration(preset, **changes)
-
-
-def _own_task(ctx: Context, world: str, workloads: list[str], place: Path, resume: bool) -> str:
-    """Write the task of one's own jobs in a world, and return its file."""
-    from trainer.autoscaling.task_file import write_task
-    from trainer.autoscaling.worlds import world_of
-
-    source = ctx.get_parameter_source("task")
-    if source is not None and source.name == "COMMANDLINE":
-        raise BadInput("--task", ctx.params["task"], "leave it out with --world and --workload, which are a task")
-    if not workloads:
-        raise BadInput("--world", world, "give the loads of that world too, by --workload")
-    return str(write_task(world_of(world), workloads, place, resume=resume))
-
-
 def _check_sight(config: PPOConfig) -> None:
     """Raise BadInput for a policy that no agent could run, or that sees what a world of its task keeps back."""
     from trainer.autoscaling.tasks import task_of
@@ -269,25 +285,3 @@ def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
         typer.echo(f"{name}: {why} on the reported episodes, so it is left out of the goals", err=True)
 
     return {task: baseline_costs(task, reported(task, episodes), on_stuck) for task in tasks}
-
-
-@contextmanager
-def resumable(place: Path) -> Iterator[None]:
-    """End with a line that names --resume, and status 130, when the user stops the block."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; continue with the same command and --resume (in {place})", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _show(campaign: Campaign, summary: dict[str, Any]) -> None:
-    for variant in summary["variants"]:
-        name = f"{variant['task']} {variant['variant']}".strip()
-        runs = f"{len(campaign.seeds)} seeds" if len(campaign.seeds) > 1 else f"seed {campaign.seeds[0]}"
-        cost = f"${variant['mean']:.2f} an episode [{variant['low']:.2f}, {variant['high']:.2f}]"
-        typer.echo(f"{name}, {runs}, {duration_text(variant['cpu_s'])} of one core: {cost}")
-        for goal, found in variant["goals"].items():
-            typer.echo(f"  {found['relative']:+7.1%} against {goal} at ${found['cost']:.2f}")
-        best = variant["best"]
-        typer.echo(f"  best: seed {best['seed']}, ${best['cost']:.2f}: {campaign.directory / best['model']}")

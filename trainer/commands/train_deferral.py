@@ -2,134 +2,134 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Context, Option
+from typer import Option
 
-from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.options import ConfigOption, epilog, settings_of, write_config
-from trainer.commands.train_autoscaling import resumable
+from trainer.commands.options import SetOption, epilog
+from trainer.commands.train import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainer.kit.jobs import Job
 
 SEEDS_OF_ALL = "0-4"
-EPILOG = epilog(
-    """
-Presets: imitation (learn the worth of starts by the offline optimum's prices,
-then PPO that is held near it; minutes), paper (PPO from nothing, as published;
-hours: 500 iterations). Methods: full (OSDEC), aux-high, aux-low, attention,
-reinforce, mlp, pointer; the last three have no imitation.
-""",
-    """
-A network scores each job. Decoded as published (prefix) jobs start in that
-order until one does not fit; skip passes over it; knapsack starts the most
-valuable set that fits. Weights are chosen on seeds 1,000,000 to 1,000,039 and
-reported on 0 to 99, compared with the per-step knapsack, which needs no training.
-""",
-    """
-Written to --out: per method and seed checkpoints/, curve.csv,
-tensorboard/, run.json and, for a set transformer, MODEL.onnx; and summary.json.
-With --all every method and seed, and --resume continues with the unfinished ones.
-""",
-    calls=(
-        "trimtab train deferral --seeds 0-4 --out valley",
-        "trimtab train deferral --scenario sched_drop --method attention",
-        "trimtab train deferral --preset paper --method mlp --set iterations=20",
-        "trimtab train deferral --all --cpu-minutes 30 --out all --resume",
-    ),
-)
+_OPTIONS = ("scenario", "method", "seed")
+"""Fields of the configuration with separate options."""
 
 
-def deferral(
-    ctx: Context,
-    scenario: Annotated[
-        str, Option(metavar="NAME[+NAME...]", help="Learn on it; several take turns. See `simulate deferral --help`.")
-    ] = "valley",
-    method: Annotated[str, Option(metavar="NAME", help="Method, see below.")] = "full",
-    preset: Annotated[
-        str | None, Option(metavar="NAME", help="imitation or paper; else imitation where there is one.")
-    ] = None,
-    setting: Annotated[
-        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other setting; repeatable.")
-    ] = None,
-    every: Annotated[bool, Option("--all", help="Every method, as published and with imitation.")] = False,
-    seed: Annotated[int, Option(min=0, help="Seed of the network and the exploration.")] = 0,
-    seeds: Annotated[
-        str | None, Option(metavar="LIST", help=f"Several, such as 0-4: a run each; with --all {SEEDS_OF_ALL}.")
-    ] = None,
-    cpu_minutes: Annotated[
-        float | None,
-        Option("--cpu-minutes", metavar="N", help="CPU minutes after which a run ends; --resume continues."),
-    ] = None,
-    report_seeds: Annotated[
-        int, Option("--report-seeds", min=2, max=100, help="Seeds of the report, from 0 on.")
-    ] = 100,
-    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out.")] = False,
-    at_once: Annotated[int, Option("--at-once", min=1, help="Runs at once, of one thread each.")] = 1,
-    ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None,
-    out: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/deferral/SCENARIO.")
-    ] = None,
-    config_file: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class TrainDeferral(Training):
     """Learn which deferrable jobs to start in the cores that on-demand work leaves free.
 
     The same settings and seed give the same weights. Exits with status 130 when stopped by Ctrl-C; --resume then goes
     on, bit for bit.
     """
-    from trainer.kit.progress import announce
 
-    announce("train deferral: loading torch and the simulator", as_json)
-    from trainer.deferral import configuration
-    from trainer.deferral.configuration import IMITATION, PAPER, SETS, Config
-    from trainer.deferral.runs import jobs_of, train_all, variants
-    from trainer.kit.fields import changes_of, pairs_of
-    from trainer.kit.jobs import seeds_of
-
-    if cpu_minutes is not None and not cpu_minutes > 0.0:
-        raise BadInput("--cpu-minutes", cpu_minutes, "give a number above 0")
-    changes = changes_of("--set", Config, pairs_of("--set", settings_of(ctx, setting)))
-    for field in ("scenario", "method", "seed"):
-        if field in changes:
-            raise BadInput("--set", field, f"it is an option, --{field}")
-    if every:
-        if changes or preset is not None:
-            raise BadInput("--all", "with --set or --preset", "give one or the other: --all takes both presets")
-        configs = variants(scenario)
-    else:
-        usual = IMITATION if method in SETS and method != "reinforce" else PAPER
-        configs = [configuration.preset(preset or usual, method=method, scenario=scenario, **changes)]
-    place = out or Path(".trimtab/deferral") / scenario
-    if place.exists() and not place.is_dir():
-        raise BadInput("--out", str(place), "name a folder")
-    place.mkdir(parents=True, exist_ok=True)
-    given = seeds_of(seeds or SEEDS_OF_ALL) if seeds or every else [seed]
-    jobs = jobs_of(configs, given, place, resume=resume, cpu_minutes=cpu_minutes, report_seeds=report_seeds)
-    fields = configs[0].plain() if len(configs) == 1 else {}
-    write_config(
-        ctx, place, {name: value for name, value in fields.items() if name not in ("scenario", "method", "seed")}
+    EPILOG = epilog(
+        """
+Presets: imitation (learn the worth of starts by the offline optimum's prices,
+then PPO that is held near it; minutes), paper (PPO from nothing, as published;
+hours: 500 iterations). Methods: full (OSDEC), aux-high, aux-low, attention,
+reinforce, mlp, pointer; the last three have no imitation.
+""",
+        """
+A network scores each job. Decoded as published (prefix) jobs start in that
+order until one does not fit; skip passes over it; knapsack starts the most
+valuable set that fits. Weights are chosen on seeds 1,000,000 to 1,000,039 and
+reported on 0 to 99, compared with the per-step knapsack, which needs no training.
+""",
+        """
+Written to --out: per method and seed checkpoints/, curve.csv,
+tensorboard/, run.json and, for a set transformer, MODEL.onnx; and summary.json.
+With --all every method and seed, and --resume continues with the unfinished ones.
+""",
+        calls=(
+            "trimtab train deferral --seeds 0-4 --out valley",
+            "trimtab train deferral --scenario sched_drop --method attention",
+            "trimtab train deferral --preset paper --method mlp --set iterations=20",
+            "trimtab train deferral --all --cpu-minutes 30 --out all --resume",
+        ),
     )
-    with resumable(place):
-        summary = train_all(jobs, place, at_once=at_once, ray=ray, silent=as_json)
-    if as_json:
-        print_json({"directory": str(place), **summary})
-    else:
-        _show(summary, place)
 
+    scenario: Annotated[
+        str, Option(metavar="NAME[+NAME...]", help="Learn on it; several take turns. See `simulate deferral --help`.")
+    ] = "valley"
+    method: Annotated[str, Option(metavar="NAME", help="Method, see below.")] = "full"
+    preset: Annotated[
+        str | None, Option(metavar="NAME", help="imitation or paper; else imitation where there is one.")
+    ] = None
+    setting: SetOption = None
+    every: Annotated[
+        bool, Option("--all", help=f"Every method, as published and with imitation, seeds {SEEDS_OF_ALL}.")
+    ] = False
+    cpu_minutes: Annotated[
+        float | None,
+        Option("--cpu-minutes", metavar="N", help="CPU minutes after which a run ends; --resume continues."),
+    ] = None
+    report_seeds: Annotated[int, Option("--report-seeds", min=2, max=100, help="Seeds of the report, from 0 on.")] = 100
 
-def _show(summary: dict[str, Any], place: Path) -> None:
-    rows: list[tuple[object, ...]] = [("method", "scenario", "decoding", "mean total", "± seeds", "best - knapsack")]
-    notes = []
-    for name, found in summary["variants"].items():
-        for scenario, kinds in found["reports"].items():
-            for kind, one in kinds.items():
-                apart = one.get("best_against_knapsack")
-                words = "" if apart is None else f"{apart[0]:+.1f} [{apart[1]:+.1f}, {apart[2]:+.1f}]"
-                rows.append((name, scenario, kind, f"{one['mean']:.1f}", f"{one['std']:.1f}", words))
-        time = f"{len(found['seeds'])} seeds, {duration_text(sum(found['cpu_s']))} of one core"
-        cut = "" if all(found["complete"]) else "; ended by --cpu-minutes, --resume continues"
-        model = "no model file" if found["model"] is None else str(place / found["model"])
-        notes.append(f"{name}: {time}{cut}; best: seed {found['best']}, {model}")
-    show([*columns(rows), "", *notes])
+    def folder(self) -> Path:
+        """Return the folder of the scenario."""
+        return Path(".trimtab/deferral") / self.scenario
+
+    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+        """Return a run for each method and seed."""
+        from trainer.kit.progress import announce
+
+        announce("train deferral: loading torch and the simulator", self.as_json)
+        from trainer.deferral import configuration
+        from trainer.deferral.configuration import IMITATION, PAPER, SETS, Config
+        from trainer.deferral.runs import jobs_of, variants
+
+        if self.cpu_minutes is not None and not self.cpu_minutes > 0.0:
+            raise BadInput("--cpu-minutes", self.cpu_minutes, "give a number above 0")
+        changes = self.changes(Config, self.setting, _OPTIONS)
+        if self.every:
+            if changes or self.preset is not None:
+                raise BadInput("--all", "with --set or --preset", "give one or the other: --all takes both presets")
+            self.seeds = self.seeds or SEEDS_OF_ALL
+            configs = variants(self.scenario)
+        else:
+            usual = IMITATION if self.method in SETS and self.method != "reinforce" else PAPER
+            preset = self.preset or usual
+            configs = [configuration.preset(preset, method=self.method, scenario=self.scenario, **changes)]
+        jobs = jobs_of(
+            configs,
+            self.seeds_given(),
+            place,
+            resume=self.resume,
+            cpu_minutes=self.cpu_minutes,
+            report_seeds=self.report_seeds,
+        )
+        fields = configs[0].plain() if len(configs) == 1 else {}
+        return jobs, {name: value for name, value in fields.items() if name not in _OPTIONS}
+
+    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
+        """Learn."""
+        from trainer.deferral.runs import train_all
+
+        return train_all(jobs, place, at_once=self.at_once or 1, ray=self.ray, silent=self.as_json)
+
+    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+        """Return the totals of each method, and the best seed."""
+        rows: list[tuple[object, ...]] = [
+            ("method", "scenario", "decoding", "mean total", "± seeds", "best - knapsack")
+        ]
+        notes = []
+        for name, found in summary["variants"].items():
+            for scenario, kinds in found["reports"].items():
+                for kind, one in kinds.items():
+                    apart = one.get("best_against_knapsack")
+                    words = "" if apart is None else f"{apart[0]:+.1f} [{apart[1]:+.1f}, {apart[2]:+.1f}]"
+                    rows.append((name, scenario, kind, f"{one['mean']:.1f}", f"{one['std']:.1f}", words))
+            time = f"{len(found['seeds'])} seeds, {duration_text(sum(found['cpu_s']))} of one core"
+            cut = "" if all(found["complete"]) else "; ended by --cpu-minutes, --resume continues"
+            model = "no model file" if found["model"] is None else str(place / found["model"])
+            notes.append(f"{name}: {time}{cut}; best: seed {found['best']}, {model}")
+        return [*columns(rows), "", *notes]

@@ -2,151 +2,155 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Context, Option
+from typer import Option
 
-from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.options import ConfigOption, epilog, write_config
-from trainer.commands.train_autoscaling import resumable
+from trainer.commands.options import epilog
+from trainer.commands.train import Training
+from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainer.kit.jobs import Job
     from trainer.placement.runs import Config
 
 DEFAULT_INSTANCE = "L219"
-EPILOG = epilog(
-    """
-Instances: S1, L219, large-SEED, small-SEED, stream-SEED, balanced2d-SEED,
-hetero-SEED, tight-SEED, snapshot-SEED, or a FILE.json of yours.
-Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
-potential17, linear14, or two of them joined by +. Methods: pso (as published), cmaes, cross-entropy, random.
-""",
-    """
-Every point meets the same orders: shuffles from 10,000 on, redrawn every
-five iterations. A value is the mean of the hosts plus --rho times their range.
-Shuffles 0 to 99 are left to `trimtab evaluate placement`.
-""",
-    """
-Written to --out: per seed checkpoints/, curve.csv, tensorboard/,
-policy.json and run.json; the best seed's policy.json; and summary.json. With
---front, front.json and front.svg: the policies that no other one dominates.
-""",
-    calls=(
-        "trimtab train placement --instance S1 --family potential17 --orders nominal",
-        "trimtab train placement --instance L219 --seeds 0-4 --workers 2 --out L219",
-        "trimtab train placement --instance L219 --seeds 0-4 --workers 2 --out L219 --resume",
-        "trimtab train placement --instance L219 --front --out front",
-    ),
-)
 
 
-def placement(
-    ctx: Context,
-    instance: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE", help=f"Learn on it; repeatable, else {DEFAULT_INSTANCE}.")
-    ] = None,
-    family: Annotated[str, Option(metavar="NAME", help="Form of the policy, see below.")] = "tiers17a",
-    method: Annotated[str, Option(metavar="NAME", help="How the vector is searched, see below.")] = "pso",
-    population: Annotated[int, Option(help="Points an iteration.")] = 24,
-    iterations: Annotated[int, Option(help="Iterations at most.")] = 60,
-    patience: Annotated[int, Option(help="Iterations without gain that end it.")] = 15,
-    sequences: Annotated[int, Option(help="Orders of each instance that a point is valued on.")] = 24,
-    rho: Annotated[float, Option(help="Price of the range over the orders, in hosts.")] = 0.3,
-    orders: Annotated[str, Option(metavar="shuffled|nominal", help="Of the requests; nominal: as given, one.")] = (
-        "shuffled"
-    ),
-    filled: Annotated[float, Option(help="Share of the orders that best fit begins.")] = 0.0,
-    front: Annotated[
-        bool, Option("--front", help="Search the Pareto front of hosts, balance and concentration.")
-    ] = False,
-    seed: Annotated[int, Option(min=0, help="Seed of the search.")] = 0,
-    seeds: Annotated[str | None, Option(metavar="LIST", help="Several, such as 0-4: a run each.")] = None,
-    workers: Annotated[int, Option(min=1, help="Threads of a run; the result is the same for any number.")] = 1,
-    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out.")] = False,
-    at_once: Annotated[int, Option("--at-once", min=1, help="Runs at once.")] = 1,
-    ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None,
-    out: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/placement/INSTANCES.")
-    ] = None,
-    config_file: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class TrainPlacement(Training):
     """Learn on which host to place containers, so that few hosts are opened in whatever order requests come.
 
     The same settings and seed give the same policy, on any number of workers. Exits with status 130 when stopped by
     Ctrl-C; --resume then goes on, bit for bit.
     """
-    from simulator.placement.instances import instance_of
-    from trainer.kit.jobs import seeds_of
-    from trainer.placement.runs import Config, jobs_of, train_all
-    from trainer.placement.samples import Samples
-    from trainer.placement.search import Plan
 
-    names = tuple(instance or [DEFAULT_INSTANCE])
-    plan = Plan(family, method, population, iterations, patience=patience, seed=seed)
-    config = Config(names, plan, Samples(sequences, rho, orders, filled))
-    for name in names:
-        instance_of(name)
-    place = out or Path(".trimtab/placement") / "-".join(Path(name).stem for name in names)
-    if place.exists() and not place.is_dir():
-        raise BadInput("--out", str(place), "name a folder")
-    place.mkdir(parents=True, exist_ok=True)
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    if front:
-        _search_front(config, place, workers, as_json=as_json)
-        return
-    write_config(ctx, place, {})
-    given = seeds_of(seeds) if seeds else [seed]
-    jobs = jobs_of(config, given, place, workers=workers, created=created, resume=resume)
-    with resumable(place):
-        summary = train_all(jobs, place, at_once=at_once, ray=ray, silent=as_json)
-    if as_json:
-        print_json({"directory": str(place), **summary})
-    else:
-        _show(summary, place)
+    EPILOG = epilog(
+        """
+Instances: S1, L219, large-SEED, small-SEED, stream-SEED, balanced2d-SEED,
+hetero-SEED, tight-SEED, snapshot-SEED, or a FILE.json of yours.
+Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
+potential17, linear14, or two of them joined by +. Methods: pso (as published), cmaes, cross-entropy, random.
+""",
+        """
+Every point meets the same orders: shuffles from 10,000 on, redrawn every
+five iterations. A value is the mean of the hosts plus --rho times their range.
+Shuffles 0 to 99 are left to `trimtab evaluate placement`.
+""",
+        """
+Written to --out: per seed checkpoints/, curve.csv, tensorboard/,
+policy.json and run.json; the best seed's policy.json; and summary.json. With
+--front, front.json and front.svg: the policies that no other one dominates.
+""",
+        calls=(
+            "trimtab train placement --instance S1 --family potential17 --orders nominal",
+            "trimtab train placement --instance L219 --seeds 0-4 --workers 2 --out L219",
+            "trimtab train placement --instance L219 --seeds 0-4 --workers 2 --out L219 --resume",
+            "trimtab train placement --instance L219 --front --out front",
+        ),
+    )
 
+    instance: Annotated[
+        list[str] | None, Option(metavar="NAME|FILE", help=f"Learn on it; repeatable, else {DEFAULT_INSTANCE}.")
+    ] = None
+    family: Annotated[str, Option(metavar="NAME", help="Form of the policy, see below.")] = "tiers17a"
+    method: Annotated[str, Option(metavar="NAME", help="How the vector is searched, see below.")] = "pso"
+    population: Annotated[int, Option(help="Points an iteration.")] = 24
+    iterations: Annotated[int, Option(help="Iterations at most.")] = 60
+    patience: Annotated[int, Option(help="Iterations without gain that end it.")] = 15
+    sequences: Annotated[int, Option(help="Orders of each instance that a point is valued on.")] = 24
+    rho: Annotated[float, Option(help="Price of the range over the orders, in hosts.")] = 0.3
+    orders: Annotated[str, Option(metavar="shuffled|nominal", help="Of the requests; nominal: as given, one.")] = (
+        "shuffled"
+    )
+    filled: Annotated[float, Option(help="Share of the orders that best fit begins.")] = 0.0
+    front: Annotated[bool, Option("--front", help="Search the Pareto front of hosts, balance and concentration.")] = (
+        False
+    )
+    workers: Annotated[int, Option(min=1, help="Threads of a run; the result is the same for any number.")] = 1
 
-def _search_front(config: Config, place: Path, workers: int, *, as_json: bool) -> None:
-    from domain.rules.placement.policies import BF, DP, RESERVE, WF
-    from simulator.placement.instances import instance_of
-    from trainer.kit.files import replace_file, write_json
-    from trainer.kit.progress import announce, phases
-    from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
-    from trainer.placement.search import SELECTION
+    def folder(self) -> Path:
+        """Return the folder of the instances."""
+        return Path(".trimtab/placement") / "-".join(Path(name).stem for name in self.instance or [DEFAULT_INSTANCE])
 
-    if len(config.instances) > 1 or config.plan.method != "pso" or config.samples.filled:
-        raise BadInput("--front", "with these options", "give one instance, and neither --method nor --filled")
-    announce("compiling the simulator, and searching the front", as_json)
-    measurement = Measurement(instance_of(config.instances[0]), config.plan.family, config.samples, workers)
-    with phases(as_json) as on_phase:
-        found = search_front(
-            config.plan, measurement, lambda k, archive: on_phase(f"iteration {k}: {len(archive.points)} policies")
-        )
-    fixed = {policy.name: measurement.policies([policy], SELECTION) for policy in (BF, DP, WF, RESERVE)}
-    data = front_data(found, fixed, measurement, config.plan)
-    write_json(place / "front.json", data)
-    replace_file(place / "front.svg", front_picture(data))
-    if as_json:
-        print_json(data)
-        return
-    rows: list[tuple[object, ...]] = [("", *data["objectives"])]
-    rows += [(k, *(f"{value:.4g}" for value in one["values"])) for k, one in enumerate(data["front"])]
-    rows += [(name, *(f"{value:.4g}" for value in values)) for name, values in data["fixed"].items()]
-    volumes = f"hypervolume {data['hypervolume']:.4f}, of the fixed policies {data['hypervolume_fixed']:.4f}"
-    show([*columns(rows), "", volumes, f"{place / 'front.json'}"])
+    def run(self) -> Answer:
+        """Search a policy, or the front of several goals."""
+        return self._front() if self.front else super().run()
 
+    def configuration(self) -> Config:
+        """Return what is searched."""
+        from simulator.placement.instances import instance_of
+        from trainer.placement.runs import Config
+        from trainer.placement.samples import Samples
+        from trainer.placement.search import Plan
 
-def _show(summary: dict[str, Any], place: Path) -> None:
-    rows: list[tuple[object, ...]] = [("seed", "value", "instance", "given order", "mean", "range", "of one core")]
-    for k, seed in enumerate(summary["seeds"]):
-        for name, chosen in summary["chosen_on"][k].items():
-            hosts = summary["nominal"][k][name]
-            time = duration_text(summary["cpu_s"][k])
-            cells = (hosts, f"{chosen['mean']:.2f}", f"{chosen['range']:.0f}", time)
-            rows.append((seed, f"{summary['values'][k]:.2f}", name, *cells))
-    best = f"best: seed {summary['best']}, {place / summary['policy']}"
-    show([*columns(rows), "", "mean and range: of the shuffles of the last choice, not a test", best])
+        names = tuple(self.instance or [DEFAULT_INSTANCE])
+        plan = Plan(self.family, self.method, self.population, self.iterations, patience=self.patience, seed=self.seed)
+        config = Config(names, plan, Samples(self.sequences, self.rho, self.orders, self.filled))
+        for name in names:
+            instance_of(name)
+        return config
+
+    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+        """Return a run for each seed."""
+        from trainer.placement.runs import jobs_of
+
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        seeds = self.seeds_given()
+        jobs = jobs_of(self.configuration(), seeds, place, workers=self.workers, created=created, resume=self.resume)
+        return jobs, {}
+
+    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
+        """Search."""
+        from trainer.placement.runs import train_all
+
+        return train_all(jobs, place, at_once=self.at_once or 1, ray=self.ray, silent=self.as_json)
+
+    def _front(self) -> Answer:
+        from domain.rules.placement.policies import BF, DP, RESERVE, WF
+        from simulator.placement.instances import instance_of
+        from trainer.kit.files import replace_file, write_json
+        from trainer.kit.progress import announce, phases
+        from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
+        from trainer.placement.search import SELECTION
+
+        config, place = self.configuration(), self.out or self.folder()
+        if place.exists() and not place.is_dir():
+            raise BadInput("--out", str(place), "name a folder")
+        if len(config.instances) > 1 or config.plan.method != "pso" or config.samples.filled:
+            raise BadInput("--front", "with these options", "give one instance, and neither --method nor --filled")
+        announce("compiling the simulator, and searching the front", self.as_json)
+        place.mkdir(parents=True, exist_ok=True)
+        measurement = Measurement(instance_of(config.instances[0]), config.plan.family, config.samples, self.workers)
+        with phases(self.as_json) as on_phase:
+            found = search_front(
+                config.plan, measurement, lambda k, archive: on_phase(f"iteration {k}: {len(archive.points)} policies")
+            )
+        fixed = {policy.name: measurement.policies([policy], SELECTION) for policy in (BF, DP, WF, RESERVE)}
+        data = front_data(found, fixed, measurement, config.plan)
+        write_json(place / "front.json", data)
+        replace_file(place / "front.svg", front_picture(data))
+        rows: list[tuple[object, ...]] = [("", *data["objectives"])]
+        rows += [(k, *(f"{value:.4g}" for value in one["values"])) for k, one in enumerate(data["front"])]
+        rows += [(name, *(f"{value:.4g}" for value in values)) for name, values in data["fixed"].items()]
+        volumes = f"hypervolume {data['hypervolume']:.4f}, of the fixed policies {data['hypervolume_fixed']:.4f}"
+        return Answer(data, [*columns(rows), "", volumes, f"{place / 'front.json'}"])
+
+    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+        """Return the value of each seed and the best."""
+        rows: list[tuple[object, ...]] = [("seed", "value", "instance", "given order", "mean", "range", "of one core")]
+        for k, seed in enumerate(summary["seeds"]):
+            for name, chosen in summary["chosen_on"][k].items():
+                hosts = summary["nominal"][k][name]
+                time = duration_text(summary["cpu_s"][k])
+                cells = (hosts, f"{chosen['mean']:.2f}", f"{chosen['range']:.0f}", time)
+                rows.append((seed, f"{summary['values'][k]:.2f}", name, *cells))
+        best = f"best: seed {summary['best']}, {place / summary['policy']}"
+        return [*columns(rows), "", "mean and range: of the shuffles of the last choice, not a test", best]

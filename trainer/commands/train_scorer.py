@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agent.commands.options import print_json
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
+from trainer.commands.train import resumable
+from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
     from trainer.autoscaling.scorer_runs import Plan
@@ -22,7 +23,6 @@ _BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out
 OF_SCORER = _BOTH | {"processes", "start"}
 """Parameters of the command that training a scorer reads."""
 _SCORER_ALONE = OF_SCORER - _BOTH
-INTERRUPTED = 130
 
 
 def chosen_form(form: str | None, start: str | None) -> str:
@@ -56,8 +56,8 @@ def train_scorers(
     jobs: int,
     as_json: bool,
     on_checked: Callable[[Path, Mapping[str, str]], None],
-) -> None:
-    """Train a scorer per seed, each in a directory of its own, and print what was found.
+) -> Answer:
+    """Train a scorer per seed, each in a directory of its own.
 
     With workloads: for one world and these loads, from the weights that `start` names, or from nothing. on_checked:
     called with the folder and the settings before the first run.
@@ -80,21 +80,17 @@ def train_scorers(
         check(plan, place, resume=resume)
     on_checked(out, pairs_of("--set", settings))
     found: list[dict[str, Any]] = []
-    try:
+    with resumable(out):
         for place, plan in plans.items():
             run(plan, place, jobs=jobs, resume=resume, show=shown_as(as_json))
             found.append(json.loads((place / RUN_FILE).read_text("utf-8")))
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; continue with the same command and --resume (in {out})", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    if as_json:
-        print_json({"directory": str(out), "runs": found})
-        return
+    lines = []
     for place, summary in zip(plans, found, strict=True):
-        typer.echo(f"seed {summary['seed']}, {duration_text(summary['cpu_s'])} of one core: {place / summary['model']}")
-        lines = _own_lines(summary, start) if workloads else _general_lines(summary)
-        for line in lines:
-            typer.echo(f"  {line}")
+        lines.append(
+            f"seed {summary['seed']}, {duration_text(summary['cpu_s'])} of one core: {place / summary['model']}"
+        )
+        lines += [f"  {line}" for line in (_own_lines(summary, start) if workloads else _general_lines(summary))]
+    return Answer({"directory": str(out), "runs": found}, lines)
 
 
 def _own_plans(

@@ -31,9 +31,6 @@ Written to --out: rates.json, a policy of `trimtab simulate oversubscription`.
         "trimtab tune oversubscription --scenario FOLDER --start warm --shield auto",
     ),
 )
-OutOption = Annotated[
-    Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/oversubscription/SCENARIO.")
-]
 
 
 def oversubscription(
@@ -51,7 +48,9 @@ def oversubscription(
     ] = None,
     evaluations: Annotated[int, Option(min=1, help="Weeks assessed by a search.")] = EVALUATIONS,
     seed: Annotated[int, Option(min=0, help="Seed of the search.")] = 0,
-    out: OutOption = None,
+    out: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/oversubscription/SCENARIO.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
@@ -62,7 +61,8 @@ def oversubscription(
         raise BadInput(
             "--method", method, f"choose {CALIBRATED} or {STATIC}; learn by `trimtab train oversubscription`"
         )
-    cluster, chosen, place = checked(scenario, start, alpha, weeks, out)
+    cluster, chosen = checked(scenario, start, alpha, weeks)
+    place = out or folder_of(scenario)
     options = {"start": start, "alpha": alpha, "evaluations": evaluations, "seed": seed}
     place.mkdir(parents=True, exist_ok=True)
     data = _search(cluster, method, chosen, options, cap, _shield(shield), place / "rates.json", quiet=as_json)
@@ -74,10 +74,15 @@ def oversubscription(
         raise typer.Exit(1)
 
 
-def checked(
-    scenario: str, start: str, alpha: float, weeks: str | None, out: Path | None
-) -> tuple[Scenario, tuple[str, ...], Path]:
-    """Return the scenario, the weeks that are named, and where to write; BadInput names a wrong option."""
+def folder_of(scenario: str) -> Path:
+    """Return where the rates of a scenario are written without --out; BadInput for one that there is not."""
+    from simulator.oversubscription.scenario import scenario_of
+
+    return Path(".trimtab/oversubscription") / scenario_of(scenario).name
+
+
+def checked(scenario: str, start: str, alpha: float, weeks: str | None) -> tuple[Scenario, tuple[str, ...]]:
+    """Return the scenario and the weeks that are named; BadInput names a wrong option."""
     from simulator.oversubscription.scenario import scenario_of
     from simulator.oversubscription.weekly import check_start
 
@@ -88,7 +93,7 @@ def checked(
     chosen = tuple(part.strip() for part in weeks.split(",")) if weeks else ()
     for name in chosen:
         cluster.week(name)
-    return cluster, chosen, out or Path(".trimtab/oversubscription") / cluster.name
+    return cluster, chosen
 
 
 def _shield(text: str | None) -> float | str | None:

@@ -1,0 +1,90 @@
+"""`trimtab train` for every decision: runs of several seeds, which can be stopped and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from domain.errors import BadInput
+from trainer.commands.options import ConfigOption, settings_of, write_config
+from trainer.commands.verb import Answer, Verb
+
+if TYPE_CHECKING:
+    from trainer.kit.jobs import Job
+
+INTERRUPTED = 130
+
+
+@dataclass(kw_only=True)
+class Training(Verb):
+    """What the verb asks of every decision: seeds, and where and on how many processors the runs are."""
+
+    seed: Annotated[int, Option(min=0, help="Seed of what is learnt and of exploration.")] = 0
+    seeds: Annotated[str | None, Option(metavar="LIST", help="Several seeds instead, such as 0-4: a run each.")] = None
+    out: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Where to write; else in .trimtab, by the name of what is learnt.")
+    ] = None
+    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out, exactly where they stopped.")] = False
+    at_once: Annotated[int | None, Option(min=1, help="Runs at once.")] = 1
+    ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None
+    config_file: ConfigOption = None
+
+    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+        """Return the runs in a folder, and the fields of their configuration that are no option."""
+        raise NotImplementedError
+
+    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
+        """Do the runs and return their summary."""
+        raise NotImplementedError
+
+    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+        """Return a summary as text."""
+        raise NotImplementedError
+
+    def folder(self) -> Path:
+        """Return where to write without --out."""
+        raise NotImplementedError
+
+    def seeds_given(self) -> list[int]:
+        """Return the seeds, one for each run."""
+        from trainer.kit.jobs import seeds_of
+
+        return seeds_of(self.seeds) if self.seeds else [self.seed]
+
+    def changes(self, configuration: type, given: Sequence[str] | None, options: Sequence[str]) -> dict[str, Any]:
+        """Return the fields of a configuration by --set and --config; BadInput for one that is an option."""
+        from trainer.kit.fields import changes_of, pairs_of
+
+        found = changes_of("--set", configuration, pairs_of("--set", settings_of(self.ctx, given)))
+        for field in options:
+            if field in found:
+                raise BadInput("--set", field, f"it is an option, --{field}")
+        return found
+
+    def run(self) -> Answer:
+        """Train, and keep the options beside the runs."""
+        place = self.out or self.folder()
+        if place.exists() and not place.is_dir():
+            raise BadInput("--out", str(place), "name a folder")
+        jobs, settings = self.plan(place)
+        write_config(self.ctx, place, settings)
+        with resumable(place):
+            summary = self.train(jobs, place)
+        status = 0 if all(summary.get("feasible", ())) else 1
+        return Answer({"directory": str(place), **summary}, self.lines(summary, place), status)
+
+
+@contextmanager
+def resumable(place: Path) -> Iterator[None]:
+    """End with a line that names --resume, and status 130, when the user stops the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; continue with the same command and --resume (in {place})", err=True)
+        raise typer.Exit(INTERRUPTED) from None

@@ -29,7 +29,7 @@ ALL = "all"
 
 @dataclass(kw_only=True)
 class Promotion(Verb):
-    """What the verb asks of every decision: a subject and its model, or the way back, or the status."""
+    """The options of every decision: a subject and its model, or the way back, or the status."""
 
     DECISION: ClassVar[str]
 
@@ -63,11 +63,11 @@ class Promotion(Verb):
         raise NotImplementedError
 
     def gate(self) -> Gate:
-        """Return what a challenger has to pass."""
+        """Return the gate for a challenger."""
         raise NotImplementedError
 
     def term(self, now_s: float) -> Term | None:
-        """Return the probation of a challenger that passes; None where it decides at once."""
+        """Return the probation after the gate; None where the model decides at once."""
         return None
 
     @cached_property
@@ -81,7 +81,7 @@ class Promotion(Verb):
         return ModelsWriter(self.models_dir or self.directory_of_settings(), key)
 
     def run(self) -> Answer:
-        """Judge the model, go back to the one before, or tell the status."""
+        """Judge the model, go back to the one before, or show the status."""
         from agent.models.directory import moment_text, read_model_file
         from domain.subject import Subject
 

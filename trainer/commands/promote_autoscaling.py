@@ -81,13 +81,13 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
             _check_fleet(self.challenger, self.subject)
 
     def verify(self, path: Path) -> object:
-        """Raise ModelRefused for a file that is no model of a fleet."""
+        """Raise ModelRefused for a file without a model of a fleet."""
         from agent.models.file import load_model
 
         return load_model(path)
 
     def term(self, now_s: float) -> Term | None:
-        """Return the probation that is asked for."""
+        """Return the probation of --probation-hours."""
         from agent.models.directory import Then
         from trainer.promotion.gate import Term
 

@@ -49,7 +49,7 @@ The gate: episodes that no training, choice or report plays.
     workers: WorkersOption = 1
 
     def verify(self, path: Path) -> object:
-        """Raise ModelRefused for a file that is no model of a pool."""
+        """Raise ModelRefused for a file without a model of a pool."""
         from agent.deferral.model import load_score_model
 
         return load_score_model(path)

@@ -63,7 +63,7 @@ The gate: windows of the record, or instances, as they came and in other orders.
     ] = ""
 
     def verify(self, path: Path) -> object:
-        """Raise BadInput for a file that is no policy."""
+        """Raise BadInput for a file without a policy."""
         from agent.placement.choosing import read_policy
 
         return read_policy(path)

@@ -1,4 +1,4 @@
-"""`trimtab train` for every decision: runs of several seeds, which can be stopped and resumed."""
+"""`trimtab train` for every decision: runs of several seeds; a stopped one is resumed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INTERRUPTED = 130
 
 @dataclass(kw_only=True)
 class Training(Verb):
-    """What the verb asks of every decision: seeds, and where and on how many processors the runs are."""
+    """The options of every decision: seeds, the folder, and the processors of the runs."""
 
-    seed: Annotated[int, Option(min=0, help="Seed of what is learnt and of exploration.")] = 0
+    seed: Annotated[int, Option(min=0, help="Seed of the training, exploration included.")] = 0
     seeds: Annotated[str | None, Option(metavar="LIST", help="Several seeds instead, such as 0-4: a run each.")] = None
     out: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Where to write; else in .trimtab, by the name of what is learnt.")
+        Path | None, Option(metavar="FOLDER", help="Where to write; else a folder in .trimtab for the task.")
     ] = None
     resume: Annotated[bool, Option("--resume", help="Continue the runs in --out, exactly where they stopped.")] = False
     at_once: Annotated[int | None, Option(min=1, help="Runs at once.")] = 1
@@ -36,7 +36,7 @@ class Training(Verb):
     config_file: ConfigOption = None
 
     def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
-        """Return the runs in a folder, and the fields of their configuration that are no option."""
+        """Return the runs in a folder, and the fields of their configuration without an option."""
         raise NotImplementedError
 
     def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Training(Verb):
         return found
 
     def run(self) -> Answer:
-        """Train, and keep the options beside the runs."""
+        """Train, and write the options to the folder."""
         place = self.out or self.folder()
         if place.exists() and not place.is_dir():
             raise BadInput("--out", str(place), "name a folder")

@@ -85,7 +85,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
         return self._front() if self.front else super().run()
 
     def configuration(self) -> Config:
-        """Return what is searched."""
+        """Return the search."""
         from simulator.placement.instances import instance_of
         from trainer.placement.runs import Config
         from trainer.placement.samples import Samples

@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Verb:
-    """What every verb has."""
+    """The options and methods of every verb."""
 
     EPILOG: ClassVar[str] = ""
     ctx: typer.Context
@@ -56,7 +56,7 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
 
     hints = get_type_hints(verb, include_extras=True)
     classes = [vars(one).get("__annotations__", {}) for one in verb.__mro__]
-    # The options of one decision alone come before those that it shares with the others.
+    # The options of one decision precede the shared ones.
     known = {field.name: field for field in fields(verb)}
     names = dict.fromkeys(name for own in classes for name in own if name in known)
     call.__dict__["__signature__"] = Signature(

@@ -15,7 +15,9 @@ from statistics import fmean
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import Measures, SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import solve
 from trainer.autoscaling.baselines.tuning import TUNING_SEED, best_constant, cases_of, explore, tune

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from benchmarks.report import Target, arguments, progress, repeat, report
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.reference import Simulation, SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.world_file import preset
 from simulator.gym import AutoscalingEnv
 from simulator.workloads.synthetic import train_text
 

@@ -23,7 +23,7 @@ from benchmarks.report import Target, arguments, progress, report
 from domain.units import HOUR_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import RuleSetting
-from simulator.autoscaling.reference.configuration import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from simulator.workloads.recorded import windows
 from trainer.autoscaling.fleets import (
     HELD_OUT_TYPES,

@@ -44,7 +44,7 @@ from domain.errors import BadInput
 from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.swf import SwfOptions, read_swf
 from trainer.autoscaling.fleets import HORIZONS_S, IDLE_S
 from trainer.autoscaling.scorer import Recipe, Trained

@@ -28,7 +28,7 @@ from agent.rails.state import Memory
 from benchmarks.report import Target, arguments, repeat, report
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 from trainer.autoscaling.export import Learned, answer_of, export, layers_of
 from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork

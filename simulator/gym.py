@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from domain.errors import BadInput
 from domain.observations.autoscaling import OBS7_FEATURES, obs_v2_features
 from domain.workload import Trace
+from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, SimulationConfig
 from simulator.autoscaling.quick_step import QuickCopy
-from simulator.autoscaling.reference import MULTI_CHANGES, SimulationConfig, preset
-from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_text
 
 Observation = NDArray[np.float32]

@@ -31,7 +31,7 @@ def autoscaling() -> None:
     from domain.workload import Trace
     from simulator.autoscaling.batch import AutoscalingBatch, FastSimulation
     from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
-    from simulator.autoscaling.reference import preset
+    from simulator.autoscaling.world_file import preset
     from simulator.gym import AutoscalingEnv
     from simulator.workloads.synthetic import train_fit
 

@@ -41,8 +41,8 @@ from domain.errors import TrimtabError
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
-from simulator.autoscaling.reference.world_file import World, write_world
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import World, preset, write_world
 
 DAYS = 10
 CHANGE_DAY = 4

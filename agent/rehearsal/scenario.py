@@ -25,7 +25,7 @@ from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from domain.units import HOUR_S
 from domain.workload import Trace
-from simulator.autoscaling.reference.world_file import world_named
+from simulator.autoscaling.world_file import world_named
 from simulator.aws.client import CloudControl, start_process
 from simulator.aws.prices import price_per_hour
 from simulator.paced_clock import PacedClock

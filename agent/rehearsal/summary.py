@@ -37,8 +37,10 @@ from domain.observed import ReadFailure
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import MINUTE_S
 from domain.workload import Trace
-from simulator.autoscaling.reference import FleetView, Simulation, SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import Billing, Dispatch
+from simulator.autoscaling.configuration import Billing, Dispatch, SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import FleetView
+from simulator.autoscaling.world_file import preset
 
 WARM_UP_S = 300.0
 AFTER_THE_END_S = 86_400.0

@@ -46,10 +46,11 @@ from domain.samples import NEWEST_JOBS, QueueMetric, QueueSeries, VmMetric, VmSe
 from domain.snapshot import Terms
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
-from simulator.autoscaling.reference import EXACT, PRICES, Measures, Simulation, SimulationConfig, Watch
-from simulator.autoscaling.reference.configuration import RemovalChoice, RemovalMode
-from simulator.autoscaling.reference.machine import BOOTING, DRAINING, READY, Machine
-from simulator.autoscaling.reference.world_file import JobSizes, World, world_named
+from simulator.autoscaling.configuration import EXACT, PRICES, RemovalChoice, RemovalMode, SimulationConfig
+from simulator.autoscaling.twin import Simulation, Watch
+from simulator.autoscaling.twin_world import BOOTING, DRAINING, READY, Machine
+from simulator.autoscaling.view import Measures
+from simulator.autoscaling.world_file import JobSizes, World, world_named
 from simulator.workloads.named import workload_of
 
 FLEET = "web"

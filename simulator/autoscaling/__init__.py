@@ -1,1 +1,1 @@
-"""The autoscaling simulator: compiled copies, and their plain twin in `reference`, which needs no numba."""
+"""The autoscaling simulator: compiled copies, and their plain twin in `twin`, which needs no numba."""

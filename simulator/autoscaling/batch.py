@@ -12,19 +12,17 @@ from domain.errors import BadInput, TrimtabError
 from domain.observations.autoscaling import OBS7_NAMES, obs_v2_names
 from domain.units import HOUR_S
 from domain.workload import Trace
+from simulator.autoscaling.actions import MULTI_CHANGES, Order, Outcome, orders_of_index, orders_of_vector
+from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, RemovalChoice, SimulationConfig, dollars
 from simulator.autoscaling.episode import reset_some, show, step_all, step_orders, view
 from simulator.autoscaling.memory import ADDRESSES, COPIES, PER_COPY, Records, Worlds
 from simulator.autoscaling.orders import write_masks
 from simulator.autoscaling.packing import pack
-from simulator.autoscaling.reference.actions import MULTI_CHANGES, Order, Outcome, orders_of_index, orders_of_vector
-from simulator.autoscaling.reference.configuration import RemovalChoice, SimulationConfig
-from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR, dollars
-from simulator.autoscaling.reference.simulation import EpisodeOver
-from simulator.autoscaling.reference.view import FleetView, Measures, QueueView, StepInfo, StepResult
+from simulator.autoscaling.view import EpisodeOver, FleetView, Measures, QueueView, StepInfo, StepResult
 
 
 def total_units(row: Records, name: str) -> int:
-    """Return an episode total in the units of `simulator.autoscaling.reference.machine`."""
+    """Return an episode total in the units of `simulator.autoscaling.configuration`."""
     return int(row[f"{name}_dollars"]) * UNITS_PER_DOLLAR + int(row[f"{name}_units"])
 
 
@@ -337,7 +335,7 @@ class FastState:
 
 
 class FastSimulation:
-    """One episode at a time over one trace, with the methods, results and bits of `reference.Simulation`."""
+    """One episode at a time over one trace, with the methods, results and bits of `twin.Simulation`."""
 
     def __init__(self, config: SimulationConfig, trace: Trace, seed: int = 0) -> None:
         """Check the trace against the configuration and reset.

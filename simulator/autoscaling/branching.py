@@ -23,6 +23,7 @@ from domain.rules import autoscaling as rules
 from domain.rules.autoscaling import MOST_CANDIDATES
 from domain.units import HOUR_S
 from domain.workload import Trace
+from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, RemovalChoice, SimulationConfig
 from simulator.autoscaling.episode import begin_step, end_step, reset_copy
 from simulator.autoscaling.jobs import oldest_arrival
 from simulator.autoscaling.memory import (
@@ -41,8 +42,6 @@ from simulator.autoscaling.memory import (
 )
 from simulator.autoscaling.orders import carry_out, cooldown_left
 from simulator.autoscaling.packing import pack
-from simulator.autoscaling.reference.configuration import RemovalChoice, SimulationConfig
-from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
 from simulator.compilation import compiled
 
 Floats = NDArray[np.float64]

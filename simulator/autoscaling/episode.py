@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.workload import WHOLE_VM
+from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, Billing, CpuSampling, Dispatch
 from simulator.autoscaling.fleet import count_busy, end_boots, find_next_reclaim, make_ready, new_vm, owed, withdraw
 from simulator.autoscaling.jobs import (
     arrived_at,
@@ -58,8 +59,6 @@ from simulator.autoscaling.orders import (
     carry_out_index,
     cooldown_left,
 )
-from simulator.autoscaling.reference.configuration import Billing, CpuSampling, Dispatch
-from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
 from simulator.compilation import compiled
 
 _FIRST_FIT, _BEST_FIT = list(Dispatch).index(Dispatch.FIRST_FIT), list(Dispatch).index(Dispatch.BEST_FIT)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from domain.units import HOUR_MS, HOUR_S
+from simulator.autoscaling.configuration import BOOT, RECLAIM, Billing
 from simulator.autoscaling.memory import (
     BOOTING,
     DRAINING,
@@ -26,13 +27,11 @@ from simulator.autoscaling.memory import (
     vm_at,
     whole,
 )
-from simulator.autoscaling.reference.configuration import Billing
-from simulator.autoscaling.reference.world import BOOT, RECLAIM
 from simulator.compilation import compiled
 
 # Philox-4x64-10 of Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011), as numpy seeds
 # and reads it: key (seed, stream and kind), one counter block per four draws, counted from 1. The numbers are those
-# of `simulator.autoscaling.reference.world`.
+# of `simulator.autoscaling.twin_world`.
 _M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _W0, _W1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from domain.workload import WHOLE_VM
+from simulator.autoscaling.configuration import CHAIN_LOSS_S, CpuSampling, RemovalMode
 from simulator.autoscaling.fleet import count_busy, depart
 from simulator.autoscaling.memory import (
     DRAINING,
@@ -35,7 +36,6 @@ from simulator.autoscaling.memory import (
     wait_at,
     whole,
 )
-from simulator.autoscaling.reference.configuration import CHAIN_LOSS_S, CpuSampling, RemovalMode
 from simulator.compilation import compiled
 
 

@@ -57,7 +57,7 @@ SETTINGS = np.dtype(
 
 starts_late: whether a job may run later than it is given its cores. published: whether obs-7 is changed by a row of
 compat; one_limit_cores: what row 11 divides by. The last fields are the rows of
-`simulator.autoscaling.reference.configuration` that the kernel looks at; the others are in what it is given.
+`simulator.autoscaling.configuration` that the kernel looks at; the others are in what it is given.
 """
 
 KINDS = np.dtype(
@@ -143,8 +143,8 @@ starting_head, starting: the ring `starting`. waiting: jobs in the queue; those 
 fewer, which is the jobs that compat row 6 forgets less those that have their cores and do not run yet.
 side_head, side_end: the jobs in `side`. pending_head, pending_end: released jobs that have not arrived yet.
 rate_micro: price of all VMs in millionths of a dollar per hour. Totals of rent and penalty are whole dollars and units
-(`simulator.autoscaling.reference.machine`) of a dollar begun. Bursts: as in
-`simulator.autoscaling.reference.world`.
+(`simulator.autoscaling.configuration`) of a dollar begun. Bursts: as in
+`simulator.autoscaling.twin_world`.
 """
 
 COUNTS = np.dtype(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.observations.autoscaling import OLDEST_WAIT_SCALE_S, QUEUE_SCALE_S
+from simulator.autoscaling.configuration import LOW_PERCENTILE, CpuSampling
 from simulator.autoscaling.fleet import count_busy
 from simulator.autoscaling.jobs import oldest_arrival
 from simulator.autoscaling.memory import (
@@ -22,7 +23,6 @@ from simulator.autoscaling.memory import (
     waiting_log_at,
 )
 from simulator.autoscaling.orders import cooldown_left, victim
-from simulator.autoscaling.reference.configuration import LOW_PERCENTILE, CpuSampling
 from simulator.compilation import compiled
 
 _LOW_SHARE = LOW_PERCENTILE / 100.0

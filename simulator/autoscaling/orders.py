@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.autoscaling.actions import MULTI_CHANGES
+from simulator.autoscaling.configuration import REMOVAL, CooldownScope, RemovalChoice, RemovalMode
 from simulator.autoscaling.fleet import cancel_boot, draw, request, withdraw
 from simulator.autoscaling.jobs import evict, work_lost
 from simulator.autoscaling.memory import Copy, Records, count_at, kind_at, ready_slot, settings_of, vm_at
-from simulator.autoscaling.reference.actions import MULTI_CHANGES
-from simulator.autoscaling.reference.configuration import CooldownScope, RemovalChoice, RemovalMode
-from simulator.autoscaling.reference.world import REMOVAL
 from simulator.compilation import compiled
 
 _PER_TYPE = list(CooldownScope).index(CooldownScope.PER_TYPE)

@@ -10,6 +10,18 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.observations.autoscaling import WAITING_SCALE_JOBS
 from domain.workload import NO_STAGE, Trace
+from simulator.autoscaling.columns import JobColumns
+from simulator.autoscaling.configuration import (
+    RENT_FACTOR,
+    Billing,
+    CooldownScope,
+    CpuSampling,
+    Dispatch,
+    RemovalChoice,
+    RemovalMode,
+    SimulationConfig,
+    truncated_service_s,
+)
 from simulator.autoscaling.memory import (
     BOOTS,
     COMPAT_ROWS,
@@ -38,18 +50,6 @@ from simulator.autoscaling.memory import (
     Worlds,
     address_of,
 )
-from simulator.autoscaling.reference.configuration import (
-    RENT_FACTOR,
-    Billing,
-    CooldownScope,
-    CpuSampling,
-    Dispatch,
-    RemovalChoice,
-    RemovalMode,
-    SimulationConfig,
-    truncated_service_s,
-)
-from simulator.autoscaling.reference.world import JobColumns
 
 SAME_NAME = (
     *("step_s", "cooldown_s", "sample_interval_s", "samples_needed", "idle_cpu"),
@@ -164,9 +164,7 @@ def _check_charges(config: SimulationConfig, settings: Records, kinds: Records, 
     rent = sum(int(kind["limit"]) * int(kind["price_micro"]) for kind in kinds) * (step_ms + 3_600_000) * 2
     penalty = jobs * step_ms * int(settings[0]["waiting_price_micro"])
     if max(rent, penalty) > _LARGEST_STEP_CHARGE:
-        raise BadInput(
-            "step_s", config.step_s, "give a shorter step, or use simulator.autoscaling.reference.Simulation"
-        )
+        raise BadInput("step_s", config.step_s, "give a shorter step, or use simulator.autoscaling.twin.Simulation")
 
 
 def _waiting_log(longest: int) -> Records:

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.workload import Trace
+from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, SimulationConfig
 from simulator.autoscaling.episode import begin_step, end_step, reset_copy
 from simulator.autoscaling.memory import Records, count_at, kind_at, whole
 from simulator.autoscaling.observation import observe
 from simulator.autoscaling.orders import CHANGES, carry_out_changes, carry_out_index, write_masks
 from simulator.autoscaling.packing import pack
-from simulator.autoscaling.reference.configuration import SimulationConfig
-from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
-from simulator.autoscaling.reference.simulation import EpisodeOver
+from simulator.autoscaling.view import EpisodeOver
 from simulator.compilation import compiled
 
 Info = dict[str, Any]

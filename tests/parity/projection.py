@@ -33,7 +33,7 @@ from domain.rules.admission.rule import rule_of
 from domain.workload import make_trace
 from simulator.admission import cluster_of, draw_run
 from simulator.admission import play as play_admission
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.oversubscription.scenario import scenario_of
 from tests.faults.world import Plan, World
 from trainer.autoscaling.evaluation.contenders import contenders_of

@@ -12,8 +12,9 @@ import numpy as np
 
 from simulator.admission import PRESETS, Rule, draw_run, play
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.reference import Simulation, preset
-from simulator.autoscaling.reference.configuration import RemovalChoice
+from simulator.autoscaling.configuration import RemovalChoice
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.world_file import preset
 from simulator.deferral.engine import play as play_deferral
 from simulator.deferral.engine import rule_of
 from simulator.deferral.scenarios import episode

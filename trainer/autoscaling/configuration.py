@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from domain.errors import BadInput
 from domain.observations.autoscaling import OBS7_NAMES, obs_v2_names
-from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.networks import NetworkKind
 from trainer.kit.checkpoint import plain
 

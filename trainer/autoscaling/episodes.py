@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import Measures, SimulationConfig, StepResult
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures, StepResult
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 from trainer.autoscaling.policies.registry import is_model, policy_of
 from trainer.kit.jobs import Pool

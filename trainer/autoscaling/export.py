@@ -27,7 +27,9 @@ from domain.observations.autoscaling import (
     schema_hash,
 )
 from domain.workload import Trace
-from simulator.autoscaling.reference import MULTI_CHANGES, Simulation, SimulationConfig
+from simulator.autoscaling.actions import MULTI_CHANGES
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation
 from trainer.autoscaling.networks import GruTrunk, LstmTrunk, PolicyValueNetwork
 from trainer.kit.export import Dense, ExportFailed, Layers, Recurrent, build, store
 

@@ -17,7 +17,7 @@ from domain.fleet import VmType
 from domain.units import HOUR_S
 from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
 from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
-from simulator.autoscaling.reference.configuration import (
+from simulator.autoscaling.configuration import (
     Billing,
     CooldownScope,
     CpuSampling,

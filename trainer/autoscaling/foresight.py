@@ -20,7 +20,7 @@ from torch import nn
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import NO_STAGE, Trace
-from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.configuration import PPOConfig
 
 AHEAD_MIN = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.autoscaling.configuration import PPOConfig
 from trainer.autoscaling.episodes import run_many, stuck

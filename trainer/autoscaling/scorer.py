@@ -21,7 +21,7 @@ from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, CANDIDATES, STATE_FEATURES, STATES
 from domain.workload import Trace
 from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEpisodes, Branches, RuleSetting, Weights
-from simulator.autoscaling.reference.configuration import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.announcing import announced, announced_in_part
 from trainer.autoscaling.fleets import HORIZONS_S, fleet_of, tuned
 from trainer.autoscaling.tasks import BAGS, FAMILIES, SELECTION_SEED, TRAINING_SEED, load_of

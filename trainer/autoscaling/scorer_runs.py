@@ -34,7 +34,7 @@ from agent.models.file import load_model
 from agent.models.shipped import DIRECTORY, shipped_models
 from domain.errors import BadInput
 from simulator.autoscaling.branching import BranchedEpisodes, Branches, Weights
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.scorer import (
     HELD_OUT,
     Lessons,

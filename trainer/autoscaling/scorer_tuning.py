@@ -20,7 +20,7 @@ from domain.errors import BadInput
 from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSetting, Weights
-from simulator.autoscaling.reference.configuration import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.fleets import DAYS, HORIZONS_S, IDLE_S, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.autoscaling.scorer import HELD_OUT, MARGINS, WORST, Lesson, Map, Recipe, Trained
 from trainer.autoscaling.scorer_runs import Plan, hash_of

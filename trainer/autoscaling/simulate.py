@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
-from simulator.autoscaling.reference import Measures, Simulation, SimulationConfig, StepResult
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import Measures, StepResult
 from trainer.autoscaling.episodes import stuck
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 from trainer.kit import drawing

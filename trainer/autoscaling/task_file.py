@@ -15,7 +15,7 @@ from pydantic import Field
 
 from domain.errors import BadInput, Mistake, TrimtabError
 from domain.workload import Trace
-from simulator.autoscaling.reference.world_file import ENDING, World, world_text
+from simulator.autoscaling.world_file import ENDING, World, world_text
 from simulator.checked_toml import FileRefused, Place, Table, read_table, toml_text, value_text, written
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.worlds import SEEDED, world_of

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_rand, train_text
 from trainer.autoscaling.episodes import run_many
 from trainer.autoscaling.task_file import TASK_FILE, Load, read_task

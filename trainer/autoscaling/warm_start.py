@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domain.workload import Trace
-from simulator.autoscaling.reference import MULTI_CHANGES, Order
+from simulator.autoscaling.actions import MULTI_CHANGES, Order
 from trainer.autoscaling.configuration import PPOConfig
 from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.networks import Actor, PolicyValueNetwork

@@ -10,8 +10,8 @@ from typing import Any
 from domain.errors import BadInput
 from domain.fleet import VmType
 from domain.workload import Trace
-from simulator.autoscaling.reference import PRICES, SimulationConfig
-from simulator.autoscaling.reference.world_file import World, world_named
+from simulator.autoscaling.configuration import PRICES, SimulationConfig
+from simulator.autoscaling.world_file import World, world_named
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.policies.registry import is_model
 from trainer.kit.fields import changes_of, pairs_of

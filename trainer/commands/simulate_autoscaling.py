@@ -15,7 +15,7 @@ from domain.units import HOUR_S
 from trainer.commands.options import BootOption, CooldownOption, PricesOption, epilog
 
 if TYPE_CHECKING:
-    from simulator.autoscaling.reference import SimulationConfig
+    from simulator.autoscaling.configuration import SimulationConfig
     from trainer.autoscaling.simulate import Run
 
 CONSTANT = "constant:"

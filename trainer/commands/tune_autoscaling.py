@@ -27,7 +27,8 @@ from trainer.commands.options import (
 
 if TYPE_CHECKING:
     from domain.workload import Trace
-    from simulator.autoscaling.reference import Measures, SimulationConfig
+    from simulator.autoscaling.configuration import SimulationConfig
+    from simulator.autoscaling.view import Measures
     from trainer.autoscaling.baselines.tuning import Tuned
 
 CONSTANT, BOUND = "constant", "bound"

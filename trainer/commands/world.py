@@ -54,7 +54,7 @@ def from_ledger(
 
     Comments in the file say what was measured, of how many boots, and what is an assumption.
     """
-    from simulator.autoscaling.reference.world_file import world_named
+    from simulator.autoscaling.world_file import world_named
     from trainer.learning.exported import export_world
 
     if out.suffix != ".toml":

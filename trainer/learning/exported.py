@@ -21,7 +21,7 @@ from domain.errors import BadInput
 from domain.fleet import Fleet, VmType
 from domain.units import DAY_S
 from domain.workload import DEFAULT_RAM_GB
-from simulator.autoscaling.reference.world_file import World, world_from, world_text
+from simulator.autoscaling.world_file import World, world_from, world_text
 from trainer.learning.recorded import QUANTILES, Recorded, RecordedTrace, measured_world, traced
 
 HEADER = "job_id,arrival_s,service_s,width,ram_gb\n"

@@ -16,7 +16,7 @@ import numpy as np
 
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.minutes import Span
 from trainer.learning.replay import Loop, Played, play
 

@@ -28,7 +28,7 @@ from domain.samples import NEWEST_JOBS
 from domain.snapshot import Terms
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.learning.jobs import arrivals_in, lengths_about
 from trainer.learning.recorded import (
     Follows,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from domain.errors import BadInput
 from domain.units import DAY_S
 from domain.workload import Trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.learning.recorded import fitted_world, fleets_of, newest_end, read_recorded, shape_of, traced

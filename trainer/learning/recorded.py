@@ -34,8 +34,7 @@ from domain.fleet import Fleet
 from domain.samples import NEWEST_JOBS
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig
-from simulator.autoscaling.reference.configuration import CooldownScope
+from simulator.autoscaling.configuration import CooldownScope, SimulationConfig
 from trainer.learning.jobs import Floats, arrivals_in, lengths_at, shares_of
 
 __all__ = ["Recorded", "RecordedMinute", "RecordedTrace", "read_recorded", "traces", "windows", "world_of"]

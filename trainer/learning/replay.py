@@ -23,10 +23,10 @@ from domain.fleet import Fleet
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import DAY_S, MINUTE_S
 from domain.workload import Trace, make_trace
+from simulator.autoscaling.actions import orders_of_vector
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.reference import FleetView, SimulationConfig
-from simulator.autoscaling.reference.actions import orders_of_vector
-from simulator.autoscaling.reference.configuration import RemovalMode
+from simulator.autoscaling.configuration import RemovalMode, SimulationConfig
+from simulator.autoscaling.view import FleetView
 
 MOST_REMOVABLE = 50
 """As the agent lists them."""

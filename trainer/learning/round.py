@@ -33,7 +33,7 @@ from domain.errors import BadInput
 from domain.subject import AUTOSCALING, Subject
 from domain.units import MINUTE_S
 from simulator.autoscaling.branching import RuleSetting
-from simulator.autoscaling.reference.configuration import RemovalMode
+from simulator.autoscaling.configuration import RemovalMode
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, suite

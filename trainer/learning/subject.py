@@ -11,8 +11,8 @@ from agent.settings import load_settings
 from agent.settings.fleet import FleetSettings
 from domain.errors import BadInput
 from domain.fleet import Fleet
-from simulator.autoscaling.reference import SimulationConfig
-from simulator.autoscaling.reference.world_file import JobSizes
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import JobSizes
 from trainer.autoscaling.worlds import world_of
 from trainer.learning.minutes import Record
 from trainer.learning.recorded import fitted_world

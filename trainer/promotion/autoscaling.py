@@ -16,7 +16,7 @@ from typing import Any
 from agent.models.file import load_model
 from domain.errors import BadInput
 from simulator.autoscaling.batch import FastState
-from simulator.autoscaling.reference import Measures
+from simulator.autoscaling.view import Measures
 from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.evaluation.contenders import Contender, beside, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, World

@@ -28,7 +28,7 @@ from domain.fleet import Fleet, Group, VmType
 from domain.observed import GroupObserved, Instance, Lifecycle, Observed
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
 from domain.workload import make_trace
-from simulator.autoscaling.reference import Simulation
+from simulator.autoscaling.twin import Simulation
 
 S = VmType("m5a.large", 2, 8.0, 0.086)
 M = VmType("m5a.xlarge", 4, 16.0, 0.172)

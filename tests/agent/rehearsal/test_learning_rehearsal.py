@@ -28,7 +28,7 @@ from agent.rehearsal.learning import (
 )
 from agent.rehearsal.virtual_time import FLEET, quiet_logs
 from domain.units import DAY_S
-from simulator.autoscaling.reference.world_file import world_named
+from simulator.autoscaling.world_file import world_named
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from benchmarks.lstm_model import write_model
 from domain.decisions import Mode, Reason
 from domain.errors import BadInput, LedgerUnavailable
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import CpuSampling
+from simulator.autoscaling.configuration import CpuSampling, SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import workload_of
 from tests.agent.models.making import ADD_M, NOTHING, preferring, scorer
 from trainer.autoscaling.policies.registry import policy_of

@@ -1,7 +1,9 @@
 """Runs the baselines of the autoscaler specification, §9, on the reference simulator; shared by the tests here."""
 
 from domain.workload import Trace
-from simulator.autoscaling.reference import Measures, Simulation, SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import Measures
 from trainer.autoscaling.policies.base import SimulatedPolicy
 from trainer.autoscaling.policies.fixed import NothingPolicy
 from trainer.autoscaling.policies.rules import QueueRulePolicy, TargetTrackingPolicy, ThresholdPolicy

@@ -10,10 +10,12 @@ import pytest
 
 from domain.errors import BadInput, TraceError, TrimtabError
 from domain.workload import Trace, make_trace
+from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.batch import AutoscalingBatch, FastSimulation
+from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, SimulationConfig
 from simulator.autoscaling.packing import ENUMERATIONS, SAME_NAME
-from simulator.autoscaling.reference import MULTI_CHANGES, Simulation, SimulationConfig, preset
-from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand
 
 CONFIG = preset("train-text", limits=(4, 3, 2), max_steps=70)

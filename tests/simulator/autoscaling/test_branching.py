@@ -16,10 +16,11 @@ from domain.observations.autoscaling_scorer import (
 )
 from domain.rules.autoscaling import MOST_CANDIDATES, candidate_targets
 from domain.workload import Trace, make_trace
+from simulator.autoscaling.actions import orders_of_vector
 from simulator.autoscaling.batch import FastSimulation
 from simulator.autoscaling.branching import BRANCH_STEPS, BranchedEpisodes, RuleSetting, Weights, score
-from simulator.autoscaling.reference import SimulationConfig, preset
-from simulator.autoscaling.reference.actions import orders_of_vector
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.autoscaling.episodes import run_many
 from trainer.autoscaling.policies.registry import policy_of

@@ -3,7 +3,8 @@
 import pytest
 
 from domain.workload import Trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.simulator.autoscaling.baseline_runs import (
     nothing,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from domain.workload import WHOLE_VM, make_trace
-from simulator.autoscaling.reference import Simulation, preset
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import CoevolutionVariant, coevolution
 from tests.simulator.autoscaling.baseline_runs import nothing, run_policy
 

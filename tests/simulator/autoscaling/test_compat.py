@@ -7,17 +7,20 @@ import pytest
 
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import (
+from simulator.autoscaling.configuration import (
     COMPAT,
     EXACT,
+    ROWS,
     Compat,
-    Simulation,
+    Dispatch,
+    RemovalChoice,
     SimulationConfig,
-    StepResult,
     compat_rows,
-    preset,
+    truncated_service_s,
 )
-from simulator.autoscaling.reference.configuration import ROWS, Dispatch, RemovalChoice, truncated_service_s
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import StepResult
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.simulator.autoscaling.baseline_runs import nothing, run_policy
 

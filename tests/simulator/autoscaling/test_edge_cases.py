@@ -8,15 +8,19 @@ import pytest
 
 from domain.errors import BadInput, TraceError, TrimtabError
 from domain.workload import Job, make_trace, trace_of
-from simulator.autoscaling.reference import EpisodeOver, Order, Simulation, SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import (
+from simulator.autoscaling.actions import Order
+from simulator.autoscaling.configuration import (
     Billing,
     CooldownScope,
     CpuSampling,
     Dispatch,
     RemovalChoice,
     RemovalMode,
+    SimulationConfig,
 )
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import EpisodeOver
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 
 

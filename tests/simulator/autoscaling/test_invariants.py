@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.workload import WHOLE_VM, Trace, make_trace
-from simulator.autoscaling.reference import Simulation, SimulationConfig, Watch, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation, Watch
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 
 WIDTHS = st.sampled_from([1, 1, 1, 2, 4, 8, WHOLE_VM])
@@ -43,7 +45,7 @@ def configs(draw: st.DrawFn) -> SimulationConfig:
 
 
 def _typed(choice: dict[str, Any]) -> dict[str, Any]:
-    from simulator.autoscaling.reference import configuration as c
+    from simulator.autoscaling import configuration as c
 
     kinds = {
         "dispatch": c.Dispatch,

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.reference import Compat, Simulation
+from simulator.autoscaling.configuration import Compat
+from simulator.autoscaling.twin import Simulation
 from tests.simulator.autoscaling.worlds import (
     actions,
     assert_same,

@@ -3,8 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
-from simulator.autoscaling.reference import SimulationConfig
-from simulator.autoscaling.reference.configuration import ROWS
+from simulator.autoscaling.configuration import ROWS, SimulationConfig
 from simulator.workloads.named import workload_names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "train" / "autoscaling-simulator.md").read_text("utf-8")

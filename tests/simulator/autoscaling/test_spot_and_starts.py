@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import Simulation, SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import RemovalMode
+from simulator.autoscaling.configuration import RemovalMode, SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.world_file import preset
 from tests.simulator.autoscaling.test_invariants import ACTIONS, drive, traces
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
-from simulator.autoscaling.reference import COMPAT, SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import (
+from simulator.autoscaling.configuration import (
+    COMPAT,
     PRICES_M5A,
     Billing,
     CooldownScope,
@@ -21,11 +21,13 @@ from simulator.autoscaling.reference.configuration import (
     Dispatch,
     RemovalChoice,
     RemovalMode,
+    SimulationConfig,
 )
-from simulator.autoscaling.reference.world_file import (
+from simulator.autoscaling.world_file import (
     JobSizes,
     World,
     plainest,
+    preset,
     read_world,
     world_from,
     world_named,

@@ -9,26 +9,23 @@ from hypothesis import strategies as st
 from domain.fleet import VmType
 from domain.units import MINUTE_S
 from domain.workload import NO_STAGE, WHOLE_VM, Trace, make_trace
+from simulator.autoscaling.actions import Order
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.reference import (
+from simulator.autoscaling.configuration import (
     COMPAT,
     EXACT,
-    Compat,
-    FleetView,
-    Order,
-    Simulation,
-    SimulationConfig,
-    StepResult,
-    compat_rows,
-)
-from simulator.autoscaling.reference.configuration import (
     Billing,
+    Compat,
     CooldownScope,
     CpuSampling,
     Dispatch,
     RemovalChoice,
     RemovalMode,
+    SimulationConfig,
+    compat_rows,
 )
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import FleetView, StepResult
 
 Action = int | tuple[int, ...] | list[Order]
 

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import MULTI_CHANGES, EpisodeOver, Simulation, SimulationConfig, preset
+from simulator.autoscaling.actions import MULTI_CHANGES
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.view import EpisodeOver
+from simulator.autoscaling.world_file import preset
 from simulator.gym import ENV_ID, AutoscalingEnv
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.architecture.product import MODULES, imported_anywhere

@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from simulator.gym import ENV_ID, AutoscalingEnv, AutoscalingVectorEnv
 from simulator.workloads.synthetic import train_fit
 

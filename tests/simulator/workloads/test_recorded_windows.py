@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.recorded import DATA, WINDOWS, window, windows
 from tests.simulator.autoscaling.baseline_runs import queue_policy, run_policy
 from tests.stages import exhaustive

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput, TraceError
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.recorded import nasa_day, nasa_hour
 from simulator.workloads.swf import Dropped, SwfOptions, WidthRule, read_swf
 from tests.simulator.autoscaling.baseline_runs import nothing, queue_policy, run_policy, threshold_policy

@@ -11,14 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from simulator.autoscaling.reference.world_file import (
-    MOST_TYPES,
-    VmTypeTable,
-    WorldTable,
-    world_from,
-    world_names,
-    world_text,
-)
+from simulator.autoscaling.world_file import MOST_TYPES, VmTypeTable, WorldTable, world_from, world_names, world_text
 from simulator.checked_toml import Table
 from tests.architecture.product import ROOT
 from trainer.autoscaling.baselines.tuning import MOST_FLEETS

@@ -10,7 +10,7 @@ import torch
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
 from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, score
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.fleets import CORES, HELD_OUT_TYPES, MOST_CORES, TRAINED_TYPES, fleet_of, tuned
 from trainer.autoscaling.scorer import (

@@ -14,7 +14,7 @@ from benchmarks.lstm_model import write_model as write_network
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES
 from simulator.autoscaling.branching import BranchedEpisodes, Branches, RuleSetting, Weights
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.policies.registry import policy_of

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling import scorer, scorer_runs
 from trainer.autoscaling.scorer import HELD_OUT, MOST_SEED, Lessons, Map, Recipe, Trained, gather, suite_lessons, train
 from trainer.autoscaling.scorer_file import read_trained

@@ -13,7 +13,7 @@ from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import STATES
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import RuleSetting, Weights
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution
 from trainer.autoscaling import scorer_tuning
 from trainer.autoscaling.fleets import LEAST_WINDOWS

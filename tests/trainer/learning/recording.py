@@ -21,7 +21,8 @@ from agent.rehearsal.virtual_time import START, fleet_of
 from domain.snapshot import Terms
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from trainer.learning.recorded import ledger_url
 from trainer.learning.replay import Loop, play
 

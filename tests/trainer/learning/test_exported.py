@@ -16,8 +16,9 @@ from agent.rehearsal.virtual_time import DEFAULT, Rehearsal, quiet_logs
 from domain.fleet import Fleet, VmType
 from domain.units import MINUTE_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import Measures, SimulationConfig, preset
-from simulator.autoscaling.reference.world_file import read_world, world_named
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures
+from simulator.autoscaling.world_file import preset, read_world, world_named
 from simulator.workloads.named import load_trace, workload_of
 from tests.trainer.learning.recordings import CONTEXT, FLEET, GROUPS, START_S, minute, recording, without, written
 from tests.trainer.learning.steps import trimtab

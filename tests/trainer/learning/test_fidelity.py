@@ -12,7 +12,7 @@ from agent.commands.main import app
 from agent.rehearsal.virtual_time import Rehearsal, quiet_logs, rail_set
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference.world_file import World, write_world
+from simulator.autoscaling.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, RULE, WORLD, batches, loop_of, made, recorded_in
 from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, check_fidelity
 from trainer.learning.minutes import Span, record_of, span_of

@@ -18,7 +18,7 @@ from agent.models.rounds import read_rounds
 from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from simulator.autoscaling.reference.world_file import World, write_world
+from simulator.autoscaling.world_file import World, write_world
 from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site, name_of

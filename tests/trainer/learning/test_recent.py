@@ -9,7 +9,7 @@ import pytest
 from domain.decisions import Mode
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import save_trace
 from simulator.workloads.synthetic import train_rand
 from tests.faults.world import Plan, World

@@ -16,7 +16,7 @@ from agent.ledger import Ledger
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
 from domain.units import DAY_S, HOUR_S
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from tests.agent.ledger.records import made
 from tests.trainer.learning.recordings import (
     CONTEXT,

@@ -18,7 +18,7 @@ from agent.commands.main import app
 from agent.models.directory import moment_s
 from domain.errors import BadInput
 from domain.subject import AUTOSCALING, Subject
-from simulator.autoscaling.reference.world_file import World, write_world
+from simulator.autoscaling.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.autoscaling.scorer_runs import shipped_scorer

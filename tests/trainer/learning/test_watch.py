@@ -14,7 +14,7 @@ from agent.models.file import load_model
 from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from simulator.autoscaling.reference.world_file import World, write_world
+from simulator.autoscaling.world_file import World, write_world
 from tests.agent.models.making import reported, scorer
 from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD

@@ -14,7 +14,7 @@ from agent.models.file import load_model
 from agent.rehearsal.virtual_time import START
 from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S
-from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from tests.agent.models.making import reported, scorer
 from tests.trainer.learning.recording import FLEET, WORLD, batches, loop_of, recorded_in
 from trainer.learning.replay import play

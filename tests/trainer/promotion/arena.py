@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from domain.workload import make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from tests.agent.models.making import ADD_L, ADD_M, NOTHING, preferring
 from trainer.autoscaling.evaluation.suite import Case
 

@@ -24,8 +24,7 @@ from scipy.sparse import csr_array
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import WHOLE_VM, Trace
-from simulator.autoscaling.reference import SimulationConfig
-from simulator.autoscaling.reference.configuration import Billing, RemovalMode
+from simulator.autoscaling.configuration import Billing, RemovalMode, SimulationConfig
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

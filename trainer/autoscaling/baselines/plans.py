@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.workload import Trace
+from simulator.autoscaling.actions import MULTI_CHANGES, Order
 from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.reference import MULTI_CHANGES, Order, SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.baselines.clairvoyant import EXTRA_STEPS, first_end_s, solve
 from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy

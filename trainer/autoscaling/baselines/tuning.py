@@ -11,7 +11,8 @@ from statistics import fmean
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
-from simulator.autoscaling.reference import Measures, SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures
 from trainer.autoscaling.baselines.clairvoyant import first_end_s
 from trainer.autoscaling.episodes import Task, run_policy, run_task
 from trainer.autoscaling.policies.fixed import ConstantPolicy

@@ -1,6 +1,6 @@
 """One policy on one case, step by step: the measures of §11 and what only the steps tell.
 
-Beyond `simulator.autoscaling.reference.Measures` these are the idle shutdown (§12.6), the recovery after a burst
+Beyond `simulator.autoscaling.view.Measures` these are the idle shutdown (§12.6), the recovery after a burst
 (§12.1) and, where a plot needs it, the history of the fleet and the queue.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.units import MINUTE_S
-from simulator.autoscaling.reference import Measures, StepInfo, StepResult
+from simulator.autoscaling.view import Measures, StepInfo, StepResult
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy

@@ -21,7 +21,7 @@ from agent.models.card import ScorerCard
 from agent.models.file import load_model
 from domain.errors import BadInput
 from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, Weights
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.models.shipped import shipped_models
 from domain.errors import BadInput
-from simulator.autoscaling.reference.world_file import World
+from simulator.autoscaling.world_file import World
 from trainer.autoscaling.baselines.tuning import MOST_FLEETS, TUNING_SEED, best_constant, cases_of, count_fleets, tune
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, QUEUE_RULE, Contender, beside
 from trainer.autoscaling.evaluation.suite import OWN, Case

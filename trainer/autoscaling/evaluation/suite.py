@@ -18,7 +18,8 @@ import numpy as np
 from domain.errors import BadInput
 from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.recorded import windows
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
 

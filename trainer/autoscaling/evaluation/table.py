@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from domain.errors import BadInput
-from simulator.autoscaling.reference import Measures
+from simulator.autoscaling.view import Measures
 from trainer.autoscaling.evaluation.contenders import Contender
 from trainer.autoscaling.evaluation.episode import Run, run_episode
 from trainer.autoscaling.evaluation.suite import Case

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import Order, SimulationConfig
+from simulator.autoscaling.actions import Order
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.kit.fields import value_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from simulator.autoscaling.batch import FastSimulation
-    from simulator.autoscaling.reference import Simulation
+    from simulator.autoscaling.twin import Simulation
 
 
 AnySimulation: TypeAlias = "Simulation | FastSimulation"

@@ -12,8 +12,8 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import MULTI_CHANGES, Order, SimulationConfig
-from simulator.autoscaling.reference.actions import orders_of_index, orders_of_vector
+from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
+from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 Action = int | tuple[int, ...]

@@ -13,9 +13,10 @@ from agent.models.card import ModelCard, ScorerCard, heads_of
 from agent.models.file import Model, ModelRefused, load_model
 from domain.errors import BadInput
 from domain.workload import Trace
+from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.reference import MULTI_CHANGES, Measures, Order, SimulationConfig
-from simulator.autoscaling.reference.actions import orders_of_index, orders_of_vector
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 Floats = NDArray[np.float32]

@@ -11,8 +11,9 @@ import numpy as np
 from domain.errors import BadInput
 from domain.rules.autoscaling import queue_rule_multi, queue_rule_single, target_tracking_step, threshold_step
 from domain.workload import Trace
-from simulator.autoscaling.reference import FleetView, Order, SimulationConfig
-from simulator.autoscaling.reference.actions import orders_of_index, orders_of_vector
+from simulator.autoscaling.actions import Order, orders_of_index, orders_of_vector
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import FleetView
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 TYPICAL_JOB_CORE_S, SHORTEST_HORIZON_S = 150.0, 1e-3

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from agent.autoscaling.policies.scorer import ScorerPolicy, Sight
 from domain.observations.autoscaling_scorer import MEMORY
 from domain.workload import Trace
+from simulator.autoscaling.actions import Order, orders_of_vector
 from simulator.autoscaling.branching import RuleSetting
-from simulator.autoscaling.reference import FleetView, Order, SimulationConfig
-from simulator.autoscaling.reference.actions import orders_of_vector
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import FleetView
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 Floats = NDArray[np.float64]

@@ -14,10 +14,9 @@ from agent.rails.base import RailLimits
 from domain.fleet import Fleet, Group
 from domain.observed import DrainHook, Instance, Lifecycle
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import Simulation, SimulationConfig
-from simulator.autoscaling.reference.configuration import CpuSampling, RemovalChoice, RemovalMode
-from simulator.autoscaling.reference.machine import BOOTING, DRAINING, Machine
-from simulator.autoscaling.reference.world import World
+from simulator.autoscaling.configuration import CpuSampling, RemovalChoice, RemovalMode, SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.twin_world import BOOTING, DRAINING, Machine, World
 from tests.agent.autoscaling.snapshot.scene import T0, Scene
 
 JOB_S = 97.3

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, grid_of, solve
 from trainer.autoscaling.episodes import run_policy

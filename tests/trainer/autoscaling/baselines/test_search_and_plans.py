@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import MULTI_CHANGES, preset
+from simulator.autoscaling.actions import MULTI_CHANGES
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable
 from trainer.autoscaling.baselines.plans import Replay, SearchSettings, as_data, better, kept_plan, key_of, make_plan

@@ -14,7 +14,8 @@ from agent.settings import load_settings
 from domain.errors import BadInput
 from domain.fleet import VmType
 from domain.workload import make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 from trainer.autoscaling.baselines.tuning import (
     GRIDS,

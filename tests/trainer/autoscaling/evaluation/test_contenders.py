@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_text
 from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.suite import Case

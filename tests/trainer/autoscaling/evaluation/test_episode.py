@@ -5,7 +5,8 @@ import math
 import pytest
 
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.episode import History, run_episode
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policies.registry import policy_of

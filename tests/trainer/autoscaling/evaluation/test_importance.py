@@ -8,7 +8,7 @@ import pytest
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES
 from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, score
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand, train_text
 from tests.trainer.autoscaling.evaluation.reacting_model import reacting
 from trainer.autoscaling.evaluation.importance import Effect, Importance, _shuffled, held, importance_of

@@ -6,7 +6,7 @@ import pytest
 
 from agent.models.file import load_model
 from agent.models.shipped import ShippedModel, shipped_models
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.configuration import configuration
 from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import Case, suite

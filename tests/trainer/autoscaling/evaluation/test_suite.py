@@ -5,7 +5,7 @@ import pytest
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_text
 from trainer.autoscaling.evaluation.suite import (
     GROUPS,

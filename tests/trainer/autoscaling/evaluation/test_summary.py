@@ -7,7 +7,7 @@ import pytest
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import Summary, summarise

@@ -8,7 +8,7 @@ import pytest
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation import table
 from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.episode import run_episode

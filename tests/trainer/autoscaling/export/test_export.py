@@ -12,7 +12,7 @@ import torch
 from agent.models.file import METADATA_KEY, ModelRefused, load_model
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.export import PARITY, ExportFailed, Learned, answer_of, difference, export, layers_of, play

@@ -8,7 +8,7 @@ import pytest
 from agent.models.file import ModelRefused
 from benchmarks.lstm_model import write_model
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from trainer.autoscaling.episodes import run_many, run_policy
 from trainer.autoscaling.policies.model import ModelPolicy, read_network, run_batched

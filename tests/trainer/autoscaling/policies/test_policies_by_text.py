@@ -6,7 +6,7 @@ import pytest
 
 from agent.autoscaling.policies.registry import policy_from_name
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.policies.registry import policy_of

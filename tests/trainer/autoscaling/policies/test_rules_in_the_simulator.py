@@ -5,7 +5,9 @@ import pytest
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.reference import Measures, SimulationConfig, preset
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.episodes import begin, run_many, run_policy
 from trainer.autoscaling.policies.registry import policy_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 from trainer.autoscaling.configuration import configuration
 from trainer.autoscaling.networks import PolicyValueNetwork

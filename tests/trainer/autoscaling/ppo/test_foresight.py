@@ -11,7 +11,7 @@ import torch
 
 from domain.errors import BadInput
 from domain.workload import make_trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution
 from tests.trainer.autoscaling.ppo.test_ppo import TINY
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TRACE

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.reference import Simulation
+from simulator.autoscaling.twin import Simulation
 from tests.trainer.autoscaling.ppo.twin_worlds import SHORT, TRACE, WORLD, TwinWorlds
 from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
 from trainer.autoscaling.rollout import NEVER, Collector, Plan, choose

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
-from simulator.autoscaling.reference.world_file import world_named
+from simulator.autoscaling.world_file import preset, world_named
 from simulator.checked_toml import FileRefused
 from simulator.workloads.synthetic import train_rand
 from tests.trainer.autoscaling.train.tiny_run import options

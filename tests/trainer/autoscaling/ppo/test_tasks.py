@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from simulator.autoscaling.reference import preset
-from simulator.autoscaling.reference.configuration import CooldownScope
+from simulator.autoscaling.configuration import CooldownScope
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.autoscaling.runs import marks_of, reported
 from trainer.autoscaling.tasks import TASKS, task_of, with_burst, with_idle_tail

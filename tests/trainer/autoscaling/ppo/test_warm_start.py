@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from simulator.autoscaling.reference import MULTI_CHANGES, Order
+from simulator.autoscaling.actions import MULTI_CHANGES, Order
 from tests.trainer.autoscaling.ppo.test_ppo import TINY
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TRACE, WORLD
 from trainer.autoscaling.episodes import run_policy

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.reference import MULTI_CHANGES, Simulation, SimulationConfig
+from simulator.autoscaling.actions import MULTI_CHANGES
+from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.twin import Simulation
 from trainer.autoscaling.tasks import Stage, Task
 
 WORLD = SimulationConfig(limits=(3, 2, 1), initial=(1, 0, 0), max_steps=200)

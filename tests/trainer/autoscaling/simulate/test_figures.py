@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator.autoscaling.reference import Measures
+from simulator.autoscaling.view import Measures
 from tests.trainer.autoscaling.simulate.conftest import Simulate
 
 

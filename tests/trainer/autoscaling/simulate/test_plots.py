@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.configuration import SimulationConfig
 from simulator.workloads.named import workload_of
 from tests.trainer.autoscaling.simulate.conftest import Simulate
 from trainer.autoscaling.policies.registry import policy_of

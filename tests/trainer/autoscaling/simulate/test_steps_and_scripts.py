@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.autoscaling.reference import Simulation, preset
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.trainer.autoscaling.simulate.conftest import Simulate
 

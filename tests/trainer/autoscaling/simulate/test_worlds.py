@@ -8,8 +8,8 @@ import pytest
 from agent.models.file import load_model
 from agent.models.shipped import shipped_models
 from domain.errors import BadInput
-from simulator.autoscaling.reference import SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import PRICES_M5A, Billing, RemovalMode
+from simulator.autoscaling.configuration import PRICES_M5A, Billing, RemovalMode, SimulationConfig
+from simulator.autoscaling.world_file import preset
 from tests.agent.models.making import scorer
 from tests.trainer.autoscaling.simulate.conftest import Simulate
 from trainer.autoscaling.worlds import told, world_of

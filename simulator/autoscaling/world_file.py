@@ -22,7 +22,7 @@ from pydantic import Field, PlainValidator
 from domain.errors import BadInput
 from domain.fleet import VmType
 from domain.units import MINUTE_S
-from simulator.autoscaling.reference.configuration import (
+from simulator.autoscaling.configuration import (
     COMPAT,
     EXACT,
     ROWS,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.fleet import VmType
-from domain.units import HOUR_S, MINUTE_S
+from domain.units import HOUR_MS, HOUR_S, MINUTE_S
 
 CLOCK_OFFSET_STEPS = 0.1
 START_LATENCY_S = 60.0
@@ -363,3 +363,17 @@ class SimulationConfig:
     def placement(self) -> Dispatch:
         """The order in which VMs are tried."""
         return Dispatch.NEXT_FIT if self.compat.next_fit else self.dispatch
+
+
+BOOT = 1
+REMOVAL = 2
+RECLAIM = 3
+"""Streams of random numbers, the first argument of a draw (§2.5)."""
+
+UNITS_PER_DOLLAR = 1_000_000 * HOUR_MS
+"""Rent and penalty are whole numbers of a millionth of a dollar per hour, held for a millisecond (§5)."""
+
+
+def dollars(units: int) -> float:
+    """Return an amount in dollars."""
+    return units / UNITS_PER_DOLLAR

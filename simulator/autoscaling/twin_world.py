@@ -1,4 +1,4 @@
-"""Machines, jobs, events and dispatch of the reference simulator: the world between two decisions (§2, §11)."""
+"""VMs, jobs, events and dispatch of the plain twin: the world between two decisions (§2, §11)."""
 
 from __future__ import annotations
 
@@ -12,69 +12,105 @@ from typing import NamedTuple
 
 import numpy as np
 
-from domain.errors import TraceError
 from domain.units import HOUR_S
-from domain.workload import NO_STAGE, WHOLE_VM, Trace
-from simulator.autoscaling.reference.configuration import (
+from domain.workload import WHOLE_VM
+from simulator.autoscaling.columns import JobColumns
+from simulator.autoscaling.configuration import (
+    BOOT,
     CHAIN_LOSS_S,
+    RECLAIM,
+    REMOVAL,
     CpuSampling,
     Dispatch,
     RemovalChoice,
     RemovalMode,
     SimulationConfig,
-    truncated_service_s,
 )
-from simulator.autoscaling.reference.machine import DRAINING, READY, Machine
+
+BOOTING, READY, DRAINING = 0, 1, 2
 
 
-class JobColumns:
-    """Columns of a trace, the releases, and the size of each stage; TraceError when a job fits no VM type.
+@dataclass(slots=True)
+class Machine:
+    """One VM: its type, its state and what runs on it (`jobs`: job index to start time, in order of start).
 
-    fixed: indices of the jobs with an arrival of their own, in order of arrival. released_by: stage to the jobs that
-    its end releases. stage_sizes: stage to number of jobs. handover: per job the step at whose start it is handed over,
-    None where jobs arrive at their own time (compat row 2).
+    free: cores that no job has. starting: cores of jobs that have one and do not run yet. freed_at: when a job last
+    ended here. busy_core_s: busy cores integrated from the VM's readiness to `counted_to`; step_busy_core_s: its value
+    at the start of the step. readings, cpu_readings, ram_readings: number and sums of the step's monitor readings.
     """
 
-    def __init__(self, trace: Trace, config: SimulationConfig) -> None:
-        widest = max((t.cores for t, limit in zip(config.types, config.limits, strict=True) if limit > 0), default=0)
-        too_wide = trace.width > widest
-        if too_wide.any():
-            first = int(too_wide.argmax())
-            raise TraceError(
-                f"trace {trace.name}: width of job {int(trace.job_id[first])}",
-                int(trace.width[first]),
-                f"the largest VM has {widest} cores: split, cap or mold the job",
-            )
-        if trace.jobs > 0 and widest == 0:
-            raise TraceError(f"trace {trace.name}: jobs", trace.jobs, "no VM type may be used: raise a limit above 0")
-        self.jobs = trace.jobs
-        self.job_id: list[int] = trace.job_id.tolist()
-        self.arrival: list[float] = trace.arrival_s.tolist()
-        self.service: list[float] = trace.service_s.tolist()
-        if config.compat.truncated_service:
-            self.service = [truncated_service_s(service_s, config.step_s) for service_s in self.service]
-        self.handover: list[int] | None = None
-        if config.compat.arrivals_by_minute:
-            self.handover = [int(arrival_s // config.step_s) for arrival_s in self.arrival]
-        self.width: list[int] = trace.width.tolist()
-        self.ram: list[float] = trace.ram_gb.tolist()
-        self.pause: list[float] = trace.pause_s.tolist()
-        self.stage: list[int] = trace.stage.tolist()
-        self.serial_fraction = trace.serial_fraction
-        released = [index for index in range(self.jobs) if trace.release_after[index] != NO_STAGE]
-        self.released_by: dict[int, list[int]] = {}
-        for index in released:
-            self.released_by.setdefault(int(trace.release_after[index]), []).append(index)
-        waits = set(released)
-        self.fixed = sorted((i for i in range(self.jobs) if i not in waits), key=lambda i: (self.arrival[i], i))
-        self.stage_sizes: dict[int, int] = {}
-        for number in self.stage:
-            self.stage_sizes[number] = self.stage_sizes.get(number, 0) + 1
+    number: int
+    kind: int
+    cores: int
+    ram_gb: float
+    speed: float
+    requested_at: float
+    state: int = BOOTING
+    ready_at: float = math.inf
+    idle_since: float = math.inf
+    freed_at: float = -math.inf
+    free: int = 0
+    starting: int = 0
+    jobs: dict[int, float] = field(default_factory=dict)
+    used_ram_gb: float = 0.0
+    busy_core_s: float = 0.0
+    step_busy_core_s: float = 0.0
+    counted_to: float = 0.0
+    readings: int = 0
+    cpu_readings: float = 0.0
+    ram_readings: float = 0.0
+    billed_ms: int = 0
+
+    def __lt__(self, other: Machine) -> bool:
+        return self.number < other.number
+
+    @property
+    def busy(self) -> int:
+        """Cores on which jobs run."""
+        return self.cores - self.free - self.starting
+
+    @property
+    def vacant(self) -> bool:
+        """Whether no job has a core here."""
+        return self.free == self.cores
+
+    def count_busy(self, now: float) -> None:
+        """Bring the integral of busy cores up to `now`."""
+        self.busy_core_s += self.busy * (now - self.counted_to)
+        self.counted_to = now
+
+    def begin_step(self, now: float) -> None:
+        """Clear the readings of the last step and save the integral of busy cores."""
+        if self.state != BOOTING:
+            self.count_busy(now)
+        self.step_busy_core_s = self.busy_core_s
+        self.readings, self.cpu_readings, self.ram_readings = 0, 0.0, 0.0
+
+    def read(self, idle_cpu: float) -> None:
+        """Take one reading of CPU and RAM, as a monitor does."""
+        self.readings += 1
+        self.cpu_readings += _shown(1.0 - (self.free + self.starting) / self.cores, idle_cpu)
+        self.ram_readings += self.used_ram_gb / self.ram_gb
+
+    def measured(self, config: SimulationConfig, step_start: float, now: float) -> tuple[float, float]:
+        """Return (CPU, RAM), 0..1, for the step from `step_start` to `now`; nan where there were too few readings."""
+        if config.cpu_sampling is CpuSampling.SAMPLED:
+            if self.readings < config.samples_needed:
+                return math.nan, math.nan
+            return self.cpu_readings / self.readings, self.ram_readings / self.readings
+        ram = self.used_ram_gb / self.ram_gb
+        elapsed = now - max(step_start, self.ready_at)
+        if config.cpu_sampling is CpuSampling.AVERAGE and elapsed > 0:
+            self.count_busy(now)
+            busy_share = (self.busy_core_s - self.step_busy_core_s) / (elapsed * self.cores)
+            return _shown(busy_share, config.idle_cpu), ram
+        return _shown(1.0 - (self.free + self.starting) / self.cores, config.idle_cpu), ram
 
 
-BOOT = 1
-REMOVAL = 2
-RECLAIM = 3
+def _shown(busy_share: float, idle_cpu: float) -> float:
+    """Return the CPU a VM shows: its busy cores in full and its idle ones at `idle_cpu`."""
+    return busy_share + (1.0 - busy_share) * idle_cpu
+
 
 _BLOCK = 64
 

@@ -45,7 +45,7 @@ LONGEST_S = 1e9
 EXPECTED_JOB_CORE_S = 120.0
 """What a rule expects of a job where nothing is known and nothing has finished: the agent's own default."""
 
-FOLDER = Path(__file__).parents[1] / "worlds"
+FOLDER = Path(__file__).parent / "worlds"
 ENDING = ".toml"
 ALIASES: Mapping[str, str] = MappingProxyType(dict.fromkeys(("train-text", "train-fit", "train-rand"), "exact"))
 """Other names of the training world: those of the workloads that are played in it."""

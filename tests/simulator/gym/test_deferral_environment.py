@@ -11,7 +11,7 @@ from domain.rules.deferral.choosing import Decoding, packed
 from domain.rules.deferral.jobs import objective
 from simulator.deferral.scenarios import Scenario, episode
 from simulator.deferral.world import play
-from simulator.gym_deferral import ROWS, DeferralEnv
+from simulator.gym.deferral import ROWS, DeferralEnv
 
 SHORT = Scenario(steps=12)
 

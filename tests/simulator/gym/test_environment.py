@@ -160,7 +160,9 @@ def test_the_moment_can_be_shown_as_text() -> None:
 def test_nothing_else_of_the_simulator_imports_gymnasium() -> None:
     modules = [module for module in MODULES if module.parts[0] == "simulator"]
     assert [m.as_posix() for m in modules if "gymnasium" in imported_anywhere(m)] == [
-        "simulator/gym.py",
-        "simulator/gym_deferral.py",
-        "simulator/gym_oversubscription.py",
+        "simulator/gym/__init__.py",
+        "simulator/gym/autoscaling.py",
+        "simulator/gym/base.py",
+        "simulator/gym/deferral.py",
+        "simulator/gym/oversubscription.py",
     ]

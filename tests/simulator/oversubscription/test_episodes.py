@@ -335,7 +335,7 @@ def test_wrong_actions_and_seeds_are_refused() -> None:
 
 def test_the_environment_is_a_gymnasium_environment(tmp_path: Path) -> None:
     scenario, _ = small(tmp_path, ["1,0,4,8,1,0,3,0", "2,1,4,8,1,2,5,0"])
-    made = gymnasium.make("simulator.gym_oversubscription:Trimtab/Oversubscription-v0", scenario=scenario)
+    made = gymnasium.make("simulator.gym:Trimtab/Oversubscription-v0", scenario=scenario)
     seen, info = made.reset(seed=3)
     assert seen.shape == (16,)
     assert info["mask"].tolist() == [True, False]

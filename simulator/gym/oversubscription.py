@@ -1,25 +1,21 @@
-"""Oversubscription as a Gymnasium environment: `make("simulator.gym_oversubscription:Trimtab/Oversubscription-v0")`."""
+"""Oversubscription as a Gymnasium environment: Trimtab/Oversubscription-v0."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
+from simulator.gym.base import EpisodeEnv, Info
 from simulator.oversubscription.batch import OversubscriptionBatch, Vector
 from simulator.oversubscription.scenario import Scenario, scenario_of
 
-ENV_ID = "Trimtab/Oversubscription-v0"
-Info = dict[str, Any]
 
-
-class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
+class OversubscriptionEnv(EpisodeEnv[Vector, NDArray[np.int64]]):
     """One week at a time: a level for every subscriber, hour by hour (oversubscription specification §2).
 
     The action is an index of the scenario's levels for each subscriber; those without requests are ignored. The
@@ -30,8 +26,6 @@ class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
     info: cost (the chance of a hot machine where the cost is analytic, else 0 or 1), mask (N,), local (N, 9 or 13),
     hour, machines_used, rejects; hot (K,) where usage is drawn.
     """
-
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (so declared by Gymnasium)
 
     def __init__(
         self,
@@ -56,15 +50,9 @@ class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Vector, Info]:
         """Begin a week; BadInput for one that there is not."""
-        super().reset(seed=seed)
-        episode = int(self.np_random.integers(2**31)) if seed is None else seed
-        place = (options or {}).get("week")
-        if place is None:
-            place = int(self.np_random.integers(len(self.batch.weeks))) if len(self.batch.weeks) > 1 else 0
-        if not 0 <= place < len(self.batch.weeks):
-            raise BadInput("options: week", place, f"give an index in 0..{len(self.batch.weeks) - 1}")
+        number, week = self.drawn_episode(seed, options, "week", len(self.batch.weeks))
         self._begun = True
-        return self.batch.reset(np.array([episode]), np.array([place]))[0].copy(), self._info(0.0)
+        return self.batch.reset(np.array([number]), np.array([week]))[0].copy(), self._info(0.0)
 
     def step(self, action: NDArray[np.int64]) -> tuple[Vector, float, bool, bool, Info]:
         """Play an hour; raises ResetNeeded before the first reset and after the end."""
@@ -86,6 +74,3 @@ class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
         if self.batch.cost != "analytic":
             info["hot"] = self.batch.hot[0].copy()
         return info
-
-
-gymnasium.register(id=ENV_ID, entry_point="simulator.gym_oversubscription:OversubscriptionEnv")

@@ -1,14 +1,10 @@
-"""The autoscaling simulator as Gymnasium environments: `gymnasium.make("simulator.gym:Trimtab/Autoscaling-v0")`.
-
-Only this module and `simulator.gym_oversubscription` import Gymnasium.
-"""
+"""The autoscaling simulator as Gymnasium environments, one copy or a batch: Trimtab/Autoscaling-v0."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
@@ -22,16 +18,13 @@ from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, SimulationConfig
-from simulator.autoscaling.quick_step import QuickCopy
 from simulator.autoscaling.world_file import preset
+from simulator.gym.base import EpisodeEnv, Info
+from simulator.gym.quick_step import QuickCopy
 from simulator.workloads.synthetic import train_text
 
 Observation = NDArray[np.float32]
-Info = dict[str, Any]
-Step = tuple[Observation, float, bool, bool, Info]
 
-
-ENV_ID = "Trimtab/Autoscaling-v0"
 OBS_7, OBS_V2 = "obs-7", "obs-v2"
 ACT_7, ACT_MULTI = "act-7", "act-multi"
 BAR_WIDTH, BAR_HEIGHT, BAR_GAP = 320, 24, 8
@@ -56,7 +49,7 @@ def action_space(config: SimulationConfig, actions: str) -> spaces.Space[Any]:
     return spaces.Discrete(1 + 2 * kinds) if actions == ACT_7 else spaces.MultiDiscrete([len(MULTI_CHANGES)] * kinds)
 
 
-class AutoscalingEnv(gymnasium.Env[Observation, Any]):
+class AutoscalingEnv(EpisodeEnv[Observation, Any]):
     """One episode at a time over one of the traces (autoscaler specification §15.1).
 
     Rendered as a line of text (`ansi`) or a picture of bars (`rgb_array`, as `make_vec_env` of stable-baselines3 asks).
@@ -104,15 +97,9 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; BadInput for a trace that there is not."""
-        super().reset(seed=seed)
-        episode_seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        place = (options or {}).get("trace")
-        if place is None:
-            place = int(self.np_random.integers(len(self.traces))) if len(self.traces) > 1 else 0
-        if not 0 <= place < len(self.traces):
-            raise BadInput("options: trace", place, f"give an index in 0..{len(self.traces) - 1}")
+        number, trace = self.drawn_episode(seed, options, "trace", len(self.traces))
         self._begun = True
-        return self._episode.begin(episode_seed, place)
+        return self._episode.begin(number, trace)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Run one control step; raises EpisodeOver after the end, ResetNeeded before the first reset."""
@@ -252,10 +239,3 @@ class AutoscalingVectorEnv(VectorEnv[NDArray[np.float32], Any, Arrays]):
             "mask": self.batch.masks().copy(),
         }
         return infos | {f"_{name}": self._everywhere.copy() for name in infos}
-
-
-gymnasium.register(
-    id=ENV_ID,
-    entry_point="simulator.gym:AutoscalingEnv",
-    vector_entry_point="simulator.gym:AutoscalingVectorEnv",
-)

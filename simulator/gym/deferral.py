@@ -1,11 +1,10 @@
-"""Deferral as a Gymnasium environment: `make("simulator.gym_deferral:Trimtab/Deferral-v0")`."""
+"""Deferral as a Gymnasium environment: Trimtab/Deferral-v0."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
@@ -29,15 +28,14 @@ from domain.rules.deferral.tokens import (
 )
 from simulator.deferral.scenarios import TRAINING_SEED, Scenario, episode, scenario_of
 from simulator.deferral.world import World
+from simulator.gym.base import EpisodeEnv, Info
 
-ENV_ID = "Trimtab/Deferral-v0"
 ROWS = 1 + MOST_TOKENS
 """The empty token, and one for each job."""
 Observation = dict[str, NDArray[Any]]
-Info = dict[str, Any]
 
 
-class DeferralEnv(gymnasium.Env[Observation, NDArray[np.floating]]):
+class DeferralEnv(EpisodeEnv[Observation, NDArray[np.floating]]):
     """One episode at a time: a score for every job that may start, step by step (deferral specification §2, §3).
 
     Observation: `tokens` (129, 18) and `mask` (129,), as `domain.rules.deferral.tokens` makes them, and `window`
@@ -52,8 +50,6 @@ class DeferralEnv(gymnasium.Env[Observation, NDArray[np.floating]]):
     `violation`, and `fallback`: whether scores that were not finite left the decision to the knapsack. After the last
     step `score`, the figures of the episode.
     """
-
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (so declared by Gymnasium)
 
     def __init__(
         self,
@@ -87,9 +83,8 @@ class DeferralEnv(gymnasium.Env[Observation, NDArray[np.floating]]):
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; BadInput for a seed below 0."""
-        super().reset(seed=seed)
-        number = TRAINING_SEED + int(self.np_random.integers(2**31)) if seed is None else seed
-        self.world = World(episode(self.scenario, number))
+        number, _ = self.drawn_episode(seed, None)
+        self.world = World(episode(self.scenario, TRAINING_SEED + number if seed is None else number))
         return self._seen(self.world)
 
     def step(self, action: NDArray[np.floating]) -> tuple[Observation, float, bool, bool, Info]:
@@ -140,6 +135,3 @@ class DeferralEnv(gymnasium.Env[Observation, NDArray[np.floating]]):
             "mask": np.zeros(ROWS, np.int8),
             "window": np.zeros((WINDOW, len(WINDOW_FEATURES)), np.float32),
         }
-
-
-gymnasium.register(id=ENV_ID, entry_point="simulator.gym_deferral:DeferralEnv")

@@ -166,6 +166,10 @@ class DeferralPool:
             return ""
         return f"the jobs of {self.name} are counted in steps of {known} s: set it back to that, or name another pool"
 
+    def event(self, now: float, reason: Reason, detail: str, about: str = "") -> Event:
+        """Return an event of the pool."""
+        return Event(Subject(DEFERRAL, self.name), now, reason, detail, about)
+
     # Jobs
 
     def submit(self, order: JobOrder) -> Submitted:
@@ -212,7 +216,7 @@ class DeferralPool:
                     decision_id, detail = f"{self.name}-d{head.decisions}", f"message {message.message_id}: {error}"
                     refused.append(message.key)
                     made.append((self._refused(decision_id, now, message, detail), b""))
-                    notes.append(Event(Subject(DEFERRAL, self.name), now, Reason.JOB_REFUSED, detail, decision_id))
+                    notes.append(self.event(now, Reason.JOB_REFUSED, detail, decision_id))
                     continue
                 if after is None:
                     job = replace(job, duplicates=job.duplicates + 1)
@@ -236,9 +240,7 @@ class DeferralPool:
     def _submitted(self, job: JobRecord, now: float) -> Event:
         size = f"{job.cores} cores for {job.duration} steps"
         flags = "".join((", late" if job.late else "", ", larger than any capacity seen" if job.unlikely else ""))
-        return Event(
-            Subject(DEFERRAL, self.name), now, Reason.JOB_SUBMITTED, f"{job.job_id}: {size}{flags}", job.job_id
-        )
+        return self.event(now, Reason.JOB_SUBMITTED, f"{job.job_id}: {size}{flags}", job.job_id)
 
     def taken(
         self,
@@ -328,8 +330,7 @@ class DeferralPool:
                 cancelled=totals.cancelled + 1,
                 cancelled_core_steps=totals.cancelled_core_steps + used(after),
             )
-            note = Event(
-                Subject(DEFERRAL, self.name),
+            note = self.event(
                 now,
                 Reason.JOB_CANCELLED,
                 f"{job_id} is cancelled; {used(after)} core-steps used",
@@ -396,7 +397,7 @@ class DeferralPool:
                     raise BadInput("by_at", by_at, "give a time in seconds since the epoch")
                 made = Drain(step_at(by_at, self.settings.step_s), owner, reason, now)
             words = "every job may start again" if made is None else f"no job may run beyond step {made.by_step}"
-            note = Event(Subject(DEFERRAL, self.name), now, Reason.OPERATOR, f"{owner}: {words}: {reason}")
+            note = self.event(now, Reason.OPERATOR, f"{owner}: {words}: {reason}")
             return made, Change(replace(state.head, drain=made), notes=[note])
 
         return self.transact(work)

@@ -30,7 +30,6 @@ from agent.kernel.part import CapacityOf
 from agent.kernel.text import time_text
 from agent.rails.state import LoopState
 from domain.decisions import Direction, Event, Reason
-from domain.subject import Subject
 from domain.units import DAY_S
 
 log = structlog.get_logger(__name__)
@@ -229,10 +228,7 @@ class PoolTurns:
     ) -> Change:
         """Return a change of jobs that counts the starts among them that may arrive twice."""
         words = "was sent again, and may arrive twice: its worker must ignore an id it has seen"
-        notes = [
-            Event(Subject(DEFERRAL, self.pool.name), now, Reason.START_REPEATED, f"{name} {words}", name)
-            for name in repeated
-        ]
+        notes = [self.pool.event(now, Reason.START_REPEATED, f"{name} {words}", name) for name in repeated]
         totals = replace(state.head.totals, repeated_starts=state.head.totals.repeated_starts + len(repeated))
         return Change(replace(state.head, totals=totals), changed, notes=notes)
 
@@ -288,7 +284,7 @@ class PoolTurns:
         def work(state: PoolState, now: float) -> tuple[None, Change | None]:
             number = state.head.decisions + 1
             numbered = replace(made, decision_id=f"{self.pool.name}-d{number}")
-            note = Event(Subject(DEFERRAL, self.pool.name), now, made.reason, made.detail, numbered.decision_id)
+            note = self.pool.event(now, made.reason, made.detail, numbered.decision_id)
             return None, Change(replace(state.head, decisions=number), made=[(numbered, b"")], notes=[note])
 
         self.pool.transact(work, epoch=epoch)
@@ -337,30 +333,30 @@ class PoolTurns:
         found = []
         if watch.missing:
             detail = f"the capacity of {name} is missing: {watch.missing}"
-            found.append(Event(Subject(DEFERRAL, name), now, Reason.CAPACITY_MISSING, detail))
+            found.append(self.pool.event(now, Reason.CAPACITY_MISSING, detail))
         for quantile, share in watch.coverage.items():
             if share < NOMINAL - TOLERANCE:
                 detail = (
                     f"in 7 days {share:.0%} of the steps kept the quantile {quantile} of the forecast of {name} "
                     f"(nominal {NOMINAL:.0%}): the capacity changes in another way than before; raise MARGIN"
                 )
-                found.append(Event(Subject(DEFERRAL, name), now, Reason.FORECAST_UNCOVERED, detail))
+                found.append(self.pool.event(now, Reason.FORECAST_UNCOVERED, detail))
                 break
         if watch.budget_used > BUDGET_ALARM:
             detail = (
                 f"{watch.budget_used:.0%} of the violation budget of {name} is used: its margin is {watch.margin} cores"
             )
-            found.append(Event(Subject(DEFERRAL, name), now, Reason.VIOLATION_BUDGET_USED, detail))
+            found.append(self.pool.event(now, Reason.VIOLATION_BUDGET_USED, detail))
         if watch.fallback_share > FALLBACK_ALARM:
             detail = (
                 f"another policy than {self.pool.settings.policy} decided {watch.fallback_share:.0%} of the last day's "
                 f"steps of {name} (at most {FALLBACK_ALARM:.0%}): see trimtab status deferral {name}"
             )
-            found.append(Event(Subject(DEFERRAL, name), now, Reason.POLICY_FELL_BACK, detail))
+            found.append(self.pool.event(now, Reason.POLICY_FELL_BACK, detail))
         if watch.at_risk:
             named = ", ".join(watch.at_risk[:8])
             detail = f"{len(watch.at_risk)} jobs of {name} may not start in their window: {named}"
-            found.append(Event(Subject(DEFERRAL, name), now, Reason.JOBS_AT_RISK, detail))
+            found.append(self.pool.event(now, Reason.JOBS_AT_RISK, detail))
         return found
 
 

@@ -1,4 +1,4 @@
-"""What the environments share: an episode is given by a seed and, where there are several, by a load."""
+"""The base of the environments: an episode has a seed and, among several loads, one load."""
 
 from __future__ import annotations
 

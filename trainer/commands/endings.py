@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -34,16 +34,21 @@ Exit status:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a call ended: the outcome for the agent, a sentence, the exit status, and seconds of a processor."""
+    """How a call ended: the outcome for the agent, a sentence, the exit status, and seconds of a processor.
+
+    data, lines: the output, empty without data.
+    """
 
     outcome: Ending
     sentence: str
     status: int = 0
     cpu_s: float = 0.0
+    data: dict[str, Any] | None = None
+    lines: Sequence[str] = ()
 
 
-def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[], End], *, try_only: bool) -> None:
-    """Do the work, leave its end in the models directory for the agent, and exit with its status.
+def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[], End], *, try_only: bool) -> End:
+    """Do the work, leave its end in the models directory for the agent, and return it.
 
     A budget that is used up, and a record from which too little can be learnt, are ends too. at_s: epoch seconds. With
     --try nothing is changed, the status of the last round neither.
@@ -69,8 +74,7 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
         left(End(Ending.FAILED, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
         raise
     left(end)
-    if end.status:
-        raise typer.Exit(end.status)
+    return end
 
 
 def end_of_promise(state: State, name: str) -> End:

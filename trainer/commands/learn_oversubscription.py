@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from agent.commands.options import JsonOption, LedgerOption
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
-from trainer.commands.learn_options import (
-    Asked,
-    CpuMinutesOption,
-    ExportOption,
-    OriginOption,
-    ProbationHoursOption,
-    PromiseRun,
-    RoundFolderOption,
-    ThenOption,
-    WatchHoursOption,
-    check_origin,
-    export_parts,
-    gate_lines,
-    learn_promise,
-    promise_run,
-    round_end,
-)
-from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption, epilog
+from trainer.commands.learn import PromiseLearning, gate_lines, round_end
+from trainer.commands.options import epilog
 from trainer.commands.promote_oversubscription import pool_of_settings
+from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
@@ -42,37 +26,11 @@ if TYPE_CHECKING:
     from trainer.learning.oversubscription_round import OversubscriptionRound, PoolInUse
     from trainer.learning.pools import RecordedPool
     from trainer.learning.promise import Inspected, Kept, Replay
-    from trainer.promotion.directory import Verify
-
-EPILOG = epilog(
-    STATUSES_OF_PROMISE,
-    calls=(
-        "trimtab learn oversubscription main --ledger /var/lib/trimtab/ledger.db",
-        "trimtab learn oversubscription main --try --cpu-minutes 30 --out runs/learn/main",
-        "trimtab learn oversubscription main --probation-hours 48 --then approve",
-        "trimtab learn oversubscription main --export main.tar",
-        "trimtab learn oversubscription main --from main.tar --out runs/learn/main",
-    ),
-)
+    from trainer.promotion.directory import ModelsWriter
 
 
-def oversubscription(
-    pool: Annotated[str, Argument(metavar="POOL", help="The key of the pool.")],
-    ledger: LedgerOption = None,
-    days: Annotated[float, Option(metavar="DAYS", min=1.0, help="How many of the last days are used.")] = 60.0,
-    models_dir: ModelsDirOption = None,
-    out: RoundFolderOption = None,
-    cpu_minutes: CpuMinutesOption = None,
-    probation_hours: ProbationHoursOption = None,
-    then: ThenOption = None,
-    watch_hours: WatchHoursOption = None,
-    export: ExportOption = None,
-    origin: OriginOption = None,
-    key_file: KeyOption = None,
-    try_only: TryOption = False,
-    at: AtOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class LearnOversubscription(PromiseLearning):
     """Learn from what a pool's ledger recorded: calibrate rates and their shield, judge them, ask the gate.
 
     The record is cut into weeks of the pool's horizon; the latest two fifths are held out, with the usage that was
@@ -86,58 +44,117 @@ def oversubscription(
     days are held to the promise, and it is rolled back where that is surely broken; rates on probation are judged when
     their hours are over.
     """
-    from agent.models.directory import moment_text
-    from agent.settings.location import ledger_location, models_location
-    from domain.subject import Subject
-    from trainer.learning.oversubscription_round import OVERSUBSCRIPTION, PARTS, keep_weeks
 
-    rules, own = pool_of_settings(pool)
-    check_origin(origin, ledger, export)
-    usual, subject = own or models_location(os.environ), Subject(OVERSUBSCRIPTION, pool)
-    asked = Asked(cpu_minutes, probation_hours, then, watch_hours)
-    run = promise_run(
-        subject, asked, models_dir, usual, out, key_file, at, try_only=try_only, as_json=as_json, origin=origin
+    DECISION = "oversubscription"
+    EPILOG = epilog(
+        STATUSES_OF_PROMISE,
+        calls=(
+            "trimtab learn oversubscription main --ledger /var/lib/trimtab/ledger.db",
+            "trimtab learn oversubscription main --try --cpu-minutes 30 --out runs/learn/main",
+            "trimtab learn oversubscription main --probation-hours 48 --then approve",
+            "trimtab learn oversubscription main --export main.tar",
+            "trimtab learn oversubscription main --from main.tar --out runs/learn/main",
+        ),
     )
-    source, verify = ledger or ledger_location(os.environ), _verify(rules)
-    if export is not None:
-        record = _record(source, pool, days)
-        about = _about(_in_use(run, rules, record.policy), _opted_out(rules))
-        export_parts(run, export, PARTS, lambda folder: keep_weeks(folder, lambda: record), about)
-        return
 
-    def round_() -> End:
-        work = _round(run, rules, source, days, moment_text(run.now_s), verify)
+    name: Annotated[str, Argument(metavar="POOL", help="The key of the pool.")]
+    days: Annotated[float, Option(metavar="DAYS", min=1.0, help="How many of the last days are used.")] = 60.0
+
+    @cached_property
+    def rules(self) -> PoolRules | None:
+        """The pool by the settings, None where they have none; BadInput for one that is not among them."""
+        return pool_of_settings(self.name)[0]
+
+    def usual_directory(self) -> Path:
+        """Return the directory of the pool's policy where that names one."""
+        return pool_of_settings(self.name)[1] or super().usual_directory()
+
+    def check(self) -> None:
+        """Raise BadInput for an option that is wrong, or a pool that the settings do not have."""
+        pool_of_settings(self.name)
+        super().check()
+
+    def write_export(self, path: Path) -> Answer:
+        """Write the record and the policy in use."""
+        from trainer.learning.oversubscription_round import PARTS, keep_weeks
+
+        record = _record(self.source, self.name, self.days)
+        about = _about(self.in_use(record.policy), _opted_out(self.rules))
+        return self.export_parts(path, PARTS, lambda folder: keep_weeks(folder, lambda: record), about)
+
+    def verify(self, path: Path) -> object:
+        """Raise BadInput for rates that the pool cannot decide by."""
+        from agent.oversubscription.rate_policies import verify_rates
+        from agent.oversubscription.settings import read_rates
+
+        return read_rates(path) if self.rules is None else verify_rates(path, self.rules)
+
+    def in_use(self, recorded: str) -> PoolInUse:
+        """Return the policy in use: the champion, where the settings permit it, else the settings, else as recorded."""
+        from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
+        from trainer.learning.oversubscription_round import PoolInUse, in_words
+
+        champion, rules = self.models.champion(self.subject), self.rules
+        policy = in_words({"policy": recorded if rules is None else rules.policy})
+        if champion is not None and (rules is None or rules.policy == "learned"):
+            policy = str(self.models.file_of(champion.model))
+        budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
+        margin = NO_MARGIN if rules is None else rules.margin
+        return PoolInUse(self.name, policy, budget, alpha, margin)
+
+    def case(self) -> Inspected:
+        """Return the case for a look at the pool's rates."""
+        from trainer.learning.pool_trial import lived, replay
+        from trainer.learning.pools import read_pool
+        from trainer.learning.promise import Inspected
+
+        def replayed(one: Probationer) -> Replay:
+            in_use = self.in_use(read_pool(self.source, self.name).policy)
+            texts = (in_use.policy, str(self.models.file_of(one.model)))
+            return replay(self.source, self.name, one, texts, in_use.budget, in_use.margin, in_use.alpha)
+
+        def watched(champion: Champion) -> Kept | str:
+            return lived(self.source, self.name, champion)
+
+        return Inspected(self.subject, self.models, self.verify, self.now_s, "cores reserved", watched, replayed)
+
+    def round(self) -> End:
+        """Do a round."""
+        import json
+
+        from trainer.learning.oversubscription_round import EARLIER, OversubscriptionRound, PoolRound, keep_weeks
+        from trainer.learning.state import opened
+
+        self.set_aside()
+        self.place_parts()
+        digest = keep_weeks(self.folder, lambda: _record(self.source, self.name, self.days))
+        if self.parts is not None:
+            in_use, opted_out = _in_use_elsewhere(self.models, self.parts.about)
+        else:
+            kept = json.loads((self.folder / EARLIER / f"{self.name}.json").read_bytes())
+            in_use, opted_out = self.in_use(kept["recorded"]["policy"]), _opted_out(self.rules)
+        facts = {"pool": self.name, "alpha": in_use.alpha, "budget": in_use.budget}
+        facts |= {"margin": list(astuple(in_use.margin)), "opted_out": sorted(opted_out), "record": digest}
+        work = OversubscriptionRound(
+            in_use,
+            opted_out,
+            opened(self.folder, facts),
+            PoolRound(self.terms.cpu_s),
+            self.models,
+            self.verify,
+            self.now,
+            self.try_only,
+            tell=lambda line: typer.echo(line, err=True),
+            term=self.terms.term(self.now_s),
+        )
         work.go_on()
-        return round_end(work.state, pool, _lines(work), as_json=as_json)
-
-    learn_promise(run, lambda: _inspected(run, rules, source, verify), round_)
+        return round_end(work.state, self.name, _lines(work))
 
 
 def _record(source: str, pool: str, days: float) -> RecordedPool:
     from trainer.learning.pools import newest_of, read_pool
 
     return read_pool(source, pool, since=newest_of(source, pool) - days * DAY_S)
-
-
-def _verify(rules: PoolRules | None) -> Verify:
-    from agent.oversubscription.rate_policies import verify_rates
-    from agent.oversubscription.settings import read_rates
-
-    return read_rates if rules is None else lambda path: verify_rates(path, rules)
-
-
-def _in_use(run: PromiseRun, rules: PoolRules | None, recorded: str) -> PoolInUse:
-    """Return what decides for a pool: the champion, where the settings let it, else the settings, else as recorded."""
-    from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
-    from trainer.learning.oversubscription_round import PoolInUse, in_words
-
-    champion = run.directory.champion(run.subject)
-    policy = in_words({"policy": recorded if rules is None else rules.policy})
-    if champion is not None and (rules is None or rules.policy == "learned"):
-        policy = str(run.directory.file_of(champion.model))
-    budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
-    margin = NO_MARGIN if rules is None else rules.margin
-    return PoolInUse(run.subject.name, policy, budget, alpha, margin)
 
 
 def _opted_out(rules: PoolRules | None) -> frozenset[str]:
@@ -150,7 +167,7 @@ def _about(in_use: PoolInUse, opted_out: frozenset[str]) -> dict[str, Any]:
     return {**given, "policy": "", "file": in_use.policy} if Path(in_use.policy).is_file() else given
 
 
-def _in_use_elsewhere(run: PromiseRun, about: Mapping[str, Any]) -> tuple[PoolInUse, frozenset[str]]:
+def _in_use_elsewhere(models: ModelsWriter, about: Mapping[str, Any]) -> tuple[PoolInUse, frozenset[str]]:
     """Return what decides for a pool, and who is reserved in full, by the file that its record came in."""
     from domain.rules.oversubscription.rates import Margin
     from trainer.learning.oversubscription_round import PoolInUse
@@ -159,59 +176,10 @@ def _in_use_elsewhere(run: PromiseRun, about: Mapping[str, Any]) -> tuple[PoolIn
     try:
         opted_out, file = frozenset(map(str, given.pop("opted_out"))), given.pop("file", None)
         if file is not None:
-            given["policy"] = str(run.directory.file_of(str(file)))
+            given["policy"] = str(models.file_of(str(file)))
         return PoolInUse(**given | {"margin": Margin(**given["margin"])}), opted_out
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput("--from", "export.json", f"it does not name the present policy: {error}") from None
-
-
-def _inspected(run: PromiseRun, rules: PoolRules | None, source: str, verify: Verify) -> Inspected:
-    from trainer.learning.pool_trial import lived, replay
-    from trainer.learning.pools import read_pool
-    from trainer.learning.promise import Inspected
-
-    pool = run.subject.name
-
-    def replayed(one: Probationer) -> Replay:
-        in_use = _in_use(run, rules, read_pool(source, pool).policy)
-        texts = (in_use.policy, str(run.directory.file_of(one.model)))
-        return replay(source, pool, one, texts, in_use.budget, in_use.margin, in_use.alpha)
-
-    def watched(champion: Champion) -> Kept | str:
-        return lived(source, pool, champion)
-
-    return Inspected(run.subject, run.directory, verify, run.now_s, "cores reserved", watched, replayed)
-
-
-def _round(
-    run: PromiseRun, rules: PoolRules | None, source: str, days: float, now: str, verify: Verify
-) -> OversubscriptionRound:
-    import json
-
-    from trainer.learning.oversubscription_round import EARLIER, OversubscriptionRound, PoolRound, keep_weeks
-    from trainer.learning.state import opened
-
-    pool, folder = run.subject.name, run.out
-    digest = keep_weeks(folder, lambda: _record(source, pool, days))
-    if run.origin is not None:
-        in_use, opted_out = _in_use_elsewhere(run, run.origin.about)
-    else:
-        kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
-        in_use, opted_out = _in_use(run, rules, kept["recorded"]["policy"]), _opted_out(rules)
-    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": list(astuple(in_use.margin))}
-    facts |= {"opted_out": sorted(opted_out), "record": digest}
-    return OversubscriptionRound(
-        in_use,
-        opted_out,
-        opened(folder, facts),
-        PoolRound(run.terms.cpu_s),
-        run.directory,
-        verify,
-        now,
-        run.try_only,
-        tell=lambda line: typer.echo(line, err=True),
-        term=run.terms.term(run.now_s),
-    )
 
 
 def _lines(work: OversubscriptionRound) -> list[str]:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from agent.commands.options import JsonOption, LedgerOption
 from agent.kernel.text import columns
 from domain.units import DAY_S
-from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
-from trainer.commands.learn_options import (
-    Asked,
-    CpuMinutesOption,
-    ProbationHoursOption,
-    PromiseRun,
-    ThenOption,
-    WatchHoursOption,
-    gate_lines,
-    learn_promise,
-    round_end,
-    terms_of,
-)
-from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption, epilog
+from trainer.commands.endings import STATUSES_OF_PROMISE, End
+from trainer.commands.learn import PromiseLearning, gate_lines, round_end
+from trainer.commands.options import epilog
 from trainer.commands.promote_placement import policy_in_use
 
 if TYPE_CHECKING:
@@ -34,39 +21,9 @@ if TYPE_CHECKING:
     from trainer.learning.placement_round import PlacementLearning
     from trainer.learning.promise import Inspected, Kept, Replay
 
-EPILOG = epilog(
-    STATUSES_OF_PROMISE,
-    calls=(
-        "trimtab learn placement main --ledger /var/lib/trimtab/ledger.db",
-        "trimtab learn placement main --try --cpu-minutes 30 --out runs/learn/main",
-        "trimtab learn placement main --probation-hours 48 --then approve",
-    ),
-)
 
-
-def placement(
-    pool: Annotated[str, Argument(metavar="POOL", help="The key of the placement pool.")],
-    ledger: LedgerOption = None,
-    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 30.0,
-    against: Annotated[
-        str,
-        Option(
-            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
-        ),
-    ] = "",
-    models_dir: ModelsDirOption = None,
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/placement-POOL.")
-    ] = None,
-    cpu_minutes: CpuMinutesOption = None,
-    probation_hours: ProbationHoursOption = None,
-    then: ThenOption = None,
-    watch_hours: WatchHoursOption = None,
-    key_file: KeyOption = None,
-    try_only: TryOption = False,
-    at: AtOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(kw_only=True)
+class LearnPlacement(PromiseLearning):
     """Learn from what a pool's ledger recorded: search a policy, judge it beside the known ones, ask the gate.
 
     The record is cut into windows, of which the latest two fifths are held out. A vector is searched on the earlier
@@ -79,53 +36,79 @@ def placement(
     are placed anew under the policy before, and it is rolled back where that surely opened fewer hosts; a policy on
     probation is judged when its hours are over.
     """
-    from agent.models.directory import moment_text, read_key
-    from agent.settings.location import ledger_location, models_location, promotion_key_location
-    from domain.subject import Subject
-    from trainer.learning.placement_round import PLACEMENT
-    from trainer.promotion.directory import ModelsWriter
 
-    key = read_key(key_file) or promotion_key_location(os.environ)
-    directory = ModelsWriter(models_dir or models_location(os.environ), key)
-    terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
-    folder, now_s = out or OUT / f"placement-{pool}", time.time() if at is None else at
-    run = PromiseRun(Subject(PLACEMENT, pool), directory, folder, terms, now_s, try_only, as_json)
-    source = ledger or ledger_location(os.environ)
+    DECISION = "placement"
+    WITHOUT = ("export", "origin")
+    EPILOG = epilog(
+        STATUSES_OF_PROMISE,
+        calls=(
+            "trimtab learn placement main --ledger /var/lib/trimtab/ledger.db",
+            "trimtab learn placement main --try --cpu-minutes 30 --out runs/learn/main",
+            "trimtab learn placement main --probation-hours 48 --then approve",
+        ),
+    )
 
-    def round_() -> End:
-        work = _round(run, source, days, moment_text(now_s), against)
+    name: Annotated[str, Argument(metavar="POOL", help="The key of the placement pool.")]
+    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 30.0
+    against: Annotated[
+        str,
+        Option(
+            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
+        ),
+    ] = ""
+
+    def case(self) -> Inspected:
+        """Return the case for a look at the pool's policies."""
+        from agent.placement.choosing import read_policy
+        from agent.placement.settings import LEARNED
+        from trainer.learning.placement_trial import lived, replay
+        from trainer.learning.promise import Inspected
+
+        def replayed(one: Probationer) -> Replay:
+            now = policy_in_use(self.name, self.models, self.against)
+            policies = now, read_policy(self.models.file_of(one.model))
+            return replay(self.source, self.name, one, policies, self.now_s)
+
+        def watched(champion: Champion) -> Kept | str:
+            before = None if champion.previous is None else read_policy(self.models.file_of(champion.previous))
+            if before is None:
+                text = self.against or _policy_text(self.name)
+                if text == LEARNED:
+                    from agent.placement.choosing import SHIPPED
+
+                    before = read_policy(SHIPPED)
+                else:
+                    before = policy_in_use(self.name, self.models, text)
+            policies = before, read_policy(self.models.file_of(champion.model))
+            return lived(self.source, self.name, champion, policies, self.now_s)
+
+        return Inspected(self.subject, self.models, read_policy, self.now_s, "open hosts", watched, replayed)
+
+    def round(self) -> End:
+        """Do a round."""
+        from agent.placement.choosing import read_policy
+        from trainer.learning.placement_round import PlacementLearning, PlacementRound
+        from trainer.learning.placements import kept_windows, read_placements
+        from trainer.learning.state import opened
+
+        self.set_aside()
+        since = self.now_s - self.days * DAY_S
+        windows, digest = kept_windows(self.folder, lambda: read_placements(self.source, self.name, since, self.now_s))
+        work = PlacementLearning(
+            self.name,
+            policy_in_use(self.name, self.models, self.against),
+            windows,
+            opened(self.folder, {"pool": self.name, "record": digest}),
+            PlacementRound(self.terms.cpu_s),
+            self.models,
+            read_policy,
+            self.now,
+            self.try_only,
+            tell=lambda line: typer.echo(line, err=True),
+            term=self.terms.term(self.now_s),
+        )
         work.go_on()
-        return round_end(work.state, pool, _lines(work), as_json=as_json)
-
-    learn_promise(run, lambda: _inspected(run, source, against), round_)
-
-
-def _inspected(run: PromiseRun, source: str, against: str) -> Inspected:
-    from agent.placement.choosing import read_policy
-    from agent.placement.settings import LEARNED
-    from trainer.learning.placement_trial import lived, replay
-    from trainer.learning.promise import Inspected
-
-    pool, directory = run.subject.name, run.directory
-
-    def replayed(one: Probationer) -> Replay:
-        policies = policy_in_use(pool, directory, against), read_policy(directory.file_of(one.model))
-        return replay(source, pool, one, policies, run.now_s)
-
-    def watched(champion: Champion) -> Kept | str:
-        before = None if champion.previous is None else read_policy(directory.file_of(champion.previous))
-        if before is None:
-            text = against or _policy_text(pool)
-            if text == LEARNED:
-                from agent.placement.choosing import SHIPPED
-
-                before = read_policy(SHIPPED)
-            else:
-                before = policy_in_use(pool, directory, text)
-        policies = before, read_policy(directory.file_of(champion.model))
-        return lived(source, pool, champion, policies, run.now_s)
-
-    return Inspected(run.subject, directory, read_policy, run.now_s, "open hosts", watched, replayed)
+        return round_end(work.state, self.name, _lines(work))
 
 
 def _policy_text(pool: str) -> str:
@@ -135,31 +118,6 @@ def _policy_text(pool: str) -> str:
 
     found = SUBJECTS.of(load_settings(os.environ)).get(pool)
     return LEARNED if found is None else found.policy
-
-
-def _round(run: PromiseRun, source: str, days: float, at: str, against: str) -> PlacementLearning:
-    from agent.placement.choosing import read_policy
-    from trainer.learning.placement_round import PlacementLearning, PlacementRound
-    from trainer.learning.placements import kept_windows, read_placements
-    from trainer.learning.state import opened
-
-    pool = run.subject.name
-    since = run.now_s - days * DAY_S
-    windows, digest = kept_windows(run.out, lambda: read_placements(source, pool, since, run.now_s))
-    facts = {"pool": pool, "record": digest}
-    return PlacementLearning(
-        pool,
-        policy_in_use(pool, run.directory, against),
-        windows,
-        opened(run.out, facts),
-        PlacementRound(run.terms.cpu_s),
-        run.directory,
-        read_policy,
-        at,
-        run.try_only,
-        tell=lambda line: typer.echo(line, err=True),
-        term=run.terms.term(run.now_s),
-    )
 
 
 def _lines(work: PlacementLearning) -> list[str]:

@@ -17,7 +17,7 @@ from agent.commands.options import JsonOption, print_json, show
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a verb: data for --json, lines of text, and the exit status."""
+    """The result of a verb: data for --json, None to print nothing, lines of text, and the exit status."""
 
     data: Any
     lines: Sequence[str]
@@ -29,6 +29,8 @@ class Verb:
     """The options and methods of every verb."""
 
     EPILOG: ClassVar[str] = ""
+    WITHOUT: ClassVar[Sequence[str]] = ()
+    """Options that are shared, and that this decision does not take."""
     ctx: typer.Context
     as_json: JsonOption = False
 
@@ -47,9 +49,9 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
     def call(**options: Any) -> None:
         one = verb(**options)
         answer = one.run()
-        if one.as_json:
+        if one.as_json and answer.data is not None:
             print_json(answer.data)
-        else:
+        elif not one.as_json:
             one.print(answer)
         if answer.status:
             raise typer.Exit(answer.status)
@@ -58,7 +60,7 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
     classes = [vars(one).get("__annotations__", {}) for one in verb.__mro__]
     # The options of one decision precede the shared ones.
     known = {field.name: field for field in fields(verb)}
-    names = dict.fromkeys(name for own in classes for name in own if name in known)
+    names = dict.fromkeys(name for own in classes for name in own if name in known and name not in verb.WITHOUT)
     call.__dict__["__signature__"] = Signature(
         [
             Parameter(

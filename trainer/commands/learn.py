@@ -1,0 +1,359 @@
+"""`trimtab learn` for every decision: the lengths of a round, a probation and a watch, and the actions after them.
+
+Models of pools and clusters must keep a promise: `PromiseLearning`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+from typer import Option
+
+from agent.commands.options import LedgerOption
+from domain.errors import BadInput
+from domain.units import MINUTE_S
+from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
+from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption
+from trainer.commands.verb import Answer, Verb
+
+if TYPE_CHECKING:
+    from agent.models.directory import Probationer, Then
+    from domain.subject import Subject
+    from trainer.learning.probation import ProbationStatus
+    from trainer.learning.promise import Inspected
+    from trainer.learning.state import State
+    from trainer.promotion.directory import ModelsWriter, Verify
+    from trainer.promotion.gate import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The lengths of a round, a probation and a watch, and the action after a good probation."""
+
+    cpu_s: float
+    probation_hours: float
+    then: Then
+    watch_hours: float
+
+    def term(self, since: float) -> Term | None:
+        """Return the probation from `since` on, epoch seconds; None where a model decides at once."""
+        from trainer.promotion.gate import Term
+
+        return Term(since, self.probation_hours, self.then) if self.probation_hours > 0.0 else None
+
+
+@dataclass(kw_only=True)
+class Learning(Verb):
+    """A call for one subject: its models, the folder of its round, and the permission to change."""
+
+    DECISION: ClassVar[str]
+
+    name: str
+    ledger: LedgerOption = None
+    models_dir: ModelsDirOption = None
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/DECISION-SUBJECT.")
+    ] = None
+    cpu_minutes: Annotated[
+        float | None,
+        Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions; else of the settings."),
+    ] = None
+    probation_hours: Annotated[
+        float | None,
+        Option(
+            metavar="HOURS",
+            min=0.0,
+            help="Shadow period of a challenger before it may decide, 0: none; else of the settings.",
+        ),
+    ] = None
+    then: Annotated[
+        str | None,
+        Option(metavar="promote|approve|nothing", help="Action after a probation that held; else of the settings."),
+    ] = None
+    watch_hours: Annotated[
+        float | None,
+        Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
+    ] = None
+    key_file: KeyOption = None
+    try_only: TryOption = False
+    at: AtOption = None
+    export: Annotated[
+        Path | None, Option(metavar="FILE", help="Only write the input of a round on another machine.")
+    ] = None
+    origin: Annotated[
+        Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
+    ] = None
+
+    def looked_after(self) -> End | None:
+        """Look after a promotion and a probation; None where a new round may begin."""
+        raise NotImplementedError
+
+    def write_export(self, path: Path) -> Answer:
+        """Write the input of a round on another machine."""
+        raise NotImplementedError
+
+    def round(self) -> End:
+        """Do a new round, or resume a stopped one."""
+        raise NotImplementedError
+
+    def usual_directory(self) -> Path:
+        """Return the directory of models by the settings."""
+        from agent.settings.location import models_location
+
+        return models_location(os.environ)
+
+    @property
+    def folder(self) -> Path:
+        """Where the round lies."""
+        return self.out or OUT / f"{self.DECISION}-{self.name}"
+
+    @property
+    def lock(self) -> str:
+        """The name under which no other call learns."""
+        return f"{self.DECISION}-{self.name}"
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The fleet, pool or cluster."""
+        from domain.subject import Subject
+
+        return Subject(self.DECISION, self.name)
+
+    @cached_property
+    def now_s(self) -> float:
+        """Epoch seconds."""
+        return time.time() if self.at is None else self.at
+
+    @property
+    def now(self) -> str:
+        """Now, as the models directory writes it."""
+        from agent.models.directory import moment_text
+
+        return moment_text(self.now_s)
+
+    @property
+    def source(self) -> str:
+        """The ledger."""
+        from agent.settings.location import ledger_location
+
+        return self.ledger or ledger_location(os.environ)
+
+    @cached_property
+    def models(self) -> ModelsWriter:
+        """The models; a round on an export has a separate champion, which decides nothing here."""
+        from agent.models.directory import read_key
+        from agent.settings.location import promotion_key_location
+        from trainer.promotion.directory import ModelsWriter
+
+        elsewhere = self.folder.with_name(f"{self.folder.name}-models")
+        usual = self.usual_directory() if self.origin is None else elsewhere
+        return ModelsWriter(self.models_dir or usual, read_key(self.key_file) or promotion_key_location(os.environ))
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The options, else the settings; BadInput for an unknown `--then`."""
+        from agent.models.directory import Then
+        from agent.settings import load_settings
+
+        known = load_settings(os.environ).learning
+        then = self.then or str(known.then)
+        if then not in [*Then]:
+            raise BadInput("--then", then, f"choose one of {', '.join(Then)}")
+        return Terms(
+            MINUTE_S * (known.cpu_minutes if self.cpu_minutes is None else self.cpu_minutes),
+            known.probation_hours if self.probation_hours is None else self.probation_hours,
+            Then(then),
+            known.watch_hours if self.watch_hours is None else self.watch_hours,
+        )
+
+    def check(self) -> None:
+        """Raise BadInput for an option that is wrong."""
+        if self.origin is not None and (self.ledger is not None or self.export is not None):
+            raise BadInput("--from", str(self.origin), "give it alone, without --ledger or --export")
+
+    def run(self) -> Answer:
+        """Look after the models of the last rounds, else do a round, with its lock and its status."""
+        from trainer.learning.state import locked
+
+        self.check()
+        if self.export is not None:
+            return self.write_export(self.export)
+        _, directory = self.terms, self.models
+
+        def work() -> End:
+            # A model from an export decides nothing there.
+            return (None if self.origin is not None else self.looked_after()) or self.round()
+
+        with locked(directory.path, self.lock, self.now):
+            end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
+        return Answer(end.data, end.lines, end.status)
+
+    def end(self, end: End, data: dict[str, Any], page: Path | None) -> End:
+        """Return the end of a watch or a probation with its output."""
+        tried = ["nothing is changed (--try)"] if self.try_only else []
+        report = [] if page is None else [f"report: {page}"]
+        return replace(end, data={"directory": str(self.folder), **data}, lines=[end.sentence, *tried, *report])
+
+    def set_aside(self) -> None:
+        """Put a round that is over out of the way."""
+        from trainer.learning.state import set_aside
+
+        before = set_aside(self.folder)
+        if before is not None:
+            typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The status of a probation, the finding, and a sentence for people."""
+
+    one: Probationer
+    status: ProbationStatus
+    why: str
+    sentence: str
+
+
+def after_probation(
+    directory: ModelsWriter, subject: Subject, found: Judged, now: str, verify: Verify, *, act: bool
+) -> End:
+    """Act on the status of a probation, and return the end of the call; act: else nothing is changed."""
+    from agent.models.directory import Then
+    from agent.models.rounds import Ending
+    from trainer.learning.probation import ProbationStatus
+
+    held, sentence, then = found.status is ProbationStatus.HELD, found.sentence, found.one.then
+    if found.status in (ProbationStatus.BROKEN, ProbationStatus.GIVEN_UP):
+        if act:
+            directory.end_probation(subject, found.why, now)
+        return End(Ending.REFUSED, f"{sentence}; its probation is over, the policy in use stays", REFUSED)
+    if held and then is Then.PROMOTE:
+        if act:
+            directory.approve(subject, now, verify, reason=found.why)
+        return End(Ending.PROMOTED, f"{sentence}; it is the champion of {subject.name} now")
+    if held and then is Then.APPROVE:
+        return End(Ending.PROBATION, f"{sentence}; to use it: trimtab approve {subject}")
+    if held:
+        if act:
+            directory.end_probation(subject, f"{found.why}; nothing follows, as set", now)
+        return End(Ending.KEPT, f"{sentence}; nothing follows, as set")
+    return End(Ending.PROBATION, sentence)
+
+
+@dataclass(kw_only=True)
+class PromiseLearning(Learning):
+    """A call for a pool or a cluster."""
+
+    def case(self) -> Inspected:
+        """Return the case for a look at its models."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise BadInput for an option that is wrong, or an export that is not of the subject."""
+        from trainer.learning.transfer import read_parts
+
+        super().check()
+        self.parts = None if self.origin is None else read_parts(self.origin, self.subject)
+
+    def place_parts(self) -> None:
+        """Put the files of an export in their places."""
+        from trainer.learning.transfer import place_models, place_parts
+
+        if self.parts is not None:
+            place_parts(self.parts, self.folder)
+            place_models(self.parts.models, self.models.path)
+
+    def export_parts(
+        self, path: Path, names: tuple[str, ...], keep: Callable[[Path], object], about: Mapping[str, Any]
+    ) -> Answer:
+        """Write the input of a round elsewhere; exits where too little is recorded.
+
+        names: of the files or folders in which `keep` keeps the parts of the record. about: the policy in use, as data;
+        the files that it names by `file` go along.
+        """
+        from trainer.learning.transfer import PartsExport, champion_files, parts_of, write_export
+        from trainer.learning.windows import TooLittle
+
+        with TemporaryDirectory() as place:
+            folder = Path(place) / "round"
+            try:
+                keep(folder)
+            except TooLittle as end:
+                typer.echo(str(end), err=True)
+                raise typer.Exit(TOO_LITTLE) from None
+            models = champion_files(self.models, self.subject)
+            given = about.get("file")
+            if given is not None:
+                content = Path(given).read_bytes()
+                name = f"{hashlib.sha256(content).hexdigest()}.json"
+                models, about = {**models, name: content}, {**about, "file": name}
+            write_export(PartsExport(self.subject, about, parts_of(folder, names), models), path)
+        line = f"{path}: {self.subject.decision} {self.name}, {len(models)} files of models"
+        return Answer({"file": str(path), "models": len(models)}, [line])
+
+    def looked_after(self) -> End | None:
+        """Look after a promotion and a probation; None where a new round may begin."""
+        from trainer.learning.watch import watched_promotion
+
+        if watched_promotion(self.models, self.subject, self.now_s, self.terms.watch_hours) is not None:
+            end = self._watched(self.case())
+            if end is not None:
+                return end
+        one = self.models.probationers().get(self.subject)
+        return None if one is None else self._on_probation(self.case(), one)
+
+    def _watched(self, case: Inspected) -> End | None:
+        from agent.models.rounds import Ending
+        from trainer.learning.promise import take_back, watch, write_watch
+
+        found = watch(case, self.terms.watch_hours)
+        if found is None:
+            return None
+        typer.echo(found.sentence, err=True)
+        if found.kept is None:
+            return None
+        page = write_watch(self.folder, case.subject, found)
+        if not found.broken:
+            return None
+        sentence = found.sentence
+        if not self.try_only:
+            sentence = f"rolled back, {take_back(case, found)}: {sentence}"
+        data = {"watch": asdict(found), "rolled_back": not self.try_only}
+        return self.end(End(Ending.ROLLED_BACK, sentence, ROLLED_BACK), data, page)
+
+    def _on_probation(self, case: Inspected, one: Probationer) -> End:
+        from trainer.learning.promise import examine, write_probation
+
+        found, act = examine(case, one), not self.try_only
+        page = write_probation(self.folder, case.subject, found, case.cost) if found.replay is not None else None
+        judged = Judged(one, found.status, found.why, found.sentence)
+        end = after_probation(self.models, case.subject, judged, case.now, case.verify, act=act)
+        return self.end(end, {"probation": asdict(found) | {"sentence": end.sentence, "changed": act}}, page)
+
+
+def gate_lines(state: State, passed: str, name: str) -> list[str]:
+    """Return the judgement of the gate for a pool or a cluster, and the path of its report. passed: the model."""
+    gate = state.stages["gate"]
+    if gate["promoted"]:
+        lines = [f"the gate: passed, {passed} is the champion of {name} now"]
+    elif gate["on_probation"]:
+        lines = [f"the gate: passed, {passed} is on probation for {name}: it decides nothing yet"]
+    elif gate["passed"]:
+        lines = ["the gate: passed; nothing is changed (--try)"]
+    else:
+        lines = ["the gate: the policy in use stays", *(f"  {reason}" for reason in gate["reasons"])]
+    return [*lines, f"report: {state.folder / 'report.html'}"]
+
+
+def round_end(state: State, name: str, lines: list[str]) -> End:
+    """Return the end of a round of a pool or a cluster whose stages are done."""
+    data = {"directory": str(state.folder), "cpu_s": state.cpu_s, **state.stages}
+    return replace(end_of_promise(state, name), data=data, lines=lines)

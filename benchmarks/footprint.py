@@ -21,9 +21,9 @@ from typing import Any
 
 import boto3
 
-from benchmarks.lstm_model import write_model
 from benchmarks.report import Target, arguments, repeat, report
 from simulator.aws.client import start_process
+from tests.oracles.lstm_model import write_model
 
 HEAVY = ("torch", "numba", "moto", "simulator", "trainer", "pandas", "matplotlib", "onnx", "scipy")
 RUN = """

@@ -21,7 +21,7 @@ from domain.rules.placement.cluster import Cluster, Host, choose
 from domain.rules.placement.policies import BF, Policy
 from simulator.placement.engine import arrays_of, events_of, play, play_orders
 from simulator.placement.instances import REFERENCE, instance_of, shuffle_order
-from simulator.placement.reference import play_plainly
+from tests.oracles.plain_placement import play_plainly
 
 TIERS17 = Policy("tiers17", "tiers17", (0.626, 0.238, -0.675, -0.988, -0.269, -0.097, 0.063, 0.404, -0.684, -0.737,
                                         -0.312, 0.735, -1.0, -0.598, -0.997, -0.312, 1.0))  # fmt: skip

@@ -13,10 +13,10 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
 from agent.models.shipped import shipped_models
-from benchmarks.lstm_model import write_model
 from domain.decisions import Reason
 from tests.agent.models.making import endless, promote
 from tests.agent.service.site import FLEET, Daemon, Site, running_site
+from tests.oracles.lstm_model import write_model
 from tests.waiting import until
 
 pytestmark = pytest.mark.exhaustive

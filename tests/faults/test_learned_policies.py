@@ -18,7 +18,6 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger.journal import Kind
 from agent.models.file import load_model
 from agent.rails.state import Memory
-from benchmarks.lstm_model import write_model
 from domain.decisions import Proposal, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
@@ -28,6 +27,7 @@ from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, po
 from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told
 from tests.faults.world import QUICK, MakeWorld, World
+from tests.oracles.lstm_model import write_model
 from tests.stages import exhaustive
 from trainer.promotion.directory import ModelsWriter
 

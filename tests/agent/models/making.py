@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from agent.models.card import scorer_schema
 from agent.models.directory import EVERY_FLEET, Champion
 from agent.models.file import METADATA_KEY, session_of
-from benchmarks.lstm_model import write_model
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, GAIN_MIN, STATE_FEATURES
 from domain.subject import AUTOSCALING, Subject
+from tests.oracles.lstm_model import write_model
 from trainer.kit.export import Dense, build_ensembles, store
 from trainer.promotion.directory import ModelsWriter, pointer_text, sealed
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.models.file import ModelRefused, load_model
-from benchmarks.lstm_model import write_model
 from tests.agent.models.making import card_of, preferring, saved, with_card_text
 from tests.golden import check_wording
+from tests.oracles.lstm_model import write_model
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from agent.rehearsal.scenario import FLEET, POLICY, beside_learned, environment
 from agent.rehearsal.summary import FleetParameters, compare, run_agent
 from agent.settings import Settings, load_settings
 from agent.settings.fleet import FleetSettings, PolicyName
-from benchmarks.lstm_model import write_model
 from domain.workload import make_trace
 from tests.agent.models.making import ADD_M, NOTHING, preferring, promote
+from tests.oracles.lstm_model import write_model
 
 LIMITS = (3, 3, 3)
 

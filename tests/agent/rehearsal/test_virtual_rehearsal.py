@@ -24,7 +24,6 @@ from agent.models.shipped import ShippedModel, shipped_models
 from agent.rails.schedule import Planned
 from agent.rehearsal import virtual_time
 from agent.rehearsal.virtual_time import FLEET, PAPER, RailSet, Rehearsal, fleet_of, quiet_logs, rail_set
-from benchmarks.lstm_model import write_model
 from domain.decisions import Mode, Reason
 from domain.errors import BadInput, LedgerUnavailable
 from domain.workload import Trace, make_trace
@@ -32,6 +31,7 @@ from simulator.autoscaling.configuration import CpuSampling, SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import workload_of
 from tests.agent.models.making import ADD_M, NOTHING, preferring, scorer
+from tests.oracles.lstm_model import write_model
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.simulate import play
 

@@ -29,7 +29,7 @@ from simulator.placement.engine import (
     play_orders,
 )
 from simulator.placement.instances import churn, instance_of, s1, shuffle_order
-from simulator.placement.reference import play_plainly
+from tests.oracles.plain_placement import play_plainly
 from tests.simulator.placement.vectors import FIRST, SECOND
 
 LEARNED = [name for name, family in FAMILIES.items() if family.learned]

@@ -21,7 +21,7 @@ from simulator.placement.engine import (
     rules_of,
     turn,
 )
-from simulator.placement.reference import Reference, Twin, twin_of
+from tests.oracles.plain_placement import Reference, Twin, twin_of
 from tests.simulator.placement.vectors import FIRST
 from tests.stages import exhaustive
 

@@ -10,12 +10,12 @@ import pytest
 
 from agent.models.card import ScorerCard
 from agent.models.file import load_model
-from benchmarks.lstm_model import write_model as write_network
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES
 from simulator.autoscaling.branching import BranchedEpisodes, Branches, RuleSetting, Weights
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
+from tests.oracles.lstm_model import write_model as write_network
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.scorer import Recipe, Trained

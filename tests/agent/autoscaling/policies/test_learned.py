@@ -17,7 +17,6 @@ from agent.autoscaling.policies.base import InputAbsent
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, compact, names_model, outside_training, sha_of
 from agent.models.file import load_model
 from agent.rails.state import CapacityMark, Cooldown
-from benchmarks.lstm_model import write_model
 from domain.decisions import Direction, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet, Group, VmType
@@ -25,6 +24,7 @@ from domain.snapshot import GroupSnapshot, Snapshot
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, REMOVE_S, poisoned, preferring
 from tests.agent.rails.scenes import NOON, scene
 from tests.golden import check_wording
+from tests.oracles.lstm_model import write_model
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.8))
 FLEET = Fleet("web", tuple(Group(k, f"web-{k}", t, int(k == "s"), 10) for k, t in zip("sml", TYPES, strict=True)))

@@ -24,7 +24,7 @@ from domain.rules.placement.cluster import (
 )
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, Vector
 from domain.rules.placement.policies import BF, DP, FF, HAND, RESERVE, TIERS, WF, Policy
-from simulator.placement.reference import Reference
+from tests.oracles.plain_placement import Reference
 
 SIZE = (96, 512, 3000)
 WEB = Application("web", (8, 16, 60), limit=2)

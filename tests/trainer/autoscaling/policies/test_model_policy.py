@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from agent.models.file import ModelRefused
-from benchmarks.lstm_model import write_model
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
+from tests.oracles.lstm_model import write_model
 from trainer.autoscaling.episodes import run_many, run_policy
 from trainer.autoscaling.policies.model import ModelPolicy, read_network, run_batched
 from trainer.autoscaling.policies.registry import policy_of

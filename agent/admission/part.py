@@ -153,7 +153,7 @@ class AdmissionPart(Part):
         """Turn the gate after the fleets, which it asks for what AWS had no VM for."""
         report = turn.report
         if self.gate is not None:
-            events = self.gate.turn(turn.now, turn.epoch, self.host.groups(), report.outcomes)
+            events = self.gate.turn(turn.now, turn.epoch, self.host.groups(), report.results)
             report = replace(report, events=(*report.events, *events))
         return report
 

@@ -116,13 +116,12 @@ def occurrences(report: TickReport) -> dict[Key, Alarm]:
         if (severity := severities.get(event.reason)) is not None:
             alarm = Alarm(event.subject, event.reason, event.about, severity, event.detail, event.at)
             found[alarm.key] = alarm
-    for outcome in report.outcomes:
+    for intent, outcome in report.results:
         if outcome.status.final and outcome.reason in OUTCOMES:
             severity = OUTCOMES[outcome.reason]
-            # An intent's id is <fleet>-<number>.<group>, as `agent.autoscaling.intents` makes it.
-            decision_id, _, group = outcome.intent_id.rpartition(".")
-            fleet = decision_id.rpartition("-")[0]
-            alarm = Alarm(fleet_subject(fleet), outcome.reason, group, severity, outcome.detail, outcome.at)
+            alarm = Alarm(
+                fleet_subject(intent.fleet), outcome.reason, intent.group, severity, outcome.detail, outcome.at
+            )
             found[alarm.key] = alarm
     return found
 

@@ -57,7 +57,7 @@ class FleetTurn:
         self._written: set[int] = set()
         self.made: list[Made] = []
         self.decided: set[str] = set()
-        self._outcomes: list[Outcome] = []
+        self._results: list[tuple[Intent, Outcome]] = []
 
     @property
     def fleets(self) -> list[Fleet]:
@@ -98,7 +98,7 @@ class FleetTurn:
         self.made += made
         self.decided |= {inputs.fleet.name for inputs, _ in made}
         for intent, outcome in outcomes:
-            self._outcomes.append(outcome)
+            self._results.append((intent, outcome))
             self._refusals.note(intent, outcome)
 
     def write_decisions(self, records: Sequence[Made]) -> None:
@@ -154,7 +154,7 @@ class FleetTurn:
             self.now,
             tuple(inputs.snapshot for inputs, _ in self.made if inputs.snapshot is not None),
             tuple(decided.decision for _, decided in self.made),
-            tuple(self._outcomes),
+            tuple(self._results),
             tuple(one for n, one in enumerate(self.events) if n in self._written),
             partial=tuple(
                 inputs.fleet.name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from domain.decisions import Decision, Event, Outcome, Reason
+from domain.decisions import Decision, Event, Intent, Outcome, Reason
 from domain.errors import Fenced, LedgerError
 from domain.snapshot import Snapshot
 from domain.subject import Subject
@@ -19,19 +19,25 @@ log = structlog.get_logger(__name__)
 class TickReport:
     """The records of one tick; `failure` is why it ended early, when the ledger could not be used.
 
-    failure_reason: what the failure is an alarm for. unread: fleets whose groups AWS did not show, where nothing was
-    decided for them. partial: fleets whose minute began before this process listened.
+    results: intents with their outcomes. failure_reason: what the failure is an alarm for. unread: fleets whose groups
+    AWS did not show, where nothing was decided for them. partial: fleets whose minute began before this process
+    listened.
     """
 
     at: float
     snapshots: tuple[Snapshot, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    results: tuple[tuple[Intent, Outcome], ...] = ()
     events: tuple[Event, ...] = ()
     failure: str | None = None
     failure_reason: Reason = Reason.LEDGER_UNAVAILABLE
     unread: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes of `results`."""
+        return tuple(outcome for _, outcome in self.results)
 
 
 def pools_turned(

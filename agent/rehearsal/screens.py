@@ -126,7 +126,7 @@ class LineScreen(Screen):
         """Write what is worth a line."""
         events, decisions, outcomes = notable(turn.report)
         for event in events:
-            self._write(f"{clock_text(event.at)} {event.subject.path} {event.reason}: {event.detail}")
+            self._write(f"{clock_text(event.at)} {event.subject.name} {event.reason}: {event.detail}")
         for decision in decisions:
             if decision.intents or self._held.get(decision.fleet) != (decision.reason, decision.desired):
                 self._write(f"{clock_text(decision.at)} {decision.decision_id} {decision.sentence}")

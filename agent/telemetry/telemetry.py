@@ -23,7 +23,7 @@ from agent.telemetry.catalogue import own_metrics
 from agent.view.board import ServiceState
 from agent.view.view import AgentView, installed_version
 from collectors.sender import GraphiteSender
-from domain.decisions import Decision, Outcome, Reason, Status, Verdict
+from domain.decisions import Decision, Reason, Status, Verdict
 from domain.errors import LedgerError
 
 log = structlog.get_logger(__name__)
@@ -271,9 +271,9 @@ class TurnCounter:
             values.count("trimtab_tick_failures_total")
         for decision in report.decisions:
             self._count_decision(decision)
-        for outcome in report.outcomes:
+        for intent, outcome in report.results:
             if outcome.status is not Status.IN_PROGRESS:
-                values.count("trimtab_outcomes_total", *_place(outcome), outcome.status, outcome.reason)
+                values.count("trimtab_outcomes_total", intent.fleet, intent.group, outcome.status, outcome.reason)
         for event in report.events:
             values.count("trimtab_events_total", *event.subject, event.reason)
 
@@ -286,12 +286,6 @@ class TurnCounter:
                 values.count("trimtab_rail_effects_total", fleet, effect.rail, effect.verdict, effect.reason or "")
         for intent in decision.intents:
             values.count("trimtab_intents_total", fleet, intent.group, intent.direction)
-
-
-def _place(outcome: Outcome) -> tuple[str, str]:
-    """Return fleet and group of an outcome, which its intent's id holds as `<fleet>-<number>.<group>`."""
-    decision_id, _, group = outcome.intent_id.partition(".")
-    return decision_id.rpartition("-")[0], group
 
 
 class SelfMetrics:

@@ -45,7 +45,7 @@ from collectors.aws import AwsSession
 from collectors.inventory import Inventory
 from collectors.tagged_groups import ClusterGroup, ClusterReader
 from domain.clock import Clock, JumpDetector, read_both
-from domain.decisions import Event, Mode, Outcome, Reason
+from domain.decisions import Event, Intent, Mode, Outcome, Reason
 from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerError
 from domain.observed import Observed, ReadFailure
 from domain.subject import Subject
@@ -102,11 +102,11 @@ class Gate:
         now: float,
         epoch: int,
         sized: Mapping[tuple[str, str], str] = MappingProxyType({}),
-        outcomes: Sequence[Outcome] = (),
+        results: Sequence[tuple[Intent, Outcome]] = (),
     ) -> tuple[Event, ...]:
         """Turn once and return what happened.
 
-        sized: AWS names of the groups that a fleet sizes, by fleet and group key. outcomes: of the fleets' turn. Raises
+        sized: AWS names of the groups that a fleet sizes, by fleet and group key. results: of the fleets' turn. Raises
         LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
         """
         permit = unmeasured_permit(now, self._clock, partial(self._ledger.controls, ADMISSION), self._records.memory)
@@ -127,7 +127,7 @@ class Gate:
         self._measure(turn)
         if self._mode is Mode.ACT:
             self._carry_on(turn)
-        self._watch.look(turn, sized, outcomes)
+        self._watch.look(turn, sized, results)
         by_fleets = frozenset(sized.values())
         for group in turn.groups.values():
             with self._journal.alone(turn, group.cluster, group.name):

@@ -19,7 +19,7 @@ from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from collectors.aws import AwsSession
 from collectors.tagged_groups import ClusterGroup
-from domain.decisions import Outcome, Reason
+from domain.decisions import Intent, Outcome, Reason
 from domain.errors import BadInput, CloudError
 
 _ASKED: Final = re.compile(r"At (\S+Z) .*?changing the desired capacity from \d+ to \d+", re.DOTALL)
@@ -76,15 +76,14 @@ def refusal_event(deployment_id: str, refusal: Refusal, vm_cores: int, at: float
     return DeploymentEvent(name, deployment_id, EventKind.REFUSED, refusal.vms * vm_cores, time=at)
 
 
-def refusals(names: Mapping[tuple[str, str], str], outcomes: Iterable[Outcome]) -> dict[str, Refusal]:
+def refusals(names: Mapping[tuple[str, str], str], results: Iterable[tuple[Intent, Outcome]]) -> dict[str, Refusal]:
     """Return by AWS group name what a loop's own scale-outs did not get in this turn for want of capacity.
 
     names: of the groups that fleets size, by fleet and group key.
     """
     found: dict[str, Refusal] = {}
-    for outcome in outcomes:
-        decision_id, _, key = outcome.intent_id.partition(".")
-        name = names.get((decision_id.rpartition("-")[0], key))
+    for intent, outcome in results:
+        name = names.get((intent.fleet, intent.group))
         missed = outcome.asked - outcome.achieved
         if name is not None and outcome.status.final and outcome.reason is Reason.NO_CAPACITY and missed > 0:
             found[name] = Refusal(missed, outcome.intent_id)
@@ -130,7 +129,9 @@ class GateWatch:
         self._store = AdmissionStore(ledger)
         self._short: dict[str, tuple[int, int]] = {}
 
-    def look(self, turn: GateTurn, sized: Mapping[tuple[str, str], str], outcomes: Sequence[Outcome]) -> None:
+    def look(
+        self, turn: GateTurn, sized: Mapping[tuple[str, str], str], results: Sequence[tuple[Intent, Outcome]]
+    ) -> None:
         """Report to the clusters everything that changed since the last report, and what fleets asked for in vain."""
         for record in list(turn.records.values()):
             with self._journal.alone(turn, record.cluster, record.group):
@@ -139,7 +140,7 @@ class GateWatch:
             with self._journal.alone(turn, group.cluster, group.name):
                 if group.cluster in self._clusters:
                     self._size(turn, group)
-        for name, refusal in refusals(sized, outcomes).items():
+        for name, refusal in refusals(sized, results).items():
             if name in turn.groups and name in turn.records:
                 with self._journal.alone(turn, turn.records[name].cluster, name):
                     self._refused_to_fleet(turn, turn.records[name], turn.groups[name], refusal)

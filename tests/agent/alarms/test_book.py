@@ -5,7 +5,19 @@ from __future__ import annotations
 from agent.alarms.book import AlarmBook
 from agent.kernel.part import Severity
 from agent.kernel.turn import TickReport
-from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
+from domain.decisions import (
+    Decision,
+    Direction,
+    Event,
+    Intent,
+    Mode,
+    Outcome,
+    Proposal,
+    RailEffect,
+    Reason,
+    Status,
+    Verdict,
+)
 from domain.subject import fleet_subject
 from tests.golden import check_wording
 
@@ -75,15 +87,18 @@ def test_two_subjects_are_two_alarms() -> None:
     assert [alarm.about for alarm in AlarmBook().turn(turn(0, events=events))] == ["a", "b"]
 
 
+INTENT = Intent("1", "1", "web-two", "workers_s", Direction.OUT, 1, 3, (), 1, START, START + 600.0)
+
+
 def test_an_ended_intent_names_its_fleet_and_group() -> None:
     outcome = Outcome("web-two-17.workers_s", Status.FAILED, Reason.CREDENTIALS, 2, 0, START, "the key expired")
-    (sent,) = AlarmBook().turn(turn(0, outcomes=(outcome,)))
+    (sent,) = AlarmBook().turn(turn(0, results=((INTENT, outcome),)))
     assert (sent.subject.name, sent.about, sent.severity) == ("web-two", "workers_s", Severity.CRITICAL)
 
 
 def test_an_intent_still_open_is_no_alarm() -> None:
     outcome = Outcome("web-1.s", Status.IN_PROGRESS, Reason.CREDENTIALS, 2, 0, START)
-    assert AlarmBook().turn(turn(0, outcomes=(outcome,))) == ()
+    assert AlarmBook().turn(turn(0, results=((INTENT, outcome),))) == ()
 
 
 def test_a_turn_without_a_ledger_is_critical_and_ends_no_other_alarm() -> None:

@@ -118,5 +118,7 @@ def turn(*parts: Any, rent: float = 0.25, failure: str | None = None) -> Turn:
         return tuple(part for part in parts if isinstance(part, kind))
 
     at = max([NINE, *(part.at for part in those(Decision))])
-    report = TickReport(at, those(Snapshot), those(Decision), those(Outcome), those(Event), failure)
+    made = Intent("web-3.workers_l", "web-3", "web", "workers_l", Direction.OUT, 1, 3, (), 1, NINE, NINE + 600.0)
+    results = tuple((made, one) for one in those(Outcome))
+    report = TickReport(at, those(Snapshot), those(Decision), results, those(Event), failure)
     return Turn(FLEET, report, rent)

@@ -8,7 +8,7 @@ from actuators.activities import Activity, Kind
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.gate.watch import settled_cores, shortage, size_event
 from collectors.tagged_groups import ClusterGroup
-from domain.decisions import Outcome, Reason, Status
+from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.admission.gate.yard import MakeYard, Yard
 from tests.golden import figures
@@ -127,9 +127,11 @@ def test_what_a_fleet_asked_for_in_vain_is_refused_to_its_deployment(yard: Yard)
     yard.group("old", vms=2)
     yard.turn()
     fleet = Fleet("web", (Group("small", "old", VmType("m5a.xlarge", 4, 16.0, 0.172), 0, 10),))
+    now = yard.clock.now()
+    intent = Intent("web-7.small", "web-7", "web", "small", Direction.OUT, 2, 5, (), 1, now, now + 600.0)
     outcome = Outcome("web-7.small", Status.PARTIAL, Reason.NO_CAPACITY, 3, 1, yard.clock.now())
-    yard.turn(fleets=[fleet], outcomes=[outcome])
-    yard.turn(fleets=[fleet], outcomes=[outcome])
+    yard.turn(fleets=[fleet], results=[(intent, outcome)])
+    yard.turn(fleets=[fleet], results=[(intent, outcome)])
     assert yard.kinds()[-1] == ("old.1", "refused", 8)
     assert len(yard.kinds()) == 2
 

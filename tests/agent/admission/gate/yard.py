@@ -21,7 +21,7 @@ from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
-from domain.decisions import Event, Mode, Outcome
+from domain.decisions import Event, Intent, Mode, Outcome
 from domain.fleet import Fleet
 from domain.rules.admission.cluster import ClusterRules, PolicyKind
 from domain.rules.admission.population import POPULATIONS
@@ -112,14 +112,14 @@ class Yard:
         self.start()
 
     def turn(
-        self, minutes: int = 1, fleets: Sequence[Fleet] = (), outcomes: Sequence[Outcome] = ()
+        self, minutes: int = 1, fleets: Sequence[Fleet] = (), results: Sequence[tuple[Intent, Outcome]] = ()
     ) -> tuple[Event, ...]:
         """Let minutes pass, the gate turning after each; return what it told in them."""
         sized = {(fleet.name, group.key): group.name for fleet in fleets for group in fleet.groups}
         told: tuple[Event, ...] = ()
         for _ in range(minutes):
             self.world.control.advance(60.0)
-            told += self.gate.turn(self.clock.now(), self.epoch, sized, outcomes)
+            told += self.gate.turn(self.clock.now(), self.epoch, sized, results)
         self.events += told
         return told
 

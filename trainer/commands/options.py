@@ -125,9 +125,7 @@ SuiteSeedsOption = Annotated[
     int | None, Option("--seeds", metavar="N", help="Largest number of cases per family.", min=1)
 ]
 RecordedFleetOption = Annotated[str, Option("--fleet", metavar="NAME", help="Fleet of the ledger.")]
-RecordedSinceOption = Annotated[
-    str | None, Option("--since", "--from", metavar="TIME", help="Not before: 2026-03-01T12:00, or 30d ago.")
-]
+RecordedSinceOption = Annotated[str | None, Option(metavar="TIME", help="Not before: 2026-03-01T12:00, or 30d ago.")]
 RecordedUntilOption = Annotated[
     str | None, Option("--until", metavar="TIME", help="Before: 2026-03-08T12:00, or 2h ago.")
 ]

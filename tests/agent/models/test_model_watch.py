@@ -14,12 +14,14 @@ from agent.rails.base import RailLimits
 from agent.view.board import ServiceBoard
 from domain.decisions import Reason
 from domain.fleet import Fleet, Group, VmType
+from domain.subject import Subject, fleet_subject
 from tests.agent.models.making import ADD_M, ADD_S, NOTHING, preferring, promote
 from tests.agent.models.test_probation import tried
 from trainer.promotion.directory import ModelsWriter
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.9))
 FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind in zip("sml", TYPES, strict=True)))
+WEB = fleet_subject("web")
 
 
 class Watched:
@@ -27,7 +29,7 @@ class Watched:
 
     def __init__(self, models: Path, policy: str = "learned", shadows: tuple[str, ...] = (), ready: str | None = None):
         self.board = ServiceBoard(0.0)
-        self.notes: list[tuple[Reason, str, str]] = []
+        self.notes: list[tuple[Reason, str, Subject]] = []
         managed = ManagedFleet(FLEET, RailLimits(), policy, shadows)
         shelf = ModelShelf(models, models / "nothing-shipped")
         self.watch = ModelWatch(
@@ -53,7 +55,7 @@ def test_what_decides_is_noted_once_with_prices_that_are_not_those_of_the_traini
     for _ in range(3):
         watched.watch.look()
     prices = "prices are not those of its training: l costs $0.9 an hour, $0.8 in training"
-    assert watched.notes == [(Reason.MODEL_READY, f"learned:{path.stem} decides, promoted; {prices}", "web")]
+    assert watched.notes == [(Reason.MODEL_READY, f"learned:{path.stem} decides, promoted; {prices}", WEB)]
     assert (watched.watch.model, watched.problem) == (path.stem, "")
 
 
@@ -138,7 +140,7 @@ def test_a_model_on_probation_is_noted_once_and_one_that_is_refused_is_a_problem
         watched.watch.look()
     words = f"learned:{path.stem} is on probation: its proposals are recorded and not done; prices are not those"
     assert [(reason, fleet, words in detail) for reason, detail, fleet in watched.notes] == [
-        (Reason.MODEL_READY, "web", True)
+        (Reason.MODEL_READY, WEB, True)
     ]
     (models / one.report).write_text("{}")
     watched.watch.look()

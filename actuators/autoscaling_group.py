@@ -31,7 +31,7 @@ class AutoScalingActuator:
     fleets: what intents refer to; `observe` brings it up to date. protect_busy: keep scale-in protection on busy VMs.
     owned_protection: VMs this agent protected before a restart, as it recorded before it did, so that it may unprotect
     them; all other protection belongs to another party and is left alone. Those VMs were busy, as were the VMs of
-    `busy_drains`: their drains are kept.
+    `known_busy`: their drains are kept.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class AutoScalingActuator:
         drain: Callable[[str], DrainSettings] = lambda fleet: DrainSettings(),
         protect_busy: bool = True,
         owned_protection: Iterable[str] = (),
-        busy_drains: Iterable[str] = (),
+        known_busy: Iterable[str] = (),
     ) -> None:
         self._session, self._inventory = session, inventory
         self._fleets = {fleet.name: fleet for fleet in fleets}
         self._protection = Protection(session, owned_protection) if protect_busy else None
         self._ours = self._protection.ours if self._protection else frozenset(owned_protection)
         self._sizes = GroupSizes(session, inventory, self._ours)
-        self._drains = Drains(session, drain, {*self._ours, *busy_drains})
+        self._drains = Drains(session, drain, {*self._ours, *known_busy})
         self._in_unknown: dict[str, frozenset[tuple[str, str]]] = {}
 
     @property

@@ -258,13 +258,18 @@ class Drains:
         return True
 
 
-def busy_drains(
+def known_busy(
     fleet: Fleet, observed: Observed, before: Collection[str], busy_cores: Mapping[str, float | None]
-) -> tuple[str, ...]:
-    """Return the draining VMs that were busy by their last report; before: VMs busy by reports until now."""
+) -> frozenset[str]:
+    """Return the VMs that were busy by their last report; before: those of the minute before.
+
+    Where a group was not read, VMs of before that are in no group that was read stay.
+    """
     seen = [observed.groups.get(group.name) or observed.held.get(group.name) for group in fleet.groups]
-    draining = [one.vm for group in seen if group for one in group.instances if one.lifecycle is Lifecycle.DRAINING]
-    return tuple(sorted(vm for vm in draining if (vm in before if (b := busy_cores.get(vm)) is None else b > 0.0)))
+    read = {one.vm for group in seen if group is not None for one in group.instances}
+    last = {vm: vm in before if (busy := busy_cores.get(vm)) is None else busy > 0.0 for vm in read}
+    unread = frozenset(before) - read if None in seen else frozenset[str]()
+    return unread.union(vm for vm, busy in last.items() if busy)
 
 
 def _deadline_s(settings: DrainSettings, hook: DrainHook) -> float:

@@ -150,7 +150,7 @@ class Soak:
                 Inventory(cloud),
                 self.fleets,
                 owned_protection={vm for state in states for vm in state.protected},
-                busy_drains={vm for state in states for vm in state.busy_drains},
+                known_busy={vm for state in states for vm in state.busy},
             ),
             aggregator=Aggregator(store),
             proposer=Proposer(self._sometimes_late(evaluate_within(POLICY_DEADLINE_S))),

@@ -5,11 +5,11 @@ Times are seconds since the epoch, horizons and spans of observation hours, size
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.kernel.http import NUMERIC, Body
 from domain.decisions import Reason
@@ -299,12 +299,26 @@ def check_kinds(observations: tuple[Prior, ...]) -> None:
         raise BadInput("label", labels, "give each of several kinds a different label")
 
 
+_EVENT: Final = TypeAdapter(DeploymentEvent)
+
+
+def bad_input(error: ValidationError) -> BadInput:
+    """Return the error of the first wrong value, by its field."""
+    wrong = error.errors(include_url=False)[0]
+    return BadInput(str(wrong["loc"][0]), wrong["input"], wrong["msg"])
+
+
 def check_event(event: DeploymentEvent, now: float, last_at: float | None = None) -> None:
-    """Raise BadInput for an event that is ahead of the clock, or about no cores.
+    """Raise BadInput for an event with a value that its type refuses, ahead of the clock, or about no cores.
 
     last_at: the time of what is known of its deployment. An event may be as late as that, so that a clock that was set
     back does not stop what the agent itself observes.
     """
+    try:
+        # The gate makes events from names of AWS; a stored one that its type refuses could not be read again.
+        _EVENT.validate_python({each.name: getattr(event, each.name) for each in fields(event)})
+    except ValidationError as error:
+        raise bad_input(error) from None
     if event.time > max(now + AHEAD_S, now if last_at is None else last_at):
         raise BadInput("time", event.time, f"it is ahead of the agent's clock, {now!r}: set the clocks")
     if event.kind is not EventKind.SHUTDOWN and event.cores < 1:

@@ -23,7 +23,7 @@ import structlog
 
 from actuators.activities import Resize
 from actuators.base import Act, Actuator, ChangingCall, Permit, Protects, Refusal
-from actuators.drain import busy_drains
+from actuators.drain import known_busy
 from actuators.drift import drift
 from actuators.outcomes import asked, is_booting
 from actuators.protection import owned_from_now, still_owned
@@ -415,7 +415,7 @@ class Loop:
             now=turn.now,
             fleet=fleet,
             snapshot=snapshot,
-            state=replace(state, protected=(), busy_drains=(), identities={}),
+            state=replace(state, protected=(), busy=(), identities={}),
             controls=controls,
             limits=managed.limits,
             mode=self.mode,
@@ -531,17 +531,15 @@ class Loop:
             failure,
         )
         decided = decide_alone(inputs, self.proposer)
-        decided = replace(decided, state=replace(decided.state, identities=state.identities))
-        busy = self.aggregator.busy_cores(fleet, now)
-        if self.mode is Mode.ACT:
-            drains = busy_drains(fleet, observed, {*before.protected, *before.busy_drains}, busy)
-            decided = replace(decided, state=replace(decided.state, busy_drains=drains))
+        busy, mine = self.aggregator.busy_cores(fleet, now), before.protected
         if self.protect_busy and self.mode is Mode.ACT:
             # Written before the actuator changes any, so that a restart knows whose protection it is.
             gives_back = isinstance(self.actuator, Protects)
             gives_back &= refused_by_pause(Act.UNPROTECT, inputs.controls, now) is None
             mine = owned_from_now(fleet, observed, before.protected, busy, gives_back=gives_back)
-            decided = replace(decided, state=replace(decided.state, protected=mine))
+        others = known_busy(fleet, observed, {*before.protected, *before.busy}, busy).difference(mine)
+        after = replace(decided.state, identities=state.identities, protected=mine, busy=tuple(sorted(others)))
+        decided = replace(decided, state=after)
         for why in decided.decision.policy_failures:
             turn.note(fleet.name, Reason.POLICY_FAILED, why)
         return (inputs, decided), folded

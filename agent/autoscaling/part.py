@@ -336,7 +336,7 @@ class AutoscalingPart(Part):
             self._session,
             self.host.clock,
             protected=frozenset(vm for state in states for vm in state.protected),
-            busy_drains=frozenset(vm for state in states for vm in state.busy_drains),
+            known_busy=frozenset(vm for state in states for vm in state.busy),
         )
         try:
             return kind.make(host)
@@ -583,7 +583,7 @@ def _autoscaling_group(host: ActuatorHost) -> Actuator:
         drain=lambda fleet: drain_settings(host.settings, fleet),
         protect_busy=host.settings.protect_busy,
         owned_protection=host.protected,
-        busy_drains=host.busy_drains,
+        known_busy=host.known_busy,
     )
 
 

@@ -66,7 +66,7 @@ class ActuatorHost:
     """What an actuator is made from.
 
     fleets: those managed now; for others a new actuator is made. protected: ids of VMs whose scale-in protection is the
-    agent's, busy_drains: draining VMs that were busy, as the ledger has them. The rest is as for a CollectorHost.
+    agent's, known_busy: further VMs that were busy, as the ledger has them. The rest is as for a CollectorHost.
     """
 
     fleets: tuple[Fleet, ...]
@@ -75,7 +75,7 @@ class ActuatorHost:
     session: AwsSession
     clock: Clock
     protected: frozenset[str]
-    busy_drains: frozenset[str] = frozenset()
+    known_busy: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

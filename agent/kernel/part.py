@@ -36,7 +36,7 @@ from agent.settings.plug_ins import own_settings
 from domain.clock import BothTimes, Clock
 from domain.controls import Controls
 from domain.decisions import Direction, Event, Mode, Reason
-from domain.errors import BadInput, Mistake, UnknownName
+from domain.errors import BadInput, Fenced, LedgerError, Mistake, UnknownName
 from domain.subject import Subject
 from domain.units import HOUR_S
 
@@ -76,11 +76,10 @@ class Observation:
         """Return the capacity of another part's subject, None for an unknown part or subject."""
         return self.read.setdefault(f"{decision}/{subject}", self.capacity_of(decision, subject))
 
-    def recorded(self, previous: Mapping[str, Any]) -> bytes:
-        """Return it as it is recorded, with the body of the previous decision."""
-        own = None if self.settings is None else self.settings.model_dump(mode="json")
+    def recorded(self, settings: Mapping[str, Any] | None, previous: Mapping[str, Any]) -> bytes:
+        """Return it as it is recorded, with the settings and the body of the previous decision as plain data."""
         read = {key: None if found is None else asdict(found) for key, found in self.read.items()}
-        body = {"now": self.now, "mode": self.mode, "settings": own, "read": read, "previous": dict(previous)}
+        body = {"now": self.now, "mode": self.mode, "settings": settings, "read": read, "previous": dict(previous)}
         return codec.encode_mapping(body)
 
 
@@ -98,9 +97,11 @@ class Decision:
     changed: bool = False
 
     def recorded(self, mode: Mode) -> Mapping[str, Any]:
-        """Return the body of its record."""
+        """Return the body of its record; BadInput where `body` has a key of the kernel's."""
         gauges = {name: float(value) for name, value in self.gauges.items()}
         own = {"sentence": self.sentence, "reason": self.reason, "gauges": gauges, "mode": mode}
+        if taken := sorted(own.keys() & self.body.keys()):
+            raise BadInput("body", ", ".join(taken), "the kernel records these keys: choose other names")
         return {**self.body, **own}
 
 
@@ -235,7 +236,7 @@ class Part:
 
         By default, decide for each subject that nothing pauses.
         """
-        of_subjects = [(name, partial(self._decided, turn, name)) for name in self.managed()]
+        of_subjects = [(name, partial(self._decided, turn, name)) for name in dict.fromkeys(self.managed())]
         return pools_turned(turn.report, self.name, of_subjects)
 
     def _decided(self, turn: Turn, subject: str) -> Sequence[Event]:
@@ -246,17 +247,27 @@ class Part:
         mode = Mode.OBSERVE if self.host.settings is None else self.host.settings.mode
         own = None if self.settings_model is None else self.own_settings()
         seen = Observation(turn.now, mode, own, {}, self.host.capacity)
-        made = self.decide(subject, seen, codec.decode_mapping(previous))
+        # Before `decide`, which may change its copies.
+        settings = None if own is None else own.model_dump(mode="json")
+        try:
+            before = codec.decode_mapping(previous)
+            made = self.decide(subject, seen, codec.decode_mapping(previous))
+        except (LedgerError, Fenced) as error:
+            # Of its own doing: it must not end the turn of all others.
+            raise RuntimeError(f"decide: {error}") from error
         if made is None:
             return ()
-        # Decoded again: `decide` may have changed its copy.
-        inputs = seen.recorded(codec.decode_mapping(previous))
+        if unknown := sorted(made.gauges.keys() - self.gauges.keys()):
+            raise BadInput("gauges", ", ".join(unknown), "declare each with its meaning in `gauges` of the part")
+        inputs = seen.recorded(settings, before)
         return [self.record(turn, subject, made.recorded(mode), inputs=inputs, changed=made.changed)]
 
     def record(
         self, turn: Turn, subject: str, body: Mapping[str, Any], *, inputs: bytes = NOTHING, changed: bool = False
     ) -> Event:
         """Write a decision of this turn, numbered, with its event, and return the event, which is about its id.
+
+        An event that is an alarm is about nothing: the next decision of the same reason is the same alarm.
 
         body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
         written. LedgerUnavailable.
@@ -270,8 +281,9 @@ class Part:
                 number=number,
                 changed=changed,
             )
-            about = Subject(self.name, subject)
-            event = Event(about, turn.now, Reason(body["reason"]), str(body["sentence"]), decision_id)
+            reason, about = Reason(body["reason"]), Subject(self.name, subject)
+            on_id = "" if reason in self.alarms else decision_id
+            event = Event(about, turn.now, reason, str(body["sentence"]), on_id)
             add(connection, [made])
             journal.add(connection, [journal.event_row(event)])
         return event
@@ -375,6 +387,14 @@ class Part:
         return (self._again(self.decisions.get(record.decision_id)) for record in reversed(found))
 
     def _again(self, record: Record) -> Replayed:
+        try:
+            return self._decided_again(record)
+        except Exception as error:
+            # The settings or the code have changed since, or the inputs hold a masked secret.
+            why = f"{type(error).__name__}: {error}" if record.inputs else "it was recorded without inputs"
+            return Replayed(record.decision_id, False, f"not decided again: {why}", exact=True)
+
+    def _decided_again(self, record: Record) -> Replayed:
         inputs = codec.decode_mapping(record.inputs)
         own = None if self.settings_model is None else self.settings_model.model_validate(inputs["settings"])
         read = {key: None if one is None else Capacity(**one) for key, one in inputs["read"].items()}

@@ -158,7 +158,12 @@ def decode_mapping(text: bytes) -> Mapping[str, Any]:
 
 
 def pack(text: bytes) -> bytes:
-    """Return what is stored for canonical JSON: itself when short, else compressed. The first byte tells which."""
+    """Return what is stored for canonical JSON: itself when short, else compressed. The first byte tells which.
+
+    BadInput for a text that `unpack` would refuse.
+    """
+    if len(text) > _MAX_UNPACKED_BYTES:
+        raise BadInput("body for the ledger", f"{len(text)} bytes", f"store at most {_MAX_UNPACKED_BYTES}")
     return text if len(text) < PACK_FROM_BYTES else zlib.compress(text, _PACK_LEVEL)
 
 

@@ -127,8 +127,8 @@ class LoopState:
     acted on, with its time. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory: the live policy's own state.
     shadow_memories: that of each shadow by its name.
-    protected: VM ids whose scale-in protection is, or is about to be, ours. busy_drains: draining VM ids that were busy
-    by their last report. submitted_seen: the job source's counter as last read. submitted_in_episode: jobs submitted
+    protected: VM ids whose scale-in protection is, or is about to be, ours. busy: further VM ids that were busy by
+    their last report. submitted_seen: the job source's counter as last read. submitted_in_episode: jobs submitted
     since the live episode began. last_busy_at: when something last ran or waited. vm_reported_at: time of the newest
     report of any VM. intent_times: per id of an open intent, when it was made and its deadline, where the clock was set
     since. former_calls: what a former leader may still change. put_back: per group key, the size before its late call.
@@ -150,7 +150,7 @@ class LoopState:
     seen_interruptions: Mapping[str, float] = field(default_factory=dict)
     known_desired: Mapping[str, int] = field(default_factory=dict)
     protected: tuple[str, ...] = ()
-    busy_drains: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
     submitted_seen: float | None = None
     submitted_in_episode: float = 0.0
     last_busy_at: float | None = None

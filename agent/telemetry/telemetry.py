@@ -10,6 +10,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -172,17 +173,20 @@ class Readings:
         found: dict[str, dict[LabelValues, float]] = defaultdict(dict)
         state = self._parts.board.read()
         for source in (
-            self._agent(state),
-            self._inputs(),
-            self._ledger(),
-            *(part.readings() for part in self._parts.parts),
-            *(part.rounds.readings() for part in self._parts.parts if part.rounds is not None),
+            partial(self._agent, state),
+            self._inputs,
+            self._ledger,
+            *(part.readings for part in self._parts.parts),
+            *(part.rounds.readings for part in self._parts.parts if part.rounds is not None),
         ):
             try:
-                for name, labels, value in source:
+                for name, labels, value in source():
                     found[f"trimtab_{name}"][labels] = value
             except LedgerError as error:
                 log.warning("metrics_without_ledger", detail=str(error))
+            except Exception:
+                # One part's error must not hide the metrics of all others.
+                log.exception("metrics_failed")
         return found
 
     def _agent(self, state: ServiceState) -> Iterator[Reading]:

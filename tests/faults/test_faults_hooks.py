@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
-from domain.decisions import Reason
+from domain.decisions import Mode, Reason
 from tests.faults.world import AGENT_KEY, MakeWorld, World
 
 HEARTBEAT_S = 180.0
@@ -190,7 +189,33 @@ def test_a_drain_that_took_a_job_is_kept_by_an_agent_that_starts_while_no_vm_rep
     world.restart()
     world.tick(6)
     assert (state_of(world, vm), state_of(world, idle)) == ("Terminating:Wait", None)
-    assert FleetStore(world.ledger).loop_state("web").busy_drains == (vm,)
+
+
+@pytest.mark.parametrize("protect", [False, True])
+@pytest.mark.parametrize("then", ["unread", "observed", "begun in the silence"])
+def test_a_busy_drain_outlasts_an_unread_or_observed_minute_and_a_restart(
+    make_world: MakeWorld, then: str, protect: bool
+) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=protect)
+    world.busy = dict.fromkeys(world.in_service("small"), 2.0)
+    world.tick(2)
+    vm = world.in_service("small")[0]
+    if then == "begun in the silence":
+        world.cpu = None
+        world.tick(2)
+    world.owner.terminate_instance_in_auto_scaling_group(InstanceId=vm, ShouldDecrementDesiredCapacity=True)
+    world.tick(2)
+    world.cpu = None
+    world.tick()
+    if then == "unread":
+        world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=1)
+        world.tick()
+    elif then == "observed":
+        world.restart(Mode.OBSERVE)
+        world.tick()
+    world.restart(Mode.ACT)
+    world.tick(8)
+    assert state_of(world, vm) == "Terminating:Wait"
 
 
 def test_a_vm_without_an_agent_has_at_least_its_heartbeat_as_grace_and_then_goes(drained: tuple[World, str]) -> None:

@@ -373,7 +373,7 @@ class World:
                 self.fleets,
                 protect_busy=self.plan.protect_busy,
                 owned_protection={vm for state in states for vm in state.protected},
-                busy_drains={vm for state in states for vm in state.busy_drains},
+                known_busy={vm for state in states for vm in state.busy},
             ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED, REQUESTED_BY, deployment_id
-from agent.admission.records import AdmissionRequest
+from agent.admission.records import AdmissionRequest, bad_input
 from agent.admission.settings import LEARNED, SUBJECTS, ClusterSettings, champion_of
 from agent.kernel.checks import CheckResult, advice, missing, ok
 from agent.kernel.guards import Held, held_by_breaker, held_by_pause
@@ -187,9 +187,7 @@ def request_of(group: ClusterGroup, asked: Asked, number: int) -> AdmissionReque
     try:
         return AdmissionRequest(deployment_id=name, cores=asked.cores, requested_by=REQUESTED_BY, request_id=name)
     except ValidationError as error:
-        wrong = error.errors(include_url=False)[0]
-        field = str(wrong["loc"][0])
-        raise BadInput(field, name if field != "cores" else asked.cores, wrong["msg"]) from None
+        raise bad_input(error) from None
 
 
 def waits_for(group: ClusterGroup, *, sized_by_fleet: bool, capacity_known: bool) -> Held | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from agent.kernel.part import (
     Observation,
     Part,
     Services,
+    Severity,
     Status,
     Summary,
     Turn,
@@ -29,7 +30,7 @@ from agent.kernel.part import (
     one_subject,
 )
 from agent.kernel.parts import Parts, parts_of
-from agent.kernel.store import Record, add
+from agent.kernel.store import DecisionStore, Record, add
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
@@ -39,7 +40,7 @@ from agent.settings import Settings
 from domain.clock import BothTimes, VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.decisions import Reason
-from domain.errors import BadInput, ConfigurationError, Fenced, UnknownName
+from domain.errors import BadInput, ConfigurationError, Fenced, LedgerError, LedgerUnavailable, UnknownName
 from tests.agent.rails.scenes import NOON
 
 
@@ -468,3 +469,79 @@ def test_a_reason_of_another_package_is_read_back_from_the_journal(ledger: Ledge
     for wrong in ("steady", "ceiling/", "/steady", "Ceiling/steady", "ceiling/steady/more", 7):
         with pytest.raises(ValueError, match="is not a valid Reason"):
             Reason(wrong)
+
+
+class Hostile(Part):
+    """A part whose `decide` is set by each test."""
+
+    name, subject_word = "hostile", "desk"
+    gauges = {"share": "share"}  # noqa: RUF012
+    alarms = {Reason.NO_CAPACITY: Severity.CRITICAL}  # noqa: RUF012
+
+    def subjects(self) -> tuple[str, ...]:
+        return ("north", "north", "south")
+
+    def decide(self, subject: str, seen: Observation, previous: Mapping[str, Any]) -> Decision | None:
+        return DECIDE[subject](seen, previous)
+
+
+DECIDE: dict[str, Callable[[Observation, Any], Any]] = {}
+
+
+def hostile_turn(ledger: Ledger, north: Callable[[Observation, Any], Any], now: float = NOON) -> TickReport:
+    DECIDE.update(north=north, south=lambda seen, previous: Decision({}, "south decides"))
+    part = Hostile(a_host(ledger))
+    return part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TickReport(now)))
+
+
+def fails(error: Exception) -> Callable[[Observation, Any], Any]:
+    def raised(seen: Observation, previous: Any) -> Any:
+        raise error
+
+    return raised
+
+
+@pytest.mark.parametrize(
+    "north",
+    [
+        lambda seen, previous: Decision({"sentence": "mine"}, "north"),
+        lambda seen, previous: Decision({}, "north", gauges={"unknown": 1.0}),
+        lambda seen, previous: Decision({}, "north", gauges={"share": "much"}),  # type: ignore[dict-item]
+        lambda seen, previous: Decision({"a": float("nan")}, "north"),
+        lambda seen, previous: Decision({"a": "x" * (64 * 2**20)}, "north"),
+        lambda seen, previous: "north",
+        fails(LedgerError("a body is damaged")),
+        fails(LedgerUnavailable("of its own")),
+        fails(Fenced("of its own")),
+        fails(ValueError("no")),
+    ],
+    ids=["reserved", "gauge", "text", "nan", "huge", "type", "damaged", "unavailable", "fenced", "error"],
+)
+def test_what_decide_does_wrong_is_its_subjects_alone(ledger: Ledger, north: Callable[[Observation, Any], Any]) -> None:
+    report = hostile_turn(ledger, north)
+    assert report.failure is None
+    assert [(event.subject.name, event.reason) for event in report.events] == [
+        ("north", Reason.INTERNAL_ERROR),
+        ("south", Reason.ACCEPTED),
+    ]
+    store = DecisionStore(ledger.database)
+    assert (store.newest("hostile", "north"), len(store.newest("hostile", "south"))) == ((), 1)
+
+
+def test_a_lasting_reason_that_is_an_alarm_is_one_alarm(ledger: Ledger) -> None:
+    events = []
+    for minute in range(3):
+        report = hostile_turn(
+            ledger, lambda seen, previous: Decision({}, "none left", Reason.NO_CAPACITY), NOON + 60.0 * minute
+        )
+        events += [(event.subject.name, event.about) for event in report.events if event.subject.name == "north"]
+    assert events == [("north", "")] * 3
+
+
+def test_a_decision_that_cannot_be_made_again_differs_and_the_others_are_replayed(ledger: Ledger) -> None:
+    decide(ledger, "north-hostile1", decision="hostile", subject="north", number=1)
+    hostile_turn(ledger, lambda seen, previous: Decision({}, "north"), NOON + 60.0)
+    again = list(Hostile(a_host(ledger)).replay("north", None, None))
+    assert [one.same for one in again] == [False, True]
+    DECIDE["north"] = fails(ValueError("no"))
+    assert [one.same for one in Hostile(a_host(ledger)).replay("north", None, None)] == [False, False]

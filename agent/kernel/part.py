@@ -77,7 +77,7 @@ class Observation:
         return self.read.setdefault(f"{decision}/{subject}", self.capacity_of(decision, subject))
 
     def recorded(self, settings: Mapping[str, Any] | None, previous: Mapping[str, Any]) -> bytes:
-        """Return it as it is recorded, with the settings and the body of the previous decision as plain data."""
+        """Return its record, with settings and the previous body as plain data."""
         read = {key: None if found is None else asdict(found) for key, found in self.read.items()}
         body = {"now": self.now, "mode": self.mode, "settings": settings, "read": read, "previous": dict(previous)}
         return codec.encode_mapping(body)
@@ -97,7 +97,7 @@ class Decision:
     changed: bool = False
 
     def recorded(self, mode: Mode) -> Mapping[str, Any]:
-        """Return the body of its record; BadInput where `body` has a key of the kernel's."""
+        """Return the body of its record; BadInput for a key of the kernel in `body`."""
         gauges = {name: float(value) for name, value in self.gauges.items()}
         own = {"sentence": self.sentence, "reason": self.reason, "gauges": gauges, "mode": mode}
         if taken := sorted(own.keys() & self.body.keys()):
@@ -253,7 +253,7 @@ class Part:
             before = codec.decode_mapping(previous)
             made = self.decide(subject, seen, codec.decode_mapping(previous))
         except (LedgerError, Fenced) as error:
-            # Of its own doing: it must not end the turn of all others.
+            # An error in the code of a plug-in must not end the turn of all others.
             raise RuntimeError(f"decide: {error}") from error
         if made is None:
             return ()
@@ -267,7 +267,7 @@ class Part:
     ) -> Event:
         """Write a decision of this turn, numbered, with its event, and return the event, which is about its id.
 
-        An event that is an alarm is about nothing: the next decision of the same reason is the same alarm.
+        An alarm has no id: the next decision for the same reason raises no second one.
 
         body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
         written. LedgerUnavailable.

@@ -172,13 +172,14 @@ class Readings:
         """Return value by label values by full name."""
         found: dict[str, dict[LabelValues, float]] = defaultdict(dict)
         state = self._parts.board.read()
-        for source in (
+        sources: list[Callable[[], Iterable[Reading]]] = [
             partial(self._agent, state),
             self._inputs,
             self._ledger,
             *(part.readings for part in self._parts.parts),
             *(part.rounds.readings for part in self._parts.parts if part.rounds is not None),
-        ):
+        ]
+        for source in sources:
             try:
                 for name, labels, value in source():
                     found[f"trimtab_{name}"][labels] = value

@@ -136,6 +136,19 @@ def test_protection_is_taken_off_again_by_a_restarted_agent(make_world: MakeWorl
     assert FleetStore(world.ledger).loop_state("web").protected == ()
 
 
+def test_protection_outlasts_an_agent_that_only_observes(make_world: MakeWorld) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    first, second, _ = world.in_service("small")
+    world.busy = {first: 2.0, second: 1.0}
+    world.tick(2)
+    world.restart(Mode.OBSERVE)
+    world.tick(2)
+    world.restart(Mode.ACT)
+    world.busy = {}
+    world.tick(2)
+    assert protected(world) == set()
+
+
 def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_world: MakeWorld) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
     first, *_ = world.in_service("small")

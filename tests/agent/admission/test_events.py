@@ -320,3 +320,12 @@ def test_a_batch_is_the_same_as_its_events_one_by_one(make: Make, clock: Virtual
     at_once.observe(told)
     assert at_once.deployments() == one_by_one.deployments()
     assert at_once.gauges(clock.now()).total_cores == one_by_one.gauges(clock.now()).total_cores == 7
+
+
+@pytest.mark.parametrize("name", ["team\tb", "", "a" * 256])
+def test_an_event_that_could_not_be_read_again_is_refused_by_every_door(service: AdmissionService, name: str) -> None:
+    with pytest.raises(BadInput, match="deployment_id"):
+        service.observe([event(name, "started", 4)])
+    with pytest.raises(BadInput, match="cores"):
+        service.observe([event("shop", "started", 10**8)])
+    assert service.deployment(name) is None

@@ -4,6 +4,7 @@ import re
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Never
 
 import pytest
 import yaml
@@ -187,6 +188,17 @@ class TestARunningAgent:
         routes = parsed(telemetry.exposition().decode())["trimtab_http_requests_total"]
         assert len(routes) == 2001
         assert routes[("method", "other"), ("route", "other"), ("status", "other")] == 100
+
+
+def test_an_error_of_one_part_hides_no_metric_of_the_others(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Never:
+        raise ValueError("no reading")
+
+    for part in running.parts.parts:
+        monkeypatch.setattr(part, "readings", broken, raising=True)
+    samples = parsed(Telemetry(running.view).exposition().decode())
+    assert "trimtab_build_info" in samples
+    assert of(samples, "trimtab_ledger_usable") == 1.0
 
 
 def test_it_is_served_where_prometheus_looks(running: Running, socket_directory: Path) -> None:

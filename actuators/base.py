@@ -26,11 +26,11 @@ class Act(StrEnum):
     """
 
     LAUNCH = "launch"
-    GIVE_BACK = "give_back"
+    LOWER_DESIRED = "give_back"
     REMOVE = "remove"
     REPLACE = "replace"
     HEARTBEAT = "heartbeat"
-    LET_GO = "let_go"
+    COMPLETE_HOOK = "let_go"
     PROTECT = "protect"
     UNPROTECT = "unprotect"
     MARK = "mark"

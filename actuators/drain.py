@@ -231,7 +231,7 @@ class Drains:
         operation = "CompleteLifecycleAction"
         answer = {"LifecycleActionResult": "CONTINUE"}
         drain = self._drains[group][vm]
-        drain.over = not self._call(Act.LET_GO, operation, fleet, group, hook, vm, permit, **answer)
+        drain.over = not self._call(Act.COMPLETE_HOOK, operation, fleet, group, hook, vm, permit, **answer)
         drain.completed_at, drain.ticks_since_completion = now, 0
 
     def _call(

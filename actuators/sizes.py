@@ -242,7 +242,7 @@ class GroupSizes:
             if fresh.desired == intent.target - given_back and keep < units.desired:
                 kept = size_text(replace(units, desired=keep).desired_vms, keep)
                 note = f"desired capacity lowered from {there} to {kept}, which removes no VM"
-                self._set_desired(Act.GIVE_BACK, intent, group, keep, permit)
+                self._set_desired(Act.LOWER_DESIRED, intent, group, keep, permit)
         except Fenced as error:
             return report.waiting(Reason.NOT_LEADER, done, str(error))
         except Held as held:
@@ -281,7 +281,7 @@ class GroupSizes:
             pending = tuple(instance for instance in pending if instance.vm in launched)
             least = max(least, intent.before)
         for instance in pending[: max(0, fresh.desired - least)]:
-            call = ChangingCall(Act.GIVE_BACK, intent.fleet, intent.group, intent, instance.vm)
+            call = ChangingCall(Act.LOWER_DESIRED, intent.fleet, intent.group, intent, instance.vm)
             try:
                 self._terminate_one(call, permit, shrink=True)
             except Held as held:

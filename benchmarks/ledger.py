@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger, codec
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
@@ -42,7 +42,7 @@ TABLES = {
 DECISION_ID = re.compile(r"fleet-\d\d-(\d{8})")
 
 Row = tuple[Any, ...]
-Record = tuple[DecisionInputs, Decided]
+Record = tuple[DecisionInputs, DecisionResult]
 
 
 def recording(directory: Path, count: int) -> Figures:

@@ -25,8 +25,8 @@ import structlog
 
 from agent.ledger import Ledger, codec
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.choice import Wanted, decide_hour, hot_hours
-from agent.oversubscription.fold import Folded, fold
+from agent.oversubscription.choice import PolicyRates, decide_hour, hot_hours
+from agent.oversubscription.fold import HourFold, fold
 from agent.oversubscription.loads import Loads, beliefs, loads_of
 from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmTable, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
@@ -193,7 +193,7 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
             loads,
             profiles,
             rules,
-            Wanted(policy.rates(sight), policy.budget),
+            PolicyRates(policy.rates(sight), policy.budget),
             (START_HOUR + 1) * 3600.0,
             1,
             paused=False,
@@ -283,7 +283,7 @@ def _recorded_p99_ms(
             return float(np.quantile(_timed(ask, times), 0.99))
 
 
-def _naive_decision(ground: Ground, folded: Folded, profiles: Profiles) -> float:
+def _naive_decision(ground: Ground, folded: HourFold, profiles: Profiles) -> float:
     """Return the pool's risk, VM by VM and hour by hour."""
     sums = _naive_sums(ground, folded, profiles)
     limit = ground.rules.threshold_cores
@@ -296,7 +296,7 @@ def _tail(moments: Floats, limit: float) -> float:
     return hot_probability(mean, variance, third, limit)
 
 
-def _naive_sums(ground: Ground, folded: Folded, profiles: Profiles) -> dict[str, Floats]:
+def _naive_sums(ground: Ground, folded: HourFold, profiles: Profiles) -> dict[str, Floats]:
     vms = tuple(ground.vms.values())
     owner = np.array([profiles.index(vm.subscriber) for vm in vms])
     level, width = beliefs(vms, owner, folded.memory.table, profiles)
@@ -313,7 +313,7 @@ def _naive_sums(ground: Ground, folded: Folded, profiles: Profiles) -> dict[str,
     return sums
 
 
-def _naive_shield(ground: Ground, folded: Folded, profiles: Profiles, request: RateRequest, loads: Loads) -> float:
+def _naive_shield(ground: Ground, folded: HourFold, profiles: Profiles, request: RateRequest, loads: Loads) -> float:
     """Return the risk of the machine that best fit finds by looking at each, its VMs' moments summed anew."""
     k = best_fit(
         loads.free_cores,

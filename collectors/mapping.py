@@ -499,7 +499,7 @@ def _spellings(names: Iterable[str]) -> set[str]:
 
 
 @dataclass(slots=True)
-class _Folded:
+class _FoldedReading:
     """A reading that is folded from several lines. members: each line's value, time, and whether it counts.
 
     A round is over when every known line has come once, or when one comes a second time: the first round of a sender
@@ -577,7 +577,7 @@ class _Target:
 
     path: bytes
     rule: Rule
-    folded: _Folded | None
+    folded: _FoldedReading | None
     counts: bool
 
 
@@ -596,7 +596,7 @@ class MappedSink:
         self._below, self._rules, self._hosts = below, rules, hosts
         self._limits = limits or IntakeLimits()
         self._known: dict[bytes, _Target | RejectReason] = {}
-        self._folds: dict[tuple[bytes, int], _Folded] = {}
+        self._folds: dict[tuple[bytes, int], _FoldedReading] = {}
         self._any = _any_of(rules.rules)
         self._version = hosts.version
 
@@ -702,7 +702,7 @@ class MappedSink:
         if key not in self._folds and len(self._folds) >= MOST_FOLDS:
             self._folds.clear()
             self._known.clear()
-        folded = self._folds.setdefault(key, _Folded(rule))
+        folded = self._folds.setdefault(key, _FoldedReading(rule))
         return _Target(name, rule, folded, rule.counts(parts))
 
 

@@ -53,12 +53,12 @@ class RenderCollector:
         self._fleet = fleet
         self._options = options
         self._targets = _tagged_targets(fleet) if options.tagged else _dotted_targets(fleet)
-        self._mapped: _Mapped | None = None
+        self._mapped: _PathMap | None = None
         if rules is not None:
             groups = [group.key for group in fleet.groups]
             found = dict.fromkeys(rule.target(fleet.name, groups) for rule in rules.rules)
             self._targets += [target for target in found if target is not None]
-            self._mapped = _Mapped(fleet.name, rules, hosts or Hosts(rules.hosts))
+            self._mapped = _PathMap(fleet.name, rules, hosts or Hosts(rules.hosts))
         self._source = JsonSource(
             "graphite-web", options.url, options.timeout_s, options.max_response_bytes, options.authorization
         )
@@ -128,7 +128,7 @@ class RenderCollector:
             yield series, [reading for reading in map(_reading, points) if reading is not None]
 
 
-class _Mapped:
+class _PathMap:
     """The map of other senders' paths, with what comes out of it for one fleet."""
 
     def __init__(self, fleet: str, rules: InputMap, hosts: Hosts) -> None:

@@ -19,10 +19,10 @@ from agent.admission.records import (
     EventCores,
     EventId,
     EventKind,
+    EventResult,
     EventTime,
     StartedLabel,
     StartedOwner,
-    Taken,
 )
 from agent.kernel.http import CONFLICT, DIGITS, UNKNOWN, Body
 from domain.clock import Clock
@@ -111,13 +111,13 @@ def create_router(clusters: Clusters, clock: Clock) -> APIRouter:
                 examples=["shop-42"],
             ),
         ],
-    ) -> Taken:
+    ) -> EventResult:
         """Take in one event: started, scaled, refused, core_ended or shutdown."""
         event = DeploymentEvent(deployment_id=deployment_id, **order.model_dump(exclude={"cluster"}))
         return clusters.one(order.cluster).observe([event])[0]
 
     @router.post("/deployments/events", summary="Report events of several deployments", responses=UNKNOWN | CONFLICT)
-    def observe_all(order: EventsOrder) -> list[Taken]:
+    def observe_all(order: EventsOrder) -> list[EventResult]:
         """Take in events in this order; all of them, or none when one is wrong."""
         return list(clusters.one(order.cluster).observe(order.events))
 

@@ -24,8 +24,8 @@ from agent.admission.records import (
     AdmissionRequest,
     DeploymentEvent,
     EventKind,
+    EventResult,
     PriorSource,
-    Taken,
     check_event,
 )
 from agent.admission.rule import (
@@ -239,7 +239,7 @@ class AdmissionService:
 
     # Events
 
-    def observe(self, events: Sequence[DeploymentEvent]) -> tuple[Taken, ...]:
+    def observe(self, events: Sequence[DeploymentEvent]) -> tuple[EventResult, ...]:
         """Record events in this order: all of them or, when one cannot be used, none.
 
         BadInput names the field: an unknown deployment, a time before the deployment's last one, a size beyond the
@@ -252,7 +252,7 @@ class AdmissionService:
         self._alarms += repairs
         return answers
 
-    def _observe(self, book: Book, events: Sequence[DeploymentEvent]) -> tuple[tuple[Taken, ...], list[Event]]:
+    def _observe(self, book: Book, events: Sequence[DeploymentEvent]) -> tuple[tuple[EventResult, ...], list[Event]]:
         """Return the answer to each event, and an event for each repair."""
         now = self._clock.now()
         for event in events:
@@ -264,14 +264,14 @@ class AdmissionService:
         changed = {deployment.deployment_id: deployment for deployment in late}
         counts, taken, repairs = self._counts, list[DeploymentEvent](), list[Event]()
         tallies: dict[Name, Tally | None] = {}
-        answers: list[Taken] = []
+        answers: list[EventResult] = []
         for event in events:
             known = changed.get(event.deployment_id) or book.known.get(event.deployment_id)
             first = before.get(event.event_id)
             if first is not None:
                 check_same(first, event)
                 cores = known.cores if known else 0
-                answers.append(Taken(event.event_id, event.deployment_id, cores, already_seen=True))
+                answers.append(EventResult(event.event_id, event.deployment_id, cores, already_seen=True))
                 continue
             result = applied(known, event, not_inside=not_inside)
             check_size(event, result.deployment.cores, self.rules.capacity_cores)
@@ -284,7 +284,7 @@ class AdmissionService:
                 detail = f"{name}: {result.repaired}"
                 repairs.append(Event(Subject(ADMISSION, name), now, Reason.SIZES_REPAIRED, detail, event.deployment_id))
             cores = result.deployment.cores
-            answers.append(Taken(event.event_id, event.deployment_id, cores, repaired=result.repaired))
+            answers.append(EventResult(event.event_id, event.deployment_id, cores, repaired=result.repaired))
         if changed:
             tallies |= dropped(book.tallies | tallies)
             self._write(Change(counts, list(changed.values()), taken, (), [*notes, *repairs], tallies))

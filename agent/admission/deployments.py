@@ -59,7 +59,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class EventEffect:
     """What an event left: the deployment, and what did not add up, "" when all did."""
 
     deployment: Deployment
@@ -91,7 +91,7 @@ def lapsed(deployment: Deployment) -> Deployment:
     return replace(deployment, stage=Stage.GONE, cores=0, lapses_at=None)
 
 
-def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside: str = NOT_INSIDE) -> Applied:
+def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside: str = NOT_INSIDE) -> EventEffect:
     """Return what the event makes of the deployment, None being one that was never heard of.
 
     StateConflict when the event contradicts what is known: an unknown deployment (`not_inside` says what to do then),
@@ -106,13 +106,13 @@ def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside
         raise StateConflict("deployment_id", event.deployment_id, remedy)
     if deployment.stage is Stage.RESERVED:
         if event.kind is EventKind.SHUTDOWN:
-            return _checked(Applied(lapsed(deployment)), event)
+            return _checked(EventEffect(lapsed(deployment)), event)
         remedy = f"{event.deployment_id} was admitted and has not started: report its start first"
         raise StateConflict("kind", event.kind.value, remedy)
     _in_order(deployment, event)
     now = _aged(deployment, event.time)
     if event.kind is EventKind.SHUTDOWN:
-        return _checked(Applied(replace(now, stage=Stage.GONE, cores=0)), event)
+        return _checked(EventEffect(replace(now, stage=Stage.GONE, cores=0)), event)
     if event.kind is EventKind.CORE_ENDED:
         return _checked(_fewer(now, event.cores), event)
     granted = event.cores if event.kind is EventKind.SCALED else 0
@@ -123,15 +123,15 @@ def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside
         extra_cores=now.extra_cores + event.cores - 1,
         size_draws=now.size_draws + 1,
     )
-    return _checked(Applied(more), event)
+    return _checked(EventEffect(more), event)
 
 
-def _started(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
+def _started(deployment: Deployment | None, event: DeploymentEvent) -> EventEffect:
     if deployment is None or deployment.stage is Stage.GONE:
         if deployment is not None:
             _in_order(deployment, event)
         born = Deployment(event.deployment_id, Stage.LIVE, event.cores, event.time, event.time)
-        return Applied(replace(born, extra_cores=event.cores - 1, label=event.label, owner=event.owner))
+        return EventEffect(replace(born, extra_cores=event.cores - 1, label=event.label, owner=event.owner))
     if deployment.stage is Stage.LIVE:
         raise StateConflict("kind", event.kind.value, f"{event.deployment_id} runs since {deployment.since!r} already")
     # The admission was timed by our clock, the start by another's, which may be behind: from here on that one counts.
@@ -145,18 +145,18 @@ def _started(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
         lapses_at=None,
     )
     if event.cores == deployment.cores:
-        return Applied(live)
-    return Applied(live, f"admitted with {deployment.cores} cores, started with {event.cores}")
+        return EventEffect(live)
+    return EventEffect(live, f"admitted with {deployment.cores} cores, started with {event.cores}")
 
 
-def _fewer(now: Deployment, ended: int) -> Applied:
+def _fewer(now: Deployment, ended: int) -> EventEffect:
     left = now.cores - ended
     repaired = f"{ended} cores ended where {now.cores} were known" if left < 0 else ""
     died = replace(now, cores=max(left, 0), deaths=now.deaths + min(ended, now.cores))
-    return Applied(died if left > 0 else replace(died, stage=Stage.GONE), repaired)
+    return EventEffect(died if left > 0 else replace(died, stage=Stage.GONE), repaired)
 
 
-def _checked(result: Applied, event: DeploymentEvent) -> Applied:
+def _checked(result: EventEffect, event: DeploymentEvent) -> EventEffect:
     """Return the result with the size that the event says the deployment has."""
     found = result.deployment
     if event.cores_after is None or event.cores_after == found.cores:
@@ -164,7 +164,7 @@ def _checked(result: Applied, event: DeploymentEvent) -> Applied:
     detail = f"{found.cores} cores were known after this, {event.cores_after} were reported"
     stage = Stage.LIVE if event.cores_after else Stage.GONE
     mended = replace(found, cores=event.cores_after, stage=stage)
-    return Applied(mended, f"{result.repaired}; {detail}" if result.repaired else detail)
+    return EventEffect(mended, f"{result.repaired}; {detail}" if result.repaired else detail)
 
 
 def _in_order(deployment: Deployment, event: DeploymentEvent) -> None:

@@ -276,7 +276,7 @@ class DeploymentEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class EventResult:
     """What came of an event: it is on disk; `already_seen` when it was before and changed nothing now.
 
     cores: those that the deployment has now. repaired: what did not add up, "" when all did.

@@ -33,7 +33,7 @@ from agent.admission.records import AdmissionDecision, DeploymentEvent
 from agent.kernel.store import DecisionStore, Record, decoded
 from agent.kernel.transaction import Conflict, Write, commit
 from agent.ledger import Ledger, codec, state
-from agent.ledger.kept import LEARNING, Kept
+from agent.ledger.kept import LEARNING, StoredState
 from agent.ledger.schema import Seq, metadata
 from agent.ledger.schema import decisions as decided
 from domain.decisions import Event
@@ -376,6 +376,6 @@ def _number_from(connection: Connection, first: int) -> None:
     number_groups_from(connection, first)
 
 
-KEPT: Final = Kept(ADMISSION, _forget, _newest_number, _number_from)
+KEPT: Final = StoredState(ADMISSION, _forget, _newest_number, _number_from)
 
-EVENTS_KEPT: Final = Kept(LEARNING, forget=_forget_events)
+EVENTS_KEPT: Final = StoredState(LEARNING, forget=_forget_events)

@@ -80,14 +80,14 @@ class DecisionInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionResult:
     """A decision, and the loop state that follows from it."""
 
     decision: Decision
     state: LoopState
 
 
-def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
+def decide(inputs: DecisionInputs, proposer: Proposer) -> DecisionResult:
     """Return the fleet's decision for this minute, with what its shadows propose, and the state that follows.
 
     Pure but for the proposer's deadlines.
@@ -95,7 +95,7 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     return with_shadows(inputs, decide_alone(inputs, proposer), proposer)
 
 
-def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
+def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> DecisionResult:
     """Return the fleet's decision and the state that follows; its shadows are not asked.
 
     Order: tell what physics forbids, ask the policy, account for the money spent, count the scale-in streak, put right
@@ -107,11 +107,13 @@ def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     if snapshot is None:
         failure = inputs.cloud_failure
         if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
-            return Decided(
+            return DecisionResult(
                 _held(inputs, Reason.GROUP_UNSUPPORTED, failure.detail), replace(state, unsupported=failure.detail)
             )
         detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
-        return Decided(_held(inputs, Reason.CLOUD_UNREADABLE, f"AWS could not be read ({detail})", detail), state)
+        return DecisionResult(
+            _held(inputs, Reason.CLOUD_UNREADABLE, f"AWS could not be read ({detail})", detail), state
+        )
     context = inputs.context(snapshot, state)
     proposed = proposer.propose(inputs.policy, inputs.fleet, with_bars(context), state.memory)
     state = replace(
@@ -151,10 +153,10 @@ def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         intents=intents,
         policy_failures=proposed.failures,
     )
-    return Decided(decision, state_after_intents(state, intents, inputs.limits, inputs.now))
+    return DecisionResult(decision, state_after_intents(state, intents, inputs.limits, inputs.now))
 
 
-def with_shadows(inputs: DecisionInputs, decided: Decided, proposer: Proposer) -> Decided:
+def with_shadows(inputs: DecisionInputs, decided: DecisionResult, proposer: Proposer) -> DecisionResult:
     """Return a decision of these inputs with what each shadow proposes, and each one's memory; nothing else changes.
 
     Every shadow sees what the live policy saw. Those of a fleet that could not be read are not asked.
@@ -173,7 +175,7 @@ def with_shadows(inputs: DecisionInputs, decided: Decided, proposer: Proposer) -
         proposed = proposer.propose_aside(name, inputs.fleet, seen, kept.get(name, {}))
         proposals.append(proposed.proposal)
         memories[name] = proposed.memory
-    return Decided(
+    return DecisionResult(
         replace(decided.decision, shadows=tuple(proposals)), replace(decided.state, shadow_memories=memories)
     )
 

@@ -10,7 +10,7 @@ from actuators.drift import DriftRule
 from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.rails.base import RailLimits
-from agent.rails.schedule import Planned, policy_at, windows_at
+from agent.rails.schedule import WindowSetting, policy_at, windows_at
 from agent.settings import Settings
 from agent.settings.fleet import MeasuredBy
 from agent.settings.model import named_policy
@@ -36,7 +36,7 @@ class ManagedFleet:
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     drift: DriftRule = DriftRule.ADOPT
     schedule: tuple[Recurring, ...] = ()
-    planned: tuple[Planned, ...] = ()
+    planned: tuple[WindowSetting, ...] = ()
 
     def in_minute(self, now: float) -> tuple[ManagedFleet, tuple[Window, ...]]:
         """Return the fleet with the policy that decides at `now`, and the windows that are open or come."""

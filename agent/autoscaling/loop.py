@@ -29,7 +29,7 @@ from actuators.outcomes import asked, is_booting
 from actuators.protection import owned_from_now, still_owned
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
-from agent.autoscaling.decide import Decided, DecisionInputs, decide_alone, with_shadows
+from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide_alone, with_shadows
 from agent.autoscaling.fleets import ManagedFleet, vm_names
 from agent.autoscaling.intents import (
     INTERRUPTION_S,
@@ -40,7 +40,7 @@ from agent.autoscaling.intents import (
     with_past_resizes,
 )
 from agent.autoscaling.late_calls import recognise, with_former_call
-from agent.autoscaling.minutes import Measured, Refusals
+from agent.autoscaling.minutes import MinuteMeasurements, Refusals
 from agent.autoscaling.permit import FleetPermit, Grounds, grounds_of, is_unsent, late_grounds
 from agent.autoscaling.policies.fallback import Proposer
 from agent.autoscaling.refusals import refusal_events, with_refusals
@@ -544,7 +544,7 @@ class Loop:
             turn.note(fleet.name, Reason.POLICY_FAILED, why)
         return (inputs, decided), folded
 
-    def _beside(self, turn: FleetTurn, inputs: DecisionInputs, decided: Decided) -> Made:
+    def _beside(self, turn: FleetTurn, inputs: DecisionInputs, decided: DecisionResult) -> Made:
         """Return a decision with the proposals of its shadows; without any when they cannot be asked."""
         made = inputs, decided
         with turn.contained("shadows_failed", inputs.fleet.name, "no shadow was asked this minute"):
@@ -562,7 +562,7 @@ class Loop:
             found.insert(0, probationer)
         return tuple(name for name in dict.fromkeys(found) if name != live)
 
-    def _measure(self, turn: FleetTurn, fleet: Fleet, clock_set: bool) -> Measured:
+    def _measure(self, turn: FleetTurn, fleet: Fleet, clock_set: bool) -> MinuteMeasurements:
         """Return the measurements of the minute's row for learning."""
         groups = turn.observed.groups
         noted = [e.about for e in turn.events if e.subject.name == fleet.name and e.reason is Reason.SPOT_INTERRUPTION]
@@ -573,7 +573,7 @@ class Loop:
             for instance in groups[group.name].instances
             if instance.vm in noted
         )
-        measured = turn.measured.get(fleet.name, Measured())
+        measured = turn.measured.get(fleet.name, MinuteMeasurements())
         return replace(measured, interrupted=interrupted, refused=self._refusals.of(fleet), clock_set=clock_set)
 
     def _execute(self, turn: FleetTurn, intent: Intent, grounds: Grounds | None) -> None:
@@ -676,7 +676,7 @@ def _may_supersede(turn: FleetTurn, fleet: str, group: str, snapshot: Snapshot |
     return seen.requested == intent.target and not seen.overdue and not is_probe
 
 
-def _superseded_by(turn: FleetTurn, made: Sequence[Decided]) -> list[tuple[Intent, Outcome]]:
+def _superseded_by(turn: FleetTurn, made: Sequence[DecisionResult]) -> list[tuple[Intent, Outcome]]:
     """Return the scale-outs that end with these decisions, whose intents take their places."""
     ended = []
     for intent in (one for decided in made for one in decided.decision.intents):
@@ -688,7 +688,7 @@ def _superseded_by(turn: FleetTurn, made: Sequence[Decided]) -> list[tuple[Inten
     return ended
 
 
-def _without_superseded(turn: FleetTurn, decided: Decided) -> Decided:
+def _without_superseded(turn: FleetTurn, decided: DecisionResult) -> DecisionResult:
     ended = {before.intent_id for before, _ in turn.superseded if before.fleet == decided.decision.fleet}
     times = {name: one for name, one in decided.state.intent_times.items() if name not in ended}
     return replace(decided, state=replace(decided.state, intent_times=times)) if ended else decided

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select
 
 from agent.ledger import codec
 from agent.ledger.database import Database
-from agent.ledger.kept import LEARNING, Kept
+from agent.ledger.kept import LEARNING, StoredState
 from agent.ledger.schema import learning_contexts as contexts
 from agent.ledger.schema import learning_minutes as minutes
 from agent.rails.base import RailLimits
@@ -66,7 +66,7 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MinuteMeasurements:
     """What was measured of a minute beside its snapshot; None where nothing was.
 
     finished: jobs. waiting: jobs, the mean over the minute. lengths: of jobs. boots: of the VMs that first reported.
@@ -136,9 +136,9 @@ class RecordedMinute:
         return self.context.policy
 
 
-def minute_of(inputs: DecisionInputs, made: Decision, measured: Measured | None) -> RecordedMinute:
+def minute_of(inputs: DecisionInputs, made: Decision, measured: MinuteMeasurements | None) -> RecordedMinute:
     """Return what is recorded of a decision's minute; measured: None where only its inputs are known."""
-    snapshot, more = inputs.snapshot, measured or Measured()
+    snapshot, more = inputs.snapshot, measured or MinuteMeasurements()
     policy = made.proposal.policy or inputs.policy
     terms = None if snapshot is None else snapshot.terms
     context = _context(inputs.fleet, policy, inputs.mode, inputs.limits, terms, more.sample_interval_s)
@@ -381,7 +381,7 @@ def forget(connection: Connection, before: float, most: int) -> int:
 
 
 # No decision rests on it: a return to an older version, which may be urgent, need not wait for its name.
-KEPT: Final = Kept(LEARNING, forget=forget)
+KEPT: Final = StoredState(LEARNING, forget=forget)
 
 
 class Refusals:

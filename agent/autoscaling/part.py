@@ -23,7 +23,7 @@ from agent.kernel.part import (
     Host,
     ModelSummary,
     Part,
-    Replayed,
+    ReplayResult,
     Severity,
     Status,
     Summary,
@@ -468,7 +468,7 @@ class AutoscalingPart(Part):
         data = {**as_data(full), "explanation": codec.plain(in_words)}
         return Explanation(tuple(explanation_lines(in_words, full)), data)
 
-    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[ReplayResult]:
         """Decide recorded minutes again by the policy of then; they must come out the same, byte for byte."""
         from agent.autoscaling.replay import replay
 

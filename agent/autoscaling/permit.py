@@ -15,7 +15,7 @@ from typing import Final
 
 from actuators.base import KEEPING, Act, ChangingCall, Refusal
 from actuators.outcomes import achieved, asked
-from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.kernel.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause
 from agent.rails.base import RailContext, utc
 from agent.rails.budget import budget
@@ -71,7 +71,7 @@ class FleetPermit:
         passed_s = late_s(self.began, wall, monotonic)
         if passed_s > FRESH_S:
             return late_refusal(passed_s)
-        if call.act is Act.LET_GO:
+        if call.act is Act.COMPLETE_HOOK:
             return None
         if call.act is Act.UNPROTECT and not self.recorded:
             # Its decision records whose protection is taken off: after a restart it would pass for the agent's still.
@@ -80,13 +80,13 @@ class FleetPermit:
             )
         now = self.now + passed_s
         intent = call.intent
-        if intent is not None and call.act is not Act.GIVE_BACK and _is_over(intent, self.ages, now, monotonic):
+        if intent is not None and call.act is not Act.LOWER_DESIRED and _is_over(intent, self.ages, now, monotonic):
             return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
         controls = self.controls(now)
         refusal = refused_by_pause(call.act, controls, now)
         if refusal is not None or intent is None:
             return refusal
-        if call.act is Act.GIVE_BACK:
+        if call.act is Act.LOWER_DESIRED:
             cores = self.busy_cores(call.group, call.vm, now) if call.vm else None
             return _busy(call.vm, cores) if cores else None
         if call.act is Act.REPLACE:
@@ -134,7 +134,7 @@ def _busy(vm: str, cores: float) -> Refusal:
     return Refusal(Reason.BUSY, f"{vm} has {cores:g} busy cores now")
 
 
-def grounds_of(inputs: DecisionInputs, decided: Decided, busy: Mapping[str, float | None]) -> Grounds | None:
+def grounds_of(inputs: DecisionInputs, decided: DecisionResult, busy: Mapping[str, float | None]) -> Grounds | None:
     """Return the grounds of a decision, None where its fleet was not read; busy: cores of each VM."""
     if inputs.snapshot is None:
         return None
@@ -151,7 +151,7 @@ def is_unsent(intent: Intent, seen: GroupObserved | None) -> bool:
 
 
 def late_grounds(
-    intent: Intent, seen: GroupObserved, inputs: DecisionInputs, decided: Decided, grounds: Grounds | None
+    intent: Intent, seen: GroupObserved, inputs: DecisionInputs, decided: DecisionResult, grounds: Grounds | None
 ) -> Grounds | Refusal:
     """Return the grounds of a decision without an open intent if that would make the intent again, else why not.
 
@@ -178,7 +178,7 @@ def _covers(again: Intent, intent: Intent, serving: set[str]) -> bool:
     return again.target <= intent.target and {vm for vm in intent.victims if vm in serving} <= set(again.victims)
 
 
-def _not_again(index: int, intent: Intent, decided: Decided) -> Refusal:
+def _not_again(index: int, intent: Intent, decided: DecisionResult) -> Refusal:
     """Return why the intent would not be made again: a hold, by its name, or another wish of this minute."""
     decision = decided.decision
     spoke = [e for e in decision.effects if e.verdict is not Verdict.PASSED and e.before[index] != e.after[index]]

@@ -15,7 +15,7 @@ from domain.subject import AUTOSCALING
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinChange:
     """The pin now in force and the one whose place it took, if that still held."""
 
     pin: Pin
@@ -32,7 +32,7 @@ def pin(
     reason: str,
     now: float,
     lasting_s: float,
-) -> Pinned:
+) -> PinChange:
     """Keep a fleet, or one group of it, at a size for a time.
 
     BadInput when the size is outside the bounds, the group unknown or nothing was ever decided for the fleet.
@@ -43,7 +43,7 @@ def pin(
     before = store.ledger.controls(AUTOSCALING, fleet).pin
     made = Pin(desired, checked_owner(owner), checked_reason(reason), now, until)
     store.ledger.pin(AUTOSCALING, fleet, made)
-    return Pinned(made, before if before is not None and before.active(now) else None)
+    return PinChange(made, before if before is not None and before.active(now) else None)
 
 
 def unpin(ledger: Ledger, fleet: str, *, owner: str, now: float) -> bool:

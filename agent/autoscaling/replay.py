@@ -13,7 +13,7 @@ from agent.autoscaling.explain import sizes
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import STANDING_IN, Evaluate, Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.kernel.part import Explanation, Replayed
+from agent.kernel.part import Explanation, ReplayResult
 from agent.kernel.text import columns, time_text
 from agent.ledger import codec
 from agent.rails.state import LoopState, Memory
@@ -59,7 +59,7 @@ class Summary:
     ins: int
 
 
-def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterator[Replayed]:
+def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterator[ReplayResult]:
     """Decide every record again with its own policy and state.
 
     models: where the models of learned policies are. Raises BadInput when one that decided then is not among them.
@@ -76,7 +76,7 @@ def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterato
         before, after = codec.encode(decision), codec.encode(again)
         # Byte for byte, in the ledger's canonical JSON.
         difference = "" if before == after else _difference(before, after)
-        yield Replayed(decision.decision_id, before == after, difference, exact=True)
+        yield ReplayResult(decision.decision_id, before == after, difference, exact=True)
 
 
 def _difference(*decisions: bytes) -> str:

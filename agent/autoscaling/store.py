@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_column, select
 
-from agent.autoscaling.decide import Decided, DecisionInputs
-from agent.autoscaling.minutes import Measured, Rows, minute_of
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
+from agent.autoscaling.minutes import MinuteMeasurements, Rows, minute_of
 from agent.kernel.store import nearby
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash
 from agent.ledger.journal import Kind
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.ledger.schema import decisions, intents
 from agent.ledger.schema import journal as rows
 from agent.ledger.schema import state as states_table
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _Values = dict[str, Any]
 _CHUNK: Final = 200
 _NO_STATES: Final[Mapping[str, LoopState]] = {}
-_NOTHING_MEASURED: Final[Mapping[str, Measured]] = {}
+_NOTHING_MEASURED: Final[Mapping[str, MinuteMeasurements]] = {}
 _OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == Kind.DECISION.value)
 _KEPT: Final = select(states_table.c.owner, states_table.c.body).where(states_table.c.key == bindparam("key"))
 """What is kept of every fleet under a key: asked each minute for all that are configured, which are nearly all."""
@@ -116,11 +116,11 @@ class FleetStore:
 
     def record(
         self,
-        made: Sequence[tuple[DecisionInputs, Decided]],
+        made: Sequence[tuple[DecisionInputs, DecisionResult]],
         events: Sequence[Event] = (),
         states: Mapping[str, LoopState] = _NO_STATES,
         epoch: int | None = None,
-        measured: Mapping[str, Measured] = _NOTHING_MEASURED,
+        measured: Mapping[str, MinuteMeasurements] = _NOTHING_MEASURED,
         outcomes: Sequence[tuple[Intent, Outcome]] = (),
     ) -> None:
         """Write outcomes, decisions with their inputs, open intents and the states that follow, events: all or nothing.
@@ -272,9 +272,9 @@ class _Batch:
 
     def __init__(
         self,
-        made: Sequence[tuple[DecisionInputs, Decided]],
+        made: Sequence[tuple[DecisionInputs, DecisionResult]],
         events: Sequence[Event],
-        measured: Mapping[str, Measured],
+        measured: Mapping[str, MinuteMeasurements],
     ) -> None:
         self.opened: tuple[Intent, ...] = tuple(i for _, decided in made for i in decided.decision.intents)
         self._journal: list[_Values] = []
@@ -396,4 +396,4 @@ def _number_from(connection: Connection, first: int) -> None:
     _put_states(connection, {fleet: replace(memory, decisions=first) for fleet, memory in found.items()})
 
 
-KEPT: Final = Kept(AUTOSCALING, newest_number=_newest_number, number_from=_number_from)
+KEPT: Final = StoredState(AUTOSCALING, newest_number=_newest_number, number_from=_number_from)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import structlog
 
-from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.autoscaling.fleets import ManagedFleet
-from agent.autoscaling.minutes import Measured, Refusals
+from agent.autoscaling.minutes import MinuteMeasurements, Refusals
 from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import FleetStore
 from agent.kernel.turn import TickReport
@@ -22,7 +22,7 @@ from domain.subject import AGENT, fleet_subject
 
 log = structlog.get_logger(__name__)
 
-Made = tuple[DecisionInputs, Decided]
+Made = tuple[DecisionInputs, DecisionResult]
 
 
 class FleetTurn:
@@ -48,7 +48,7 @@ class FleetTurn:
         self.states = store.loop_states(list(self.managed))
         self._stored = dict(self.states)
         self.observed = Observed(now)
-        self.measured: dict[str, Measured] = {}
+        self.measured: dict[str, MinuteMeasurements] = {}
         self.recreated: dict[tuple[str, str], str] = {}
         self.booting: dict[tuple[str, str], tuple[Intent, Outcome]] = {}
         self.superseded: list[tuple[Intent, Outcome]] = []

@@ -27,7 +27,7 @@ from domain.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.kernel.part import Part, Replayed
+    from agent.kernel.part import Part, ReplayResult
     from agent.kernel.parts import Parts
 
 
@@ -83,7 +83,7 @@ def _meant(parts: Parts, decision: str | None, subject: str | None, fleet: str |
     return found[0]
 
 
-def _same(word: str, name: str, again: Iterable[Replayed], as_json: bool) -> None:
+def _same(word: str, name: str, again: Iterable[ReplayResult], as_json: bool) -> None:
     """Count the decisions that come out the same; exits 1 at the first that does not."""
     same, exactly = 0, ""
     for one in again:

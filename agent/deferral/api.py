@@ -9,7 +9,16 @@ from pydantic import Field
 
 from agent.deferral.look import LONGEST, CapacityForecast, JobExplained, PoolView
 from agent.deferral.queue import JobMessage, Moment
-from agent.deferral.records import LONGEST_ID, MOST_CORES, Cancelled, Drain, JobRecord, Report, Stage, Submitted
+from agent.deferral.records import (
+    LONGEST_ID,
+    MOST_CORES,
+    CancellationResult,
+    Drain,
+    JobRecord,
+    Report,
+    Stage,
+    SubmissionResult,
+)
 from agent.kernel.controls import checked_owner, checked_reason
 from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
 
@@ -71,12 +80,12 @@ def create_router(part: DeferralPart) -> APIRouter:
         return pools.one(pool).view()
 
     @router.post("/jobs", summary="A job may wait, of a pool named in the body", responses=UNKNOWN | CONFLICT)
-    def submit_to(order: JobOfPool) -> Submitted:
+    def submit_to(order: JobOfPool) -> SubmissionResult:
         """As `/pools/{pool}/jobs`."""
         return pools.one(order.pool).submit(order.order())
 
     @router.post("/pools/{pool}/jobs", summary="A job may wait", responses=UNKNOWN | CONFLICT)
-    def submit(pool: PoolPath, order: JobMessage) -> Submitted:
+    def submit(pool: PoolPath, order: JobMessage) -> SubmissionResult:
         """Record a job, to be started in its window. The same id with the same content gets the same answer.
 
         It is started at most once a step, in the steps that begin in its window; then it runs to its end.
@@ -102,7 +111,7 @@ def create_router(part: DeferralPart) -> APIRouter:
         return pools.one(pool).job(job_id)
 
     @router.post("/pools/{pool}/jobs/{job_id}/cancel", summary="Take a job back", responses=UNKNOWN | CONFLICT)
-    def cancel(pool: PoolPath, job_id: JobPath, order: CancelOrder) -> Cancelled:
+    def cancel(pool: PoolPath, job_id: JobPath, order: CancelOrder) -> CancellationResult:
         """A waiting job never starts. Of a running one the cores are free from the next step on; end it yourself."""
         return pools.one(pool).cancel(job_id, order.by)
 

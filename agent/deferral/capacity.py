@@ -63,7 +63,7 @@ class ExpectedCores:
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
+class EffectiveCapacity:
     """The cores that a step goes by, None where it must start nothing; measured: in this step, else held."""
 
     cores: int | None
@@ -109,20 +109,20 @@ def read_capacity(
     return Reading(min(spare + reserved_cores(state, step, advised=False), there), source)
 
 
-def believed(reading: Reading, state: PoolState, step: int, spread: float) -> Believed:
+def believed(reading: Reading, state: PoolState, step: int, spread: float) -> EffectiveCapacity:
     """Return the cores that a step goes by: those measured, else the last ones less a spread for each step since."""
     cores = reading.cores
     if cores is not None and math.isfinite(cores) and 0.0 <= cores <= MOST_CORES:
-        return Believed(math.floor(cores), True, f"{math.floor(cores)} cores, {reading.source}")
+        return EffectiveCapacity(math.floor(cores), True, f"{math.floor(cores)} cores, {reading.source}")
     why = reading.problem or f"{reading.source} gives {cores}"
     head = state.head
     if head.capacity is None or head.capacity_step is None:
-        return Believed(None, False, why)
+        return EffectiveCapacity(None, False, why)
     since = step - head.capacity_step
     if since > HELD_STEPS:
-        return Believed(None, False, f"{why}; the last number is {since} steps old")
+        return EffectiveCapacity(None, False, f"{why}; the last number is {since} steps old")
     held = max(0, math.floor(head.capacity - max(1, since) * spread))
-    return Believed(held, False, f"{why}; {held} of {head.capacity} cores are counted on")
+    return EffectiveCapacity(held, False, f"{why}; {held} of {head.capacity} cores are counted on")
 
 
 def margin_in_force(settings: DeferralSettings, rows: Sequence[StepRow], step: int, capacity: int) -> tuple[int, float]:

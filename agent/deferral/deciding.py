@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.deferral.capacity import Believed, Outlook, Reading, believed, margin_in_force
-from agent.deferral.ladder import Chosen, Ladder, LearnedRung, ladder_of, ranked
+from agent.deferral.capacity import EffectiveCapacity, Outlook, Reading, believed, margin_in_force
+from agent.deferral.ladder import Ladder, LearnedRung, PolicyChoice, ladder_of, ranked
 from agent.deferral.pool import given_back
 from agent.deferral.records import (
     FINAL,
     History,
     JobRecord,
-    Scored,
+    JobScore,
     Stage,
     Start,
     StepDecision,
@@ -30,8 +30,8 @@ from agent.deferral.records import (
 )
 from agent.deferral.settings import LEARNED, DeferralSettings
 from agent.deferral.state import DEFERRAL, Change, PoolState
-from agent.deferral.views import HISTORY_DAYS, Seen, document_of, seen_by, seen_in
-from agent.kernel.part import Replayed
+from agent.deferral.views import HISTORY_DAYS, IndexedView, document_of, seen_by, seen_in
+from agent.kernel.part import ReplayResult
 from agent.kernel.store import Record
 from agent.kernel.text import counted
 from agent.ledger import codec
@@ -53,14 +53,14 @@ LONGEST_DELAY: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class StepPlan:
     """A step that was decided, with what is to be written. path: the capacity that a plan counted on."""
 
     made: StepDecision
     change: Change
-    seen: Seen | None
-    chosen: Chosen | None
-    believed: Believed
+    seen: IndexedView | None
+    chosen: PolicyChoice | None
+    believed: EffectiveCapacity
     path: Floats
 
 
@@ -76,7 +76,7 @@ def decide(
     paused: str = "",
     advice: bool = False,
     versions: Mapping[str, str] | None = None,
-) -> Decided | None:
+) -> StepPlan | None:
     """Return what the step in which `now` lies brings; None where it is decided already, or lies in the past.
 
     paused: why nothing may start, "" where it may. advice: jobs are started in the books alone.
@@ -97,8 +97,8 @@ def decide(
     margin, _ = margin_in_force(settings, rows, step, cores.cores or 0)
     number = head.decisions + 1
     decision_id = f"{pool}-d{number}"
-    seen: Seen | None = None
-    chosen: Chosen | None = None
+    seen: IndexedView | None = None
+    chosen: PolicyChoice | None = None
     starts: tuple[Start, ...] = ()
     drain_by = None if head.drain is None else head.drain.by_step
     path = np.empty(0)
@@ -177,7 +177,7 @@ def decide(
         detail = f"{skipped} steps before step {step} were not decided: no agent ran, or the clock was set"
         notes.append(Event(Subject(DEFERRAL, pool), now, Reason.STEPS_SKIPPED, detail, decision_id))
     change = Change(head, changed, history, [(made, inputs)], notes)
-    return Decided(made, change, seen, chosen, cores, path)
+    return StepPlan(made, change, seen, chosen, cores, path)
 
 
 def _aged(
@@ -230,7 +230,7 @@ def _aged(
     return changed, expired, totals, notes
 
 
-def _starts(seen: Seen, chosen: Chosen, jobs: Mapping[str, JobRecord]) -> tuple[Start, ...]:
+def _starts(seen: IndexedView, chosen: PolicyChoice, jobs: Mapping[str, JobRecord]) -> tuple[Start, ...]:
     place = {position: rank for rank, position in enumerate(ranked(chosen), 1)}
     found = []
     for position in chosen.positions.tolist():
@@ -282,9 +282,9 @@ def _counted(totals: Totals, starts: tuple[Start, ...], violation: int, skipped:
 
 
 def _words(
-    cores: Believed,
+    cores: EffectiveCapacity,
     starts: tuple[Start, ...],
-    chosen: Chosen | None,
+    chosen: PolicyChoice | None,
     paused: str,
     able: int,
     held: int,
@@ -305,11 +305,11 @@ def _words(
     return Reason.NO_JOB_STARTED, f"{lead}{why}; {room}"
 
 
-def _best(seen: Seen | None, chosen: Chosen | None) -> tuple[Scored, ...]:
+def _best(seen: IndexedView | None, chosen: PolicyChoice | None) -> tuple[JobScore, ...]:
     if seen is None or chosen is None:
         return ()
     return tuple(
-        Scored(seen.ids[int(seen.view.cur.job[position])], round(float(chosen.scores[position]), 6))
+        JobScore(seen.ids[int(seen.view.cur.job[position])], round(float(chosen.scores[position]), 6))
         for position in ranked(chosen)[:SHOWN]
     )
 
@@ -317,11 +317,11 @@ def _best(seen: Seen | None, chosen: Chosen | None) -> tuple[Scored, ...]:
 def _row(
     history: History,
     step: int,
-    cores: Believed,
+    cores: EffectiveCapacity,
     held: int,
     starts: tuple[Start, ...],
     violation: int,
-    seen: Seen | None,
+    seen: IndexedView | None,
     asked: bool,
     fallback: bool,
 ) -> StepRow:
@@ -357,7 +357,7 @@ def planned_path(outlook: Outlook, margin: int) -> Floats:
     return np.round((outlook.path(STEPS - 1, MARGIN) - margin).clip(0.0), 6)
 
 
-def replay_step(record: Record, learned: LearnedRung | None) -> Replayed:
+def replay_step(record: Record, learned: LearnedRung | None) -> ReplayResult:
     """Return a recorded step decided again by the policy that decided it; learned: the model, None where none is here.
 
     Policies that were passed over are not asked again: that they were late cannot come out the same.
@@ -365,9 +365,11 @@ def replay_step(record: Record, learned: LearnedRung | None) -> Replayed:
     made = codec.decode(StepDecision, record.body)
     if made.policy == LEARNED and (learned is None or learned.digest != made.versions.get("model")):
         wanted = made.versions.get("model", "")[:12]
-        return Replayed(made.decision_id, False, f"the model that decided, {wanted}, is not in use here")
+        return ReplayResult(made.decision_id, False, f"the model that decided, {wanted}, is not in use here")
     if hashlib.sha256(record.inputs).hexdigest()[:16] != made.state_hash:
-        return Replayed(made.decision_id, False, "its inputs are not those of its state hash: the ledger was changed")
+        return ReplayResult(
+            made.decision_id, False, "its inputs are not those of its state hash: the ledger was changed"
+        )
     inputs = codec.decode_mapping(record.inputs)
     again: list[str] = []
     if made.policy:
@@ -378,4 +380,4 @@ def replay_step(record: Record, learned: LearnedRung | None) -> Replayed:
         again = [seen.ids[int(seen.view.cur.job[position])] for position in chosen.positions.tolist()]
     before, now = sorted(one.job_id for one in made.starts), sorted(again)
     words = f"it started {', '.join(before) or 'nothing'}; again {', '.join(now) or 'nothing'}"
-    return Replayed(made.decision_id, before == now, "" if before == now else words)
+    return ReplayResult(made.decision_id, before == now, "" if before == now else words)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.deferral.records import Tried
+from agent.deferral.records import PolicyAttempt
 from agent.deferral.rolling import RollingPlan, check_available
 from agent.deferral.settings import FIFO, KNAPSACK, LADDER, LEARNED, ROLLING, DeferralSettings
 from agent.kernel.deadline import Deadlines, Late, StillRunning
@@ -49,13 +49,13 @@ Rung = Callable[[View, Floats, float], Starts | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PolicyChoice:
     """What was decided: by which policy, what starts, a score for every job of `View.cur`, and what was tried."""
 
     policy: str
     positions: Ints
     scores: Floats
-    tried: tuple[Tried, ...]
+    tried: tuple[PolicyAttempt, ...]
 
     @property
     def fell_back(self) -> bool:
@@ -97,23 +97,23 @@ class Ladder:
         instead = next(name for name in LADDER[LADDER.index(self.first) :] if name in self.rungs)
         return f"policy {self.first} cannot run, {instead} decides: {self.absent.get(self.first, 'it is absent')}"
 
-    def decide(self, view: View, path: Floats) -> Chosen:
+    def decide(self, view: View, path: Floats) -> PolicyChoice:
         """Return what starts; with no job or no room nothing is asked. path: the capacity expected after it."""
         if view.cur.size == 0 or view.free <= 0:
             nothing = np.empty(0, dtype=np.int64)
-            return Chosen("", nothing, knapsack_values(view), ())
-        tried: list[Tried] = []
+            return PolicyChoice("", nothing, knapsack_values(view), ())
+        tried: list[PolicyAttempt] = []
         names = LADDER[LADDER.index(self.first) :]
         for name in names:
             if name == ROLLING and any(one.failure.startswith(_UNUSABLE) for one in tried):
                 continue
             began = time.perf_counter()
             starts, failure = self._asked(name, view, path)
-            tried.append(Tried(name, failure, round(1000.0 * (time.perf_counter() - began), 3)))
+            tried.append(PolicyAttempt(name, failure, round(1000.0 * (time.perf_counter() - began), 3)))
             if starts is not None:
                 scores = knapsack_values(view) if starts.scores is None else starts.scores
-                return Chosen(name, np.sort(starts.positions), scores, tuple(tried))
-        return Chosen("", np.empty(0, dtype=np.int64), knapsack_values(view), tuple(tried))
+                return PolicyChoice(name, np.sort(starts.positions), scores, tuple(tried))
+        return PolicyChoice("", np.empty(0, dtype=np.int64), knapsack_values(view), tuple(tried))
 
     def _asked(self, name: str, view: View, path: Floats) -> tuple[Starts | None, str]:
         """Return what a policy starts, or why that is not followed."""
@@ -241,7 +241,7 @@ def ladder_of(settings: DeferralSettings, first: str, rungs: Mapping[str, Rung],
     return Ladder(first, {**own, **rungs}, budgets_s, missing)
 
 
-def ranked(chosen: Chosen) -> Sequence[int]:
+def ranked(chosen: PolicyChoice) -> Sequence[int]:
     """Return the positions of the jobs that could start, the best score first."""
     order: list[int] = np.argsort(-chosen.scores, kind="stable").tolist()
     return order

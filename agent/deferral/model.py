@@ -81,7 +81,7 @@ class ScoreCard:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ModelScores:
     """What a model says of the jobs of `View.cur`.
 
     scores: [K]. For a knapsack the core-steps that a start in this step is worth, else the confidence that a job
@@ -105,7 +105,7 @@ class ScoreModel:
     session: onnxruntime.InferenceSession = field(repr=False)
     fault: str = ""
 
-    def score(self, view: View, kind: Decoding | None = None) -> Scored:
+    def score(self, view: View, kind: Decoding | None = None) -> ModelScores:
         """Return the scores of a step; ScoresUnusable, and the model is unhealthy, where they are no numbers.
 
         kind: the decoding that they are for, else that of the card.
@@ -123,8 +123,8 @@ class ScoreModel:
         if lost:
             raise self._unhealthy(f"{lost} of {order.size} scores are not finite")
         if (kind or self.card.decoding) == "knapsack":
-            return Scored(values_of(worth, view.cur.cores), state.dropped)
-        return Scored(with_waiting(order, worth) if self.card.waits else order, state.dropped)
+            return ModelScores(values_of(worth, view.cur.cores), state.dropped)
+        return ModelScores(with_waiting(order, worth) if self.card.waits else order, state.dropped)
 
     def choose(self, view: View, kind: Decoding | None = None) -> Ints:
         """Return the positions in `view.cur` that start, never more than fits; raises as `score` does.

@@ -21,7 +21,7 @@ from agent.kernel.part import (
     Host,
     ModelSummary,
     Part,
-    Replayed,
+    ReplayResult,
     Services,
     Severity,
     Status,
@@ -283,7 +283,7 @@ class DeferralPart(Part):
             lines = step_lines(made)
         return Explanation(tuple(lines), codec.plain(made))
 
-    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[ReplayResult]:
         """Decide recorded steps with since <= at < until again, each by the policy that decided it.
 
         A policy that was passed over, since it was late, is not asked again.

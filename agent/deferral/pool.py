@@ -23,7 +23,7 @@ from agent.deferral.records import (
     LONGEST_PAYLOAD,
     MOST_CORES,
     MOST_STEPS,
-    Cancelled,
+    CancellationResult,
     Drain,
     History,
     JobOrder,
@@ -32,7 +32,7 @@ from agent.deferral.records import (
     RefusedMessage,
     Report,
     Stage,
-    Submitted,
+    SubmissionResult,
     Totals,
     check_id,
     step_at,
@@ -172,18 +172,18 @@ class DeferralPool:
 
     # Jobs
 
-    def submit(self, order: JobOrder) -> Submitted:
+    def submit(self, order: JobOrder) -> SubmissionResult:
         """Take a job; the same id with the same content gets the same answer.
 
         BadInput names the field of what cannot be a job; JobExpired where its window is over; StateConflict for an id
         that stands for another job.
         """
 
-        def work(state: PoolState, now: float) -> tuple[Submitted, Change | None]:
+        def work(state: PoolState, now: float) -> tuple[SubmissionResult, Change | None]:
             job, head = self.taken(state.head, state.jobs, state.history, order, now)
             if head is None:
-                return Submitted(True, job), None
-            return Submitted(False, job), Change(head, {job.job_id: job}, notes=[self._submitted(job, now)])
+                return SubmissionResult(True, job), None
+            return SubmissionResult(False, job), Change(head, {job.job_id: job}, notes=[self._submitted(job, now)])
 
         made = self.transact(work)
         log.info("job_submitted", pool=self.name, job=made.job.job_id, already=made.already)
@@ -302,16 +302,16 @@ class DeferralPool:
         totals = replace(head.totals, submitted=head.totals.submitted + 1, unlikely=head.totals.unlikely + job.unlikely)
         return job, replace(head, jobs=head.jobs + 1, totals=totals)
 
-    def cancel(self, job_id: str, by: str = "") -> Cancelled:
+    def cancel(self, job_id: str, by: str = "") -> CancellationResult:
         """Take a job back: a waiting one at once, of a running one the cores are free from the next step on.
 
         UnknownName for a job that is not known, StateConflict for one that is over or whose start may have been sent.
         """
 
-        def work(state: PoolState, now: float) -> tuple[Cancelled, Change | None]:
+        def work(state: PoolState, now: float) -> tuple[CancellationResult, Change | None]:
             job = self._known(state, job_id)
             if job.stage is Stage.CANCELLED:
-                return Cancelled(True, job, used(job)), None
+                return CancellationResult(True, job, used(job)), None
             if job.stage in FINAL:
                 raise StateConflict("job_id", job_id, f"it is over: {job.stage}")
             totals = state.head.totals
@@ -337,7 +337,7 @@ class DeferralPool:
                 job_id,
             )
             change = Change(replace(state.head, totals=totals), {job_id: after}, notes=[note])
-            return Cancelled(False, after, used(after)), change
+            return CancellationResult(False, after, used(after)), change
 
         return self.transact(work)
 

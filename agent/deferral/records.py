@@ -233,7 +233,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PolicyAttempt:
     """A policy that was asked: its name, why it did not decide ("" where it did), and the time it took."""
 
     policy: str
@@ -254,7 +254,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class JobScore:
     """A job that could start in a step and its score, by the policy that decided or, without scores, its value."""
 
     job_id: str
@@ -285,9 +285,9 @@ class StepDecision:
     free: int
     running: int
     policy: str
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[PolicyAttempt, ...] = ()
     starts: tuple[Start, ...] = ()
-    best: tuple[Scored, ...] = ()
+    best: tuple[JobScore, ...] = ()
     waiting: int = 0
     future: int = 0
     expired: tuple[str, ...] = ()
@@ -332,7 +332,7 @@ class RefusedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionResult:
     """The answer to a job. already: it was recorded before with the same content."""
 
     already: bool
@@ -340,7 +340,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancellationResult:
     """The answer to a cancellation. core_steps: what of a running job was used, which is its revenue pro rata."""
 
     already: bool

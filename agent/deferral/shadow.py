@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from agent.deferral.deciding import Decided, total_of
+from agent.deferral.deciding import StepPlan, total_of
 from agent.deferral.ladder import Ladder
 from agent.deferral.records import FINAL, Comparison, JobRecord, Stage
 from agent.deferral.state import PoolState
@@ -37,7 +37,7 @@ class Shadow:
         problem = self._ladder.problem
         return problem and f"shadow: {problem}"
 
-    def follow(self, state: PoolState, decided: Decided) -> Comparison | None:
+    def follow(self, state: PoolState, decided: StepPlan) -> Comparison | None:
         """Ask the shadow about a step that was decided; return the comparison of a day that is over, not numbered."""
         made = decided.made
         if self._since is None:

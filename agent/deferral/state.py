@@ -15,7 +15,7 @@ from agent.deferral.records import StepDecision as Step
 from agent.kernel.store import DecisionStore, Record
 from agent.kernel.transaction import Heads, Write, commit, numbered
 from agent.ledger import Ledger, codec, state
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from domain.decisions import Event
 
 DEFERRAL: Final = "deferral"
@@ -122,4 +122,4 @@ def _record(made: Made, inputs: bytes) -> Record:
     )
 
 
-KEPT: Final = Kept(DEFERRAL, newest_number=HEADS.newest_number, number_from=HEADS.number_from)
+KEPT: Final = StoredState(DEFERRAL, newest_number=HEADS.newest_number, number_from=HEADS.number_from)

@@ -18,7 +18,7 @@ from agent.deferral.capacity import (
     read_capacity,
     recent_violation,
 )
-from agent.deferral.deciding import Decided, decide
+from agent.deferral.deciding import StepPlan, decide
 from agent.deferral.ladder import Ladder
 from agent.deferral.pool import DeferralPool, open_starts
 from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueue, in_calls
@@ -234,10 +234,10 @@ class PoolTurns:
 
     # Deciding
 
-    def _decide(self, now: float, epoch: int) -> Decided | None:
+    def _decide(self, now: float, epoch: int) -> StepPlan | None:
         pool, settings = self.pool, self.pool.settings
 
-        def work(state: PoolState, _: float) -> tuple[Decided | None, Change | None]:
+        def work(state: PoolState, _: float) -> tuple[StepPlan | None, Change | None]:
             step, last = step_at(now, settings.step_s), state.head.step
             back = last is not None and step < last
             if back and not self._behind:
@@ -266,7 +266,7 @@ class PoolTurns:
             log.info("step_decided", pool=pool.name, decision_id=decided.made.decision_id, detail=decided.made.detail)
         return decided
 
-    def _compare(self, decided: Decided, epoch: int) -> None:
+    def _compare(self, decided: StepPlan, epoch: int) -> None:
         """Ask the shadow about a step, and record the comparison of a day that is over."""
         if self.shadow is None:
             return

@@ -20,7 +20,7 @@ _INTS: Final = ("capacity", "free", "waiting", "cores_started", "jobs_started", 
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class IndexedView:
     """A view, and the id of each job in it by its number."""
 
     view: View
@@ -46,7 +46,7 @@ def seen_by(
     capacity: int,
     step_s: int,
     drain_by: int | None = None,
-) -> Seen:
+) -> IndexedView:
     """Return what a policy sees in a step.
 
     drain_by: a job that would run beyond this step is not offered. Jobs whose window is over are left out.
@@ -61,7 +61,7 @@ def seen_by(
                 (cur if job.earliest <= step else fut).append(job)
     hour, weekday = moment_of(step, step_s)
     view = View(step, hour, weekday, capacity, _group(cur, step), _group(fut, step), _group(his, step), _history(rows))
-    return Seen(view, {job.number: job.job_id for job in (*cur, *fut, *his)})
+    return IndexedView(view, {job.number: job.job_id for job in (*cur, *fut, *his)})
 
 
 def _group(jobs: Sequence[JobRecord], step: int) -> Group:
@@ -117,7 +117,7 @@ def _history_of(columns: Mapping[str, Any]) -> History:
     return History(**found)
 
 
-def document_of(seen: Seen) -> dict[str, Any]:
+def document_of(seen: IndexedView) -> dict[str, Any]:
     """Return what was seen as plain data."""
     view = seen.view
     return {
@@ -133,12 +133,12 @@ def document_of(seen: Seen) -> dict[str, Any]:
     }
 
 
-def seen_in(document: Mapping[str, Any]) -> Seen:
+def seen_in(document: Mapping[str, Any]) -> IndexedView:
     """Return what `document_of` was given."""
     cur, fut, his = (_columns(document[name]) for name in ("cur", "fut", "his"))
     step, hour, weekday, capacity = (int(document[name]) for name in ("step", "hour", "weekday", "capacity"))
     view = View(step, hour, weekday, capacity, cur, fut, his, _history_of(document["history"]))
-    return Seen(view, {int(number): name for number, name in document["ids"].items()})
+    return IndexedView(view, {int(number): name for number, name in document["ids"].items()})
 
 
 def _plain(group: Group) -> list[list[int]]:

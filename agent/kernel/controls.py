@@ -15,7 +15,7 @@ LONGEST_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumption:
     """Whether there was a pause to lift, and the pauses that still hold."""
 
     lifted: bool
@@ -40,10 +40,10 @@ def pause(
     return made
 
 
-def resume(ledger: Ledger, decision: str, subject: str, scope: PauseScope, *, owner: str, now: float) -> Resumed:
+def resume(ledger: Ledger, decision: str, subject: str, scope: PauseScope, *, owner: str, now: float) -> Resumption:
     """Lift the pause of this scope, ALL lifts every one; say whether there was one and what still holds."""
     lifted = ledger.resume(decision, subject, scope, at=now, owner=checked_owner(owner))
-    return Resumed(lifted, tuple(pause for pause in ledger.controls(decision, subject).pauses if pause.active(now)))
+    return Resumption(lifted, tuple(pause for pause in ledger.controls(decision, subject).pauses if pause.active(now)))
 
 
 def checked_length(seconds: float) -> float:

@@ -27,7 +27,7 @@ _HELD_BY: Final[Mapping[Act, tuple[Direction, ...]]] = {
     Act.LAUNCH: (Direction.OUT,),
     Act.REMOVE: (Direction.IN,),
     Act.REPLACE: (Direction.OUT, Direction.IN),
-    Act.GIVE_BACK: (Direction.IN,),
+    Act.LOWER_DESIRED: (Direction.IN,),
     Act.UNPROTECT: (Direction.IN,),
     Act.MARK: (Direction.OUT,),
     Act.PUBLISH: (Direction.OUT,),
@@ -71,7 +71,7 @@ def refused_by_pause(act: Act, controls: Controls, now: float) -> Refusal | None
 
     Giving back capacity that AWS does not launch takes no VM: only a pause of everything holds it.
     """
-    if act is Act.GIVE_BACK:
+    if act is Act.LOWER_DESIRED:
         controls = replace(controls, pauses=tuple(p for p in controls.pauses if p.scope is PauseScope.ALL))
     stopped = held_by_pause(controls, _HELD_BY.get(act, ()), now)
     return None if stopped is None else Refusal(stopped.reason, stopped.detail)
@@ -100,7 +100,7 @@ def unmeasured_permit(
         if intent is not None and call.act is Act.LAUNCH and at >= intent.deadline_at:
             return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
         refusal = refused_by_pause(call.act, controls(call.subject), at)
-        if refusal is None and call.act is not Act.GIVE_BACK:
+        if refusal is None and call.act is not Act.LOWER_DESIRED:
             refusal = refused_by_breaker(call.group, memory(call.subject).breakers, at)
         return None if refusal is None else replace(refusal, over=False)
 

@@ -73,7 +73,7 @@ def collapsed(items: Iterable[DecisionItem]) -> list[DecisionItem]:
     return rows
 
 
-class Drawn(Protocol):
+class PageSection(Protocol):
     """A part's subjects at one moment; its own templates know more of it.
 
     main, side: the templates of its sections, with `.html`, which see this as `drawn`. decisions: the newest first.
@@ -123,7 +123,7 @@ class PartPage(Protocol):
     def one(self, name: str) -> str:
         """Return the name of a subject that it draws; UnknownName lists those there are."""
 
-    def gather(self, scene: Scene) -> Drawn:
+    def gather(self, scene: Scene) -> PageSection:
         """Return what there is to see; UnknownName when there is no such subject."""
 
     def fragments(self, drawn: Any, draw: Draw) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ from agent.kernel.rounds import Rounds
 from agent.kernel.store import NOTHING, DecisionStore, Record, add, newest_number
 from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import Ledger, codec, journal
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.settings.location import models_location
 from agent.settings.plug_ins import own_settings
 from domain.clock import BothTimes, Clock
@@ -128,8 +128,8 @@ class Part:
     subject_word: ClassVar[str] = "subject"
     gauges: ClassVar[Mapping[str, str]] = {}
     order: ClassVar[int] = 100
-    kept: ClassVar[Kept | None] = None
-    kept_beside: ClassVar[tuple[Kept, ...]] = ()
+    kept: ClassVar[StoredState | None] = None
+    kept_beside: ClassVar[tuple[StoredState, ...]] = ()
     sections: ClassVar[tuple[Section, ...]] = ()
     alarms: ClassVar[Mapping[Reason, Severity]] = {}
     configured_in: ClassVar[str] = ""
@@ -379,22 +379,22 @@ class Part:
         lines = (f"{record.decision_id}  {self.subject_word} {record.subject}", f"  {self.summary(record).sentence}")
         return Explanation(lines, {"decision": body, "inputs": inputs})
 
-    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[ReplayResult]:
         """Decide recorded decisions with since <= at < until again; BadInput where it keeps no inputs to do so."""
         if type(self).decide is Part.decide:
             raise BadInput("DECISION", self.name, "it records no inputs to decide again from: see trimtab explain ID")
         found = self.decisions.newest(self.name, subject, limit=sys.maxsize, since=since, until=until)
         return (self._again(self.decisions.get(record.decision_id)) for record in reversed(found))
 
-    def _again(self, record: Record) -> Replayed:
+    def _again(self, record: Record) -> ReplayResult:
         try:
             return self._decided_again(record)
         except Exception as error:
             # The settings or the code have changed since, or the inputs hold a masked secret.
             why = f"{type(error).__name__}: {error}" if record.inputs else "it was recorded without inputs"
-            return Replayed(record.decision_id, False, f"not decided again: {why}", exact=True)
+            return ReplayResult(record.decision_id, False, f"not decided again: {why}", exact=True)
 
-    def _decided_again(self, record: Record) -> Replayed:
+    def _decided_again(self, record: Record) -> ReplayResult:
         inputs = codec.decode_mapping(record.inputs)
         own = None if self.settings_model is None else self.settings_model.model_validate(inputs["settings"])
         read = {key: None if one is None else Capacity(**one) for key, one in inputs["read"].items()}
@@ -403,7 +403,7 @@ class Part:
         body = codec.encode_mapping({} if decision is None else decision.recorded(seen.mode))
         same = body == record.body
         difference = "" if same else f"recorded {record.body.decode()}, again {body.decode()}"
-        return Replayed(record.decision_id, same, difference, exact=True)
+        return ReplayResult(record.decision_id, same, difference, exact=True)
 
     def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """Write an order that only this decision knows into the ledger while no agent runs; return its answer.
@@ -577,7 +577,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """A recorded decision made again from its inputs: whether it is the same, and the lines that differ.
 
     exact: whether the same means the same bytes.

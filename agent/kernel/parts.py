@@ -10,7 +10,7 @@ from functools import cache, partial
 from agent.kernel.part import Capacity, Host, Part, Summary, one_subject
 from agent.kernel.store import DecisionStore, Record
 from agent.ledger import Ledger
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.settings.plug_ins import DECISIONS, installed, load, refused
 from domain.errors import BadInput, UnknownName
 from domain.subject import AUTOSCALING
@@ -46,9 +46,9 @@ def _is_part(name: str, kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Part) and getattr(kind, "name", None) == name
 
 
-def kept() -> tuple[Kept, ...]:
+def kept() -> tuple[StoredState, ...]:
     """Return what every installed part keeps in the ledger."""
-    own = (kind.kept or Kept(kind.name) for kind in kinds())
+    own = (kind.kept or StoredState(kind.name) for kind in kinds())
     return (*own, *(beside for kind in kinds() for beside in kind.kept_beside))
 
 

@@ -5,10 +5,10 @@ from agent.ledger.identity import LedgerOwner
 from agent.ledger.journal import JournalEntry, Kind
 from agent.ledger.ledger import Ledger
 from agent.ledger.lock import lock_directory, lock_ledger
-from agent.ledger.retention import Compacted
+from agent.ledger.retention import Compaction
 
 __all__ = [
-    "Compacted",
+    "Compaction",
     "JournalEntry",
     "Kind",
     "Ledger",

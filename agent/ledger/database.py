@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from agent.ledger import identity, migrations, postgresql, sqlite_file
-from agent.ledger.identity import Identity, Remembered
+from agent.ledger.identity import Identity, KnownLedger
 from agent.ledger.schema import REVISIONS
 from agent.ledger.witness import Witness
 from domain.errors import Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, install_command
@@ -68,7 +68,7 @@ class Database:
         self._busy_timeout_s = busy_timeout_s
         self._inode: tuple[int, int] | None = None
         self._memory = threading.Lock()
-        self._remembered: Remembered | None = None
+        self._remembered: KnownLedger | None = None
         self._mark = identity.Mark()
         self._overwritten = ""
         self._in_doubt = False
@@ -182,10 +182,10 @@ class Database:
         with self._memory:
             known = self._remembered
             if known is not None and epoch > known.epoch:
-                self._remembered = Remembered(known.identity, epoch, owner)
+                self._remembered = KnownLedger(known.identity, epoch, owner)
                 self._bear_witness()
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> KnownLedger:
         """Return what this process remembers of the ledger."""
         assert self._remembered is not None
         return self._remembered
@@ -228,14 +228,14 @@ class Database:
         with self._memory:
             known = self._remembered
             if known is None or there.generation > known.identity.generation:
-                self._remembered = Remembered(there, known.epoch if known else 0, known.owner if known else "")
+                self._remembered = KnownLedger(there, known.epoch if known else 0, known.owner if known else "")
                 self._bear_witness()
 
     def _bear_witness(self) -> None:
         if self._witness is not None and self._remembered is not None:
             self._witness.write(self._remembered, self._overwritten)
 
-    def _refuse_unless_same(self, known: Remembered | None, there: Identity | None, owner: str | None = None) -> None:
+    def _refuse_unless_same(self, known: KnownLedger | None, there: Identity | None, owner: str | None = None) -> None:
         if known is not None and (why := identity.difference(known, there, owner)):
             self._refuse(why)
 

@@ -65,7 +65,7 @@ class LedgerOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class KnownLedger:
     """What a process remembers of a ledger: its identity, and the newest epoch that it took and as which owner."""
 
     identity: Identity
@@ -134,7 +134,7 @@ def bind(connection: Connection, owner: LedgerOwner) -> None:
     connection.execute(update(table).values(values))
 
 
-def difference(known: Remembered, there: Identity | None, owner: str | None) -> str:
+def difference(known: KnownLedger, there: Identity | None, owner: str | None) -> str:
     """Return how a ledger differs from what is remembered of it, "" when it is that one or has gone on from there.
 
     owner: of the remembered epoch there; None when that was not looked up.

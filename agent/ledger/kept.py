@@ -25,7 +25,7 @@ def _no_counter(connection: Connection, first: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredState:
     """What a decision keeps; `name` is the decision.
 
     forget: removes up to so many rows older than a time and

@@ -15,9 +15,9 @@ from agent.ledger import codec, identity, journal, postgresql, retention, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.identity import Identity, LedgerOwner
 from agent.ledger.journal import JournalEntry, Kind
-from agent.ledger.kept import Kept
-from agent.ledger.postgresql import Held, Taken
-from agent.ledger.retention import Compacted
+from agent.ledger.kept import StoredState
+from agent.ledger.postgresql import OtherLease, OwnLease
+from agent.ledger.retention import Compaction
 from domain.controls import HELD, Controls, Pause, PauseScope, Pin
 from domain.decisions import Event, Intent, Reason
 from domain.errors import LedgerForeign
@@ -167,11 +167,11 @@ class Ledger:
         """Whether several agents may work on it, so that a lease must settle who leads."""
         return not self.database.sqlite
 
-    def take_lease(self, owner: str, lease_s: float, at: float) -> Taken | Held:
+    def take_lease(self, owner: str, lease_s: float, at: float) -> OwnLease | OtherLease:
         """Take the lead of a shared ledger for `lease_s`, under a new epoch, unless another agent has it."""
         with self.database.write() as connection:
             taken = postgresql.take_lease(connection, owner, lease_s, at)
-        if isinstance(taken, Taken):
+        if isinstance(taken, OwnLease):
             self.database.leads(taken.epoch, owner)
         return taken
 
@@ -311,12 +311,12 @@ class Ledger:
         self,
         now: float,
         keep_s: float,
-        kept: Sequence[Kept] = (),
+        kept: Sequence[StoredState] = (),
         *,
         longer_s: Mapping[str, float] = MappingProxyType({}),
         batch: int = retention.BATCH,
         batches: int | None = None,
-    ) -> Compacted:
+    ) -> Compaction:
         """Remove journal rows older than `keep_s`, and give their space back to the disk.
 
         kept: what each decision keeps, which forgets its own rows as well. longer_s: by the name of one of these, for

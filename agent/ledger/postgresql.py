@@ -150,21 +150,21 @@ def _deadline_connection(timeout_s: float) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class OwnLease:
     """The lease is ours, under this epoch."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OtherLease:
     """Another has the lease, for so many more seconds unless it renews it."""
 
     owner: str
     remaining_s: float
 
 
-def take_lease(connection: Connection, owner: str, lease_s: float, at: float) -> Taken | Held:
+def take_lease(connection: Connection, owner: str, lease_s: float, at: float) -> OwnLease | OtherLease:
     """Take the lease for `lease_s` if no agent has it, under a new epoch; `at`, our own time, is for people to read."""
     there = lease_holder(connection)
     if there is not None and there.owner != owner:
@@ -173,14 +173,14 @@ def take_lease(connection: Connection, owner: str, lease_s: float, at: float) ->
     epoch = state.add_epoch(connection, owner, at)
     connection.execute(delete(lease))
     connection.execute(insert(lease), [{"epoch": epoch, "owner": owner, "expires_at": now + lease_s}])
-    return Taken(epoch)
+    return OwnLease(epoch)
 
 
-def lease_holder(connection: Connection) -> Held | None:
+def lease_holder(connection: Connection) -> OtherLease | None:
     """Return the holder of the lease now, None when there is none."""
     now = database_now(connection)
     there = connection.execute(select(lease)).first()
-    return None if there is None or there.expires_at <= now else Held(there.owner, there.expires_at - now)
+    return None if there is None or there.expires_at <= now else OtherLease(there.owner, there.expires_at - now)
 
 
 def renew_lease(connection: Connection, epoch: int, lease_s: float) -> bool:

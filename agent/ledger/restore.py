@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from agent.ledger import identity, journal, postgresql, sqlite_file, state
 from agent.ledger.database import Database, connect_read_only, sqlite_path
 from agent.ledger.identity import INCARNATION, NUMBERS, Identity, LedgerOwner
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
 from agent.ledger.schema import decisions
 from agent.ledger.witness import NAME as WITNESS
@@ -47,7 +47,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """What a restore did.
 
     kept: where what was in place is kept, None when there was nothing. epoch: the restore's own. open_intents: those
@@ -68,10 +68,10 @@ def restore(
     file: Path | None,
     state_directories: Sequence[Path],
     at: float,
-    parts: Sequence[Kept],
+    parts: Sequence[StoredState],
     *,
     is_another: bool = False,
-) -> Restored | None:
+) -> RestoreResult | None:
     """Put a copy of `file` in the place of the SQLite ledger at `url`; without `file`, go on with what is in place.
 
     On PostgreSQL, whose own tools restore it, only the latter. What was in place is kept beside it under another name.
@@ -133,10 +133,10 @@ def _restore_sqlite(
     memory: Sequence[Identity],
     at: float,
     state_directories: Sequence[Path],
-    parts: Sequence[Kept],
+    parts: Sequence[StoredState],
     *,
     is_another: bool,
-) -> Restored:
+) -> RestoreResult:
     before = _facts(real, parts) if real.exists() else Facts()
     made = real.with_name(f"{real.name}.restoring")
     _remove(made)
@@ -170,12 +170,12 @@ def _restore_sqlite(
         _remove(made)
     _forget(state_directories, str(path), real)
     lost = None if before is None else _lost(before.controls, copy.controls)
-    return Restored(str(path), kept, epoch, first, opened, lost)
+    return RestoreResult(str(path), kept, epoch, first, opened, lost)
 
 
 def _restore_postgresql(
-    url: str, state_directories: Sequence[Path], at: float, parts: Sequence[Kept], *, is_another: bool
-) -> Restored:
+    url: str, state_directories: Sequence[Path], at: float, parts: Sequence[StoredState], *, is_another: bool
+) -> RestoreResult:
     with contextlib.closing(Database(url, read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
         with database.write() as connection:
             holder = postgresql.lease_holder(connection)
@@ -186,7 +186,7 @@ def _restore_postgresql(
             with database.write() as connection:
                 identity.bind(connection, LedgerOwner(None, None, None))
         epoch, first, opened = _leap(database, known, Facts(), at, None, parts)
-        return Restored(database.place, None, epoch, first, opened, None)
+        return RestoreResult(database.place, None, epoch, first, opened, None)
 
 
 def _leap(
@@ -195,7 +195,7 @@ def _leap(
     before: Facts,
     at: float,
     source: Path | None,
-    parts: Sequence[Kept],
+    parts: Sequence[StoredState],
 ) -> tuple[int, int, tuple[str, ...]]:
     """Bring generation, epoch and numbers beyond all that is known; return epoch, number and the open intents."""
     with database.write() as connection:
@@ -217,13 +217,13 @@ def _leap(
     return epoch, first, opened
 
 
-def _newest_number(connection: Connection, parts: Sequence[Kept]) -> int:
+def _newest_number(connection: Connection, parts: Sequence[StoredState]) -> int:
     """Return the largest number that a decision of any kind has, by the table and by the counters of each kind."""
     numbers = [each.newest_number(connection) for each in parts]
     return max(connection.execute(select(func.max(decisions.c.number))).scalar() or 0, *numbers, 0)
 
 
-def _facts(path: Path, parts: Sequence[Kept]) -> Facts | None:
+def _facts(path: Path, parts: Sequence[StoredState]) -> Facts | None:
     """Return what matters of the ledger in a file; None when it cannot be read as one."""
     engine = create_engine(
         "sqlite+pysqlite://", creator=lambda: connect_read_only(path, path.as_uri(), _TIMEOUT_S), poolclass=NullPool

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
 from agent.ledger.database import Database
 from agent.ledger.journal import CLOSED, Kind
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.ledger.schema import decisions, intents, journal
 from domain.errors import BadInput
 
@@ -19,7 +19,7 @@ _PAGES_AT_ONCE: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Compaction:
     """What retention removed: journal rows, bytes given back to the disk, and whether nothing more is due."""
 
     rows: int
@@ -31,12 +31,12 @@ def compact(
     database: Database,
     now: float,
     keep_s: float,
-    kept: Sequence[Kept],
+    kept: Sequence[StoredState],
     *,
     longer_s: Mapping[str, float],
     batch: int,
     batches: int | None,
-) -> Compacted:
+) -> Compaction:
     """Remove rows older than `keep_s` seconds before `now`, oldest first; see Ledger.compact."""
     if not keep_s > 0.0:
         raise BadInput("keep_s", keep_s, "give how many seconds of history to keep, more than 0")
@@ -58,7 +58,7 @@ def compact(
         finished = rows < batch
     if removed:
         _give_back(database)
-    return Compacted(removed, max(0, size_before - _size(database)), finished)
+    return Compaction(removed, max(0, size_before - _size(database)), finished)
 
 
 def _forget(connection: Connection, before: float, batch: int) -> int:

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from agent.ledger.identity import Identity, Remembered
+from agent.ledger.identity import Identity, KnownLedger
 from domain.errors import LedgerUnavailable
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class Record:
     """
 
     place: str
-    remembered: Remembered
+    remembered: KnownLedger
     overwritten: str = ""
     is_in_doubt: bool = False
 
@@ -72,7 +72,7 @@ class Witness:
         try:
             body = json.loads(block)
             identity = Identity(str(body["ledger_id"]), int(body["generation"]))
-            remembered = Remembered(identity, int(body["epoch"]), str(body["owner"]))
+            remembered = KnownLedger(identity, int(body["epoch"]), str(body["owner"]))
             verdict = body["overwritten"]
             is_in_doubt = verdict is True
             found = Record(str(body["place"]), remembered, "" if is_in_doubt else str(verdict or ""), is_in_doubt)
@@ -82,7 +82,7 @@ class Witness:
             return None
         return found if found.place == self._place else None
 
-    def write(self, remembered: Remembered, overwritten: str = "") -> None:
+    def write(self, remembered: KnownLedger, overwritten: str = "") -> None:
         """Remember this, and how the ledger was seen overwritten, if so.
 
         A file that cannot be written is logged, for the ledger itself is written.

@@ -13,7 +13,7 @@ import numpy as np
 
 from agent.ledger import codec
 from agent.oversubscription.arrays import Floats, hot_probabilities
-from agent.oversubscription.fold import Folded, hour_of_day
+from agent.oversubscription.fold import HourFold, hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Counts, PoolMemory, SubscriberMemory
 from agent.oversubscription.profiles import Profiles
@@ -171,7 +171,7 @@ WARNING_PROBABILITY: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Assessed:
+class RiskAssessment:
     """The pool's risk; each subscriber's part of it, in the order of the profiles; and what the next hour may bring.
 
     next_hot: chance that any machine is hot in the next hour. likely: machines, with their chance, that are hot in the
@@ -193,7 +193,7 @@ def assess(
     hot_hours_seen: int,
     closed: Collection[str],
     multiplier: float | None,
-) -> Assessed:
+) -> RiskAssessment:
     """Return the risk of the hours whose hours of the day these are; the first is the next one."""
     used = slice(0, loads.used)
     mean, variance, third = loads.mean[used], loads.variance[used], loads.third[used]
@@ -209,7 +209,7 @@ def assess(
     now = probability[:, hours[0]]
     total = mean.sum(axis=1)
     weights = np.divide(by_machine, total, out=np.zeros_like(total), where=total > 0.0)
-    return Assessed(
+    return RiskAssessment(
         risk=PoolRisk(
             violation=count_at_least(any_one[hours], rules.violation),
             violation_low=count_at_least(_any_hot(low)[hours], rules.violation),
@@ -261,7 +261,7 @@ UNKNOWN = SubscriberRules()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PolicyRates:
     """What a policy wants for an hour: rates by subscriber, a request's budget, and its file's digest and price."""
 
     rates: Mapping[str, float | None]
@@ -271,13 +271,13 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class HourChoice:
     """An hour's decision, what it rests on, and the memory after it."""
 
     decision: HourDecision
     inputs: ChoiceInputs
     memory: PoolMemory
-    assessed: Assessed
+    assessed: RiskAssessment
 
 
 def hot_hours(memory: PoolMemory, rules: PoolRules) -> int:
@@ -286,17 +286,17 @@ def hot_hours(memory: PoolMemory, rules: PoolRules) -> int:
 
 
 def decide_hour(
-    folded: Folded,
+    folded: HourFold,
     loads: Loads,
     profiles: Profiles,
     rules: PoolRules,
-    wanted: Wanted | None,
+    wanted: PolicyRates | None,
     at: float,
     number: int,
     *,
     paused: bool,
     fresh: bool,
-) -> Decided:
+) -> HourChoice:
     """Return what is decided after an hour was folded; wanted: None when the policy failed, and nothing is oversold.
 
     Pure but for its clock, which only says how long it took.
@@ -358,10 +358,10 @@ def decide_hour(
         budget=rules.budget(None) if wanted is None else wanted.budget,
         evaluation_us=(time.perf_counter() - began) * 1e6,
     )
-    return Decided(decision, inputs, memory, assessed)
+    return HourChoice(decision, inputs, memory, assessed)
 
 
-def shadowed(inputs: ChoiceInputs, wanted: Wanted, before: ShadowRates | None) -> ShadowRates:
+def shadowed(inputs: ChoiceInputs, wanted: PolicyRates, before: ShadowRates | None) -> ShadowRates:
     """Return what a model on probation would have decided where this was.
 
     before: what it would have decided the hour before, None where it was not asked.
@@ -380,7 +380,7 @@ def shadowed(inputs: ChoiceInputs, wanted: Wanted, before: ShadowRates | None) -
     return ShadowRates(wanted.model, tuple((one.subscriber, one.rate) for one in choices), wanted.budget)
 
 
-def _situations(folded: Folded, rules: PoolRules, asked: Wanted | None) -> tuple[Situation, ...]:
+def _situations(folded: HourFold, rules: PoolRules, asked: PolicyRates | None) -> tuple[Situation, ...]:
     pressed = {name for machine in folded.hot for name in machine.subscribers}
     found = []
     for name, memory in sorted(folded.memory.subscribers.items()):
@@ -414,7 +414,7 @@ def _drifting(memory: PoolMemory, loads: Loads, profiles: Profiles) -> bool:
     return bool(held > 0.0 and held >= DRIFT_SHARE * cores.sum())
 
 
-def _closed(folded: Folded, rules: PoolRules) -> tuple[str, ...]:
+def _closed(folded: HourFold, rules: PoolRules) -> tuple[str, ...]:
     """Return the machines that take no new oversold VM: hot ones, until they have been cool for an hour."""
     hot = {machine.machine for machine in folded.hot}
     still = {name for name in folded.memory.closed if folded.cores_in_use.get(name, 0.0) >= rules.warning_cores}
@@ -436,7 +436,7 @@ def _rows(
     inputs: ChoiceInputs,
     loads: Loads,
     profiles: Profiles,
-    assessed: Assessed,
+    assessed: RiskAssessment,
     reporting: Mapping[str, int],
 ) -> tuple[SubscriberRate, ...]:
     rows = []
@@ -464,7 +464,7 @@ def _rows(
     return tuple(rows)
 
 
-def _sentence(rows: tuple[SubscriberRate, ...], assessed: Assessed, rules: PoolRules) -> str:
+def _sentence(rows: tuple[SubscriberRate, ...], assessed: RiskAssessment, rules: PoolRules) -> str:
     moved = [row for row in rows if abs(row.rate - row.previous_rate) > 1e-9]
     words = ", ".join(f"{row.subscriber} {row.previous_rate:g} to {row.rate:g}" for row in moved) or "no rate moves"
     risk = assessed.risk

@@ -49,7 +49,7 @@ class HotMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class HourFold:
     """An hour: the memory after it, machines that were hot, cores in use, and subscribers in which a drift was found.
 
     reporting: VMs measured, by subscriber.
@@ -79,7 +79,7 @@ def fold(
     hour: int,
     rules: PoolRules,
     profiles: Profiles,
-) -> Folded:
+) -> HourFold:
     """Return the hour folded into the memory. Held values count as use, and teach nothing."""
     skipped = max(0, hour - memory.hour - 1) if memory.hour >= 0 else 0
     alive = tuple(vms.values())
@@ -129,10 +129,10 @@ def fold(
         table=table_of(seen.names, columns),
     )
     reporting = {name: use.count for name, use in zip(names, uses, strict=True)}
-    return Folded(after_it, hot, cores, tuple(drifted), reporting)
+    return HourFold(after_it, hot, cores, tuple(drifted), reporting)
 
 
-class _Seen(NamedTuple):
+class _HourVms(NamedTuple):
     """An hour's VMs. group: the subscriber of each, of all names; owner: its place among the profiles.
 
     usage: as measured, nan without; counted: with what stands in for it.
@@ -155,7 +155,7 @@ def _seen(
     hour: int,
     rules: PoolRules,
     profiles: Profiles,
-) -> _Seen:
+) -> _HourVms:
     place = {name: n for n, name in enumerate(names)}
     group = np.fromiter((place[vm.subscriber] for vm in alive), np.int64, len(alive))
     owner = np.array([profiles.index(name) for name in names], np.int64)[group]
@@ -179,7 +179,7 @@ def _seen(
         profiles.persistence[owner[some]],
         profiles.rho[owner[some]],
     )
-    return _Seen(
+    return _HourVms(
         names=keys,
         before=before,
         group=group,
@@ -190,7 +190,7 @@ def _seen(
     )
 
 
-def _uses(seen: _Seen, groups: int) -> list[HourUse]:
+def _uses(seen: _HourVms, groups: int) -> list[HourUse]:
     """Return what each subscriber's measured VMs used."""
     measured = ~np.isnan(seen.usage)
     group, usage = seen.group[measured], seen.usage[measured]
@@ -207,7 +207,7 @@ def _uses(seen: _Seen, groups: int) -> list[HourUse]:
     return [HourUse(*row) if row[0] else HourUse() for row in rows]
 
 
-def _ended_days(seen: _Seen, groups: int, day: int) -> list[dict[str, float]]:
+def _ended_days(seen: _HourVms, groups: int, day: int) -> list[dict[str, float]]:
     """Return what the VM-days that are over add to each subscriber's sums; days of one hour say nothing."""
     before = seen.before
     over = ~np.isnan(seen.usage) & before.known & (before.day != day) & (before.day_count >= 2)
@@ -226,7 +226,7 @@ def _ended_days(seen: _Seen, groups: int, day: int) -> list[dict[str, float]]:
     return [dict(zip(parts, row, strict=True)) for row in zip(*sums, strict=True)]
 
 
-def _new(alive: Sequence[Vm], seen: _Seen, groups: int) -> list[tuple[float, float, float]]:
+def _new(alive: Sequence[Vm], seen: _HourVms, groups: int) -> list[tuple[float, float, float]]:
     """Return the cores, memory and network of each subscriber's VMs that were measured for the first time."""
     first = np.flatnonzero(~np.isnan(seen.usage) & ~seen.before.known).tolist()
     sums = [[0.0, 0.0, 0.0] for _ in range(groups)]
@@ -238,7 +238,7 @@ def _new(alive: Sequence[Vm], seen: _Seen, groups: int) -> list[tuple[float, flo
     return [(cores, memory, network) for cores, memory, network in sums]
 
 
-def _machines(alive: Sequence[Vm], seen: _Seen, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:
+def _machines(alive: Sequence[Vm], seen: _HourVms, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:
     """Return the cores in use of each machine, and those that were hot by their names."""
     place: dict[str, int] = {}
     machine = np.fromiter((place.setdefault(vm.machine, len(place)) for vm in alive), np.int64, len(alive))

@@ -160,7 +160,7 @@ class DaySums:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HourlyDemand:
     """What came in by hour of the day: decayed count of days, and sums of the sizes of new VMs, 24 each."""
 
     days: tuple[float, ...] = NO_HOURS
@@ -208,7 +208,7 @@ class SubscriberMemory:
     drifting: bool = False
     quiet_h: int = 0
     widened_until: int = 0
-    asked: Asked = field(default_factory=Asked)
+    asked: HourlyDemand = field(default_factory=HourlyDemand)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import hot_probabilities
 from agent.oversubscription.loads import Loads
-from agent.oversubscription.memory import Asked, SubscriberMemory
+from agent.oversubscription.memory import HourlyDemand, SubscriberMemory
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import Vm
 from domain.observations.oversubscription import (
@@ -52,7 +52,7 @@ def expected_requests(memories: Mapping[str, SubscriberMemory], hour_of_day: int
     return {name: _expected(memory.asked, hour_of_day) for name, memory in memories.items()}
 
 
-def _expected(asked: Asked, hour_of_day: int) -> Sizes:
+def _expected(asked: HourlyDemand, hour_of_day: int) -> Sizes:
     days = asked.days[hour_of_day]
     if days > 0.0:
         at = hour_of_day

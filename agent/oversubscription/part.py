@@ -16,7 +16,7 @@ from agent.kernel.part import (
     Host,
     ModelSummary,
     Part,
-    Replayed,
+    ReplayResult,
     Severity,
     Status,
     Summary,
@@ -234,7 +234,7 @@ class OversubscriptionPart(Part):
         made = read_decision(record)
         return Explanation(tuple(rate_lines(made, self.store.inputs(record.decision_id))), codec.plain(made))
 
-    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[ReplayResult]:
         """Choose recorded hours' rates again from what they rest on; the same rates must come out."""
         from agent.oversubscription.choice import choose
         from agent.oversubscription.records import HourDecision
@@ -251,7 +251,7 @@ class OversubscriptionPart(Part):
                 for name in was | again
                 if was.get(name) != again.get(name)
             ]
-            yield Replayed(record.decision_id, not differing, "\n".join(differing))
+            yield ReplayResult(record.decision_id, not differing, "\n".join(differing))
 
     def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """Raise LedgerUnavailable for a re-arming: the agent that leads keeps a pool's memory and writes it whole."""

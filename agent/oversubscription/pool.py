@@ -18,8 +18,8 @@ import structlog
 
 from agent.kernel.transaction import Conflict, retried
 from agent.models.background import Background
-from agent.oversubscription.choice import Decided, Wanted, decide_hour, hot_hours, shadowed
-from agent.oversubscription.fold import Folded, HotMachine, fold, hour_of_day
+from agent.oversubscription.choice import HourChoice, PolicyRates, decide_hour, hot_hours, shadowed
+from agent.oversubscription.fold import HotMachine, HourFold, fold, hour_of_day
 from agent.oversubscription.inventory import check_request, read_inventory
 from agent.oversubscription.loads import Loads, loads_of
 from agent.oversubscription.memory import Counts, PoolMemory, vm_key
@@ -427,7 +427,7 @@ class Pool:
             wanted = self._wanted(sight, events, now)
             learning = self._recorder.row(rules, self.vms, readings, hour, len(folded.hot), rules.policy)
 
-            def attempt() -> tuple[Decided, list[Event]]:
+            def attempt() -> tuple[HourChoice, list[Event]]:
                 number = self.next_number()
                 decided = decide_hour(folded, loads, known, rules, wanted, now, number, paused=paused, fresh=fresh)
                 decided = replace(decided, decision=replace(decided.decision, shadow=self._shadow(sight, decided)))
@@ -451,7 +451,7 @@ class Pool:
             self._recorded += noted
             log.info("rates", pool=rules.name, decision_id=made.decision_id, detail=made.detail)
 
-    def _shadow(self, sight: Sight, decided: Decided) -> ShadowRates | None:
+    def _shadow(self, sight: Sight, decided: HourChoice) -> ShadowRates | None:
         """Return the decision of the model on probation; its errors change nothing else.
 
         None where there is none; one that is still being read has its next chance in an hour.
@@ -465,12 +465,12 @@ class Pool:
             if policy is None:
                 return None
             model = policy.model
-            return shadowed(decided.inputs, Wanted(policy.rates(sight), policy.budget, model), before)
+            return shadowed(decided.inputs, PolicyRates(policy.rates(sight), policy.budget, model), before)
         except Exception as error:
             log.warning("shadow_failed", pool=self.rules.name, detail=str(error))
             return ShadowRates(model, (), 0.0, f"{type(error).__name__}: {error}")
 
-    def _sight(self, folded: Folded, loads: Loads, profiles: Profiles) -> Sight:
+    def _sight(self, folded: HourFold, loads: Loads, profiles: Profiles) -> Sight:
         memory = folded.memory
         clock = hour_of_day(memory.hour + 1, self.rules)
         return Sight(
@@ -484,10 +484,10 @@ class Pool:
             hot_hours=hot_hours(memory, self.rules),
         )
 
-    def _wanted(self, sight: Sight, events: list[Event], now: float) -> Wanted | None:
+    def _wanted(self, sight: Sight, events: list[Event], now: float) -> PolicyRates | None:
         try:
             policy = self._policy()
-            wanted = Wanted(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
+            wanted = PolicyRates(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
         except BadInput as error:
             # Everything is reserved until it can be read again.
             self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)
@@ -501,7 +501,7 @@ class Pool:
         """Return whether the inventory can be gone by: it was written lately, and could be read."""
         return self.inventory_at is not None and now - self.inventory_at <= HOUR_S + self.rules.stale_s
 
-    def _happened(self, folded: Folded, decided: Decided, before: PoolMemory, now: float) -> Iterator[Event]:
+    def _happened(self, folded: HourFold, decided: HourChoice, before: PoolMemory, now: float) -> Iterator[Event]:
         rules, decision = self.rules, decided.decision
         moved = any(abs(row.rate - row.previous_rate) > 1e-9 for row in decision.subscribers)
         if moved:

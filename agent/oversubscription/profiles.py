@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped, unclipped
 from agent.oversubscription.drift import ERROR_KEEP, QUIET_BELOW, SETTLED_AFTER_H, judged
-from agent.oversubscription.memory import KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
+from agent.oversubscription.memory import KEPT_PEAKS, DaySums, HourlyDemand, HourSums, SubscriberMemory
 from domain.rules.oversubscription.usage import (
     SD_FLOOR,
     WIDENED,
@@ -176,11 +176,11 @@ def _put(hour_of_day: int, keep: float, values: tuple[float, ...], more: float) 
     return (*values[:hour_of_day], values[hour_of_day] * keep + more, *values[hour_of_day + 1 :])
 
 
-def with_requests(asked: Asked, hour_of_day: int, sizes: tuple[float, float, float]) -> Asked:
+def with_requests(asked: HourlyDemand, hour_of_day: int, sizes: tuple[float, float, float]) -> HourlyDemand:
     """Return what came in by hour of the day, with one more hour; weeks long past are worth less."""
     put = partial(_put, hour_of_day, RECENT_KEEP)
     cores, memory, network = sizes
-    return Asked(
+    return HourlyDemand(
         put(asked.days, 1.0), put(asked.cores, cores), put(asked.memory_gb, memory), put(asked.network_gbit, network)
     )
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from agent.ledger import codec
 from agent.ledger.database import Database
-from agent.ledger.kept import LEARNING, Kept
+from agent.ledger.kept import LEARNING, StoredState
 from agent.ledger.schema import learning_hours as hours
 from agent.oversubscription.records import Vm
 from agent.oversubscription.usage import VmKey
@@ -216,4 +216,4 @@ def forget(connection: Connection, before: float, most: int) -> int:
 
 
 # No decision rests on it: a return to an older version need not wait for its name.
-HOURS_KEPT: Final = Kept(LEARNING, forget=forget)
+HOURS_KEPT: Final = StoredState(LEARNING, forget=forget)

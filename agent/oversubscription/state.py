@@ -11,7 +11,7 @@ from agent.kernel.effects import EffectStore
 from agent.kernel.store import NOTHING, DecisionStore, Record
 from agent.kernel.transaction import Write, commit
 from agent.ledger import Ledger, codec, state
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.oversubscription import recorded_hours
 from agent.oversubscription.choice import ChoiceInputs
 from agent.oversubscription.memory import PoolMemory
@@ -24,7 +24,7 @@ HOUR, REQUEST = "hour", "request"
 MEMORY: Final = "oversubscription.memory."
 _ALL: Final = 2**31 - 1
 
-KEPT: Final = Kept(OVERSUBSCRIPTION)
+KEPT: Final = StoredState(OVERSUBSCRIPTION)
 
 
 def publications(ledger: Ledger) -> EffectStore[Publication]:

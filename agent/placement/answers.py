@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.placement.book import Book
-from agent.placement.choosing import Chosen
+from agent.placement.choosing import HostChoice
 from agent.placement.records import (
     Candidate,
-    Placed,
+    ContainerPlacement,
     PlacementDecision,
     PlaceRequest,
     Reservation,
@@ -28,7 +28,7 @@ MOST_FREE: Final = 0.05
 
 def decision_on(
     request: PlaceRequest,
-    chosen: Chosen,
+    chosen: HostChoice,
     book: Book,
     now: float,
     number: int,
@@ -119,9 +119,9 @@ def refusal_alarm(book: Book, made: PlacementDecision) -> str:
     )
 
 
-def _placed(cluster: Cluster, index: int, choice: Choice, policy: str) -> Placed:
+def _placed(cluster: Cluster, index: int, choice: Choice, policy: str) -> ContainerPlacement:
     other = choice.runner_up >= 0
-    return Placed(
+    return ContainerPlacement(
         index,
         cluster.hosts[choice.host].name,
         choice.score,

@@ -17,9 +17,9 @@ from agent.placement.records import (
     LARGEST,
     LONGEST_ID,
     MOST_COUNT,
-    Changed,
     HostRecord,
     HostState,
+    OrderResult,
     Origin,
     PlacementDecision,
     PlaceRequest,
@@ -205,22 +205,22 @@ def create_router(part: PlacementPart) -> APIRouter:
         return pools.one(pool).request(order.request(pool))
 
     @router.post("/{pool}/requests/{request_id}/confirm", summary="Keep a reservation", responses=UNKNOWN | CONFLICT)
-    def confirm(pool: PoolPath, request_id: RequestPath, order: StageOrder) -> Changed:
+    def confirm(pool: PoolPath, request_id: RequestPath, order: StageOrder) -> OrderResult:
         """The containers run on their hosts until they are released; again, it changes nothing."""
         return pools.one(pool).confirm(request_id)
 
     @router.post("/{pool}/requests/{request_id}/cancel", summary="Drop a reservation", responses=UNKNOWN | CONFLICT)
-    def cancel(pool: PoolPath, request_id: RequestPath, order: StageOrder) -> Changed:
+    def cancel(pool: PoolPath, request_id: RequestPath, order: StageOrder) -> OrderResult:
         """Give back what was reserved and not confirmed; again, it changes nothing."""
         return pools.one(pool).cancel(request_id)
 
     @router.post("/{pool}/requests/{request_id}/release", summary="Containers ended", responses=UNKNOWN | CONFLICT)
-    def release(pool: PoolPath, request_id: RequestPath, order: ReleaseOrder) -> Changed:
+    def release(pool: PoolPath, request_id: RequestPath, order: ReleaseOrder) -> OrderResult:
         """Take containers of a confirmed reservation off their hosts, all or none; again, it changes nothing."""
         return pools.one(pool).release(request_id, order.containers)
 
     @router.post("/{pool}/requests/{request_id}/move", summary="A container moved", responses=UNKNOWN | CONFLICT)
-    def move(pool: PoolPath, request_id: RequestPath, order: MoveOrder) -> Changed:
+    def move(pool: PoolPath, request_id: RequestPath, order: MoveOrder) -> OrderResult:
         """Record that a container runs on another host now, such as by a plan to repack."""
         return pools.one(pool).move(request_id, order.container, order.host)
 
@@ -286,27 +286,27 @@ def create_router(part: PlacementPart) -> APIRouter:
         return found[:limit]
 
     @router.post("/{pool}/hosts", summary="A host joins", responses=UNKNOWN | CONFLICT)
-    def join(pool: PoolPath, order: JoinOrder) -> Changed:
+    def join(pool: PoolPath, order: JoinOrder) -> OrderResult:
         """Bring in a host, or bring back one that failed."""
         return pools.one(pool).join(order.record())
 
     @router.post("/{pool}/hosts/{host}/drain", summary="No new containers on a host", responses=UNKNOWN | CONFLICT)
-    def drain(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
+    def drain(pool: PoolPath, host: HostPath, order: StageOrder) -> OrderResult:
         """Those on it stay until they are released."""
         return pools.one(pool).drain(host)
 
     @router.post("/{pool}/hosts/{host}/resume", summary="Containers on a host again", responses=UNKNOWN | CONFLICT)
-    def resume(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
+    def resume(pool: PoolPath, host: HostPath, order: StageOrder) -> OrderResult:
         """Undo a drain."""
         return pools.one(pool).resume(host)
 
     @router.post("/{pool}/hosts/{host}/fail", summary="A host failed", responses=UNKNOWN | CONFLICT)
-    def fail(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
+    def fail(pool: PoolPath, host: HostPath, order: StageOrder) -> OrderResult:
         """Its containers are placed again at once; `moves` says where each is now, or that none could take it."""
         return pools.one(pool).fail(host)
 
     @router.post("/{pool}/hosts/{host}/capacity", summary="A host has another size", responses=UNKNOWN | CONFLICT)
-    def resize(pool: PoolPath, host: HostPath, order: CapacityOrder) -> Changed:
+    def resize(pool: PoolPath, host: HostPath, order: CapacityOrder) -> OrderResult:
         """Below what it holds too: then it takes nothing until containers ended."""
         return pools.one(pool).resize(host, (order.cores, order.memory_gib, order.disk_gb))
 
@@ -327,17 +327,17 @@ def create_router(part: PlacementPart) -> APIRouter:
     @router.put(
         "/{pool}/applications/{application}", summary="An application comes or changes", responses=UNKNOWN | CONFLICT
     )
-    def put_application(pool: PoolPath, application: NewApplicationPath, order: ApplicationOrder) -> Changed:
+    def put_application(pool: PoolPath, application: NewApplicationPath, order: ApplicationOrder) -> OrderResult:
         """All of what is sent holds from the next request on, or none. One of the inventory file is changed there."""
         return pools.one(pool).put_application(order.of(application))
 
     @router.delete("/{pool}/applications/{application}", summary="An application goes", responses=UNKNOWN | CONFLICT)
-    def delete_application(pool: PoolPath, application: ApplicationPath) -> Changed:
+    def delete_application(pool: PoolPath, application: ApplicationPath) -> OrderResult:
         """Only what came over HTTP, once no container of it runs and no other application excludes it."""
         return pools.one(pool).delete_application(application)
 
     @router.post("/{pool}/switch", summary="Let another policy decide", responses=UNKNOWN | CONFLICT)
-    def switch(pool: PoolPath, order: SwitchOrder) -> Changed:
+    def switch(pool: PoolPath, order: SwitchOrder) -> OrderResult:
         """At once, in every agent of the pool, until it is switched back; recorded with who and why."""
         owner, reason = checked_owner(order.owner), checked_reason(order.reason)
         return pools.one(pool).switch(order.policy or "", owner, reason)

@@ -35,7 +35,7 @@ Pick = Callable[[Cluster, Policy, int, int], Choice | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class HostChoice:
     """The hosts of a request, by its containers, and the policy that chose; replaced: why not the pool's, "" if so.
 
     best: for the first container, up to five hosts with score and terms. infeasible: hosts by the reason for which each
@@ -220,7 +220,7 @@ class Chooser:
 
     def place(
         self, cluster: Cluster, application: str, count: int, *, partial: bool, spare: Callable[[], None]
-    ) -> Chosen:
+    ) -> HostChoice:
         """Place the containers of a request on the cluster: all of them, or those that fit where `partial`, else none.
 
         spare: called before each container, to bring closed hosts of types without bound.
@@ -255,7 +255,7 @@ class Chooser:
         partial: bool,
         spare: Callable[[], None],
         replaced: str = "",
-    ) -> Chosen:
+    ) -> HostChoice:
         """Place a request; replaced: why the pool's policy does not decide, so that this one is followed unguarded."""
         app, before = cluster.application(application), (cluster.opened, cluster.largest, cluster.large)
         cluster.saw(count)
@@ -281,7 +281,7 @@ class Chooser:
             _undo(cluster, made, app, before)
             made = []
         counted = {reason.value: number for reason, number in sorted(infeasible.items())}
-        return Chosen(tuple(made), policy, best, counted, replaced)
+        return HostChoice(tuple(made), policy, best, counted, replaced)
 
     def _grounds(
         self, cluster: Cluster, policy: Policy, app: int, count: int, *, guarded: bool

@@ -89,7 +89,7 @@ class PlaceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ContainerPlacement:
     """A container: its index in the request, its host, and why that one.
 
     score, runner_up, runner_up_score: of the policy; None where no other host was feasible. feasible: hosts that could
@@ -141,7 +141,7 @@ class PlacementDecision:
     reason: Reason
     detail: str
     policy: str
-    containers: tuple[Placed, ...] = ()
+    containers: tuple[ContainerPlacement, ...] = ()
     best: tuple[Candidate, ...] = ()
     unplaced: int = 0
     infeasible: Mapping[str, int] = field(default_factory=dict)
@@ -282,7 +282,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class OrderResult:
     """The answer to an order: what it did, and what the pool's reservation or host is now."""
 
     done: str
@@ -319,7 +319,7 @@ def most_common(infeasible: Mapping[str, int]) -> str:
     return max(sorted(infeasible), key=lambda reason: infeasible[reason], default="no host")
 
 
-def hosts_text(containers: Sequence[Placed]) -> str:
+def hosts_text(containers: Sequence[ContainerPlacement]) -> str:
     """Return the hosts of containers as text: each once with its number of containers, up to eight."""
     counts: dict[str, int] = {}
     for one in containers:

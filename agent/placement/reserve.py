@@ -21,11 +21,11 @@ from agent.placement.book import Book
 from agent.placement.inventory import changed_hosts, check_fits, check_source, entries_of, merged
 from agent.placement.look import PoolQueries
 from agent.placement.records import (
-    Changed,
     HostRecord,
     HostState,
     Move,
     MoveDecision,
+    OrderResult,
     Origin,
     PlacementDecision,
     PlaceRequest,
@@ -174,16 +174,16 @@ class PlacementPool(PoolQueries):
         decayed = 1.0 + (head.largest_count - 1.0) * 0.5 ** (passed / HALF_LIFE_S)
         return replace(head, largest_count=max(decayed, float(count)), as_of=now)
 
-    def confirm(self, request_id: str) -> Changed:
+    def confirm(self, request_id: str) -> OrderResult:
         """Let a reservation last until its containers are released; a confirmed one stays so.
 
         UnknownName for a request that was never made, StateConflict for one that holds nothing any more.
         """
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             found = book.reservations.get(request_id)
             if found is not None and found.stage is Stage.CONFIRMED:
-                return Changed("it was confirmed before", True, found), None
+                return OrderResult("it was confirmed before", True, found), None
             lapsed, notes = self._lapse(book, now)
             if found is None or request_id in lapsed:
                 # What lapsed is given back by the next write; memory is dropped with this error.
@@ -193,50 +193,50 @@ class PlacementPool(PoolQueries):
             book.take(confirmed)
             notes.append(self.event(now, Reason.PLACEMENT_CONFIRMED, f"{request_id} is confirmed", request_id))
             change = Change(reservations={**lapsed, request_id: confirmed}, notes=notes)
-            return Changed("confirmed", False, confirmed), change
+            return OrderResult("confirmed", False, confirmed), change
 
         return self.transact(work)
 
-    def cancel(self, request_id: str) -> Changed:
+    def cancel(self, request_id: str) -> OrderResult:
         """Give back what a reservation holds that was not confirmed; one that holds nothing stays so.
 
         UnknownName for a request that was never made, StateConflict for a confirmed one.
         """
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             found = book.reservations.get(request_id)
             if found is None:
                 self._known(request_id)
-                return Changed("it holds nothing any more", True), None
+                return OrderResult("it holds nothing any more", True), None
             if found.stage is Stage.CONFIRMED:
                 raise StateConflict("request_id", request_id, "it is confirmed: release its containers")
             book.free(found, found.hosts)
             detail = f"{request_id} is cancelled: {len(found.hosts)} containers of {found.application} are given back"
             note = self.event(now, Reason.PLACEMENT_CANCELLED, detail, request_id)
             released = tuple(sorted(map(int, found.hosts)))
-            answer = Changed("cancelled", False, replace(found, released=released, hosts={}))
+            answer = OrderResult("cancelled", False, replace(found, released=released, hosts={}))
             return answer, Change(reservations={request_id: None}, notes=[note])
 
         return self.transact(work)
 
-    def release(self, request_id: str, containers: Collection[int] | None = None) -> Changed:
+    def release(self, request_id: str, containers: Collection[int] | None = None) -> OrderResult:
         """Take containers of a confirmed reservation off their hosts, all that are named or (None) all there are.
 
         What was released before stays so. UnknownName for a request or container that never was, StateConflict for one
         that is not confirmed or was lost; then nothing is released.
         """
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             found = book.reservations.get(request_id)
             if found is None:
                 self._known(request_id)
-                return Changed("it holds nothing any more", True), None
+                return OrderResult("it holds nothing any more", True), None
             if found.stage is not Stage.CONFIRMED:
                 raise StateConflict("request_id", request_id, "it is not confirmed: cancel it, or confirm it first")
             named = {int(index) for index in found.hosts} if containers is None else set(containers)
             wanted = sorted(named - set(found.released))
             if named and not wanted:
-                return Changed("released before", True, found), None
+                return OrderResult("released before", True, found), None
             _check_released(found, wanted)
             gone = {str(index): found.hosts[str(index)] for index in wanted}
             book.free(found, gone)
@@ -247,17 +247,17 @@ class PlacementPool(PoolQueries):
             detail = f"{len(gone)} containers of {found.application} are released, {len(left)} are left"
             note = self.event(now, Reason.CONTAINERS_RELEASED, detail, request_id)
             change = Change(reservations={request_id: after if left else None}, notes=[note])
-            return Changed("released", False, after), change
+            return OrderResult("released", False, after), change
 
         return self.transact(work)
 
-    def move(self, request_id: str, container: int, host: str) -> Changed:
+    def move(self, request_id: str, container: int, host: str) -> OrderResult:
         """Record that a container of a confirmed reservation now runs on another host, such as by a plan to repack.
 
         UnknownName for a request, container or host that is none; StateConflict where the host cannot take it.
         """
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             found = book.reservations.get(request_id)
             if found is None or found.stage is not Stage.CONFIRMED:
                 self._known(request_id)
@@ -265,7 +265,7 @@ class PlacementPool(PoolQueries):
             _check_released(found, [container])
             target, before = book.host(host), found.hosts[str(container)]
             if before == host:
-                return Changed("it runs there already", True, found), None
+                return OrderResult("it runs there already", True, found), None
             app = book.cluster.application(found.application)
             book.touched = True
             # Judged while it still runs where it was, as a plan does.
@@ -276,7 +276,7 @@ class PlacementPool(PoolQueries):
             book.take(after)
             detail = f"{request_id} {container} of {found.application} moved from {before} to {host}"
             note = self.event(now, Reason.CONTAINER_MOVED, detail, request_id)
-            return Changed("moved", False, after), Change(reservations={request_id: after}, notes=[note])
+            return OrderResult("moved", False, after), Change(reservations={request_id: after}, notes=[note])
 
         return self.transact(work)
 
@@ -305,17 +305,17 @@ class PlacementPool(PoolQueries):
 
     # Hosts
 
-    def join(self, host: HostRecord) -> Changed:
+    def join(self, host: HostRecord) -> OrderResult:
         """Bring in a host, or bring back one that failed; StateConflict for one that is there."""
         check_id("host", host.name)
         check_capacity(*host.capacity)
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             index = book.find(host.name)
             if index is not None and not book.cluster.failed[index]:
                 known = book.record_of(host.name)
                 if known.rated in (None, host.rated) and (known.rack, known.label) == (host.rack, host.label):
-                    return Changed("it is there already", True, host=known), None
+                    return OrderResult("it is there already", True, host=known), None
                 raise StateConflict("host", host.name, "another host of this name is in the pool: fail it first")
             was = book.records.get(host.name)
             record = host if was is None or was.origin is Origin.API else replace(host, origin=was.origin)
@@ -323,53 +323,53 @@ class PlacementPool(PoolQueries):
 
         return self.transact(work)
 
-    def drain(self, host: str) -> Changed:
+    def drain(self, host: str) -> OrderResult:
         """Let no new container on a host; those on it stay."""
         return self._ordered(host, HostState.DRAINING, "takes no more containers")
 
-    def resume(self, host: str) -> Changed:
+    def resume(self, host: str) -> OrderResult:
         """Let containers on a drained host again."""
         return self._ordered(host, HostState.UP, "takes containers again")
 
-    def _ordered(self, name: str, state: HostState, words: str) -> Changed:
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+    def _ordered(self, name: str, state: HostState, words: str) -> OrderResult:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             before = _not_failed(book, name)
             if before.state is state:
-                return Changed(f"it {words} already", True, host=before), None
+                return OrderResult(f"it {words} already", True, host=before), None
             return self._with_host(book, replace(before, state=state, ordered=True), now, f"{name} {words}")
 
         return self.transact(work)
 
-    def resize(self, host: str, capacity: Vector) -> Changed:
+    def resize(self, host: str, capacity: Vector) -> OrderResult:
         """Change what a host has, below what it holds too: then it is over-committed and takes nothing."""
         check_capacity(*capacity)
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             before = _not_failed(book, host)
             if before.capacity == capacity:
-                return Changed("it has that capacity already", True, host=before), None
+                return OrderResult("it has that capacity already", True, host=before), None
             record = replace(before, capacity=capacity, rated=before.rated or before.capacity)
             return self._with_host(book, record, now, f"{host} has {capacity}, it had {before.capacity}")
 
         return self.transact(work)
 
-    def _with_host(self, book: Book, record: HostRecord, now: float, detail: str) -> tuple[Changed, Change]:
+    def _with_host(self, book: Book, record: HostRecord, now: float, detail: str) -> tuple[OrderResult, Change]:
         book.put(record)
         note = self.event(now, Reason.HOST_CHANGED, detail, record.name)
-        return Changed(detail, False, host=record), Change(hosts={record.name: record}, notes=[note])
+        return OrderResult(detail, False, host=record), Change(hosts={record.name: record}, notes=[note])
 
-    def fail(self, host: str) -> Changed:
+    def fail(self, host: str) -> OrderResult:
         """Take a host out; each of its containers is placed anew before any other request, or lost."""
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             before = book.record_of(host)
             if before.state is HostState.FAILED:
-                return Changed("it has failed before", True, host=before), None
+                return OrderResult("it has failed before", True, host=before), None
             return self._failed(book, before, now)
 
         return self.transact(work)
 
-    def _failed(self, book: Book, before: HostRecord, now: float, *, kept: bool = True) -> tuple[Changed, Change]:
+    def _failed(self, book: Book, before: HostRecord, now: float, *, kept: bool = True) -> tuple[OrderResult, Change]:
         """Return what became of a host that failed; kept: whether its record stays, else it is forgotten."""
         head, held = self.head, book.containers_of(before.name)
         record = replace(before, state=HostState.FAILED)
@@ -399,7 +399,7 @@ class PlacementPool(PoolQueries):
             book.records.pop(before.name, None)
         hosts = {before.name: record if kept else None}
         change = Change(head, hosts=hosts, reservations=changed, made=made, notes=notes)
-        return Changed("failed", False, host=record, moves=tuple(moves)), change
+        return OrderResult("failed", False, host=record, moves=tuple(moves)), change
 
     def follow(
         self,
@@ -432,7 +432,7 @@ class PlacementPool(PoolQueries):
         moves: list[Move] = []
         for name in gone:
 
-            def lost(book: Book, now: float, name: str = name) -> tuple[Changed | None, Change | None]:
+            def lost(book: Book, now: float, name: str = name) -> tuple[OrderResult | None, Change | None]:
                 if name not in book.records:
                     return None, None
                 return self._failed(book, book.records[name], now, kept=False)
@@ -472,7 +472,7 @@ class PlacementPool(PoolQueries):
 
         return self._replaced(work, epoch=epoch)
 
-    def put_application(self, app: Application) -> Changed:
+    def put_application(self, app: Application) -> OrderResult:
         """Bring in an application, or change what came over HTTP; the same again changes nothing.
 
         BadInput for what the inventory file could not say either, or what fits no host of the pool; UnknownName for an
@@ -480,7 +480,7 @@ class PlacementPool(PoolQueries):
         containers of it run. Where containers run against a changed limit or exclusion, they keep running.
         """
 
-        def work(book: Book, now: float) -> tuple[tuple[Changed, Book | None], Change | None]:
+        def work(book: Book, now: float) -> tuple[tuple[OrderResult, Book | None], Change | None]:
             entries = entries_of(book)
             check_source(book, app.name)
             check_fits(book, app)
@@ -491,7 +491,7 @@ class PlacementPool(PoolQueries):
                     raise UnknownName("excludes", other, "the pool has no application of this name: put it first")
             entry = application_document(app)
             if entries.get(app.name) == entry:
-                return (Changed(f"{app.name} is so already", True), None), None
+                return (OrderResult(f"{app.name} is so already", True), None), None
             if app.name not in entries and len(book.over_http) >= MOST_APPLICATIONS:
                 raise StateConflict("application", app.name, f"{MOST_APPLICATIONS} came over HTTP: delete some")
             done = f"{app.name} {'changes' if app.name in entries else 'comes'} over HTTP: {app.demand} for a container"
@@ -500,13 +500,13 @@ class PlacementPool(PoolQueries):
 
         return self._replaced(work)
 
-    def delete_application(self, name: str) -> Changed:
+    def delete_application(self, name: str) -> OrderResult:
         """Forget an application that came over HTTP; UnknownName.
 
         StateConflict for one of the file, while containers of it run or are reserved, and while others name it.
         """
 
-        def work(book: Book, now: float) -> tuple[tuple[Changed, Book | None], Change | None]:
+        def work(book: Book, now: float) -> tuple[tuple[OrderResult, Book | None], Change | None]:
             entries = entries_of(book)
             if name not in entries:
                 raise UnknownName("application", name, "the pool has no application of this name")
@@ -525,7 +525,7 @@ class PlacementPool(PoolQueries):
 
     def _with_applications(
         self, book: Book, now: float, entries: Mapping[str, Any], name: str, detail: str, over_http: frozenset[str]
-    ) -> tuple[tuple[Changed, Book], Change]:
+    ) -> tuple[tuple[OrderResult, Book], Change]:
         """Return the pool with these applications, and its write; StateConflict where what runs forbids it."""
         before = book.document or {"version": VERSION, "name": self.name, "host_types": []}
         document = {**before, "applications": list(entries.values())}
@@ -535,11 +535,11 @@ class PlacementPool(PoolQueries):
             raise StateConflict("application", name, "; ".join(conflicts))
         note = self.event(now, Reason.INVENTORY_CHANGED, detail, name)
         after = Book(PoolState(self.head, None, document, book.records, book.reservations, over_http))
-        return (Changed(detail), after), Change(inventory=document, over_http=over_http, notes=[note])
+        return (OrderResult(detail), after), Change(inventory=document, over_http=over_http, notes=[note])
 
     # Orders of operators, and the turn of the agent that leads
 
-    def switch(self, policy: str, owner: str, reason: str) -> Changed:
+    def switch(self, policy: str, owner: str, reason: str) -> OrderResult:
         """Let another policy decide from now on, in every agent, "" for those of the settings; BadInput."""
         if policy:
             try:
@@ -547,14 +547,14 @@ class PlacementPool(PoolQueries):
             except (BadInput, ConfigurationError) as error:
                 raise BadInput("policy", policy, str(error)) from None
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             before = self.head.switch
             if (before.policy if before else "") == policy:
-                return Changed("it decides already", True), None
+                return OrderResult("it decides already", True), None
             made = Switch(policy, owner, reason, now) if policy else None
             detail = f"{owner}: {policy or 'the policy of the settings'} decides from now on: {reason}"
             note = self.event(now, Reason.POLICY_SWITCHED, detail)
-            return Changed(detail), Change(replace(self.head, switch=made), notes=[note])
+            return OrderResult(detail), Change(replace(self.head, switch=made), notes=[note])
 
         return self.transact(work)
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from agent.kernel.store import DecisionStore, Record
 from agent.kernel.transaction import Heads, Write, commit, numbered
 from agent.ledger import Ledger, codec, journal, state
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.ledger.schema import journal as journal_table
 from agent.placement.records import (
     COMPARISON,
@@ -190,4 +190,4 @@ def _record(made: Made) -> Record:
     )
 
 
-KEPT: Final = Kept(PLACEMENT, newest_number=HEADS.newest_number, number_from=HEADS.number_from)
+KEPT: Final = StoredState(PLACEMENT, newest_number=HEADS.newest_number, number_from=HEADS.number_from)

@@ -37,7 +37,7 @@ _SUNDAYS: Final = (0, 7)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class WindowSetting:
     """A window as it is set: either `cron` and `minutes`, or `begins` and `ends`, local times without an offset.
 
     cron: five fields, the days of the week counted from Sunday = 0. minutes: length by the clock. zone: of all times.
@@ -168,7 +168,7 @@ def _weekday(text: str) -> int:
     return int(text)
 
 
-def windows_at(planned: Sequence[Planned], now: float) -> tuple[Window, ...]:
+def windows_at(planned: Sequence[WindowSetting], now: float) -> tuple[Window, ...]:
     """Return of each planned window the one that is open, or else the next within a week, in the order of `ranked`."""
     found = [window for one in planned if (window := one.at(now)) is not None and window.start <= now + AHEAD_S]
     return tuple(ranked(found))

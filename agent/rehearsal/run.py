@@ -58,7 +58,7 @@ from agent.rehearsal.scenario import (
     shown_program,
 )
 from agent.rehearsal.screens import JsonScreen, LineScreen, LiveScreen, Screen, Turn, clock_text
-from agent.rehearsal.section_process import Played, Sections, section_process
+from agent.rehearsal.section_process import SectionRun, Sections, section_process
 from agent.rehearsal.sections import ALL, FLEET_ALONE, SectionResult, logging_to, sections
 from agent.rehearsal.site import SiteProcess, SiteSpec, site_process
 from agent.rehearsal.summary import (
@@ -430,7 +430,7 @@ def play(
         stack.enter_context(termination_as_interrupt())
         try:
             stack.enter_context(logging_to(directory / LOG))
-            played: Iterator[Played] | None = None
+            played: Iterator[SectionRun] | None = None
             if section == ALL:
                 fresh_directory(beside)
                 about = Sections(names, beside.resolve(), *common, beside.resolve() / LOG)

@@ -43,7 +43,7 @@ class Sections:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class SectionRun:
     """A section's result and its events."""
 
     result: SectionResult
@@ -51,7 +51,7 @@ class Played:
 
 
 @contextmanager
-def section_process(asked: Sections) -> Iterator[Iterator[Played]]:
+def section_process(asked: Sections) -> Iterator[Iterator[SectionRun]]:
     """Play sections in another process for the block, and yield an iterator that waits for each in turn.
 
     The iterator raises SectionFailed where one fails. The end of the block kills the process.
@@ -61,7 +61,7 @@ def section_process(asked: Sections) -> Iterator[Iterator[Played]]:
     popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert popen.stdin is not None
     assert popen.stdout is not None
-    found: SimpleQueue[Played | str] = SimpleQueue()
+    found: SimpleQueue[SectionRun | str] = SimpleQueue()
     # An unread pipe would stop the process before its last section.
     reader = Thread(target=_read, args=(popen.stdout, found), name="sections", daemon=True)
     reader.start()
@@ -77,7 +77,7 @@ def section_process(asked: Sections) -> Iterator[Iterator[Played]]:
         popen.stdout.close()
 
 
-def _read(stream: IO[bytes], found: SimpleQueue[Played | str]) -> None:
+def _read(stream: IO[bytes], found: SimpleQueue[SectionRun | str]) -> None:
     try:
         while True:
             found.put(pickle.load(stream))
@@ -85,7 +85,7 @@ def _read(stream: IO[bytes], found: SimpleQueue[Played | str]) -> None:
         found.put("the process ended: see the log and the output above")
 
 
-def _in_turn(asked: Sections, found: SimpleQueue[Played | str]) -> Iterator[Played]:
+def _in_turn(asked: Sections, found: SimpleQueue[SectionRun | str]) -> Iterator[SectionRun]:
     for name in asked.names:
         played = found.get()
         if isinstance(played, str):
@@ -107,7 +107,7 @@ def main() -> None:
                 pickle.dump(str(error), out)
                 out.flush()
                 return
-            pickle.dump(Played(result, tuple(events)), out)
+            pickle.dump(SectionRun(result, tuple(events)), out)
             out.flush()
 
 

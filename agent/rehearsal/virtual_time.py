@@ -35,7 +35,7 @@ from agent.autoscaling.store import FleetStore
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
-from agent.rails.schedule import Planned
+from agent.rails.schedule import WindowSetting
 from agent.rehearsal.summary import never_ending
 from domain.clock import VirtualClock
 from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, Status, Verdict
@@ -371,7 +371,7 @@ class Rehearsal:
         idle_s: float = 120.0,
         horizon_s: float = QueueRulePolicy().horizon_s,
         typical_job_core_s: float | None = None,
-        planned: tuple[Planned, ...] = (),
+        planned: tuple[WindowSetting, ...] = (),
     ) -> None:
         """Set up; without `hours` it lasts until the last job has finished. Raises BadInput, LedgerUnavailable.
 

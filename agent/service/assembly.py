@@ -28,7 +28,7 @@ from agent.service.leader import (
     manages_aws,
     region_of,
 )
-from agent.service.refusals import Door
+from agent.service.refusals import RejectedInputEvents
 from agent.settings import Settings
 from agent.settings.kinds import networks_of
 from agent.settings.names import effective
@@ -78,7 +78,7 @@ class Acting:
     epoch: int = 0
 
 
-class Discarded:
+class NullSink:
     """Takes readings that no part wants."""
 
     def append(
@@ -106,10 +106,10 @@ class Agent:
     clock: Clock
     acting: Acting = field(default_factory=Acting)
     incapacity: Incapacity = field(default_factory=Incapacity)
-    refusals: Door = field(init=False)
+    refusals: RejectedInputEvents = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refusals = Door(
+        self.refusals = RejectedInputEvents(
             lambda: self.listener.counters,
             self.refused_claims,
             self.unknown_vms,
@@ -273,7 +273,7 @@ def assembled(
 
 def sink_of(parts: Iterable[Part]) -> SampleSink:
     """Return where readings go: to each part what is its own, and what is no part's to the one that takes the rest."""
-    sink: SampleSink = Discarded()
+    sink: SampleSink = NullSink()
     for part in sorted(parts, key=lambda part: not part.takes_rest):
         sink = part.sink(sink)
     return sink

@@ -12,7 +12,7 @@ import structlog
 
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger, LedgerOwner
-from agent.ledger.postgresql import Held
+from agent.ledger.postgresql import OtherLease
 from agent.settings import Settings
 from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
@@ -240,7 +240,7 @@ class LeaseLeader:
         asked_at = since_boot()
         answer = self._ledger.take_lease(self._owner, self._lease_s, self._clock.now())
         self.failure = ""
-        if isinstance(answer, Held):
+        if isinstance(answer, OtherLease):
             if self.rival != answer.owner:
                 log.info("standing_by", leader=answer.owner, remaining_s=round(answer.remaining_s, 3))
             self.rival = answer.owner

@@ -18,7 +18,7 @@ Counted = tuple[Subject, str, int, str]
 """Subject, input of it, refusals since the start, and the sentence that follows their number."""
 
 
-class Door:
+class RejectedInputEvents:
     """Compares counters of refusals with those of the turn before; one thread (the loop's) calls it."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """The agent's settings: read from environment and credentials, checked as a whole, explained by themselves."""
 
-from agent.settings.load import Loaded, Source, load_settings, read_settings
+from agent.settings.load import LoadResult, Source, load_settings, read_settings
 from agent.settings.model import DriftHandling, Settings
 
-__all__ = ["DriftHandling", "Loaded", "Settings", "Source", "load_settings", "read_settings"]
+__all__ = ["DriftHandling", "LoadResult", "Settings", "Source", "load_settings", "read_settings"]

@@ -55,7 +55,7 @@ class PriceUnknown(BadInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovery:
     """The settings with the discovered fleets, and a sentence per fleet that was refused.
 
     unsupported: refused fleets with a group whose capacity units tell no number of VMs.
@@ -66,7 +66,7 @@ class Discovered:
     unsupported: frozenset[str] = frozenset()
 
 
-def discover(groups: TaggedGroups, settings: Settings, region: str) -> Discovered:
+def discover(groups: TaggedGroups, settings: Settings, region: str) -> Discovery:
     """Return the fleets that are tagged now; raises CloudError when AWS cannot be read."""
     tagged = groups.read(FLEET)
     sizes = groups.sizes(vm_type for group in tagged for vm_type in group.vm_types)
@@ -78,7 +78,7 @@ def described(
     sizes: Mapping[str, VmSize],
     settings: Settings,
     region: str,
-) -> Discovered:
+) -> Discovery:
     """Return the fleets that the tags describe. A fleet with a wrong tag is refused whole; the others are not."""
     by_fleet: dict[str, list[TaggedGroup]] = defaultdict(list)
     for group in groups:
@@ -95,7 +95,7 @@ def described(
         wrong = {c.path[1]: c.remedy for c in conflicts(found) if len(c.path) > 1 and c.path[0] == "fleets"}
         if not wrong:
             unsupported = {name for name in refused if any(group.unsupported for group in by_fleet[name])}
-            return Discovered(found, refused, frozenset(unsupported))
+            return Discovery(found, refused, frozenset(unsupported))
         refused |= {name: f"fleet {name}, as its groups are tagged: {remedy}" for name, remedy in wrong.items()}
         fleets = {name: fleet for name, fleet in fleets.items() if name not in wrong}
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field, create_model
 
 from agent.rails.base import RailLimits
-from agent.rails.schedule import Planned, cron_fault
+from agent.rails.schedule import WindowSetting, cron_fault
 from agent.settings.kinds import Expected, GroupName, HookName, Key, Section, Url, VmTypeName
 from agent.settings.plug_ins import POLICIES, installed
 from collectors.intake import Claims
@@ -314,9 +314,9 @@ class WindowSettings(Section, title="A window of a fleet's schedule"):
     policy: Policy | None = Field(None, description="Policy that decides meanwhile.")
     pause: PauseScope | None = Field(None, description="Direction that is held meanwhile: of scaling out, in, or all.")
 
-    def planned(self, name: str, policy: str) -> Planned:
+    def planned(self, name: str, policy: str) -> WindowSetting:
         """Return it for the rails, with the full text of its policy."""
-        return Planned(
+        return WindowSetting(
             name,
             self.cron or "",
             self.for_minutes or 0.0,
@@ -451,7 +451,7 @@ class FleetSettings(Section, title="A fleet"):
         return tuple(one.recurring() for _, one in sorted(self.announcements.items()))
 
     @property
-    def planned(self) -> tuple[Planned, ...]:
+    def planned(self) -> tuple[WindowSetting, ...]:
         """The windows of the schedule, by their key; a policy with its parameters."""
         return tuple(
             one.planned(key, "" if one.policy is None else self._text(one.policy))

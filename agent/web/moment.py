@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.kernel.page import Alert, DecisionItem, Drawn, PartPage, Scene, collapsed
+from agent.kernel.page import Alert, DecisionItem, PageSection, PartPage, Scene, collapsed
 from agent.kernel.part import Card
 from agent.ledger import Kind
 from agent.view.view import AgentView, InputStatus, JournalRow
@@ -50,7 +50,7 @@ class Moment:
     at: float
     agent: Mapping[str, Any]
     alerts: tuple[Alert, ...]
-    drawn: Mapping[str, Drawn]
+    drawn: Mapping[str, PageSection]
     decisions: tuple[DecisionItem, ...]
     inputs: InputStatus
     cards: tuple[Card, ...]

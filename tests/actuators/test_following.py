@@ -75,7 +75,7 @@ def test_after_three_launches_in_a_row_that_ended_before_service_the_next_is_giv
     outcome = follow(cloud, out(target=3), seen)
     terminated = {"InstanceId": C, "ShouldDecrementDesiredCapacity": True}
     assert cloud.calls == ([("TerminateInstanceInAutoScalingGroup", terminated)] if given_back else [])
-    assert [(call.act, call.vm) for call in cloud.asked] == ([(Act.GIVE_BACK, C)] if given_back else [])
+    assert [(call.act, call.vm) for call in cloud.asked] == ([(Act.LOWER_DESIRED, C)] if given_back else [])
     assert outcome.reason is (Reason.LAUNCHES_FAILING if given_back else Reason.ACCEPTED)
 
 
@@ -85,7 +85,7 @@ def test_at_the_deadline_what_was_launched_since_is_given_back_down_to_the_size_
     launched = [activity("InProgress", vm=name) for name in names]
     cloud = Cloud(seen, activities=[*launched, *abandoned("i-00000011")])
     assert follow(cloud, out(), seen, LATE).reason is Reason.PERMANENT_FAILURE
-    assert [call.vm for call in cloud.asked if call.act is Act.GIVE_BACK and call.vm] == list(names[:2])
+    assert [call.vm for call in cloud.asked if call.act is Act.LOWER_DESIRED and call.vm] == list(names[:2])
 
 
 def test_a_launch_that_came_into_service_ends_the_row() -> None:
@@ -124,7 +124,7 @@ def test_what_aws_cannot_launch_is_given_back_once_it_is_quiet() -> None:
     assert outcome.shortages == (CapacityShortage("m5a.large", "us-east-1b"),)
     assert outcome.failure is FailureClass.CAPACITY
     assert cloud.sizes == [3]
-    assert [call.act for call in cloud.asked] == [Act.GIVE_BACK]
+    assert [call.act for call in cloud.asked] == [Act.LOWER_DESIRED]
 
 
 def test_a_failure_is_left_to_awss_own_next_attempt_at_first() -> None:

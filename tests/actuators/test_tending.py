@@ -76,7 +76,7 @@ def test_a_heartbeat_names_group_hook_and_vm_and_a_completion_lets_it_go() -> No
     assert watch.cloud.calls == [(HEARTBEAT, about), (COMPLETE, about | {"LifecycleActionResult": "CONTINUE"})]
     assert [(call.act, call.subject, call.group, call.vm) for call in watch.cloud.asked] == [
         (Act.HEARTBEAT, "web", "web-s", A),
-        (Act.LET_GO, "web", "web-s", A),
+        (Act.COMPLETE_HOOK, "web", "web-s", A),
     ]
 
 

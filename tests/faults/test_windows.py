@@ -15,20 +15,20 @@ from agent.autoscaling.status import fleet_status, status_lines
 from agent.autoscaling.store import FleetStore
 from agent.autoscaling.turn import FleetTurn
 from agent.ledger.codec import plain
-from agent.rails.schedule import Planned
+from agent.rails.schedule import WindowSetting
 from domain.clock import BothTimes
 from domain.controls import PauseScope
 from domain.decisions import Mode, Reason
 from tests.faults.world import START, MakeWorld, World
 
 
-def planned(minute: int, minutes: float, **more: Any) -> Planned:
+def planned(minute: int, minutes: float, **more: Any) -> WindowSetting:
     """A daily window that begins so many minutes after the world."""
     at = datetime.fromtimestamp(START + 60.0 * minute, UTC)
-    return Planned("rush", f"{at.minute} {at.hour} * * *", minutes, **more)
+    return WindowSetting("rush", f"{at.minute} {at.hour} * * *", minutes, **more)
 
 
-def under(world: World, *windows: Planned) -> None:
+def under(world: World, *windows: WindowSetting) -> None:
     """Let the fleet have these windows, as the settings give them to a process that starts."""
     world.loop.fleets = tuple(replace(one, planned=windows) for one in world.loop.fleets)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.rails.base import RailLimits
 from agent.rails.state import LoopState
@@ -74,7 +74,7 @@ class Played:
         return float(self.rent.sum() + self.penalty.sum())
 
 
-Seen = Callable[[DecisionInputs, Decided], None]
+Seen = Callable[[DecisionInputs, DecisionResult], None]
 """Called with each minute's inputs and what was decided on them."""
 
 

@@ -30,7 +30,7 @@ from agent.admission.gate.records import (
     group_records,
     refused,
 )
-from agent.admission.gate.requests import Asked, asked_by, held, is_pending, request_of, waits_for
+from agent.admission.gate.requests import GroupRequest, asked_by, held, is_pending, request_of, waits_for
 from agent.admission.gate.turn import GateJournal, GateTurn
 from agent.admission.gate.watch import GateWatch, end_event
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
@@ -308,7 +308,7 @@ class Gate:
         decision = self._decision(turn, group, asked, number)
         self._begin(turn, group, asked, decision)
 
-    def _advise(self, turn: GateTurn, group: ClusterGroup, asked: Asked, request: AdmissionRequest) -> None:
+    def _advise(self, turn: GateTurn, group: ClusterGroup, asked: GroupRequest, request: AdmissionRequest) -> None:
         """Have the group's cluster judge it as if it alone were to come in, and report its answer when that changes."""
         # Advice uses no request id.
         request = request.model_copy(update={"request_id": ""})
@@ -332,7 +332,7 @@ class Gate:
         self._journal.write(turn, record, Effect(record, Reason.REJECTED_INPUT, f"{group.name} is refused: {why}"))
         self._mark(turn, record)
 
-    def _decision(self, turn: GateTurn, group: ClusterGroup, asked: Asked, number: int) -> AdmissionDecision:
+    def _decision(self, turn: GateTurn, group: ClusterGroup, asked: GroupRequest, number: int) -> AdmissionDecision:
         """Return the cluster's decision; one that was made before a crash is the decision, whatever came since.
 
         Where the group has come to ask for something else meanwhile, what was set aside is given back.
@@ -350,7 +350,7 @@ class Gate:
                 cluster.observe([end_event(name, max(turn.now, deployment.last_at))])
         raise BadInput("request_id", deployment_id(group.name, number), f"{NUMBERS_TRIED} after it were used as well")
 
-    def _begin(self, turn: GateTurn, group: ClusterGroup, asked: Asked, decision: AdmissionDecision) -> None:
+    def _begin(self, turn: GateTurn, group: ClusterGroup, asked: GroupRequest, decision: AdmissionDecision) -> None:
         """Write what will be done, then do it."""
         record = GroupRecord(
             cluster=group.cluster,

@@ -30,7 +30,7 @@ from domain.errors import BadInput, CloudError
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GroupRequest:
     """A pending group's size: a number of VMs of one type, with their cores."""
 
     vms: int
@@ -45,7 +45,7 @@ class Asked:
 
 def held(
     group: ClusterGroup,
-    asked: Asked,
+    asked: GroupRequest,
     memory: LoopState,
     controls: Controls,
     limits: RailLimits,
@@ -63,7 +63,7 @@ def held(
     )
 
 
-def _held_by_shortage(group: ClusterGroup, asked: Asked, memory: LoopState, now: float) -> Held | None:
+def _held_by_shortage(group: ClusterGroup, asked: GroupRequest, memory: LoopState, now: float) -> Held | None:
     until = short_until(memory.capacity, asked.vm_type, group.zones, now)
     if until is None:
         return None
@@ -171,17 +171,17 @@ def vms_wanted(group: ClusterGroup) -> int:
     return vms
 
 
-def asked_by(group: ClusterGroup, reader: ClusterReader) -> Asked:
+def asked_by(group: ClusterGroup, reader: ClusterReader) -> GroupRequest:
     """Return what a pending group asks for; BadInput says what is wrong with it, CloudError that AWS did not answer."""
     vms = vms_wanted(group)
     vm_types, cores = reader.launched_cores(group.name)
     if len(vm_types) != 1 or vm_types[0] not in cores:
         shown = ", ".join(vm_types) or "none that its launch template names"
         raise BadInput("VM type", shown, "let a pending group launch one type that AWS knows in this region")
-    return Asked(vms, vm_types[0], cores[vm_types[0]])
+    return GroupRequest(vms, vm_types[0], cores[vm_types[0]])
 
 
-def request_of(group: ClusterGroup, asked: Asked, number: int) -> AdmissionRequest:
+def request_of(group: ClusterGroup, asked: GroupRequest, number: int) -> AdmissionRequest:
     """Return a pending group's request to its cluster, validated as a body is; BadInput names the field."""
     name = deployment_id(group.name, number)
     try:

@@ -60,7 +60,7 @@ Evaluate = Callable[[Policy, Fleet, Snapshot, Memory], tuple[Proposal, Memory]]
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class ProposalResult:
     """What was proposed in the end, the live policy's next memory, and a sentence for each policy that failed."""
 
     proposal: Proposal
@@ -116,24 +116,24 @@ class Proposer:
         except TrimtabError:
             return name
 
-    def propose(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
+    def propose(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> ProposalResult:
         """Return the first usable proposal. Absent input is no failure of the policy: the fleet is held."""
         return self._first_usable(name, fleet, snapshot, memory, self._evaluate)
 
-    def propose_aside(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
+    def propose_aside(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> ProposalResult:
         """Return the same for a shadow, which has what is left of the shadows' time."""
         evaluate = self._evaluate if self._shadows is None else self._shadows.evaluate
         return self._first_usable(name, fleet, snapshot, memory, evaluate)
 
     def _first_usable(
         self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory, evaluate: Evaluate
-    ) -> Proposed:
+    ) -> ProposalResult:
         failures: list[str] = []
         for policy in self._candidates(name, fleet, snapshot, failures):
             try:
                 proposal, after = evaluate(policy, fleet, snapshot, memory if not failures else {})
             except InputAbsent as absent:
-                return Proposed(
+                return ProposalResult(
                     hold(fleet, snapshot, policy.name, Reason.STALE_INPUT, str(absent)), memory, tuple(failures)
                 )
             except PolicyFailure as failure:
@@ -141,8 +141,8 @@ class Proposer:
                 continue
             if failures:
                 detail = f"{proposal.detail}{STANDING_IN}{failures[0]}"
-                return Proposed(replace(proposal, detail=detail), memory, tuple(failures))
-            return Proposed(proposal, after)
+                return ProposalResult(replace(proposal, detail=detail), memory, tuple(failures))
+            return ProposalResult(proposal, after)
         raise AssertionError("the hold policy always answers")
 
     def _candidates(self, name: str, fleet: Fleet, snapshot: Snapshot, failures: list[str]) -> tuple[Policy, ...]:

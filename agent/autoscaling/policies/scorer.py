@@ -87,7 +87,7 @@ class ScorerPolicy:
         desired = tuple(weighed.targets[weighed.chosen])
         return Proposal(fleet.name, self.name, desired, Reason.LEARNED, "; ".join(filter(None, parts))), after
 
-    def weigh(self, sight: Sight, remembered: list[float]) -> Weighed:
+    def weigh(self, sight: Sight, remembered: list[float]) -> CandidateScores:
         """Bring the memory, of MEMORY numbers, up to a minute and return its candidates, weighed."""
         sight.remember(remembered)
         targets, announced = sight.candidates(), sight.folded(remembered)
@@ -107,7 +107,7 @@ class ScorerPolicy:
         chosen, why = self._choice(scores, remembered, announced, outside)
         unit = sight.gain_unit
         dollars = [(gain - gains[0]) * unit for gain in gains]
-        return Weighed(targets, scores, dollars, chosen, why, state, outside)
+        return CandidateScores(targets, scores, dollars, chosen, why, state, outside)
 
     def _choice(
         self, scores: Sequence[float], remembered: list[float], announced: list[float], outside: dict[int, float]
@@ -131,7 +131,7 @@ class ScorerPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class CandidateScores:
     """A minute's candidates: targets, the queue rule's own first, with their scores and expected gains over it.
 
     dollars: over the card's branch_min. chosen: the place of the best. why: why the rule decides where it does.
@@ -362,7 +362,7 @@ def _outside(card: ScorerCard, state: Sequence[float]) -> dict[int, float]:
     return found
 
 
-def _outside_text(card: ScorerCard, weighed: Weighed) -> str:
+def _outside_text(card: ScorerCard, weighed: CandidateScores) -> str:
     outside, state = weighed.outside, weighed.state
     if not outside:
         return ""
@@ -389,7 +389,7 @@ def _dollars(gain: float, minutes: float) -> str:
     return f"${abs(gain):.3f} {'cheaper' if gain >= 0 else 'dearer'} over {minutes:.0f} min"
 
 
-def _comparison(fleet: Fleet, requested: Sequence[int], weighed: Weighed, minutes: float) -> str:
+def _comparison(fleet: Fleet, requested: Sequence[int], weighed: CandidateScores, minutes: float) -> str:
     """Return the choice beside the rule's, and the candidates that come next, each with its score and dollars."""
     words = [_change(fleet, requested, target) for target in weighed.targets]
 

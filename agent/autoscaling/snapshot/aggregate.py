@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agent.autoscaling.minutes import Boot, JobLengths, Measured
+from agent.autoscaling.minutes import Boot, JobLengths, MinuteMeasurements
 from agent.autoscaling.policies.registry import VM_INPUTS
 from agent.autoscaling.snapshot.group_fold import GroupFold, GroupRoster, fold_group
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
@@ -36,7 +36,7 @@ EPISODE_GAP_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmittedJobs:
     """Jobs submitted: the counter's last reading (None: never read), since the episode began, in the last minute."""
 
     seen: float | None
@@ -67,7 +67,7 @@ def growth(
 
 def submitted_from_counter(
     readings: Sequence[tuple[float, float]], start: float, state: LoopState, in_episode: float, claims: Claims
-) -> Submitted:
+) -> SubmittedJobs:
     """Count from the job source's own counter: (time, value) pairs up to the end of the minute that began at `start`.
 
     A counter that was never read counts in full: the job source began with this agent, or its past is unknown. Where
@@ -92,18 +92,20 @@ def submitted_from_counter(
         in_episode += readings[-1][1]
     else:
         in_episode += growth(new, before, claims)
-    return Submitted(readings[-1][1], in_episode, growth(inside, before_minute, claims), late=not inside)
+    return SubmittedJobs(readings[-1][1], in_episode, growth(inside, before_minute, claims), late=not inside)
 
 
-def submitted_from_depth(depth_before: float | None, depth: float, state: LoopState, in_episode: float) -> Submitted:
+def submitted_from_depth(
+    depth_before: float | None, depth: float, state: LoopState, in_episode: float
+) -> SubmittedJobs:
     """Count from the queue's depth alone: a lower bound, without jobs that began and ended within the minute."""
     recent = 0.0 if depth_before is None else max(0.0, depth - depth_before)
-    return Submitted(state.submitted_seen, max(in_episode + recent, depth), recent, late=True)
+    return SubmittedJobs(state.submitted_seen, max(in_episode + recent, depth), recent, late=True)
 
 
 def queue_snapshot(
     store: SeriesStore, fleet: str, start: float, end: float, state: LoopState, in_episode: float
-) -> tuple[QueueSnapshot | None, Submitted]:
+) -> tuple[QueueSnapshot | None, SubmittedJobs]:
     """Return the queue at `end` and the jobs submitted; no queue without a reading of both waiting and running.
 
     in_episode: jobs of the current episode before this minute.
@@ -119,7 +121,7 @@ def queue_snapshot(
     waiting = last(QueueMetric.WAITING, start, end)
     running = last(QueueMetric.RUNNING, start, end)
     if waiting is None or running is None:
-        return None, Submitted(state.submitted_seen, in_episode, 0.0, late=True)
+        return None, SubmittedJobs(state.submitted_seen, in_episode, 0.0, late=True)
     counter = series(QueueMetric.SUBMITTED_TOTAL)
     if counter:
         submitted = submitted_from_counter(counter, start, state, in_episode, store.claims(fleet))
@@ -199,7 +201,7 @@ class FoldedMinute:
 
     snapshot: Snapshot
     state: LoopState
-    measured: Measured
+    measured: MinuteMeasurements
     stuck: Mapping[str, tuple[str, ...]]
 
 
@@ -300,7 +302,7 @@ class Aggregator:
 
     def _measure(
         self, fleet: str, folds: tuple[GroupFold, ...], fold: BinFold, queue: QueueSnapshot | None, interval_s: float
-    ) -> Measured:
+    ) -> MinuteMeasurements:
         def readings(metric: QueueMetric) -> list[tuple[float, float]]:
             return self._store.readings(self._store.queue_row(fleet, metric), fold.end)
 
@@ -315,7 +317,7 @@ class Aggregator:
             self._done[fleet] = done
         counts, means = fold.at(np.array([self._store.queue_row(fleet, QueueMetric.WAITING)], dtype=np.int64))
         lengths = [found[-1][1] for metric in _LENGTHS if (found := readings(metric))]
-        return Measured(
+        return MinuteMeasurements(
             finished=round(growth(inside, before, self._store.claims(fleet))) if inside else finished,
             waiting=float(means[0]) if counts[0] else None,
             lengths=JobLengths(*lengths) if _are_lengths(lengths) else None,

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from agent.admission.api import EventOrder, EventsOrder
 from agent.admission.cluster import AdmissionService
 from agent.admission.deployments import Deployment, Stage
-from agent.admission.records import Taken
+from agent.admission.records import EventResult
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput
@@ -136,7 +136,7 @@ class TestAnAdmittedDeployment:
     def test_that_starts_with_another_size_is_put_right(self, service: AdmissionService) -> None:
         service.answer([ask("shop", 10)])
         answer = service.observe([event("shop", "started", 12)])[0]
-        assert answer == Taken(answer.event_id, "shop", 12, repaired="admitted with 10 cores, started with 12")
+        assert answer == EventResult(answer.event_id, "shop", 12, repaired="admitted with 10 cores, started with 12")
         assert of(service).extra_cores == 11
 
 
@@ -282,11 +282,11 @@ class TestAnEventThatIsRefused:
 class TestAnEventToldTwice:
     def test_counts_once(self, service: AdmissionService) -> None:
         first = event("shop", "started", 4)
-        assert service.observe([first])[0] == Taken(first.event_id, "shop", 4)
+        assert service.observe([first])[0] == EventResult(first.event_id, "shop", 4)
         more = event("shop", "scaled", 2)
         service.observe([more])
-        assert service.observe([first])[0] == Taken(first.event_id, "shop", 6, already_seen=True)
-        assert service.observe([more])[0] == Taken(more.event_id, "shop", 6, already_seen=True)
+        assert service.observe([first])[0] == EventResult(first.event_id, "shop", 6, already_seen=True)
+        assert service.observe([more])[0] == EventResult(more.event_id, "shop", 6, already_seen=True)
         assert of(service).scale_outs == 1
 
     def test_within_one_batch_too(self, service: AdmissionService) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.explain import _seen
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.status import _minute
@@ -60,7 +60,7 @@ def inputs_of(context: RailContext, **more: Any) -> DecisionInputs:
     return DecisionInputs(**(about | more))
 
 
-def decided(context: RailContext, *desired: int, **more: Any) -> Decided:
+def decided(context: RailContext, *desired: int, **more: Any) -> DecisionResult:
     """Decide on a calm scene with a policy that wants these sizes."""
     return decide(inputs_of(context, **more), Proposer(evaluate_directly, {STUB: Stub(desired)}))
 

@@ -18,7 +18,7 @@ from agent.autoscaling.minutes import (
     INPUTS,
     Boot,
     JobLengths,
-    Measured,
+    MinuteMeasurements,
     RecordedMinute,
     Refusals,
     decoded,
@@ -34,7 +34,7 @@ from domain.errors import BadInput, IntentConflict, LedgerError
 from tests.agent.ledger.records import START, fleet_of, intent_of, made, outcome_of
 
 DAY_S = 86400.0
-MEASURED = Measured(
+MEASURED = MinuteMeasurements(
     finished=11,
     waiting=3.456789,
     lengths=JobLengths(60.0, 20.0, 50.0, 90.0, 200.0),
@@ -133,7 +133,7 @@ def test_minutes_stay_when_their_decisions_go_and_go_in_their_own_time(path: Pat
 
 def test_a_minute_whose_groups_could_not_be_read_says_so() -> None:
     inputs, decided = made(7)
-    minute = minute_of(replace(inputs, snapshot=None), decided.decision, Measured(clock_set=True))
+    minute = minute_of(replace(inputs, snapshot=None), decided.decision, MinuteMeasurements(clock_set=True))
     assert minute.absent == (CLOUD, CLOCK_SET)
     assert (minute.submitted, minute.requested) == (None, ())
     assert minute.end_s == (START + 420.0) // 60.0 * 60.0
@@ -142,7 +142,7 @@ def test_a_minute_whose_groups_could_not_be_read_says_so() -> None:
 def test_what_was_not_measured_is_not_taken_for_none() -> None:
     inputs, decided = made(1)
     assert minute_of(inputs, decided.decision, None).boots is None
-    assert minute_of(inputs, decided.decision, Measured()).boots == ()
+    assert minute_of(inputs, decided.decision, MinuteMeasurements()).boots == ()
     assert minute_of(inputs, decided.decision, None).lengths == JobLengths(55.25)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.intents import state_after_outcome
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.policies.registry import policy_from_name
@@ -86,7 +86,7 @@ class Recorder:
     limits: RailLimits = RailLimits(safe_floor=(1, 0), in_periods=1)
     epoch: int = 1
 
-    def minute(self, at: float, seen: Snapshot | None, **changes: object) -> Decided:
+    def minute(self, at: float, seen: Snapshot | None, **changes: object) -> DecisionResult:
         """Decide one minute on what was seen and record it."""
         state = changes.pop("state", None) or FleetStore(self.ledger).loop_state(self.fleet.name)
         assert isinstance(state, LoopState)

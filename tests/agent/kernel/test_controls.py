@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kernel.controls import LONGEST_S, LONGEST_WORDS, Resumed, checked_length, pause, resume
+from agent.kernel.controls import LONGEST_S, LONGEST_WORDS, Resumption, checked_length, pause, resume
 from agent.kernel.part import held_lines
 from agent.ledger import Ledger
 from domain.controls import Controls, Pause, PauseScope, Pin
@@ -36,19 +36,19 @@ def test_a_pause_holds_until_resumed_or_for_a_time(ledger: Ledger) -> None:
 
 
 def test_resuming_says_whether_there_was_a_pause_and_what_still_holds(ledger: Ledger) -> None:
-    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON) == Resumed(False, ())
+    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON) == Resumption(False, ())
     hold(ledger, IN)
     out = hold(ledger, OUT, lasting_s=60.0)
-    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON + 59.0) == Resumed(True, (out,))
+    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON + 59.0) == Resumption(True, (out,))
     # A pause whose time is over holds nothing, and is there to be lifted.
-    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON + 60.0) == Resumed(False, ())
-    assert resume(ledger, "queue", "desk", ALL, owner="ben", now=NOON + 60.0) == Resumed(True, ())
+    assert resume(ledger, "queue", "desk", IN, owner="ben", now=NOON + 60.0) == Resumption(False, ())
+    assert resume(ledger, "queue", "desk", ALL, owner="ben", now=NOON + 60.0) == Resumption(True, ())
 
 
 def test_resuming_all_lifts_every_pause(ledger: Ledger) -> None:
     for scope in PauseScope:
         hold(ledger, scope)
-    assert resume(ledger, "queue", "desk", ALL, owner="ben", now=NOON) == Resumed(True, ())
+    assert resume(ledger, "queue", "desk", ALL, owner="ben", now=NOON) == Resumption(True, ())
     assert ledger.controls("queue", "desk") == Controls()
 
 

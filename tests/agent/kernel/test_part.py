@@ -34,7 +34,7 @@ from agent.kernel.store import DecisionStore, Record, add
 from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.service.assembly import sink_of
 from agent.settings import Settings
 from domain.clock import BothTimes, VirtualClock
@@ -56,7 +56,7 @@ class Busy(Part):
 
     name = "busy"
     order = 5
-    kept = Kept("busy")
+    kept = StoredState("busy")
 
     def subjects(self) -> tuple[str, ...]:
         return ("north", "south")
@@ -293,7 +293,7 @@ def two_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_installed_parts_turn_in_their_order_and_ask_one_another(ledger: Ledger, two_kinds: None) -> None:
     try:
         assert installed.kinds() == (Busy, Plain)
-        assert installed.kept() == (Kept("busy"), Kept("plain"))
+        assert installed.kept() == (StoredState("busy"), StoredState("plain"))
         parts = parts_of(a_host(ledger))
         assert [part.name for part in parts] == ["busy", "plain"]
         assert parts[1].host.capacity("busy", "north") == Capacity(1.0)

@@ -39,9 +39,9 @@ HELD_BY = {
     Act.LAUNCH: {ALL, OUT},
     Act.REMOVE: {ALL, IN},
     Act.REPLACE: {ALL, IN, OUT},
-    Act.GIVE_BACK: {ALL},
+    Act.LOWER_DESIRED: {ALL},
     Act.HEARTBEAT: set(),
-    Act.LET_GO: set(),
+    Act.COMPLETE_HOOK: set(),
     Act.PROTECT: set(),
     Act.UNPROTECT: {ALL, IN},
     Act.MARK: {ALL, OUT},
@@ -60,8 +60,8 @@ def test_a_pause_holds_the_acts_of_its_direction(act: Act, scope: PauseScope) ->
 
 
 def test_giving_back_is_held_by_a_pause_of_everything_among_others() -> None:
-    assert refused_by_pause(Act.GIVE_BACK, paused(IN, ALL), NOON) is not None
-    assert refused_by_pause(Act.GIVE_BACK, paused(IN, OUT), NOON) is None
+    assert refused_by_pause(Act.LOWER_DESIRED, paused(IN, ALL), NOON) is not None
+    assert refused_by_pause(Act.LOWER_DESIRED, paused(IN, OUT), NOON) is None
 
 
 def test_an_open_breaker_refuses_its_group_alone() -> None:
@@ -139,5 +139,5 @@ def test_controls_and_breakers_are_read_at_each_call_of_the_calls_subject() -> N
     refusal = permit(a_call())
     assert refusal is not None
     assert (refusal.reason, refusal.over) == (Reason.CIRCUIT_OPEN, False)
-    assert permit(a_call(Act.GIVE_BACK)) is None
+    assert permit(a_call(Act.LOWER_DESIRED)) is None
     assert set(asked) == {"pool"}

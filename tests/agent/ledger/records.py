@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.rails.base import RailLimits
 from agent.rails.state import Change, Cooldown, LoopState
 from domain.controls import Controls
@@ -108,7 +108,7 @@ def made(
     groups: tuple[str, ...] = (),
     epoch: int = 1,
     seed: int = 7,
-) -> tuple[DecisionInputs, Decided]:
+) -> tuple[DecisionInputs, DecisionResult]:
     """The decision of minute `number`: it acts on `groups`, or on nothing."""
     rng = np.random.default_rng(seed + number)
     managed = fleet_of(fleet)
@@ -140,4 +140,4 @@ def made(
         "no change: the queue is covered" if not groups else "scale out by 2",
         tuple(intent_of(decision_id, fleet, group, at=now, epoch=epoch) for group in groups),
     )
-    return inputs, Decided(decision, LoopState(decisions=number + 1, known_desired=before.known_desired))
+    return inputs, DecisionResult(decision, LoopState(decisions=number + 1, known_desired=before.known_desired))

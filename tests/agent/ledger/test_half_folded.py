@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from agent.autoscaling.store import FleetStore
 from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.ledger.identity import Remembered
+from agent.ledger.identity import KnownLedger
 from agent.ledger.sqlite_file import log_of, mark
 from agent.ledger.witness import Witness
 from domain.errors import LedgerReplaced, LedgerUnavailable
@@ -36,7 +36,7 @@ class Fold:
 
     file: bytes
     log: bytes
-    remembered: Remembered
+    remembered: KnownLedger
     pages: dict[int, bytes]
 
     def put(self, directory: Path, file: bytes) -> Path:

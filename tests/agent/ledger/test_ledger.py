@@ -11,7 +11,7 @@ import pytest
 from agent.kernel.store import DecisionStore, Record, add
 from agent.ledger import Kind, Ledger, codec, state
 from agent.ledger.identity import LedgerOwner
-from agent.ledger.kept import Kept
+from agent.ledger.kept import StoredState
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
 from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.decisions import Event, Reason
@@ -223,7 +223,7 @@ def test_one_batch_of_rows_goes_at_a_time_the_oldest_first_over_all_that_is_kept
         asked.append(most)
         return min(most, 2) if len(asked) == 1 else 0
 
-    kept = (Kept("toy", forget=forget),)
+    kept = (StoredState("toy", forget=forget),)
     first = ledger.compact(START + 160.0, 60.0, kept, batch=4, batches=1)
     assert (first.rows, first.finished, asked) == (4, False, [])
     assert refs(ledger) == []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.ledger.identity import INCARNATION, NUMBERS, Identity, Mark, Remembered
+from agent.ledger.identity import INCARNATION, NUMBERS, Identity, KnownLedger, Mark
 from agent.ledger.sqlite_file import damage, foreign_log, index_of, log_of, mark
 from agent.ledger.witness import NAME, Record, Witness
 from domain.errors import LedgerUnavailable
@@ -197,7 +197,7 @@ def test_damage_is_said_in_one_line_and_a_sound_file_says_nothing(files: Files, 
         assert damage(connection) == "file is not a database"
 
 
-REMEMBERED = Remembered(Identity("abc", 42), 3, "host:1:a")
+REMEMBERED = KnownLedger(Identity("abc", 42), 3, "host:1:a")
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_what_was_remembered_is_read_again_of_the_same_place_alone(witness: Witn
 
 
 def test_the_newest_takes_the_place_of_the_one_before(witness: Witness) -> None:
-    witness.write(Remembered(Identity("a" * 40, 10**15), 10**9, "host" * 20), "why" * 99)
+    witness.write(KnownLedger(Identity("a" * 40, 10**15), 10**9, "host" * 20), "why" * 99)
     witness.write(REMEMBERED, "it shows generation 3")
     found = witness.read()
     assert found == Record(found.place, REMEMBERED, "it shows generation 3")
@@ -234,7 +234,7 @@ def test_a_version_before_said_without_a_reason_that_the_ledger_was_overwritten(
 
 
 def test_a_long_owner_is_cut_and_fits_the_block(witness: Witness) -> None:
-    witness.write(Remembered(Identity("abc", 1), 2, "x" * 500))
+    witness.write(KnownLedger(Identity("abc", 1), 2, "x" * 500))
     found = witness.read()
     assert found is not None
     assert found.remembered.owner == "x" * 120

@@ -19,7 +19,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import Pool
 
-from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger, lock_directory, migrations
 from agent.ledger.schema import REVISIONS, metadata
@@ -46,7 +46,7 @@ def disk() -> Iterator[Disk]:
     event.remove(Pool, "checkout", disk.limit)
 
 
-def is_full(ledger: Ledger, records: list[tuple[DecisionInputs, Decided]]) -> bool:
+def is_full(ledger: Ledger, records: list[tuple[DecisionInputs, DecisionResult]]) -> bool:
     try:
         FleetStore(ledger).record(records)
     except LedgerUnavailable as error:

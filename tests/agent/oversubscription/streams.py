@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agent.oversubscription.fold import Folded, fold
+from agent.oversubscription.fold import HourFold, fold
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.records import Vm
@@ -41,7 +41,7 @@ class Stream:
     alive: dict[str, Vm] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
 
-    def hours(self, count: int) -> Iterator[Folded]:
+    def hours(self, count: int) -> Iterator[HourFold]:
         """Live this many hours."""
         draws = np.random.default_rng([self.seed, self.memory.hour + 1])
         names = [f"s{n}" for n in range(self.subscribers)]

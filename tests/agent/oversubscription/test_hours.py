@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.ledger import codec
-from agent.oversubscription.choice import ChoiceInputs, Wanted, choose, decide_hour
-from agent.oversubscription.fold import Folded
+from agent.oversubscription.choice import ChoiceInputs, PolicyRates, choose, decide_hour
+from agent.oversubscription.fold import HourFold
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable
 from agent.oversubscription.profiles import profiles_of
@@ -215,8 +215,8 @@ def test_a_drift_of_a_quarter_of_the_cores_is_one_of_the_pool(cores: float, pool
     vms = [vm("w", "web", "m1", cores), *(vm(f"b{k}", "batch", f"m{k + 2}", 4.0) for k in range(3))]
     profiles = profiles_of(memory.subscribers, 500, None, None)
     loads = loads_of(vms, VmTable(), profiles, rules())
-    wanted = Wanted({"web": 0.3, "batch": 0.3}, USUAL_BUDGET)
-    folded = Folded(memory, (), {}, (), {})
+    wanted = PolicyRates({"web": 0.3, "batch": 0.3}, USUAL_BUDGET)
+    folded = HourFold(memory, (), {}, (), {})
     decided = decide_hour(folded, loads, profiles, rules(), wanted, START, 1, paused=False, fresh=True)
     # It is not waited for the alarm of the others.
     rates = {row.subscriber: (row.rate, Reason.USAGE_DRIFTED in row.reasons) for row in decided.decision.subscribers}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.rails.order import apply_rails
 from agent.rails.schedule import (
-    Planned,
+    WindowSetting,
     coming_text,
     cron_fault,
     moment,
@@ -33,7 +33,7 @@ def utc(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-def opening(planned: Planned, now: str) -> tuple[str, str] | None:
+def opening(planned: WindowSetting, now: str) -> tuple[str, str] | None:
     """Beginning and end of the window that is open at a time in UTC or comes next, in UTC too."""
     window = planned.at(utc(now))
     if window is None:
@@ -42,8 +42,8 @@ def opening(planned: Planned, now: str) -> tuple[str, str] | None:
     return start, end
 
 
-def nightly(cron: str = "30 2 * * *", minutes: float = 60.0, zone: str = BERLIN) -> Planned:
-    return Planned("night", cron, minutes, zone=zone, minimum=1)
+def nightly(cron: str = "30 2 * * *", minutes: float = 60.0, zone: str = BERLIN) -> WindowSetting:
+    return WindowSetting("night", cron, minutes, zone=zone, minimum=1)
 
 
 class TestTimes:
@@ -89,12 +89,12 @@ class TestTimes:
         assert [len(opened([window], NOON + at)) for at in (-1.0, 0.0, 59.0, 60.0)] == [0, 1, 1, 0]
 
     def test_a_window_of_one_time_ends_for_good(self) -> None:
-        once = Planned("sale", begins="2026-11-27T18:00", ends="2026-11-28T02:00", zone=BERLIN, maximum=3)
+        once = WindowSetting("sale", begins="2026-11-27T18:00", ends="2026-11-28T02:00", zone=BERLIN, maximum=3)
         assert opening(once, "2026-11-27T20:00") == ("27 17:00", "28 01:00")
         assert opening(once, "2026-11-28T01:00") is None
 
     def test_a_window_that_comes_in_more_than_a_week_is_not_shown(self) -> None:
-        once = Planned("sale", begins="2026-11-27T18:00", ends="2026-11-28T02:00")
+        once = WindowSetting("sale", begins="2026-11-27T18:00", ends="2026-11-28T02:00")
         assert [bool(windows_at([once], utc(now))) for now in ("2026-11-20T17:59", "2026-11-20T18:00")] == [False, True]
 
     @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_a_pause_holds_as_an_operators_does() -> None:
 
 
 def test_what_comes_in_words() -> None:
-    evening = Planned("evening", "0 18 * * *", 240.0, zone=BERLIN, minimum=4, maximum=40).at(NOON)
-    summer = Planned("summer", "", 0.0, "2026-06-01T08:00", "2026-09-01T00:00", "UTC", minimum=4).at(
+    evening = WindowSetting("evening", "0 18 * * *", 240.0, zone=BERLIN, minimum=4, maximum=40).at(NOON)
+    summer = WindowSetting("summer", "", 0.0, "2026-06-01T08:00", "2026-09-01T00:00", "UTC", minimum=4).at(
         utc("2026-06-05T12:00")
     )
     assert evening is not None

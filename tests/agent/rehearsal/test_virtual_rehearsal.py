@@ -21,7 +21,7 @@ from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.models.shelf import ModelMissing
 from agent.models.shipped import ShippedModel, shipped_models
-from agent.rails.schedule import Planned
+from agent.rails.schedule import WindowSetting
 from agent.rehearsal import virtual_time
 from agent.rehearsal.virtual_time import FLEET, PAPER, RailSet, Rehearsal, fleet_of, quiet_logs, rail_set
 from domain.decisions import Mode, Reason
@@ -332,8 +332,8 @@ def play_rehearsal(tmp_path: Path, world: str, cooldown_s: float | None) -> floa
 def test_a_window_of_the_schedule_binds_by_the_virtual_clock(rehearse: Callable[..., Rehearsal]) -> None:
     """Ten minutes with at least eight VMs, then ten under another policy; a restart in between changes nothing."""
     first, second = (datetime.fromtimestamp(virtual_time.START + 60.0 * m, UTC) for m in (5, 15))
-    rush = Planned("rush", f"{first.minute} {first.hour} * * *", 10.0, minimum=8)
-    calm = Planned("calm", f"{second.minute} {second.hour} * * *", 10.0, policy="hold")
+    rush = WindowSetting("rush", f"{first.minute} {first.hour} * * *", 10.0, minimum=8)
+    calm = WindowSetting("calm", f"{second.minute} {second.hour} * * *", 10.0, policy="hold")
     rehearsal = rehearse("queue-rule", short(), rails="paper", planned=(rush, calm))
     raised, policies, sizes = {}, {}, {}
     for report in rehearsal.minutes(30):

@@ -11,7 +11,7 @@ import pytest
 from agent.autoscaling.fleet_finder import FleetFinder
 from agent.autoscaling.inputs import series_of
 from agent.settings import Settings
-from agent.settings.discovery import Discovered, described, discover, price_per_hour
+from agent.settings.discovery import Discovery, described, discover, price_per_hour
 from agent.settings.fleet import PolicyName
 from agent.view.board import ServiceBoard
 from collectors.aws import AwsOptions, AwsSession
@@ -36,11 +36,11 @@ def tags(**values: str) -> list[dict[str, object]]:
     return [{"Key": name, "Value": value, "PropagateAtLaunch": False} for name, value in named.items()]
 
 
-def find(cloud: World) -> Discovered:
+def find(cloud: World) -> Discovery:
     return discover(TaggedGroups(session(cloud)), SETTINGS, "us-east-1")
 
 
-def describe(*groups: TaggedGroup, region: str = "us-east-1") -> Discovered:
+def describe(*groups: TaggedGroup, region: str = "us-east-1") -> Discovery:
     return described(groups, SIZES, SETTINGS, region)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.kernel.turn import TickReport
-from agent.ledger.postgresql import Held, Taken
+from agent.ledger.postgresql import OtherLease, OwnLease
 from agent.service import leader as module
 from agent.service.leader import (
     BoundLeader,
@@ -130,7 +130,7 @@ def a_leader(site: Site, *answers: Any) -> LeaseLeader:
 
 
 def test_a_free_lease_is_taken_at_once_for_its_used_part(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     assert site.asked == [("take", "ana", LEASE_S, 5000.0)]
     assert (leader.epoch(), leader.led_by(), leader.rival, leader.failure) == (3, "ana", "", "")
     site.now += USED_S - 0.001
@@ -142,7 +142,7 @@ def test_a_free_lease_is_taken_at_once_for_its_used_part(site: Site) -> None:
 
 def test_the_lead_counts_from_before_it_was_asked_for(site: Site) -> None:
     site.takes_s = 5.0
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.now = 1000.0 + USED_S - 0.001
     assert leader.epoch() == 3
     site.now = 1000.0 + USED_S
@@ -150,7 +150,7 @@ def test_the_lead_counts_from_before_it_was_asked_for(site: Site) -> None:
 
 
 def test_the_thread_comes_back_to_renew_and_the_lead_goes_on_from_there(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     assert site.beat(True) == RENEW_S
     assert site.waits == [RENEW_S, RENEW_S]
     assert site.asked == [("renew", 3, LEASE_S)]
@@ -159,7 +159,7 @@ def test_the_thread_comes_back_to_renew_and_the_lead_goes_on_from_there(site: Si
 
 
 def test_a_renewal_counts_from_before_it_was_asked_for_too(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.takes_s = 4.0
     site.beat(True)
     site.now = 1000.0 + RENEW_S + USED_S - 0.001
@@ -169,7 +169,7 @@ def test_a_renewal_counts_from_before_it_was_asked_for_too(site: Site) -> None:
 
 
 def test_while_another_holds_the_lease_it_is_stood_by(site: Site) -> None:
-    leader = a_leader(site, Held("ben", 20.0))
+    leader = a_leader(site, OtherLease("ben", 20.0))
     assert (leader.epoch(), leader.led_by(), leader.rival) == (None, "ben", "ben")
     site.now += 19.999
     assert leader.led_by() == "ben"
@@ -180,28 +180,28 @@ def test_while_another_holds_the_lease_it_is_stood_by(site: Site) -> None:
 
 @pytest.mark.parametrize(("remaining_s", "wait_s"), [(20.0, RENEW_S), (2.0, 2.05), (9.95, RENEW_S), (0.0, 0.05)])
 def test_it_comes_back_as_soon_as_the_lease_runs_out(site: Site, remaining_s: float, wait_s: float) -> None:
-    a_leader(site, Held("ben", 20.0))
-    assert site.beat(Held("ben", remaining_s)) == pytest.approx(wait_s)
+    a_leader(site, OtherLease("ben", 20.0))
+    assert site.beat(OtherLease("ben", remaining_s)) == pytest.approx(wait_s)
 
 
 def test_a_lease_that_ran_out_is_taken(site: Site) -> None:
-    leader = a_leader(site, Held("ben", 20.0))
-    assert site.beat(Taken(4)) == RENEW_S
+    leader = a_leader(site, OtherLease("ben", 20.0))
+    assert site.beat(OwnLease(4)) == RENEW_S
     assert (leader.epoch(), leader.led_by(), leader.rival) == (4, "ana", "")
 
 
 def test_a_lead_that_another_took_over_is_lost_and_asked_for_anew(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
-    assert site.beat(False, Held("ben", 25.0)) == RENEW_S
+    leader = a_leader(site, OwnLease(3))
+    assert site.beat(False, OtherLease("ben", 25.0)) == RENEW_S
     assert [what for what, *_ in site.asked] == ["renew", "take"]
     assert (leader.epoch(), leader.rival) == (None, "ben")
-    site.beat(Taken(5))
+    site.beat(OwnLease(5))
     assert leader.epoch() == 5
 
 
 def test_a_lead_that_was_not_renewed_in_time_is_never_renewed(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
-    site.beat(Taken(4), after_s=USED_S)
+    leader = a_leader(site, OwnLease(3))
+    site.beat(OwnLease(4), after_s=USED_S)
     assert [what for what, *_ in site.asked] == ["take"]
     assert leader.epoch() == 4
     site.beat(True, after_s=USED_S - 0.001)
@@ -209,21 +209,21 @@ def test_a_lead_that_was_not_renewed_in_time_is_never_renewed(site: Site) -> Non
 
 
 def test_an_answer_that_comes_after_the_lead_ran_out_does_not_bring_it_back(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.takes_s = USED_S - RENEW_S
-    site.beat(True, Held("ben", 5.0))
+    site.beat(True, OtherLease("ben", 5.0))
     assert [what for what, *_ in site.asked] == ["renew", "take"]
     assert leader.epoch() is None
     # Just in time is in time.
     site.takes_s = 0.0
-    site.beat(Taken(6))
+    site.beat(OwnLease(6))
     site.takes_s = USED_S - RENEW_S - 0.001
     site.beat(True)
     assert leader.epoch() == 6
 
 
 def test_a_database_that_is_away_is_asked_again_soon_and_the_lead_lasts_its_time(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     assert site.beat(ACROSS) == 1.0
     assert (leader.epoch(), leader.failure) == (3, "the database is away")
     site.beat(True, after_s=1.0)
@@ -232,13 +232,13 @@ def test_a_database_that_is_away_is_asked_again_soon_and_the_lead_lasts_its_time
 
 @pytest.mark.parametrize("after_s", [USED_S, USED_S + 5.0])
 def test_a_lead_that_runs_out_while_the_database_is_away_is_lost_for_good(site: Site, after_s: float) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.takes_s = after_s - RENEW_S
     site.beat(ACROSS)
     site.takes_s = 0.0
     assert leader.epoch() is None
     # It is asked for again, and not renewed.
-    site.beat(Taken(4), after_s=1.0)
+    site.beat(OwnLease(4), after_s=1.0)
     assert [what for what, *_ in site.asked] == ["take"]
     assert leader.epoch() == 4
 
@@ -249,7 +249,7 @@ def test_nothing_that_the_database_does_ends_the_thread(site: Site) -> None:
     assert leader.epoch() is None
     assert site.beat(LedgerError("odder")) == 1.0
     assert leader.failure == "odder"
-    site.beat(Taken(1))
+    site.beat(OwnLease(1))
     assert (leader.epoch(), leader.failure) == (1, "")
 
 
@@ -257,12 +257,12 @@ def test_a_short_renewal_is_retried_no_later_than_that(site: Site) -> None:
     site.answers = [ACROSS]
     leader = LeaseLeader(site, "ana", VirtualClock(0.0), 3.0, 0.5)  # type: ignore[arg-type]
     leader.start()
-    assert site.beat(Taken(1)) == 0.5
+    assert site.beat(OwnLease(1)) == 0.5
     assert site.waits == [0.5, 0.5]
 
 
 def test_the_fence_asks_the_ledger_between_two_looks_at_the_lead(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     leader.fence(3)
     assert site.asked[-1] == ("check", 3)
     for other in (2, 4):
@@ -288,7 +288,7 @@ def test_the_fence_asks_the_ledger_between_two_looks_at_the_lead(site: Site) -> 
 
 
 def test_once_closed_nothing_more_is_done_and_the_lease_is_kept(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     leader.close()
     assert (leader.epoch(), leader.led_by()) == (None, "")
     with pytest.raises(Fenced, match="this process is stopping"):
@@ -298,7 +298,7 @@ def test_once_closed_nothing_more_is_done_and_the_lease_is_kept(site: Site) -> N
 
 
 def test_stopping_gives_the_lease_up_after_the_thread_ended(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.answers, site.asked = [None], []
     leader.stop()
     assert site.asked == [("give up", 3)]
@@ -314,7 +314,7 @@ def test_stopping_gives_the_lease_up_after_the_thread_ended(site: Site) -> None:
 
 
 def test_stopping_without_a_lead_or_before_the_start_gives_nothing_up(site: Site) -> None:
-    leader = a_leader(site, Held("ben", 5.0))
+    leader = a_leader(site, OtherLease("ben", 5.0))
     site.asked.clear()
     leader.stop()
     LeaseLeader(site, "ana", VirtualClock(0.0), LEASE_S, RENEW_S).stop()  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ def test_stopping_without_a_lead_or_before_the_start_gives_nothing_up(site: Site
 
 
 def test_a_lead_that_ran_out_while_the_database_was_away_is_not_given_up(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.takes_s = USED_S
     site.beat(ACROSS)
     site.asked.clear()
@@ -333,10 +333,10 @@ def test_a_lead_that_ran_out_while_the_database_was_away_is_not_given_up(site: S
 
 @pytest.mark.parametrize("takes_s", [0.0, USED_S])
 def test_a_lead_that_ran_out_is_not_given_up_for_it_is_anothers_by_now(site: Site, takes_s: float) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.takes_s = takes_s
     # Asked too late, or answered too late.
-    answers = [Held("ben", 5.0)] if takes_s == 0.0 else [True, Held("ben", 5.0)]
+    answers = [OtherLease("ben", 5.0)] if takes_s == 0.0 else [True, OtherLease("ben", 5.0)]
     site.beat(*answers, after_s=USED_S if takes_s == 0.0 else RENEW_S)
     site.asked.clear()
     leader.stop()
@@ -344,7 +344,7 @@ def test_a_lead_that_ran_out_is_not_given_up_for_it_is_anothers_by_now(site: Sit
 
 
 def test_a_lease_that_cannot_be_given_up_runs_out_by_itself(site: Site) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     site.answers = [ACROSS]
     leader.stop()
     assert site.asked[-1] == ("give up", 3)
@@ -357,7 +357,7 @@ def test_a_lease_that_cannot_be_given_up_runs_out_by_itself(site: Site) -> None:
 def test_a_lead_that_is_given_away_ends_at_once_and_another_has_time_to_take_it(
     site: Site,
 ) -> None:
-    leader = a_leader(site, Taken(3))
+    leader = a_leader(site, OwnLease(3))
     leader.stand_back()
     assert leader.epoch() is None
     assert site.beat(None) == RENEW_S
@@ -365,7 +365,7 @@ def test_a_lead_that_is_given_away_ends_at_once_and_another_has_time_to_take_it(
     for _ in range(int(module.STAND_BACK_LEASES * LEASE_S / RENEW_S) - 2):
         assert site.beat() == RENEW_S
         assert site.asked == []
-    site.beat(Taken(4))
+    site.beat(OwnLease(4))
     assert (site.asked[0][0], leader.epoch()) == ("take", 4)
 
 

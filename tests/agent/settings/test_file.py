@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.settings import Loaded, Source, load_settings, read_settings
+from agent.settings import LoadResult, Source, load_settings, read_settings
 from agent.settings.file import LARGEST_BYTES, _lines, _values
 from agent.settings.location import ledger_location, models_location, promotion_key_location, socket_location
 from agent.settings.names import leaf, name_of, paths
@@ -78,7 +78,7 @@ def mistakes(environ: dict[str, str]) -> dict[str, tuple[str, str]]:
     return {one.name.removeprefix(file): (one.value, one.remedy) for one in caught.value.mistakes}
 
 
-def place(loaded: Loaded, *path: str) -> str | None:
+def place(loaded: LoadResult, *path: str) -> str | None:
     found = loaded.origin(path)
     return None if found is None else found.place or found.source.value
 

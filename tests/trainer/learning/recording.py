@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.autoscaling.decide import Decided, DecisionInputs
-from agent.autoscaling.minutes import Measured
+from agent.autoscaling.decide import DecisionInputs, DecisionResult
+from agent.autoscaling.minutes import MinuteMeasurements
 from agent.autoscaling.policies.fallback import Models
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
@@ -53,9 +53,9 @@ def made(
     trace: Trace | None = None,
     policy: str = RULE,
     loop: Loop | None = None,
-) -> list[tuple[DecisionInputs, Decided]]:
+) -> list[tuple[DecisionInputs, DecisionResult]]:
     """What the agent decided in these hours."""
-    found: list[tuple[DecisionInputs, Decided]] = []
+    found: list[tuple[DecisionInputs, DecisionResult]] = []
     config = replace(world, initial=world.minimum)
     steps = [policy] * (round(hours * 60) + 1)
     jobs = trace or batches(hours)
@@ -63,7 +63,9 @@ def made(
     return found
 
 
-def recorded_in(path: Path | str, pairs: Sequence[tuple[DecisionInputs, Decided]], *measured: Measured) -> str:
+def recorded_in(
+    path: Path | str, pairs: Sequence[tuple[DecisionInputs, DecisionResult]], *measured: MinuteMeasurements
+) -> str:
     """A ledger (a file or a URL) with these decisions, and what was measured of the first of their minutes.
 
     Their intents are left out, for they would have to be followed one by one.

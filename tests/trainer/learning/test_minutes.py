@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.autoscaling.minutes import JobLengths, Measured
+from agent.autoscaling.minutes import JobLengths, MinuteMeasurements
 from domain.decisions import Mode
 from domain.errors import BadInput
 from tests.trainer.learning.recording import FLEET, loop_of, made, recorded_in
@@ -64,7 +64,7 @@ def test_a_step_of_the_clock_that_the_ledger_knows_parts_the_record_however_shor
         for one, of in pairs[10:]
         if one.snapshot is not None
     ]
-    marks = [Measured(clock_set=n == 10) for n in range(11)]
+    marks = [MinuteMeasurements(clock_set=n == 10) for n in range(11)]
     told = read_record(recorded_in(tmp_path / "told.db", [*pairs[:10], *ahead], *marks), FLEET, 1.0)
     untold = read_record(recorded_in(tmp_path / "untold.db", [*pairs[:10], *ahead]), FLEET, 1.0)
     assert [len(one) for one in told.stretches] == [10, len(ahead)]
@@ -88,7 +88,7 @@ def test_a_group_of_another_name_in_aws_is_the_same_group(inputs: list[DecisionI
 
 def test_the_jobs_of_a_stretch_have_the_total_and_the_quantiles_that_were_recorded(tmp_path: Path) -> None:
     given, lengths = made(2.0), JobLengths(300.0, 150.0, 250.0, 500.0, 1000.0)
-    path = recorded_in(tmp_path / "ledger.db", given, *[Measured(lengths=lengths)] * len(given))
+    path = recorded_in(tmp_path / "ledger.db", given, *[MinuteMeasurements(lengths=lengths)] * len(given))
     bare = read_record(recorded_in(tmp_path / "bare.db", given), FLEET, 1.0)
     known, alike = (span_of("", one.stretches[0], 300.0).trace for one in (read_record(path, FLEET, 1.0), bare))
     assert alike.service_s == pytest.approx(300.0)
@@ -106,7 +106,7 @@ def test_a_minute_has_the_lengths_that_were_reported_when_its_jobs_had_finished(
     """Forty jobs come in minutes 5 to 7: that they were others than before is reported ten minutes later."""
     before, after = JobLengths(300.0, 290.0, 300.0, 310.0, 320.0), JobLengths(300.0, 100.0, 200.0, 600.0, 900.0)
     pairs = made(1.0)
-    marks = [Measured(lengths=before if n < 14 else after) for n in range(len(pairs))]
+    marks = [MinuteMeasurements(lengths=before if n < 14 else after) for n in range(len(pairs))]
     minutes = read_record(recorded_in(tmp_path / "ledger.db", pairs, *marks), FLEET, 1.0).minutes
     busiest = max(minutes, key=lambda minute: minute.load.submitted)
     assert busiest.end_s < minutes[14].end_s

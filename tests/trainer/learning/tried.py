@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.models.directory import Champion, Probationer, Then, moment_text, read_model_file
@@ -56,7 +56,7 @@ class Site:
         """Record hours under each of these policies in turn; kept: which minutes the ledger has."""
         hours = sum(part for _, part in parts)
         loop = loop_of(world, self.shelf())
-        found: list[tuple[DecisionInputs, Decided]] = []
+        found: list[tuple[DecisionInputs, DecisionResult]] = []
         policies = [name_of(policy) for policy, part in parts for _ in range(round(part * 60))]
         trace = batches(hours, every_min=20.0, jobs=30)
         config = replace(world, initial=world.minimum)
@@ -96,7 +96,7 @@ def name_of(policy: Path | str) -> str:
     return policy if isinstance(policy, str) else f"learned:{policy.stem}"
 
 
-def watched_by(shadow: Path, inputs: DecisionInputs, proposer: Proposer) -> tuple[DecisionInputs, Decided]:
+def watched_by(shadow: Path, inputs: DecisionInputs, proposer: Proposer) -> tuple[DecisionInputs, DecisionResult]:
     """The same minute with this model as a shadow."""
     beside = replace(inputs, shadows=(name_of(shadow),))
     return beside, decide(beside, proposer)

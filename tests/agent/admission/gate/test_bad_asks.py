@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.admission.gate.requests import Asked, request_of, vms_wanted
+from agent.admission.gate.requests import GroupRequest, request_of, vms_wanted
 from collectors.tagged_groups import ClusterGroup
 from domain.controls import Pause, PauseScope
 from domain.errors import BadInput
@@ -31,10 +31,10 @@ def test_more_than_the_groups_maximum_is_none_either() -> None:
 
 
 def test_a_request_that_its_cluster_could_not_take_is_refused_at_the_gate() -> None:
-    request = request_of(asking("2"), Asked(2, "m5a.large", 2), 3)
+    request = request_of(asking("2"), GroupRequest(2, "m5a.large", 2), 3)
     assert (request.deployment_id, request.request_id, request.cores) == ("batch-a.3", "batch-a.3", 4)
     with pytest.raises(BadInput, match=r"^cores is 12000000: "):
-        request_of(asking("2"), Asked(2, "m5a.large", 6_000_000), 3)
+        request_of(asking("2"), GroupRequest(2, "m5a.large", 6_000_000), 3)
 
 
 def ask_with(yard: Yard, name: str, *overrides: dict[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.autoscaling.minutes import Boot, JobLengths, Measured
+from agent.autoscaling.minutes import Boot, JobLengths, MinuteMeasurements
 from domain.observed import Instance, Lifecycle
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, running
 
@@ -16,7 +16,7 @@ LENGTHS = {
 }
 
 
-def measured(scene: Scene) -> Measured:
+def measured(scene: Scene) -> MinuteMeasurements:
     return scene.folded.measured
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.deferral.records import Submitted
+from agent.deferral.records import SubmissionResult
 from agent.ledger import Ledger
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_client
 from collectors.aws import AwsOptions, AwsSession
@@ -27,7 +27,7 @@ def test_two_agents_asked_at_once_take_each_job_once(open_ledger: OpenLedger) ->
     clock = VirtualClock(START)
     pools = [made(open_ledger(busy_timeout_s=30.0), clock) for _ in range(2)]
 
-    def asked(n: int) -> Submitted:
+    def asked(n: int) -> SubmissionResult:
         # Every job is given to both agents; some are cancelled by the other one.
         answer = pools[n % 2].submit(order(f"j{n // 2}"))
         if n % 3 == 0:

@@ -9,7 +9,7 @@ import pytest
 from agent.admission.cluster import AdmissionService
 from agent.admission.state import AdmissionStore
 from agent.autoscaling import minutes
-from agent.autoscaling.minutes import Boot, Measured, read_minutes
+from agent.autoscaling.minutes import Boot, MinuteMeasurements, read_minutes
 from agent.autoscaling.store import FleetStore
 from agent.kernel.parts import kept
 from agent.ledger import Ledger
@@ -22,7 +22,7 @@ from tests.agent.oversubscription.pools import vm
 
 pytestmark = pytest.mark.needs_postgresql
 DAY_S = 86400.0
-MEASURED = {"web": Measured(finished=3, boots=(Boot(1, 70.5),))}
+MEASURED = {"web": MinuteMeasurements(finished=3, boots=(Boot(1, 70.5),))}
 
 
 def test_two_agents_write_one_recording_and_share_its_settings(open_ledger: Callable[..., Ledger]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.ledger import Ledger
 from agent.ledger.identity import NUMBERS, LedgerOwner
-from agent.ledger.postgresql import Held, Taken
+from agent.ledger.postgresql import OtherLease, OwnLease
 from agent.ledger.restore import restore
 from domain.errors import BadInput, LedgerUnavailable
 from tests.agent.ledger.records import START
@@ -25,29 +25,29 @@ def test_its_room_is_asked_of_the_server_and_it_looks_after_itself(ledger: Ledge
 
 @pytest.mark.smoke
 def test_a_lease_is_renewed_by_the_epoch_that_has_it_and_by_no_other(ledger: Ledger) -> None:
-    assert ledger.take_lease("ana", 60.0, START) == Taken(1)
+    assert ledger.take_lease("ana", 60.0, START) == OwnLease(1)
     held = ledger.take_lease("ben", 60.0, START)
-    assert isinstance(held, Held)
+    assert isinstance(held, OtherLease)
     assert held.owner == "ana"
     assert 0.0 < held.remaining_s <= 60.0
     assert ledger.renew_lease(1, 90.0)
     longer = ledger.take_lease("ben", 60.0, START)
-    assert isinstance(longer, Held)
+    assert isinstance(longer, OtherLease)
     assert longer.remaining_s > held.remaining_s
     # Who has it may take it anew, under a newer epoch.
-    assert ledger.take_lease("ana", 60.0, START) == Taken(2)
+    assert ledger.take_lease("ana", 60.0, START) == OwnLease(2)
     assert ledger.renew_lease(1, 60.0) is False
     assert ledger.renew_lease(2, 60.0) is True
     ledger.give_up_lease(1)
-    assert isinstance(ledger.take_lease("ben", 60.0, START), Held)
+    assert isinstance(ledger.take_lease("ben", 60.0, START), OtherLease)
     ledger.give_up_lease(2)
     assert ledger.renew_lease(2, 60.0) is False
-    assert ledger.take_lease("ben", 60.0, START) == Taken(3)
+    assert ledger.take_lease("ben", 60.0, START) == OwnLease(3)
 
 
 def test_a_lease_ends_by_the_servers_clock(ledger: Ledger) -> None:
-    assert ledger.take_lease("ana", 0.0, START) == Taken(1)
-    assert ledger.take_lease("ben", 60.0, START) == Taken(2)
+    assert ledger.take_lease("ana", 0.0, START) == OwnLease(1)
+    assert ledger.take_lease("ben", 60.0, START) == OwnLease(2)
 
 
 def test_a_restored_server_goes_on_beyond_all_that_is_known_once_nobody_leads(url: str, tmp_path: Path) -> None:

@@ -315,9 +315,14 @@ class Loop:
             elif self.mode is Mode.OBSERVE:
                 found.append(_closed(intent, Reason.OBSERVE_MODE, "this process only observes", now))
             else:
+                # Without a second decision nothing is sent, and the intent still ends by its deadline.
+                what = f"{intent.intent_id} could not be decided again"
+                grounds: Grounds | Refusal | None = Refusal(Reason.INTERNAL_ERROR, what, over=False)
+                with turn.contained("late_grounds_failed", intent.fleet, what, intent.intent_id):
+                    grounds = self._late_grounds(turn, managed, intent)
                 what = f"{intent.intent_id} could not be followed and stays open"
                 with turn.contained("follow_failed", intent.fleet, what, intent.intent_id):
-                    permit = self._permit(turn, managed, self._late_grounds(turn, managed, intent))
+                    permit = self._permit(turn, managed, grounds)
                     found.append(self.actuator.follow(intent, observed, now, permit))
             if not found:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Never
 
 import pytest
 
@@ -354,3 +355,41 @@ def test_a_victim_given_work_between_decision_and_call_is_not_terminated(make_wo
     assert [(o.status, o.reason, o.achieved) for o in report.outcomes] == [(Status.PARTIAL, Reason.BUSY, 1)]
     assert not {call["InstanceId"] for call in carried_out(world, TERMINATE)} & world.busy.keys()
     assert [intent["direction"] for intent in intents(world)] == [Direction.IN]
+
+
+@pytest.fixture
+def throttled(make_world: MakeWorld) -> World:
+    """A world whose agent could not send its scale-out in the last minute."""
+    world = make_world(groups=(SMALL,), sizes=(2,))
+    world.tick(2)
+    world.submit(12)
+    world.fault("throttle", operations=["SetDesiredCapacity"], duration_s=70.0)
+    world.tick()
+    assert world.last.intents
+    return world
+
+
+def test_a_minute_that_is_decided_twice_is_measured_once(throttled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    record = throttled.loop.store.record
+
+    def recorded(made: Any, *about: Any, measured: Any, **more: Any) -> Any:
+        rows.extend(measured["web"].finished for _ in made)
+        return record(made, *about, measured=measured, **more)
+
+    monkeypatch.setattr(throttled.loop.store, "record", recorded)
+    throttled.waiting -= 5
+    throttled.tick()
+    assert rows == [5]
+
+
+def test_an_intent_whose_minute_cannot_be_decided_again_ends_by_its_deadline(
+    throttled: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*about: Any) -> Never:
+        raise RuntimeError("no second decision")
+
+    (intent,) = throttled.last.intents
+    monkeypatch.setattr(throttled.loop, "_late_grounds", broken)
+    throttled.tick(8)
+    assert intent.intent_id not in [one.intent_id for one in throttled.ledger.open_intents()]

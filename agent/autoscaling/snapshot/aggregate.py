@@ -214,6 +214,7 @@ class Aggregator:
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         self._done: dict[str, int] = {}
+        self._measured: dict[str, tuple[float, MinuteMeasurements]] = {}
 
     def snapshot(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
@@ -256,7 +257,10 @@ class Aggregator:
             signals = self._fold_signals(fleet.name, settings.signals, fold)
             gone = tuple(one.signal.input_name for one in signals if one.value is None)
             snapshot = replace(snapshot, signals=signals, absent=(*snapshot.absent, *gone))
-        measured = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
+        then, measured = self._measured.get(fleet.name, (None, MinuteMeasurements()))
+        if then != end:
+            measured = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
+            self._measured[fleet.name] = end, measured
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
             newest = max(fold.newest_sample_at for fold in folds)

@@ -35,7 +35,7 @@ ACTING_EVERY = 30
 EXPLAINED = 400
 LISTED = 50
 TABLES = {
-    "journal": ("at", "ref", "fleet", "kind", "reason", "body"),
+    "journal": ("at", "ref", "decision", "subject", "kind", "reason", "body"),
     "decisions": ("at", "decision_id", "subject", "changed", "inputs"),
     "intents": ("created_at", "intent_id", "decision_id", "fleet", "group_key", "state", "closed_at", "intent"),
 }

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("domain", "simulator", "collectors", "actuators", "agent", "trainer")
-OWNERS = {"domain/units.py", "domain/decisions.py"}
+OWNERS = {"domain/units.py", "domain/subject.py"}
 UNIT = re.compile(r"_?(MINUTE_S|HOUR_S|HOUR_MS|DAY_S|DAY_H|WEEK_H|HOURS_(PER|OF|IN)_(DAY|WEEK|MONTH|YEAR)|AGENT)")
 SUSPECT = re.compile(UNIT.pattern + "|" + "|".join(("3_?600", "86_?400", "604_?800", "168", "8_?760")))
 LENGTHS = {3_600, 86_400, 604_800, 168, 8_760}
@@ -41,7 +41,7 @@ def test_no_module_defines_a_length_of_time_again() -> None:
         if SUSPECT.search(source)
         for found in _second_definitions(source)
     ]
-    assert again == [], "import these from domain.units, AGENT from domain.decisions"
+    assert again == [], "import these from domain.units, AGENT from domain.subject"
 
 
 @pytest.mark.parametrize(

@@ -343,9 +343,13 @@ class SeriesStore:
                     self._values[slot] = counted
                 return
         slot = self._next_slot[row]
+        ends_newest = self._times[slot] == self._newest[row]
         self._times[slot] = NEVER
         self._values[slot] = counted
         self._times[slot] = at
+        if ends_newest:
+            # A ring full of older readings, as after a clock was set back: the newest is the newest of those held.
+            self._newest[row] = max(self._times[first : first + DEPTH])
         slot += 1
         self._next_slot[row] = slot if slot % DEPTH else slot - DEPTH
 

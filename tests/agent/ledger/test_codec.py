@@ -57,6 +57,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of([anything(part) for part in parts])
     if origin is tuple and parts[-1] is ...:
         return st.lists(anything(parts[0]), max_size=2).map(tuple)
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return st.builds(hint, **{name: anything(one) for name, one in get_type_hints(hint).items()})
     if origin is tuple:
         return st.tuples(*(anything(part) for part in parts))
     assert issubclass(origin, Mapping), f"no strategy for {hint}"

@@ -249,7 +249,13 @@ def test_one_fleets_stream_carries_its_rows_and_the_agents_own(make_world: MakeW
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("query", "status"),
-    [("", 422), ("?since=-1", 422), ("?since=x", 422), ("?since=0&fleet=nobody", 404)],
+    [
+        ("", 422),
+        ("?since=-1", 422),
+        ("?since=x", 422),
+        ("?since=0&subject=nobody", 422),
+        ("?since=0&subject=autoscaling/nobody", 404),
+    ],
 )
 def test_what_makes_no_sense_is_refused(served: Served, query: str, status: int) -> None:
     assert httpx.get(f"{served.url}/stream{query}").status_code == status

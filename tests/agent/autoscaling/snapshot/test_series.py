@@ -59,6 +59,16 @@ def test_a_ring_holds_the_last_readings_written(steps: list[int]) -> None:
         assert held(store) == sorted(expected.items())
 
 
+def test_a_counter_goes_on_when_readings_of_an_earlier_clock_fill_its_ring() -> None:
+    store = SeriesStore(watched=[FLEET])
+    where = f"trimtab.web.queue.{QueueMetric.SUBMITTED_TOTAL}".encode()
+    put(store, where, 500.0, T0)
+    for n in range(DEPTH + 2):
+        assert put(store, where, 100.0 + n, T0 - 300.0 + n, now=T0 - 300.0 + n) is None
+    row = store.queue_row("web", QueueMetric.SUBMITTED_TOTAL)
+    assert store.newest(np.array([row])) == T0 - 300.0 + DEPTH + 1
+
+
 def test_plain_and_tagged_spellings_are_one_series() -> None:
     store = SeriesStore()
     put(store, path(), 1.0, T0)

@@ -181,8 +181,6 @@ class LineReader:
     """
 
     __slots__ = ("_counters", "_now", "_sink", "_skipping", "_tail", "peer")
-    broken = False
-    """A stream of lines goes on after any of them."""
 
     def __init__(self, sink: SampleSink, counters: IntakeCounters, now: Callable[[], float], peer: str = "") -> None:
         self.peer = peer

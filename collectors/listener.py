@@ -1,12 +1,13 @@
-"""The Graphite plaintext listener: a TCP and UDP server in its own thread that bounds whatever a sender may do."""
+"""The Graphite plaintext listener: a TCP and UDP server in its own thread with bounds on senders."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -15,7 +16,6 @@ import structlog
 
 from collectors.base import SampleSink, sender_at
 from collectors.intake import IntakeCounters, LineReader
-from collectors.pickled import PickleReader
 
 log = structlog.get_logger(__name__)
 
@@ -25,9 +25,6 @@ OTHER_FILES = 512
 """File descriptors left to the ledger, to AWS and to HTTP: senders must not take those away."""
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
-
-MOST_HELD_BYTES = 64 * 2**20
-"""Of unfinished lines and messages, in all: a thousand connections with a message each would take all memory."""
 
 Network = IPv4Network | IPv6Network
 LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -83,10 +80,9 @@ class Admittance:
 class GraphiteListener:
     """Receives `path value timestamp` lines over TCP, UDP or both and hands them to the sink.
 
-    `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `pickle_port`, where it
-    is given, takes the pickled messages of relays over TCP. `now` gives the time in
+    `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `now` gives the time in
     seconds since the epoch (a scaled clock in the dry run); idle connections are timed by the machine's own clock.
-    Whatever a sender does, the listener keeps running and holds at most one unfinished line per connection.
+    No input stops the listener, which holds at most one unfinished line per connection.
     """
 
     def __init__(
@@ -99,12 +95,10 @@ class GraphiteListener:
         *,
         tcp: bool = True,
         udp: bool = False,
-        pickle_port: int | None = None,
     ) -> None:
         self.counters = IntakeCounters()
         self.host = host
         self.port = port
-        self.pickle_port = pickle_port
         self._tcp, self._udp = tcp, udp
         self._sink = sink
         self._now = now
@@ -159,12 +153,6 @@ class GraphiteListener:
             if self._tcp:
                 servers.append(await self._loop.create_server(lambda: _Connection(self), self.host, self.port))
                 self.port = servers[0].sockets[0].getsockname()[1]
-            if self.pickle_port is not None:
-                pickled = await self._loop.create_server(
-                    lambda: _Connection(self, PickleReader), self.host, self.pickle_port
-                )
-                servers.append(pickled)
-                self.pickle_port = pickled.sockets[0].getsockname()[1]
             if self._udp:
                 datagrams = await self._open_datagrams()
         except OSError:
@@ -177,7 +165,6 @@ class GraphiteListener:
             port=self.port,
             tcp=self._tcp,
             udp=self._udp,
-            pickle_port=self.pickle_port,
             networks=[str(network) for network in self._limits.networks],
             connections=self._slots.most,
         )
@@ -228,122 +215,85 @@ class GraphiteListener:
         log.warning("lines_refused", new=refused, since_start=reasons, last=examples)
 
 
-@dataclass(slots=True)
-class _OfPeer:
-    """One peer's connections: those that have brought no line yet, by when they were opened; the others, by their last.
-
-    Each is in the order in which connections may be closed for others.
-    """
-
-    unused: dict[_Connection, None] = field(default_factory=dict)
-    used: dict[_Connection, None] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.unused) + len(self.used)
-
-
 class _Slots:
-    """The connections open, and which one is closed when room is needed."""
+    """The open connections, bounded in all and by peer, and which of them is closed when room is needed."""
 
     def __init__(self, limits: ListenerLimits) -> None:
         self._limits = limits
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES
         self.most = min(limits.max_connections, max(16, files))
         self._unused: dict[_Connection, None] = {}
-        self._peers: dict[str, _OfPeer] = {}
-        self._held_bytes = 0
-        self.count = 0
+        """Without a line taken, by when they were opened."""
+        self._used: dict[_Connection, None] = {}
+        """The others, by their last line."""
+        self._of_peer: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """Connections open."""
+        return len(self._unused) + len(self._used)
 
     def all(self) -> tuple[_Connection, ...]:
         """Return every connection."""
-        return tuple(connection for ours in self._peers.values() for connection in (*ours.unused, *ours.used))
+        return *self._unused, *self._used
 
     def holds(self, connection: _Connection) -> bool:
         """Return whether the connection has a slot."""
-        ours = self._peers.get(connection.peer)
-        return ours is not None and (connection in ours.used or connection in ours.unused)
+        return connection in self._used or connection in self._unused
 
     def take(self, connection: _Connection, now: float) -> tuple[bool, _Connection | None]:
         """Give a slot to a connection; return whether it got one, and another one that has lost its slot for it.
 
-        A peer that has all it may have gives up one of its own. Where every slot is taken, the oldest connection that
-        has brought nothing goes, else the one unproductive for longest of the peer with the most.
+        A peer at its limit gives up one of its connections. Where every slot is taken, the oldest connection that has
+        brought nothing is closed, else the one unproductive for longest.
         """
-        ours = self._peers.setdefault(connection.peer, _OfPeer())
         lost = None
-        if len(ours) >= self._limits.per_peer:
-            lost = self._spare(ours.unused, ours.used, now)
-        elif self.count >= self.most:
-            lost = self._spare(self._unused, max(self._peers.values(), key=len).used, now)
-        else:
-            self._add(ours, connection)
-            return True, None
-        if lost is not None:
+        crowded = self._of_peer[connection.peer] >= self._limits.per_peer
+        if crowded or self.count >= self.most:
+            lost = self._spare(connection.peer if crowded else None, now)
+            if lost is None:
+                return False, None
             self.leave(lost)
-            self._add(self._peers.setdefault(connection.peer, _OfPeer()), connection)
-        elif not ours:
-            del self._peers[connection.peer]
-        return lost is not None, lost
+        self._unused[connection] = None
+        self._of_peer[connection.peer] += 1
+        return True, lost
 
     def leave(self, connection: _Connection) -> None:
         """Give a slot back; does nothing when there is none."""
-        if not self.holds(connection):
-            return
-        ours = self._peers[connection.peer]
-        for held in (ours.unused, ours.used, self._unused):
-            held.pop(connection, None)
-        self.count -= 1
-        self._held_bytes -= connection.held_bytes
-        if not ours:
-            del self._peers[connection.peer]
-
-    def hold(self, connection: _Connection, held_bytes: int) -> _Connection | None:
-        """Note what a connection holds unfinished; return the one that holds most, without a slot now, for too much."""
-        self._held_bytes += held_bytes - connection.held_bytes
-        connection.held_bytes = held_bytes
-        if self._held_bytes <= MOST_HELD_BYTES:
-            return None
-        heaviest = max(self.all(), key=lambda one: one.held_bytes)
-        self.leave(heaviest)
-        return heaviest
+        if self.holds(connection):
+            self._unused.pop(connection, None)
+            self._used.pop(connection, None)
+            self._of_peer[connection.peer] -= 1
+            if not self._of_peer[connection.peer]:
+                del self._of_peer[connection.peer]
 
     def produced(self, connection: _Connection, now: float) -> None:
         """Note that a line of this connection was taken."""
-        ours = self._peers[connection.peer]
-        if connection.produced_at is None:
-            del ours.unused[connection], self._unused[connection]
-        else:
-            del ours.used[connection]
-        ours.used[connection] = None
-        connection.produced_at = now
+        self._unused.pop(connection, None)
+        self._used.pop(connection, None)
+        self._used[connection] = None
+        connection.useful_at = now
 
-    def _add(self, ours: _OfPeer, connection: _Connection) -> None:
-        ours.unused[connection] = self._unused[connection] = None
-        self.count += 1
-
-    def _spare(self, unused: dict[_Connection, None], used: dict[_Connection, None], now: float) -> _Connection | None:
-        """Return the connection that may be closed now, the first of either; None where none has been idle enough."""
-        oldest = next(iter(unused), None)
-        if oldest is not None and now - oldest.opened_at >= self._limits.unused_s:
-            return oldest
-        idlest = next(iter(used), None)
-        if idlest is not None and now - (idlest.produced_at or 0.0) >= self._limits.unproductive_s:
-            return idlest
+    def _spare(self, peer: str | None, now: float) -> _Connection | None:
+        """Return the connection, of this peer or of any, that may be closed now; None where none was idle enough."""
+        for held, pause_s in ((self._unused, self._limits.unused_s), (self._used, self._limits.unproductive_s)):
+            oldest = next((one for one in held if peer is None or one.peer == peer), None)
+            if oldest is not None and now - oldest.useful_at >= pause_s:
+                return oldest
         return None
 
 
 class _Connection(asyncio.Protocol):
     """One sender. Its bytes are read to the end as they arrive, so nothing is buffered beyond an unfinished line."""
 
-    def __init__(self, listener: GraphiteListener, reader: type[LineReader] | type[PickleReader] = LineReader) -> None:
+    def __init__(self, listener: GraphiteListener) -> None:
         self._listener = listener
         self._transport: asyncio.BaseTransport | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = reader(listener._sink, listener.counters, listener._now)
+        self._reader = LineReader(listener._sink, listener.counters, listener._now)
         self.peer = ""
-        self.held_bytes = 0
-        self.opened_at = self.received_at = self._loop.time()
-        self.produced_at: float | None = None
+        self.useful_at = self.received_at = self._loop.time()
+        """When it last brought a line that was taken, else when it was opened."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         listener, counters = self._listener, self._listener.counters
@@ -358,7 +308,10 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         taken, lost = listener._slots.take(self, self._loop.time())
-        self._displace(lost)
+        if lost is not None:
+            counters.connections_displaced += 1
+            counters.last_crowded = lost.peer
+            lost.abort()
         if not taken:
             counters.connections_refused += 1
             counters.last_crowded = self.peer
@@ -366,27 +319,15 @@ class _Connection(asyncio.Protocol):
         counters.connections_open = listener._slots.count
 
     def data_received(self, data: bytes) -> None:
-        now = self._loop.time()
-        self.received_at = now
+        self.received_at = self._loop.time()
         slots = self._listener._slots
-        if not slots.holds(self):
-            return
-        if self._reader.feed(data):
-            slots.produced(self, now)
-        self._displace(slots.hold(self, self._reader.held_bytes))
-        if self._reader.broken:
-            self.abort()
+        if slots.holds(self) and self._reader.feed(data):
+            slots.produced(self, self.received_at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.close()
         self._listener._slots.leave(self)
         self._listener.counters.connections_open = self._listener._slots.count
-
-    def _displace(self, lost: _Connection | None) -> None:
-        if lost is not None:
-            self._listener.counters.connections_displaced += 1
-            self._listener.counters.last_crowded = lost.peer
-            lost.abort()
 
     def abort(self) -> None:
         """Close at once, dropping whatever is under way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -36,16 +37,15 @@ class UnknownVms:
 
 @dataclass(slots=True)
 class _Place(Generic[N]):
-    """One place. shown: by the last collection. missing, waiting: collections since, of names shown before and never.
+    """One place. shown: by the last collection. missing: collections since, of names shown before.
 
-    peers: waiting names by sender. refused: names turned away, the oldest first.
+    waiting: sender and collections since, of names never shown. refused: names turned away, the oldest first.
     """
 
     quota: int
     shown: set[N] = field(default_factory=set)
     missing: dict[N, int] = field(default_factory=dict)
     waiting: dict[N, tuple[str, int]] = field(default_factory=dict)
-    peers: dict[str, dict[N, None]] = field(default_factory=dict)
     refused: dict[N, None] = field(default_factory=dict)
     collected_at: float | None = None
     refusals: int = 0
@@ -55,16 +55,14 @@ class _Place(Generic[N]):
 class VmNames(Generic[N]):
     """The VM names of several places; the owner of their readings calls it under a lock of its own.
 
-    drop: forgets what is held of a name. most_waiting: names that may wait in all, `per_peer` of one sender. Where a
-    place is full, the sender with the most that wait there gives way to one with less than its share, so that no sender
-    keeps the others out.
+    drop: forgets what is held of a name. most_waiting: names that may wait in all, `per_peer` of one sender.
     """
 
     def __init__(self, drop: Callable[[Place, N], None], most_waiting: int, per_peer: int) -> None:
         self._drop = drop
         self._most, self._per_peer = most_waiting, per_peer
         self._places: dict[Place, _Place[N]] = {}
-        self._of_peer: dict[str, int] = {}
+        self._of_peer: Counter[str] = Counter()
         self.waiting = 0
 
     def watch(self, places: Mapping[Place, int], most_waiting: int | None = None) -> None:
@@ -86,13 +84,12 @@ class VmNames(Generic[N]):
         if name in here.refused:
             here.refusals, here.last = here.refusals + 1, (str(name), peer)
             return RejectReason.UNKNOWN_VM
-        crowded = (peer and self._of_peer.get(peer, 0) >= self._per_peer) or self.waiting >= self._most
-        if crowded or (len(here.waiting) >= here.quota and not self._make_room(place, here, peer)):
+        crowded = (peer and self._of_peer[peer] >= self._per_peer) or self.waiting >= self._most
+        if crowded or len(here.waiting) >= here.quota:
             here.refusals, here.last = here.refusals + 1, (str(name), peer)
             return RejectReason.TOO_MANY_UNKNOWN
         here.waiting[name] = peer, 0
-        here.peers.setdefault(peer, {})[name] = None
-        self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
+        self._of_peer[peer] += 1
         self.waiting += 1
         return None
 
@@ -141,29 +138,9 @@ class VmNames(Generic[N]):
                 if len(here.refused) > here.quota:
                     del here.refused[next(iter(here.refused))]
 
-    def _make_room(self, place: Place, here: _Place[N], peer: str) -> bool:
-        """Have the sender with the most names that wait give one up for another sender's; return whether it did."""
-        mine = len(here.peers.get(peer, ()))
-        senders = len(here.peers) + (peer not in here.peers)
-        if (mine + 1) * senders > here.quota:
-            return False
-        greatest = max(here.peers.values(), key=len)
-        if len(greatest) <= mine + 1:
-            return False
-        name = next(reversed(greatest))
-        self._release(here, name)
-        self._drop(place, name)
-        return True
-
     def _release(self, here: _Place[N], name: N) -> None:
         peer, _ = here.waiting.pop(name)
-        of_it = here.peers[peer]
-        del of_it[name]
-        if not of_it:
-            del here.peers[peer]
-        left = self._of_peer[peer] - 1
-        if left:
-            self._of_peer[peer] = left
-        else:
+        self._of_peer[peer] -= 1
+        if not self._of_peer[peer]:
             del self._of_peer[peer]
         self.waiting -= 1

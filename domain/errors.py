@@ -80,7 +80,7 @@ class RejectReason(StrEnum):
 REFUSED_LINES: Final[Mapping[RejectReason, str]] = MappingProxyType(
     {
         RejectReason.TOO_LONG: "send shorter lines: docs/operate/inputs.md has the limit",
-        RejectReason.NOT_TEXT: "send UTF-8 text, or pickled messages to the pickle port",
+        RejectReason.NOT_TEXT: "send UTF-8 text; a carbon-relay with DESTINATION_PROTOCOL = line",
         RejectReason.MALFORMED: "send `path value seconds`, with one space between them",
         RejectReason.FOREIGN_PATH: "send Trimtab's own paths, or map these in the file that TRIMTAB_INPUT_MAP names",
         RejectReason.BAD_VALUE: "send a plain decimal number",

@@ -342,7 +342,6 @@ def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> Gra
         limits,
         tcp=listens.tcp,
         udp=listens.udp,
-        pickle_port=listens.pickle_port,
     )
     try:
         listener.start()

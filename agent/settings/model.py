@@ -118,15 +118,6 @@ class ListenerSettings(Section, title="Listener"):
         examples=["10.0.0.0/16"],
     )
     port: int = Field(2003, ge=0, le=65535, description="Port to listen on, for TCP and UDP; 0 takes any free one.")
-    pickle_port: int | None = Field(
-        None,
-        ge=0,
-        le=65535,
-        description="Port for the pickled messages of Graphite relays, usually 2004; 0 takes any free one. Not set: "
-        "they are not taken. Lists, tuples, texts and numbers are read; a message with anything else ends the "
-        "connection.",
-        examples=[2004],
-    )
     tcp: bool = Field(True, description="Listen on TCP.")
     udp: bool = Field(
         False,

@@ -20,7 +20,7 @@ def serve() -> Iterator[Serve]:
     def start(
         host: str = "127.0.0.1", *, store: Any = None, networks: str = "127.0.0.0/8,::1/128", **given: Any
     ) -> GraphiteListener:
-        about = {name: given.pop(name) for name in ("tcp", "udp", "pickle_port", "port") if name in given}
+        about = {name: given.pop(name) for name in ("tcp", "udp", "port") if name in given}
         limits = ListenerLimits(networks=tuple(ip_network(one) for one in networks.split(",")), **given)
         sink = store if store is not None else SeriesStore(capacity=500)
         listener = GraphiteListener(sink, lambda: T0, host, about.pop("port", 0), limits, **about)

@@ -169,13 +169,11 @@ def test_one_address_cannot_take_the_slots_of_the_others(serve: Serve, stack: co
     assert is_open(honest)
 
 
-def test_where_all_have_reported_the_idlest_of_the_peer_with_most_goes(
-    serve: Serve, stack: contextlib.ExitStack
-) -> None:
+def test_where_all_have_reported_the_idlest_is_closed(serve: Serve, stack: contextlib.ExitStack) -> None:
     listener = serve(max_connections=3, unproductive_s=0.0)
     first, second = (stack.enter_context(connect(listener, MINE)) for _ in range(2))
     only = stack.enter_context(connect(listener, OTHER))
-    for number, one in enumerate((only, second, first), start=1):
+    for number, one in enumerate((second, only, first), start=1):
         one.sendall(GOOD)
         until(lambda: listener.counters.accepted == number)  # noqa: B023
     stack.enter_context(connect(listener, OTHER)).sendall(GOOD)

@@ -195,6 +195,7 @@ def test_a_clock_that_differs_from_that_of_aws_is_an_event_an_alarm_and_not_read
 @pytest.mark.exhaustive
 def test_sixty_thousand_invented_names_over_a_socket_lock_out_no_vm(start: Callable[..., Site]) -> None:
     site = start()
+    site.turn()
     taken = site.send(*(f"trimtab.web.workers.x-{n}.cpu_percent 1" for n in range(60_000)), source="127.0.0.66")
     assert taken == GROUP["max"] + SPARE
     (vm,) = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]

@@ -58,7 +58,7 @@ PICKLE_RECEIVER_INTERFACE = 127.0.0.1
 PICKLE_RECEIVER_PORT = {pickles}
 RELAY_METHOD = rules
 DESTINATIONS = 127.0.0.1:{destination}:ours
-DESTINATION_PROTOCOL = {protocol}
+DESTINATION_PROTOCOL = line
 TIME_TO_DEFER_SENDING = 0.01
 USE_FLOW_CONTROL = False
 CARBON_METRIC_INTERVAL = 0
@@ -139,12 +139,12 @@ def running_carbon(
 
 
 @contextmanager
-def running_relay(programs: Path, place: Path, destination: int, protocol: str) -> Iterator[int]:
-    """Run carbon-relay, which passes on to the port `destination` as lines or pickles; yields its own port."""
+def running_relay(programs: Path, place: Path, destination: int) -> Iterator[int]:
+    """Run carbon-relay, which passes on to the port `destination` as lines; yields its own port."""
     lines, pickles = free_ports(2)
     _make_room(place)
     (place / "conf" / "carbon.conf").write_text(
-        RELAY.format(place=place, lines=lines, pickles=pickles, destination=destination, protocol=protocol)
+        RELAY.format(place=place, lines=lines, pickles=pickles, destination=destination)
     )
     rules = f"[all]\ndefault = true\ndestinations = 127.0.0.1:{destination}:ours\n"
     (place / "conf" / "relay-rules.conf").write_text(rules)

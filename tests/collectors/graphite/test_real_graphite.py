@@ -163,17 +163,14 @@ def test_what_a_vm_measured_while_carbon_was_down_arrives_when_it_is_back(progra
     assert (sender.counters.dropped, sender.counters.refused, sender.counters.last_error) == (0, 0, "")
 
 
-@pytest.mark.parametrize("protocol", ["line", "pickle"])
-def test_what_a_real_relay_passes_on_reaches_the_store(programs: Path, tmp_path: Path, protocol: str) -> None:
+def test_what_a_real_relay_passes_on_reaches_the_store(programs: Path, tmp_path: Path) -> None:
     store = SeriesStore()
-    listener = GraphiteListener(store, time.time, port=0, pickle_port=0)
+    listener = GraphiteListener(store, time.time, port=0)
     listener.start()
-    assert listener.pickle_port is not None
-    destination = listener.port if protocol == "line" else listener.pickle_port
     now = float(int(time.time()))
     sent = readings("relayed", now)
     try:
-        with running_relay(programs, tmp_path, destination, protocol) as port:
+        with running_relay(programs, tmp_path, listener.port) as port:
             with socket.create_connection(("127.0.0.1", port)) as source:
                 for sample in sent:
                     source.sendall(f"{sample.series.path} {sample.value!r} {sample.at:.0f}\n".encode())

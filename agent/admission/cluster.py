@@ -34,7 +34,6 @@ from agent.admission.rule import (
     decide,
     effective,
     first_unsafe,
-    kept_for_uncertainty,
     worst_slack,
 )
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
@@ -65,9 +64,7 @@ class Gauges:
     mode: `act` where asking takes a deployment in, `observe` where the answer is advice and takes nothing in.
     worst_slack_cores: by band, the least room that the rule leaves for those inside. safe: whether the rule holds for
     them alone; if not, it fails first `unsafe_from_hours` ahead. sla_budget_used: refused requests for more cores
-    against those that the SLA allows, this month; above 1 the promise is broken. uncertainty_cores: those that the rule
-    keeps free a day ahead as sizes are uncertain, and their share of these and the cores taken; None for a rule
-    without standard deviations.
+    against those that the SLA allows, this month; above 1 the promise is broken.
     """
 
     cluster: str
@@ -87,8 +84,6 @@ class Gauges:
     failures_month_to_date: int
     sla: float
     sla_budget_used: float
-    uncertainty_cores: float | None = None
-    uncertainty_share: float | None = None
 
 
 class AdmissionService:
@@ -365,7 +360,7 @@ class AdmissionService:
                 counts = replace(counts, month=month_of(now), requests=0, failures=0)
             if self._effective.deferred:
                 self._effective = effective(rules)
-            unsafe, kept = first_unsafe(book, rules), kept_for_uncertainty(book, rules)
+            unsafe = first_unsafe(book, rules)
             stages = [deployment.stage for deployment in book.inside()]
             return Gauges(
                 cluster=rules.name,
@@ -385,8 +380,6 @@ class AdmissionService:
                 failures_month_to_date=counts.failures,
                 sla=rules.sla,
                 sla_budget_used=counts.failures / (rules.sla * counts.requests) if counts.requests else 0.0,
-                uncertainty_cores=kept,
-                uncertainty_share=None if kept is None else kept / (kept + book.total) if kept else 0.0,
             )
 
     def alarms(self) -> tuple[Event, ...]:

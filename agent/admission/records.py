@@ -149,23 +149,6 @@ class Contributor:
 
 
 @dataclass(frozen=True, slots=True)
-class HourPrice:
-    """What an hour of a deployment takes from a cluster, in core-hours; for a rule of mean and standard deviations.
-
-    for_uncertainty: the cores that the rule keeps free because its size `ahead_hours` from now is not known.
-    core_hours: these and its own cores. share: the former of the latter. amount: the price of core_hours in the
-    currency of CORE_HOUR_PRICE, None where that is not set.
-    """
-
-    ahead_hours: float
-    variance: float
-    core_hours: float
-    for_uncertainty: float
-    share: float
-    amount: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ShadowAnswer:
     """What a model on probation, by its file's SHA-256, would have decided on a request, with the cluster as it is.
 
@@ -232,10 +215,8 @@ class AdmissionDecision:
     """Nothing was taken in: this is what would have been decided."""
     label: str = ""
     owner: str = ""
-    price: HourPrice | None = None
     deferred_cores: int = 0
     """Cores that deferred jobs hold on the same machines; capacity and threshold here are less by them."""
-    """None where no future was looked at, or the rule does not go by standard deviations."""
     shadow: ShadowAnswer | None = None
     """None where no model is on probation."""
 

@@ -22,7 +22,6 @@ from agent.admission.records import (
     AdmissionDecision,
     AdmissionRequest,
     Contributor,
-    HourPrice,
     PriorKind,
     PriorSource,
     ShadowAnswer,
@@ -32,7 +31,6 @@ from domain.decisions import Reason
 from domain.errors import BadInput, StateConflict
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.cluster import ClusterRules, PolicyKind
-from domain.rules.admission.payment import kept_free
 from domain.rules.admission.policies import (
     OVER,
     PART,
@@ -50,7 +48,6 @@ from domain.rules.admission.policies import (
     zeroth_admits,
 )
 from domain.rules.admission.rule import BANDS
-from domain.units import HOURS_PER_DAY
 
 log = structlog.get_logger(__name__)
 
@@ -168,34 +165,7 @@ def judge(
         marginal_bands=tuple(dict.fromkeys(band for band, small in zip(book.bands, marginal, strict=True) if small)),
         top_expected=_merged(by_mean, asked.deployment_id, None if unsafe >= 0 else float(newcomer.mean[k])),
         top_variance=_merged(by_variance, asked.deployment_id, None if unsafe >= 0 else float(newcomer.variance[k])),
-        price=_price(rules, book.horizons_h, kappas, inside, newcomer, cores),
     )
-
-
-def _price(
-    rules: ClusterRules, horizons_h: Floats, kappas: Floats, inside: Curves, newcomer: Curves, cores: int
-) -> HourPrice | None:
-    """Return what an hour of a newcomer takes from the cluster as it is; see `HourPrice`."""
-    if rules.standard_deviations is None:
-        return None
-    k = day_ahead(horizons_h)
-    kept = kept_free(float(kappas[k]), max(float(inside.variance[k]), 0.0), float(newcomer.variance[k]))
-    whole = cores + kept
-    amount = None if rules.core_hour_price is None else whole * rules.core_hour_price
-    return HourPrice(float(horizons_h[k]), float(newcomer.variance[k]), whole, kept, kept / whole, amount)
-
-
-def day_ahead(horizons_h: Floats) -> int:
-    """Return the horizon nearest to that at which uncertainty is priced, a day ahead."""
-    return int(np.argmin(np.abs(np.log(horizons_h / HOURS_PER_DAY))))
-
-
-def kept_for_uncertainty(book: Book, rules: ClusterRules) -> float | None:
-    """Return the cores that the rule keeps free a day ahead, as sizes are uncertain; None for a rule without kappa."""
-    if rules.standard_deviations is None:
-        return None
-    k = day_ahead(book.horizons_h)
-    return kept_free(float(kappas_of(rules, book.horizons_h)[k]), 0.0, max(float(book.sums.variance[k]), 0.0))
 
 
 def first_unsafe(book: Book, rules: ClusterRules) -> int:

@@ -138,12 +138,6 @@ class ClusterSettings(Section, title="A cluster"):
         le=3650,
         description="Age in days at which an ended deployment counts half for its label and owner.",
     )
-    core_hour_price: float | None = Field(
-        None,
-        ge=0,
-        description="Price of a core and hour in your currency. Responses give the price of an hour in core-hours, and "
-        "in this currency where it is set; it decides nothing.",
-    )
     sla: float = Field(1e-3, gt=0, lt=1, description="Share of requests for more cores that may be refused.")
     tolerance: float = Field(
         0.1,
@@ -201,7 +195,7 @@ class ClusterSettings(Section, title="A cluster"):
         return not (self.quota_code or self.reservation_id)
 
 
-_PROMISED = ("capacity_cores", "sla", "start_within_s", "label_half_life_days", "core_hour_price")
+_PROMISED = ("capacity_cores", "sla", "start_within_s", "label_half_life_days")
 
 
 def rules_of(name: str, settings: ClusterSettings, model: ClusterModel | None = None) -> ClusterRules:

@@ -12,7 +12,7 @@ from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR
 
 if TYPE_CHECKING:
     from agent.admission.cluster import Gauges
-    from agent.admission.records import AdmissionDecision, Contributor, HourPrice, PriorSource
+    from agent.admission.records import AdmissionDecision, Contributor, PriorSource
 
 
 def sentence(decision: AdmissionDecision) -> str:
@@ -50,8 +50,6 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
     if decision.binding_hours is not None:
         lines += ["", f"Least room: {span(decision.binding_hours)} ahead", *columns(_binding(decision))]
         lines += ["", "Largest there", *columns(_largest(decision.top_expected, decision.top_variance))]
-    if decision.price is not None:
-        lines += ["", "Price of an hour", *columns(_hour(decision.price))]
     if decision.shadow is not None:
         shadow = decision.shadow
         would = "would admit it" if shadow.admit else f"would refuse it: {shadow.reason}"
@@ -124,17 +122,6 @@ def _binding(decision: AdmissionDecision) -> list[tuple[object, ...]]:
     ]
 
 
-def _hour(price: HourPrice) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = [
-        ("core-hours", f"{price.core_hours:,.2f}"),
-        (
-            "of it for uncertainty",
-            f"{price.for_uncertainty:,.2f} ({price.share:.0%}): kept free {span(price.ahead_hours)} ahead",
-        ),
-    ]
-    return rows if price.amount is None else [*rows, ("amount", f"{price.amount:,.4g}")]
-
-
 def _largest(means: tuple[Contributor, ...], variances: tuple[Contributor, ...]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = [("by expected cores", "", "by variance", "")]
     rows += [
@@ -159,9 +146,6 @@ def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list
             f"{gauges.sla_budget_used:.0%} of the SLA",
         ),
     ]
-    if gauges.uncertainty_cores is not None:
-        kept = f"{gauges.uncertainty_cores:,.0f} cores ({gauges.uncertainty_share or 0.0:.0%} of the reserved cores)"
-        rows.append(("kept free for uncertainty", f"{kept}, a day ahead"))
     made = [
         (
             d.decision_id,
@@ -187,9 +171,6 @@ def cluster_card(gauges: Gauges, newest: tuple[AdmissionDecision, ...], *, pause
         *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
         ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
     ]
-    if gauges.uncertainty_cores is not None:
-        kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of the reserved cores"
-        rows.append(("kept free for uncertainty, a day ahead", kept))
     sentence, decision_id = (
         (outcome(newest[0]), newest[0].decision_id) if newest else ("Nothing was requested yet.", "")
     )

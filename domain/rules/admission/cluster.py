@@ -97,8 +97,6 @@ class ClusterRules:
     """Whether a newcomer without prior observations is judged by what its label and owner were like before."""
     label_half_life_days: float = HALF_LIFE_DAYS
     """A deployment that ended so long ago counts half in what is known of its label and owner."""
-    core_hour_price: float | None = None
-    """Price of a core and hour, in the reader's currency; it decides nothing."""
 
     def __post_init__(self) -> None:
         whole = math.isfinite(self.capacity_cores) and int(self.capacity_cores) == self.capacity_cores
@@ -116,9 +114,6 @@ class ClusterRules:
                 raise BadInput(name, value, "give a finite number, 0 or more")
         if not (math.isfinite(self.start_within_s) and self.start_within_s > 0.0):
             raise BadInput("start_within_s", self.start_within_s, "give seconds, more than 0")
-        price = self.core_hour_price
-        if price is not None and not (math.isfinite(price) and price >= 0.0):
-            raise BadInput("core_hour_price", price, "give a finite price, 0 or more, or leave it out")
         if not (math.isfinite(self.label_half_life_days) and self.label_half_life_days > 0.0):
             raise BadInput("label_half_life_days", self.label_half_life_days, "give days, more than 0")
 
@@ -160,7 +155,6 @@ class ClusterRules:
     def config_hash(self) -> str:
         """Sixteen hexadecimal digits that any change of the rules changes."""
         given = asdict(self)
-        del given["core_hour_price"]
         if not self.labels:
             # Rules of a cluster that does not go by labels keep the hash that they had before there were any.
             del given["labels"], given["label_half_life_days"]

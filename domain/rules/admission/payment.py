@@ -52,15 +52,6 @@ def hourly_price(tariff: Tariff, cores: ArrayLike, variance: ArrayLike) -> Float
     return price
 
 
-def kept_free(kappa: float, inside: float, added: float) -> float:
-    """Return the cores that a rule of kappa standard deviations keeps free for a deployment of variance `added`.
-
-    inside: the variance of all others together. It is what the deployment's uncertainty takes from the room of others,
-    and tends to kappa added / (2 sd) where they are many.
-    """
-    return kappa * added / (math.sqrt(inside + added) + math.sqrt(inside)) if added > 0.0 else 0.0
-
-
 def predicted_variance(tariff: Tariff, population: Population, statistics: Statistics, moments: str = "ab") -> float:
     """Return the variance of the size, in cores squared, at the tariff's horizon; `moments` as in `moments_of`."""
     return float(moments_of(population, statistics, np.array([tariff.horizon_h]), moments).variance[0])

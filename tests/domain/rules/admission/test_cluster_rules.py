@@ -36,7 +36,6 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         "paper_grid": False,
         "labels": False,
         "label_half_life_days": 90.0,
-        "core_hour_price": None,
     }
 
 

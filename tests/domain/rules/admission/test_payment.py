@@ -16,7 +16,6 @@ from domain.errors import BadInput
 from domain.rules.admission.payment import (
     Tariff,
     hourly_price,
-    kept_free,
     predicted_variance,
 )
 from domain.rules.admission.population import POPULATIONS, Statistics, fresh
@@ -91,15 +90,3 @@ def test_the_users_page_shows_what_its_lines_print() -> None:
     with contextlib.redirect_stdout(shown):
         exec(compile(code, "admission-payment.md", "exec"), {})
     assert shown.getvalue() == printed
-
-
-@pytest.mark.parametrize(("inside", "added"), [(0.0, 9.0), (16.0, 9.0), (1e12, 4.0)])
-def test_what_is_kept_free_for_one_is_what_the_spread_of_all_grows_by(inside: float, added: float) -> None:
-    grown = 2.5 * (math.sqrt(inside + added) - math.sqrt(inside))
-    assert kept_free(2.5, inside, added) == pytest.approx(grown, rel=1e-3)
-    assert kept_free(0.0, inside, added) == 0.0
-    assert kept_free(2.5, inside, 0.0) == 0.0
-
-
-def test_among_many_a_unit_of_variance_costs_kappa_by_two_standard_deviations() -> None:
-    assert kept_free(2.5, 1e6, 1.0) == pytest.approx(2.5 / (2 * 1000.0), rel=1e-6)

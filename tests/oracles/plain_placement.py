@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.placement.cluster import Cluster, Host, Obstacle, choose, cluster_of, place_request
+from domain.rules.placement.cluster import Cluster, Host, Obstacle, choose, cluster_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
 from domain.rules.placement.policies import Ints, Policy
 from simulator.placement.engine import DRAIN, ENDED, FAIL, JOIN, PLACE, REJECTED, RELEASE, WAITING
+from tests.oracles.placing import place_request
 
 
 @dataclass

@@ -64,8 +64,8 @@ def admission(
     """
     import numpy as np
 
-    from domain.rules.admission.payment import Tariff, hourly_price
     from domain.rules.admission.population import Statistics, fresh
+    from trainer.admission.payment import Tariff, hourly_price
     from trainer.admission.volterra import curve_of
 
     tariff = Tariff(core, variance, ahead, math.inf if cap is None else cap)

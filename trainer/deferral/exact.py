@@ -6,12 +6,15 @@ passes the independent check before it is returned.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from agent.deferral.rolling import solve as solve_program
 from domain.errors import TrimtabError
-from domain.rules.deferral.jobs import Ints, Jobs, Score, objective, violations_of
+from domain.rules.deferral.jobs import W1, W2, Ints, Jobs, Score, objective
 from domain.rules.deferral.rolling import program
 
 WHOLE = 0.99
@@ -61,3 +64,54 @@ def check(jobs: Jobs, start: Ints, capacity: Ints, score: Score, name: str, *, o
     wrong = violations_of(jobs, start, capacity, score=score, online=online)
     if wrong:
         raise ScheduleWrong(f"{name}: {'; '.join(wrong[:3])}")
+
+
+def violations_of(
+    jobs: Jobs, start: Ints, capacity: Ints, *, score: Score | None = None, online: bool = False
+) -> list[str]:
+    """Return what is wrong with a schedule, in words; empty if nothing is.
+
+    Counted job by job and step by step, by none of the functions of `domain.rules.deferral`. start: [N]. score: what
+    the schedule is said to be worth. online: no start may take more cores than are free in its step, as an agent's must
+    not (§2).
+    """
+    steps = int(capacity.size)
+    if start.shape != (jobs.size,) or not np.issubdtype(start.dtype, np.integer):
+        return [f"start has shape {start.shape} and type {start.dtype}: give one whole number for each job"]
+    wrong, load, begun = [], [0] * steps, [0] * steps
+    utilisation = delay = started = 0
+    rows = zip(*(column.tolist() for column in jobs), strict=True)
+    for number, (step, (cores, duration, earliest, latest, submitted)) in enumerate(
+        zip(start.tolist(), rows, strict=True)
+    ):
+        if step == -1:
+            continue
+        if not 0 <= step < steps:
+            wrong.append(f"job {number} starts in step {step}, which is not in 0..{steps - 1}")
+            continue
+        if not earliest <= step <= latest:
+            wrong.append(f"job {number} starts in step {step}, outside its window {earliest}..{latest}")
+        if step < submitted:
+            wrong.append(f"job {number} starts in step {step}, before it is submitted in {submitted}")
+        begun[step] += cores
+        for t in range(step, min(step + duration, steps)):
+            load[t] += cores
+        utilisation += cores * duration
+        delay += step - earliest
+        started += 1
+    over = [max(0, used - room) for used, room in zip(load, capacity.tolist(), strict=True)]
+    if online:
+        wrong += [
+            f"jobs with {new} cores start in step {t}, where {max(0, room - used + new)} are free"
+            for t, (new, used, room) in enumerate(zip(begun, load, capacity.tolist(), strict=True))
+            if new and used > room
+        ]
+    if score is not None:
+        counted = (utilisation, delay, sum(over), started)
+        stated = (score.utilisation, score.delay, score.violation, score.started)
+        if counted != stated:
+            wrong.append(f"utilisation, delay, violation and jobs started are {counted}, not {stated}")
+        total = utilisation - W1 * delay - W2 * sum(over)
+        if not math.isclose(total, score.total, rel_tol=0.0, abs_tol=1e-9):
+            wrong.append(f"the total is {total}, not {score.total}")
+    return wrong

@@ -577,30 +577,6 @@ def choose(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | N
     return Choice(int(hosts[best]), float(value[best]), second, second_score, int(hosts.size), bool(view.new[best]))
 
 
-def place_request(cluster: Cluster, policy: Policy, app: int, count: int, *, partial: bool = False) -> list[Choice]:
-    """Place the containers of a request one after the other; return a choice for each that was placed.
-
-    Where one finds no host, the others stay with `partial`; else none does, and the state is as before. BadInput.
-    """
-    if count < 1:
-        raise BadInput("count", count, "give 1 container or more")
-    before = cluster.opened, cluster.largest, cluster.large
-    cluster.saw(count)
-    made: list[Choice] = []
-    for _ in range(count):
-        choice = choose(cluster, policy, app, count)
-        if choice is None:
-            break
-        cluster.place(choice.host, app)
-        made.append(choice)
-    if len(made) < count and not partial:
-        for choice in reversed(made):
-            cluster.release(choice.host, app)
-        cluster.opened, cluster.largest, cluster.large = before
-        return []
-    return made
-
-
 def explain(cluster: Cluster, policy: Policy, app: int, count: int, most: int = 5) -> list[tuple[int, float, Terms]]:
     """Return the best hosts for a container: index, score, and the terms that it sums."""
     hosts = cluster.feasible(app)

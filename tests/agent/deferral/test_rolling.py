@@ -12,10 +12,11 @@ from agent.deferral.rolling import RollingPlan, check_available, forecast_paths,
 from domain.errors import BadInput
 from domain.rules.deferral.choosing import Policy, View
 from domain.rules.deferral.forecast import History, fit
-from domain.rules.deferral.jobs import jobs_of, objective, violations_of
+from domain.rules.deferral.jobs import jobs_of, objective
 from domain.rules.deferral.rolling import program
 from simulator.deferral.scenarios import SCENARIOS, TRAINING_SEED, Episode, episode
 from simulator.deferral.world import World, play
+from trainer.deferral.exact import violations_of
 
 
 def _first(jobs: list[tuple[int, int, int, int, int]], capacity: list[int]) -> View:

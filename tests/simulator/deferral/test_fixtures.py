@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from domain.rules.deferral.choosing import ordered, packed
-from domain.rules.deferral.jobs import Score, objective, violations_of
+from domain.rules.deferral.jobs import Score, objective
 from simulator.deferral.scenarios import episode
 from simulator.deferral.world import play
+from trainer.deferral.exact import violations_of
 
 POLICIES = {
     "fifo": ordered("fifo"),

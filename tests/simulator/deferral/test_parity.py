@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.deferral.jobs import Jobs, objective, violations_of
+from domain.rules.deferral.jobs import Jobs, objective
 from simulator.deferral import engine, world
 from simulator.deferral.engine import Rule, rule_of
 from simulator.deferral.scenarios import SCENARIOS, Episode, episode
+from trainer.deferral.exact import violations_of
 
 RULES = ("fifo", "fifo:skip", "sjf", "sjf:skip", "tetris", "tetris:prefix", "els", "els:prefix", "knapsack",
          "knapsack:alpha=0.17,beta=0.31", "knapsack:alpha=0")  # fmt: skip

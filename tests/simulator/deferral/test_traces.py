@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput, TraceError
-from domain.rules.deferral.jobs import FIELDS, check_job, jobs_of, objective, violations_of
+from domain.rules.deferral.jobs import FIELDS, check_job, jobs_of, objective
 from simulator.deferral import engine
 from simulator.deferral.scenarios import Scenario
 from simulator.deferral.traces import TOO_LONG, load_of, log_jobs, trace_episode
+from trainer.deferral.exact import violations_of
 
 LOGS = Path(__file__).parents[3] / "benchmarks/logs"
 NASA, HPC2N = LOGS / "NASA-iPSC-1993-3.1-cln.swf.gz", LOGS / "HPC2N-2002-first-jobs.swf.gz"

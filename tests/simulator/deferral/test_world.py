@@ -19,10 +19,11 @@ from domain.rules.deferral.choosing import (
     ordered,
     packed,
 )
-from domain.rules.deferral.jobs import Ints, Jobs, jobs_of, objective, violations_of
+from domain.rules.deferral.jobs import Ints, Jobs, jobs_of, objective
 from simulator.deferral.scenarios import Episode, episode
 from simulator.deferral.world import World, Worlds, play
 from tests.simulator.deferral.test_parity import random_episode
+from trainer.deferral.exact import violations_of
 
 
 def capacity_of(*values: int) -> Ints:

@@ -10,8 +10,9 @@ import pytest
 
 from domain.errors import BadInput
 from domain.rules.deferral.forecast import Forecast, History, fit
-from domain.rules.deferral.jobs import objective, violations_of
+from domain.rules.deferral.jobs import objective
 from simulator.deferral.scenarios import SCENARIOS, TRAINING_SEED, Episode, episode
+from trainer.deferral.exact import violations_of
 from trainer.deferral.policies import calendar_paths, policy_of, real_paths
 
 

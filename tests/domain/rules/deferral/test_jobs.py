@@ -25,9 +25,9 @@ from domain.rules.deferral.jobs import (
     jobs_of,
     objective,
     occupancy,
-    violations_of,
 )
 from tests.golden import figures
+from trainer.deferral.exact import violations_of
 
 GOOD = {"cores": 2, "duration": 3, "earliest": 5, "latest": 8, "submitted": 4}
 

@@ -20,10 +20,10 @@ from domain.rules.placement.cluster import (
     explain,
     hosts_of,
     layout,
-    place_request,
 )
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, Vector
 from domain.rules.placement.policies import BF, DP, FF, HAND, RESERVE, TIERS, WF, Policy
+from tests.oracles.placing import place_request
 from tests.oracles.plain_placement import Reference
 
 SIZE = (96, 512, 3000)

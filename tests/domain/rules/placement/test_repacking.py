@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.rules.placement import repacking
-from domain.rules.placement.cluster import Cluster, Host, cluster_of, place_request
+from domain.rules.placement.cluster import Cluster, Host, cluster_of
 from domain.rules.placement.instance import Application
 from domain.rules.placement.policies import BF, WF
 from domain.rules.placement.repacking import Move, plan_repacking
 from simulator.placement import instances
+from tests.oracles.placing import place_request
 
 SIZE = (8, 64, 100)
 APPS = (

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
-from domain.rules.admission.payment import (
+from domain.rules.admission.population import POPULATIONS, Statistics, fresh
+from trainer.admission.payment import (
     Tariff,
     hourly_price,
     predicted_variance,
 )
-from domain.rules.admission.population import POPULATIONS, Statistics, fresh
 
 TARIFF = Tariff(0.05, 0.002)
 KINDS = st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.0, 1e4), st.floats(0.0, 1e8)), min_size=1, max_size=6)

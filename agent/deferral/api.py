@@ -8,13 +8,14 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from agent.deferral.look import LONGEST, CapacityForecast, JobExplained, PoolView
-from agent.deferral.queue import JobMessage, Moment
 from agent.deferral.records import (
     LONGEST_ID,
     MOST_CORES,
     CancellationResult,
     Drain,
+    JobOrder,
     JobRecord,
+    Moment,
     Report,
     Stage,
     SubmissionResult,
@@ -30,7 +31,7 @@ JobPath = Annotated[str, Path(max_length=LONGEST_ID, description="The job's id."
 MOST_LISTED = 5000
 
 
-class JobOfPool(JobMessage):
+class JobOfPool(JobOrder):
     """A job, and the pool meant."""
 
     pool: Annotated[
@@ -82,15 +83,15 @@ def create_router(part: DeferralPart) -> APIRouter:
     @router.post("/jobs", summary="A job may wait, of a pool named in the body", responses=UNKNOWN | CONFLICT)
     def submit_to(order: JobOfPool) -> SubmissionResult:
         """As `/pools/{pool}/jobs`."""
-        return pools.one(order.pool).submit(order.order())
+        return pools.one(order.pool).submit(order)
 
     @router.post("/pools/{pool}/jobs", summary="A job may wait", responses=UNKNOWN | CONFLICT)
-    def submit(pool: PoolPath, order: JobMessage) -> SubmissionResult:
+    def submit(pool: PoolPath, order: JobOrder) -> SubmissionResult:
         """Record a job, to be started in its window. The same id with the same content gets the same answer.
 
         It is started at most once a step, in the steps that begin in its window; then it runs to its end.
         """
-        return pools.one(pool).submit(order.order())
+        return pools.one(pool).submit(order)
 
     @router.get("/pools/{pool}/jobs", summary="Jobs", responses=UNKNOWN)
     def jobs(

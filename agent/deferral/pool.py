@@ -22,7 +22,6 @@ from agent.deferral.records import (
     LATEST_AT,
     LONGEST_PAYLOAD,
     MOST_CORES,
-    MOST_STEPS,
     CancellationResult,
     Drain,
     History,
@@ -34,7 +33,6 @@ from agent.deferral.records import (
     Stage,
     SubmissionResult,
     Totals,
-    check_id,
     step_at,
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
@@ -255,7 +253,11 @@ class DeferralPool:
 
         sent_at: when it was put on a queue; one that was in time then is late by no fault of its sender.
         """
-        check_order(order)
+        if order.earliest_at is not None and order.latest_at < order.earliest_at:
+            remedy = f"give the earliest start, {order.earliest_at:.0f}, or a later time"
+            raise BadInput("latest_at", order.latest_at, remedy)
+        if len(order.payload.encode()) > LONGEST_PAYLOAD:
+            raise BadInput("payload", order.payload, f"give at most {LONGEST_PAYLOAD} bytes")
         before = jobs.get(order.job_id)
         if before is not None:
             if before.fingerprint != order.fingerprint:
@@ -282,7 +284,7 @@ class DeferralPool:
         seen = [row.capacity for row in history.rows if row.capacity is not None]
         fields = {
             "cores": order.cores,
-            "duration": order.duration,
+            "duration": order.duration_steps,
             "earliest": earliest,
             "latest": latest,
             "submitted": submitted,
@@ -411,32 +413,6 @@ def _with_jobs_of(submitted: PoolHead, head: PoolHead) -> PoolHead:
     """Return a head with what submissions change as in another one."""
     totals = replace(head.totals, submitted=submitted.totals.submitted, unlikely=submitted.totals.unlikely)
     return replace(head, jobs=submitted.jobs, totals=totals)
-
-
-def check_order(order: JobOrder) -> None:
-    """Raise BadInput naming the field of an order that can be none, whatever the time."""
-    check_id(order.job_id)
-    sizes: tuple[tuple[str, object, int], ...] = (
-        ("cores", order.cores, MOST_CORES),
-        ("duration", order.duration, MOST_STEPS),
-    )
-    for name, value, most in sizes:
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise BadInput(name, value, f"give a whole number from 1 to {most}")
-    moments: tuple[tuple[str, object], ...] = (("earliest_at", order.earliest_at), ("latest_at", order.latest_at))
-    for name, moment in moments:
-        if moment is None and name == "earliest_at":
-            continue
-        if isinstance(moment, bool) or not isinstance(moment, int | float) or not math.isfinite(moment):
-            raise BadInput(name, moment, "give a time in seconds since the epoch")
-        if not 0.0 <= moment <= LATEST_AT:
-            raise BadInput(name, moment, f"give a time in seconds since the epoch, at most {LATEST_AT:.0f}")
-    if order.earliest_at is not None and order.latest_at < order.earliest_at:
-        raise BadInput(
-            "latest_at", order.latest_at, f"give the earliest start, {order.earliest_at:.0f}, or a later time"
-        )
-    if len(order.payload.encode()) > LONGEST_PAYLOAD:
-        raise BadInput("payload", order.payload, f"give at most {LONGEST_PAYLOAD} bytes")
 
 
 def given_back(job: JobRecord, totals: Totals) -> tuple[JobRecord, Totals]:

@@ -17,25 +17,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import ValidationError
 
 from actuators.base import Act, ChangingCall, Permit
 from agent.deferral.pool import FromQueue
 from agent.deferral.records import (
-    ID,
-    LATEST_AT,
-    LONGEST_ID,
-    LONGEST_PAYLOAD,
-    MOST_CORES,
-    MOST_STEPS,
     VERSION,
     JobOrder,
     JobRecord,
 )
 from agent.deferral.settings import DeferralSettings
-from agent.kernel.http import NUMERIC
 from collectors.aws import AwsSession
 from domain.clock import Clock
 from domain.errors import BadInput, CloudError, FailureClass
@@ -51,54 +44,6 @@ VISIBILITY_S: Final = 120
 DEDUPLICATED_S: Final = 270.0
 """A FIFO queue drops a message whose id it has seen in five minutes; the call itself may take the rest of them."""
 _SHOWN: Final = 200
-
-
-JobId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=ID)]
-Moment = Annotated[float, Field(ge=0, le=LATEST_AT, allow_inf_nan=False), NUMERIC]
-
-
-class JobMessage(BaseModel):
-    """A job that may start at any time in its window, and then runs to its end; over HTTP and in messages alike."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    version: Annotated[int, Field(ge=VERSION, le=VERSION, description="Of this description: 1."), NUMERIC] = VERSION
-    job_id: Annotated[
-        JobId, Field(description="Of your choice; the same one again gets the same answer.", examples=["night-17"])
-    ]
-    cores: Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it holds.", examples=[4]), NUMERIC]
-    duration_steps: Annotated[
-        int,
-        Field(ge=1, le=MOST_STEPS, description="Steps that it runs at most; an hour each by default.", examples=[2]),
-        NUMERIC,
-    ]
-    earliest_at: Annotated[
-        Moment | None,
-        Field(description="Not started before, in seconds since the epoch; not given: now.", examples=[1795300000]),
-    ] = None
-    latest_at: Annotated[Moment, Field(description="Not started later.", examples=[1795340000])]
-    clamp_late: Annotated[
-        StrictBool | None, Field(description="Accept an earliest start that has passed; not given: as the pool is set.")
-    ] = None
-    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the requester, for the record.")] = (
-        ""
-    )
-    payload: Annotated[
-        str, Field(max_length=LONGEST_PAYLOAD, description="Text that its worker gets; it is not looked into.")
-    ] = ""
-
-    def order(self) -> JobOrder:
-        """Return it as the pool takes it."""
-        return JobOrder(
-            self.job_id,
-            self.cores,
-            self.duration_steps,
-            self.latest_at,
-            self.earliest_at,
-            self.clamp_late,
-            self.requested_by,
-            self.payload,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +131,12 @@ def job_of(body: str) -> Any:
     if not isinstance(document, dict):
         return BadInput("body", body[:_SHOWN], "send a job as a JSON object")
     try:
-        return JobMessage.model_validate(document).order()
+        return JobOrder.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "body"
         value = document.get(name) if len(first["loc"]) == 1 else None
         return BadInput(name, value, first["msg"][:1].lower() + first["msg"][1:])
-    except BadInput as error:
-        return error
 
 
 class ReadyQueue:

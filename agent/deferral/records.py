@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field, StrictBool
 
 from agent.deferral.settings import DeferralSettings
+from agent.kernel.http import NUMERIC, Body
 from domain.decisions import Reason
-from domain.errors import BadInput
 
 LONGEST_ID: Final = 80
 ID: Final = r"^[A-Za-z0-9_.-]{1,80}$"
@@ -60,23 +61,42 @@ class Stage(StrEnum):
 FINAL: Final = frozenset({Stage.ENDED, Stage.EXPIRED, Stage.CANCELLED})
 
 
-@dataclass(frozen=True, slots=True)
-class JobOrder:
-    """A job as it is asked for. Times are epoch seconds, None for now and for as late as there is no limit to."""
+JobId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=ID)]
+Moment = Annotated[float, Field(ge=0, le=LATEST_AT, allow_inf_nan=False), NUMERIC]
 
-    job_id: str
-    cores: int
-    duration: int
-    latest_at: float
-    earliest_at: float | None = None
-    clamp_late: bool | None = None
-    requested_by: str = ""
-    payload: str = ""
+
+class JobOrder(Body, frozen=True):
+    """A job that may start at any time in its window, and then runs to its end; over HTTP and in messages alike."""
+
+    version: Annotated[int, Field(ge=VERSION, le=VERSION, description="Of this description: 1."), NUMERIC] = VERSION
+    job_id: Annotated[
+        JobId, Field(description="Of your choice; the same one again gets the same answer.", examples=["night-17"])
+    ]
+    cores: Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it holds.", examples=[4]), NUMERIC]
+    duration_steps: Annotated[
+        int,
+        Field(ge=1, le=MOST_STEPS, description="Steps that it runs at most; an hour each by default.", examples=[2]),
+        NUMERIC,
+    ]
+    earliest_at: Annotated[
+        Moment | None,
+        Field(description="Not started before, in seconds since the epoch; not given: now.", examples=[1795300000]),
+    ] = None
+    latest_at: Annotated[Moment, Field(description="Not started later.", examples=[1795340000])]
+    clamp_late: Annotated[
+        StrictBool | None, Field(description="Accept an earliest start that has passed; not given: as the pool is set.")
+    ] = None
+    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the requester, for the record.")] = (
+        ""
+    )
+    payload: Annotated[
+        str, Field(max_length=LONGEST_PAYLOAD, description="Text that its worker gets; it is not looked into.")
+    ] = ""
 
     @property
     def fingerprint(self) -> str:
         """What is asked for, in short: equal for equal orders."""
-        asked = [self.cores, self.duration, self.earliest_at, self.latest_at, self.payload]
+        asked = [self.cores, self.duration_steps, self.earliest_at, self.latest_at, self.payload]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
@@ -348,13 +368,6 @@ class CancellationResult:
 def step_at(at: float, step_s: int) -> int:
     """Return the step in which a time lies."""
     return math.floor(at / step_s)
-
-
-def check_id(job_id: str) -> str:
-    """Return a job's id; BadInput where it cannot stand in logs, paths and SQS."""
-    if re.fullmatch(ID, job_id) is None:
-        raise BadInput("job_id", job_id, f"give 1 to {LONGEST_ID} letters, digits, dots, - and _")
-    return job_id
 
 
 def margin_cores(settings: DeferralSettings, capacity: int) -> int:

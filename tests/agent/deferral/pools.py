@@ -66,7 +66,7 @@ def turning(
 def order(job_id: str, cores: int = 2, duration: int = 1, window: int = 5, **more: Any) -> JobOrder:
     """A job that may start in this step and so many more."""
     given: dict[str, Any] = {"latest_at": START + window * HOUR_S, **more}
-    return JobOrder(job_id, cores, duration, **given)
+    return JobOrder(job_id=job_id, cores=cores, duration_steps=duration, **given)
 
 
 def decided(turns: PoolTurns, now: float, cores: float | None = None, epoch: int = 1) -> StepDecision:

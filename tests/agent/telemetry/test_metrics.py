@@ -227,7 +227,7 @@ def defer(agent: Running) -> None:
     first = int(now // HOUR_S) - 50
     rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0) for k in range(50))
     service.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
-    service.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
+    service.submit(JobOrder(job_id="j1", cores=4, duration_steps=2, latest_at=now + 4 * HOUR_S))
     service.report(10)
     service.turns.turn(now, agent.world.loop.epoch)
 

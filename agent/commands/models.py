@@ -20,7 +20,7 @@ from agent.commands.options import (
     print_json,
     show,
 )
-from domain.errors import BadInput, ConfigurationError
+from domain.errors import BadInput
 
 if TYPE_CHECKING:
     from agent.kernel.part import ModelSummary
@@ -62,27 +62,25 @@ def models(
         print_json(found.data) if as_json else _show([found])
         return
     place, key = models_directory(directory), promotion_key_location(os.environ)
+    held = ModelsDirectory(place, key)
     subjects: list[Row] = []
     probation: list[Row] = []
-    history: list[Row] = []
     refusals: list[str] = []
-    files: dict[Path, list[str]] = {}
-    for held in (ModelsDirectory(path, key) for path in dict.fromkeys([place, *_others()])):
-        files |= {path: [] for path in sorted(held.path.glob("*.onnx"))}
-        history += [
-            {"directory": str(held.path), **line}
-            for line in held.history()
-            if decision in ("", line.get("decision", "autoscaling"))
-        ]
-        try:
-            for row in subject_rows(held, decision):
-                subjects.append(row)
-                files.setdefault(held.file_of(row["model"]), []).append(_role(row))
-            for row in probation_rows(held, decision):
-                probation.append(row)
-                files.setdefault(held.file_of(row["model"]), []).append(f"on probation for {_whom(row)}")
-        except BadInput as error:
-            refusals.append(str(error))
+    files: dict[Path, list[str]] = {path: [] for path in sorted(place.glob("*.onnx"))}
+    history = [
+        {"directory": str(place), **line}
+        for line in held.history()
+        if decision in ("", line.get("decision", "autoscaling"))
+    ]
+    try:
+        for row in subject_rows(held, decision):
+            subjects.append(row)
+            files.setdefault(held.file_of(row["model"]), []).append(_role(row))
+        for row in probation_rows(held, decision):
+            probation.append(row)
+            files.setdefault(held.file_of(row["model"]), []).append(f"on probation for {_whom(row)}")
+    except BadInput as error:
+        refusals.append(str(error))
     rows = [_tried(path, ", ".join(roles)) for path, roles in files.items()]
     rows += [_tried(model.path, f"bundled: {model.name}, {model.trained_for}") for model in shipped_models()]
     # A file that is refused may be of any decision.
@@ -117,19 +115,6 @@ def _role(row: Row) -> str:
 
 def _whom(row: Row) -> str:
     return (row["subject"] or "all") if row["decision"] == "autoscaling" else f"{row['decision']} {row['subject']}"
-
-
-def _others() -> Iterator[Path]:
-    """Yield the directories of models that subjects have of their own; none where the settings are wrong."""
-    from agent.kernel.parts import kinds
-    from agent.settings import load_settings
-
-    try:
-        settings = load_settings(os.environ)
-    except ConfigurationError:
-        return
-    for kind in kinds():
-        yield from kind.model_directories(settings)
 
 
 def subject_rows(directory: ModelsDirectory, decision: str = "") -> Iterator[Row]:

@@ -423,11 +423,6 @@ class Part:
         raise BadInput("model file", str(path), f"{cls.name} has no models")
 
     @classmethod
-    def model_directories(cls, settings: Settings) -> Iterable[Path]:
-        """Return the directories of models that its subjects have beside that of the agent."""
-        return ()
-
-    @classmethod
     def mistakes(cls, settings: Settings) -> Sequence[Mistake]:
         """Return what is wrong with what the settings name for it, such as a model that a subject cannot use."""
         return ()

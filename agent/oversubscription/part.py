@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from agent.kernel.metrics import Reading
     from agent.oversubscription.turn import Pools
-    from agent.settings import Settings
     from collectors.base import SampleSink
     from collectors.vm_names import Place, UnknownVms
 
@@ -276,11 +275,3 @@ class OversubscriptionPart(Part):
         data = {"observation": card.observation, "levels": card.actions, "subscribers": card.subscribers}
         does = f"rates {', '.join(f'{level:g}' for level in card.actions)}"
         return ModelSummary(data, card.observation, does, "values", f"{card.subscribers} subscribers")
-
-    @classmethod
-    def model_directories(cls, settings: Settings) -> Iterator[Path]:
-        """Yield the directories that pools have for their models alone."""
-        for pool in SUBJECTS.of(settings).values():
-            kind, _, given = pool.policy.partition(":")
-            if kind == "model" and Path(given).is_dir():
-                yield Path(given)

@@ -18,6 +18,7 @@ import structlog
 
 from agent.kernel.transaction import Conflict, retried
 from agent.models.background import Background
+from agent.models.directory import ModelsDirectory
 from agent.oversubscription.choice import HourChoice, PolicyRates, decide_hour, hot_hours, shadowed
 from agent.oversubscription.fold import HotMachine, HourFold, fold, hour_of_day
 from agent.oversubscription.inventory import check_request, read_inventory
@@ -25,7 +26,7 @@ from agent.oversubscription.loads import Loads, loads_of
 from agent.oversubscription.memory import Counts, PoolMemory, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.profiles import Profiles, profiles_of
-from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of, probationer_of, subject_of
+from agent.oversubscription.rate_policies import RatePolicy, policy_of, probationer_of, subject_of
 from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision, Publication, RateDecision, RateRequest, ShadowRates, Vm
 from agent.oversubscription.request import answer, check_same, counted, vm_of
@@ -90,10 +91,10 @@ class Pool:
         clock: Clock,
         inventory_file: Path | None = None,
         book: UsageBook | None = None,
-        models: PoolModels | None = None,
+        models: ModelsDirectory | None = None,
     ) -> None:
         self.rules = rules
-        self.models = models or PoolModels()
+        self.models = models
         self.store = store
         self.book = book or UsageBook()
         self._clock = clock

@@ -42,17 +42,6 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolModels:
-    """Where the models of a pool are.
-
-    directory: the champions that the policy `learned` takes. key: must have signed what speaks for them.
-    """
-
-    directory: Path | None = None
-    key: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RatePolicy:
     """A policy that is ready. model: digest of its file, "" without one. multiplier: its price of risk, if it has one.
 
@@ -72,11 +61,11 @@ class RatePolicy:
     forced: str = ""
 
 
-def policy_of(text: str, rules: PoolRules, models: PoolModels | None = None) -> RatePolicy:
-    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:PATH` or `learned`.
+def policy_of(text: str, rules: PoolRules, models: ModelsDirectory | None = None) -> RatePolicy:
+    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:FILE` or `learned`.
 
-    A file that changes is read again with every call. BadInput says what is wrong, also where a file's guard and the
-    rules contradict each other.
+    models: the directory of the champion that `learned` takes. A file that changes is read again with every call.
+    BadInput says what is wrong, also where a file's guard and the rules contradict each other.
     """
     name, _, given = text.partition(":")
     if name == MOVING_AVERAGE and not given:
@@ -84,33 +73,28 @@ def policy_of(text: str, rules: PoolRules, models: PoolModels | None = None) -> 
     if name == STATIC:
         rate = static_rate(text)
         return RatePolicy(text, "", rules.budget(None), lambda sight: dict.fromkeys(sight.memories, rate))
-    place = models or PoolModels()
     if name == RATES and given:
         return _by_rates(read_rates(Path(given)), text, rules, BY_SETTINGS)
-    if name == MODEL and given and not Path(given).is_dir():
+    if name == MODEL and given:
         return _by_model(Path(given), text, rules, BY_SETTINGS)
-    directory = Path(given) if name == MODEL and given else place.directory if text == LEARNED else None
-    if directory is not None:
-        held = ModelsDirectory(directory, place.key)
-        champion = champion_of(held, rules)
-        forced = forced_reason(held.check(subject_of(rules), champion))
-        content = held.read(champion.model).content
-        return verify_rates(held.file_of(champion.model), rules, content, text=text, forced=forced)
-    forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {MODEL}:PATH or {LEARNED}"
+    if text == LEARNED and models is not None:
+        champion = champion_of(models, rules)
+        forced = forced_reason(models.check(subject_of(rules), champion))
+        content = models.read(champion.model).content
+        return verify_rates(models.file_of(champion.model), rules, content, text=text, forced=forced)
+    forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {MODEL}:FILE or {LEARNED}"
     raise BadInput("champion" if text == LEARNED else "policy", text, f"give {forms}")
 
 
-def probationer_of(rules: PoolRules, models: PoolModels) -> RatePolicy | None:
+def probationer_of(rules: PoolRules, models: ModelsDirectory | None) -> RatePolicy | None:
     """Return the policy of the model on probation for a pool, None for none; BadInput when it is refused."""
-    if models.directory is None:
+    subject = subject_of(rules)
+    one = None if models is None else models.probationers().get(subject)
+    if models is None or one is None:
         return None
-    directory, subject = ModelsDirectory(models.directory, models.key), subject_of(rules)
-    one = directory.probationers().get(subject)
-    if one is None:
-        return None
-    directory.check_probationer(subject, one)
-    content = directory.read(one.model).content
-    return verify_rates(directory.file_of(one.model), rules, content, text=PROBATION)
+    models.check_probationer(subject, one)
+    content = models.read(one.model).content
+    return verify_rates(models.file_of(one.model), rules, content, text=PROBATION)
 
 
 def subject_of(rules: PoolRules) -> Subject:

@@ -53,7 +53,7 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 RatePolicyText = Annotated[
     str,
     Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|model:/.+|learned)$"),
-    Expected("moving-average, static:RATE, learned, rates:FILE or model:PATH with an absolute path"),
+    Expected("moving-average, static:RATE, learned, rates:FILE or model:FILE with an absolute path"),
 ]
 
 
@@ -102,9 +102,8 @@ class PoolSettings(Section, title="A pool"):
     policy: RatePolicyText = Field(
         "moving-average",
         description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `learned` for the model "
-        "promoted by `trimtab promote oversubscription`, `model:DIRECTORY` for the same "
-        "from another directory, or `rates:FILE` and `model:FILE` from `trimtab train oversubscription`, not "
-        "evaluated.",
+        "promoted by `trimtab promote oversubscription`, or `rates:FILE` and `model:FILE` from `trimtab train "
+        "oversubscription`, not evaluated.",
     )
     actions: tuple[float, ...] = Field(ACTIONS, description="Levels of rates, rising, the last 1.0, as a JSON list.")
     alpha: float = Field(
@@ -201,7 +200,7 @@ def check_policy(text: str, rules: PoolRules) -> None:
         except BadInput:
             return
         rules.budget(guard)
-    elif name == MODEL and not Path(given).is_dir():
+    elif name == MODEL:
         places_of(rules.subscribers)
 
 

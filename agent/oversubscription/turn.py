@@ -9,9 +9,9 @@ from actuators.values import Parameters
 from agent.kernel.part import Services
 from agent.kernel.turn import TickReport, pools_turned
 from agent.ledger import Ledger
+from agent.models.directory import ModelsDirectory
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.publisher import Publisher
-from agent.oversubscription.rate_policies import PoolModels
 from agent.oversubscription.settings import SUBJECTS, pool_rules_of
 from agent.oversubscription.state import OVERSUBSCRIPTION, OversubscriptionStore
 from agent.oversubscription.usage import UsageBook
@@ -59,7 +59,7 @@ def pools_of(settings: Settings, ledger: Ledger, clock: Clock, session: AwsSessi
     publishers: dict[str, Publisher] = {}
     for name, one in SUBJECTS.of(settings).items():
         book = UsageBook(unknown_per_peer=settings.listener.unknown_vms_per_peer)
-        models = PoolModels(settings.models_directory, settings.promotion_key)
+        models = ModelsDirectory(settings.models_directory, settings.promotion_key)
         pool = pools[name] = Pool(
             pool_rules_of(name, one), OversubscriptionStore(ledger), clock, one.inventory_file, book, models
         )

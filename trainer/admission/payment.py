@@ -29,7 +29,7 @@ class Tariff:
     horizon_h: float = 24.0
     """How far ahead the variance is predicted."""
     cap_per_hour: float = math.inf
-    """No hour costs more, whatever the variance."""
+    """The highest price of an hour, for any variance."""
 
     def __post_init__(self) -> None:
         for name in ("per_core_hour", "per_variance_hour"):

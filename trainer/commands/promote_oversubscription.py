@@ -22,7 +22,7 @@ class PromoteOversubscription(Promotion):
     """Let a model, or a file of rates, decide for a pool if it reserves less and keeps the promise on held-out weeks.
 
     It runs behind the agent's shield, against the policy in use and the best tuned rates, on weeks of the pool's own
-    usage (--scenario FOLDER) or of a packaged scenario. The pool's policy must be `learned` or `model:DIRECTORY`; the
+    usage (--scenario FOLDER) or of a packaged scenario. The pool's policy must be `learned`; the
     agent takes up a new champion with the next hour.
     """
 

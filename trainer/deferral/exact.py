@@ -69,11 +69,10 @@ def check(jobs: Jobs, start: Ints, capacity: Ints, score: Score, name: str, *, o
 def violations_of(
     jobs: Jobs, start: Ints, capacity: Ints, *, score: Score | None = None, online: bool = False
 ) -> list[str]:
-    """Return what is wrong with a schedule, in words; empty if nothing is.
+    """Return the faults of a schedule as sentences, empty for a valid one.
 
-    Counted job by job and step by step, by none of the functions of `domain.rules.deferral`. start: [N]. score: what
-    the schedule is said to be worth. online: no start may take more cores than are free in its step, as an agent's must
-    not (§2).
+    Counted job by job and step by step, without the functions of `domain.rules.deferral`. start: [N]. score: the stated
+    value of the schedule. online: no start may take more cores than are free in its step, as for an agent (§2).
     """
     steps = int(capacity.size)
     if start.shape != (jobs.size,) or not np.issubdtype(start.dtype, np.integer):

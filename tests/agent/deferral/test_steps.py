@@ -403,7 +403,7 @@ class TestRecord:
         """In steps of a minute 28 days are 40,320 of them, and a megabyte in each decision."""
         pool = made(ledger, clock, step_s=60)
         first = round(START / 60) - 5000
-        rows = tuple(StepRow(first + k, 10 + k % 3, low=9.0, high=12.0) for k in range(5000))
+        rows = tuple(StepRow(first + k, 10 + k % 3) for k in range(5000))
         pool.transact(lambda state, now: (None, Change(state.head, history=History(rows))))
         pool.submit(order("a"))
         assert begun(decided(turning(pool, shadow="fifo"), START, cores=10)) == ["a"]

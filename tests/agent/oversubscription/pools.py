@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from agent.ledger import Ledger
+from agent.models.directory import ModelsDirectory
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
@@ -98,7 +99,8 @@ class House:
 
     def open(self) -> None:
         """Start the service, as after a restart."""
-        self.pool = Pool(self.rules, OversubscriptionStore(self.ledger), self.clock, self.file)
+        store, models = OversubscriptionStore(self.ledger), ModelsDirectory(self.file.parent / "models")
+        self.pool = Pool(self.rules, store, self.clock, self.file, models=models)
 
     def place(self, vms: Sequence[Vm]) -> None:
         """Write these VMs to the inventory file."""

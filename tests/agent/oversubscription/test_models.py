@@ -16,14 +16,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from agent.models.directory import POINTER, Champion, read_model_file
+from agent.models.directory import POINTER, Champion, ModelsDirectory, read_model_file
 from agent.models.file import METADATA_KEY
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import VmTable
 from agent.oversubscription.observation import Sight, Sizes, expected_requests, observation_of
 from agent.oversubscription.rate_model import load_rate_model
-from agent.oversubscription.rate_policies import PoolModels, subject_of, verify_rates
 from agent.oversubscription.rate_policies import policy_of as rates_of
+from agent.oversubscription.rate_policies import subject_of, verify_rates
 from agent.oversubscription.records import Vm
 from domain.decisions import Reason
 from domain.errors import BadInput
@@ -117,10 +117,10 @@ def test_the_agent_sees_and_decides_what_the_simulator_does_over_a_week(tmp_path
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    """A pool whose policy is a directory of models, none in it yet."""
+    """A pool of a learned policy, with no model yet."""
     place = tmp_path / "models"
     place.mkdir()
-    given = rules(policy=f"model:{place}", subscribers=HOUSE)
+    given = rules(policy="learned", subscribers=HOUSE)
     made = House(tmp_path, given, [vm(f"v{k}", "web" if k % 2 else "batch", f"m{k % 2 + 1}") for k in range(12)])
     yield made
     made.ledger.close()
@@ -276,7 +276,7 @@ def test_a_fleets_model_and_a_report_of_another_pool_are_refused(house: House, t
     place, fleets = tmp_path / "models", preferring(tmp_path, NOTHING)
     put_in_use_unverified(place, fleets)
     with pytest.raises(BadInput, match="its card is wrong, kind"):
-        rates_of(house.rules.policy, house.rules)
+        rates_of(house.rules.policy, house.rules, ModelsDirectory(place))
     directory, file = ModelsWriter(place), exported(tmp_path)
     other = directory.force(
         read_model_file(file), Subject("oversubscription", "other"), "a test", "now", lambda _: None
@@ -285,18 +285,18 @@ def test_a_fleets_model_and_a_report_of_another_pool_are_refused(house: House, t
     held["subjects"]["oversubscription"]["main"] = {"model": file.name, "report": other.report}
     (place / POINTER).write_text(json.dumps(held))
     with pytest.raises(BadInput, match=r"oversubscription other, not .* main"):
-        rates_of(house.rules.policy, house.rules)
+        rates_of(house.rules.policy, house.rules, ModelsDirectory(place))
 
 
 def test_a_file_of_rates_is_promoted_under_its_content_and_refused_once_that_changes(tmp_path: Path) -> None:
     given, file = rules(policy="learned", subscribers=HOUSE), tmp_path / "rates.json"
     file.write_text(json.dumps({"kind": "oversubscription-rates", "rates": {"web": 0.5, "batch": 0.6}}))
     held = put_in_use(tmp_path / "models", file, given)
-    policy = rates_of("learned", given, PoolModels(tmp_path / "models"))
+    policy = rates_of("learned", given, ModelsDirectory(tmp_path / "models"))
     assert (policy.model, policy.forced) == (held.model[:16], "a test")
     (tmp_path / "models" / held.model).write_text(file.read_text().replace("0.5", "0.2"))
     with pytest.raises(BadInput, match="it is damaged: promote it again"):
-        rates_of("learned", given, PoolModels(tmp_path / "models"))
+        rates_of("learned", given, ModelsDirectory(tmp_path / "models"))
 
 
 def test_requests_are_expected_as_the_days_before_had_them(house: House, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,7 @@ def on_probation(folder: Path, rates: dict[str, float], **more: Any) -> Probatio
 
 def house_of(folder: Path) -> House:
     """A pool that has lived for a week at rate 0.5, with the models directory of the probation."""
-    made = House(folder, rules(policy="static:0.5"), [vm(f"v{k}", "web", f"m{k % 2 + 1}") for k in range(6)])
-    made.pool.models = replace(made.pool.models, directory=folder / "models")
-    return made
+    return House(folder, rules(policy="static:0.5"), [vm(f"v{k}", "web", f"m{k % 2 + 1}") for k in range(6)])
 
 
 def test_what_it_would_have_had_is_recorded_with_its_rates(tmp_path: Path) -> None:

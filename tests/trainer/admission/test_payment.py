@@ -84,7 +84,7 @@ def test_a_wrong_hour_is_refused_by_field() -> None:
 
 
 def test_the_users_page_shows_what_its_lines_print() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "decide" / "admission-payment.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "decide" / "admission-payment.md").read_text("utf-8")
     ((code, printed),) = re.findall(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", page, re.M | re.S)
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):

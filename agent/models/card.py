@@ -14,7 +14,7 @@ from domain.fleet import Fleet
 from domain.observations.autoscaling import OBS7_NAMES, OBS7_VERSION, OBS_V2_VERSION, obs_v2_names, schema_hash
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, SCORER_VERSION, STATE_FEATURES
 
-MEMORY_OF: Mapping[str, tuple[str, ...]] = {"lstm": ("hidden", "cell"), "gru": ("hidden",), "mlp": ()}
+MEMORY_OF: Mapping[str, tuple[str, ...]] = {"lstm": ("hidden", "cell"), "mlp": ()}
 """The recurrent inputs of each kind of network; the output that follows one is called after it, with `_next`."""
 
 NOTHING = "nothing"
@@ -62,7 +62,7 @@ class ModelCard:
     action_set: Literal["act-7", "act-multi"]
     types: tuple[CardType, ...]
     masked: bool
-    network: Literal["lstm", "gru", "mlp"]
+    network: Literal["lstm", "mlp"]
     hidden_size: int = 0
     memory: tuple[str, ...] = ()
     training: Mapping[str, Any] | None = None

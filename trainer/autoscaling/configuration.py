@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from domain.errors import BadInput
-from domain.observations.autoscaling import OBS7_NAMES, obs_v2_names
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.networks import NetworkKind
 from trainer.kit.checkpoint import plain
@@ -27,8 +26,7 @@ class PPOConfig:
     total_steps: environment steps.
 
     Sight and action: observation (obs-7 | obs-v2), action_set (act-7 | act-multi), masked (hide actions that would have
-    no effect). network (lstm | gru | mlp), hidden: its memory size, forget_bias: initial bias of the forget gate.
-    queue_gain: factor on obs-v2's queued work inside the network, where it is small beside the other features.
+    no effect). network (lstm | mlp), hidden: its memory size, forget_bias: initial bias of the forget gate.
 
     Experience: environments: copies of the world over all workers. steps_per_update: of each copy. warm_steps: copies
     begin their first episodes spread over so many steps, so that they are out of phase. most_episode_steps: an episode
@@ -50,16 +48,6 @@ class PPOConfig:
     collapsed; so has any whose cost, greedy and sampled, is `collapse_lost` times the best: the best weights return, at
     `collapse_rate` times the learning rate.
 
-    Start: imitate: text of a policy to clone first ("" for none); imitation_episodes, imitation_epochs: how many
-    episodes, and passes over them; imitation_rounds: 0 for the teacher's own episodes alone, else rounds in which the
-    learner plays and the teacher answers (`trainer.autoscaling.warm_start`); value_updates: first updates that change
-    the value head alone.
-
-    Foresight: advantages are taken against a critic that knows the jobs to come (`trainer.autoscaling.foresight`);
-    critic_rate, critic_epochs: its rate, falling to a fifth, and its passes over the experience of an update;
-    value_updates are then its own. The policy's value head learns beside it and moves nothing else; it needs value_clip
-    0.
-
     workers: processes that share the environments and average their gradients. device: cpu or cuda.
     """
 
@@ -72,7 +60,6 @@ class PPOConfig:
     network: NetworkKind = NetworkKind.LSTM
     hidden: int = 128
     forget_bias: float = 1.0
-    queue_gain: float = 1.0
     environments: int = 512
     steps_per_update: int = 32
     warm_steps: int = 256
@@ -103,14 +90,6 @@ class PPOConfig:
     collapse_worse: float = 1.25
     collapse_lost: float = 3.0
     collapse_rate: float = 0.5
-    imitate: str = ""
-    imitation_episodes: int = 32
-    imitation_epochs: int = 200
-    imitation_rounds: int = 0
-    value_updates: int = 0
-    foresight: bool = False
-    critic_rate: float = 1e-3
-    critic_epochs: int = 2
     workers: int = 1
     device: str = "cpu"
 
@@ -125,18 +104,9 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(name, getattr(self, name), "give a number in 0..1")
-        if self.foresight and self.value_clip:
-            raise BadInput("value_clip", self.value_clip, "give 0 with foresight: the value head is not the reference")
         parts = self.workers * self.minibatches
         if self.environments % parts:
             raise BadInput("environments", self.environments, f"give a multiple of workers x minibatches, {parts}")
-
-    def gains(self, features: int) -> tuple[float, ...]:
-        """Return the factor of each of `features` features inside the network; none where all are 1."""
-        if self.observation == "obs-7" or self.queue_gain == 1.0:
-            return ()
-        kinds = (features - len(OBS7_NAMES) - 4) // 3
-        return tuple(self.queue_gain if name == "queued_fleet_hours" else 1.0 for name in obs_v2_names(kinds))
 
     def heads(self, world: SimulationConfig) -> int:
         """Return how many actions are chosen per step: one, or one per VM type."""
@@ -161,7 +131,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _POSITIVE = (
     *("total_steps", "hidden", "environments", "steps_per_update", "epochs", "minibatches", "learning_rate", "clip"),
     *("most_episode_steps", "gradient_norm", "evaluate_every_steps", "selection_episodes", "workers"),
-    *("critic_rate", "critic_epochs"),
 )
 PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     {
@@ -186,47 +155,6 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             observation="obs-v2",
             evaluate_every_steps=65_536,
             selection_episodes=32,
-        ),
-        "release": PPOConfig(
-            task="release",
-            total_steps=1_300_000,
-            observation="obs-v2",
-            action_set="act-multi",
-            queue_gain=20.0,
-            environments=256,
-            steps_per_update=128,
-            most_episode_steps=800,
-            gamma=0.99,
-            gae_lambda=0.92,
-            epochs=3,
-            entropy_coefficient=0.0003,
-            learning_rate=6e-4,
-            selection_episodes=40,
-            imitate="queue-rule:horizon_s=240,idle_s=0,skip_cooling=true,length_power=0.5",
-            imitation_rounds=6,
-            imitation_episodes=40,
-            imitation_epochs=300,
-            value_updates=4,
-        ),
-        "release-foresight": PPOConfig(
-            task="release",
-            observation="obs-v2",
-            action_set="act-multi",
-            queue_gain=20.0,
-            most_episode_steps=800,
-            gamma=0.99,
-            epochs=3,
-            value_clip=0.0,
-            value_coefficient=0.02,
-            entropy_coefficient=0.0005,
-            learning_rate=6e-4,
-            selection_episodes=80,
-            imitate="queue-rule:horizon_s=240,idle_s=0,skip_cooling=true,length_power=0.5",
-            imitation_rounds=7,
-            imitation_episodes=50,
-            imitation_epochs=700,
-            value_updates=20,
-            foresight=True,
         ),
         "text": PPOConfig(
             task="train-text",
@@ -260,8 +188,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     }
 )
 """`published`: what the publication states, and for the rest the discrete-action defaults of the code it names. `fit`
-and `text`: the cheapest policies found for the tasks train-fit and train-text. `release`: imitation, which
-ships for the small fleet. `release-foresight`: what ships for the large one. `coevolution`: least rent where a minute
+and `text`: the cheapest policies found for the tasks train-fit and train-text. `coevolution`: least rent where a minute
 of the closed loop costs three cents; progress is paid what an episode then costs, so that neither haste nor delay pays
 of itself. For other prices: 14.9 at four cents, 11.5 at two."""
 

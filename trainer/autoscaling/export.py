@@ -30,7 +30,7 @@ from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.twin import Simulation
-from trainer.autoscaling.networks import GruTrunk, LstmTrunk, PolicyValueNetwork
+from trainer.autoscaling.networks import LstmTrunk, PolicyValueNetwork
 from trainer.kit.export import Dense, ExportFailed, Layers, Recurrent, build, store
 
 PARITY = 1e-5
@@ -49,7 +49,7 @@ class Learned:
     """What a policy was trained to see and do, for its card.
 
     observation: obs-7 or obs-v2. action_set: act-7 or act-multi. masked: whether actions without an effect were hidden.
-    network: lstm, gru or mlp. world: the configuration it was trained in. training, evaluation: for the record.
+    network: lstm or mlp. world: the configuration it was trained in. training, evaluation: for the record.
     """
 
     observation: str
@@ -95,11 +95,7 @@ def layers_of(network: PolicyValueNetwork) -> Layers:
         weight, hidden = _array(trunk.weight), trunk.width
         # One bias vector: the one beside the hidden weights stays empty.
         biases = (weight[-1], np.zeros_like(weight[-1]))
-        return Layers(*heads, recurrent=Recurrent("lstm", weight[hidden:-1].T, weight[:hidden].T, *biases, "iofc"))
-    if isinstance(trunk, GruTrunk):
-        given, recurrent = _array(trunk.input_weight), _array(trunk.recurrent_weight)
-        weights = (given[:-1].T, recurrent[:-1].T, given[-1], recurrent[-1])
-        return Layers(*heads, recurrent=Recurrent("gru", *weights, "zrh"))
+        return Layers(*heads, recurrent=Recurrent(weight[hidden:-1].T, weight[:hidden].T, *biases, "iofc"))
     return Layers(*heads, after=tuple(_dense(layer, "Tanh") for layer in trunk.layers))
 
 

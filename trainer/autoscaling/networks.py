@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
@@ -18,10 +17,9 @@ Memory = tuple[Tensor, ...]
 
 
 class NetworkKind(StrEnum):
-    """The trunk: a long short-term memory layer as published, a gated recurrent unit, or two layers of tanh."""
+    """The trunk: a long short-term memory layer as published, or two layers of tanh without memory."""
 
     LSTM = "lstm"
-    GRU = "gru"
     MLP = "mlp"
 
 
@@ -33,12 +31,9 @@ class PolicyValueNetwork(nn.Module):
     """Observations in, action logits and value out (autoscaler specification §10).
 
     features: F. logits: A = heads x choices. hidden: memory size H (recurrent kinds). Heads: `policy` and `value`,
-    linear. Trunks: `LstmTrunk`, `GruTrunk`, `MlpTrunk`. Orthogonal initialisation from `seed`, gain 0.01 for the logits
-    and 1 elsewhere. gains: factors by which the features are multiplied first, for features that are small beside the
-    others; none for 1 everywhere. Raises BadInput for sizes below 1 and gains that do not fit.
+    linear. Trunks: `LstmTrunk`, `MlpTrunk`. Orthogonal initialisation from `seed`, gain 0.01 for the logits and 1
+    elsewhere. Raises BadInput for sizes below 1.
     """
-
-    gains: Tensor | None
 
     def __init__(
         self,
@@ -48,22 +43,16 @@ class PolicyValueNetwork(nn.Module):
         hidden: int = 128,
         *,
         forget_bias: float = 1.0,
-        gains: Sequence[float] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
         if min(features, logits, hidden) < 1:
             raise BadInput("features, logits, hidden", (features, logits, hidden), "give 1 or more of each")
-        if gains and (len(gains) != features or not all(gain > 0 for gain in gains)):
-            raise BadInput("gains", tuple(gains), f"give {features} numbers above 0, or none")
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("gains", torch.tensor(gains) if gains else None, persistent=False)
         self.kind, self.features, self.logits = NetworkKind(kind), features, logits
-        self.trunk: LstmTrunk | GruTrunk | MlpTrunk
+        self.trunk: LstmTrunk | MlpTrunk
         if self.kind is NetworkKind.LSTM:
             self.trunk = LstmTrunk(features, hidden, forget_bias, generator)
-        elif self.kind is NetworkKind.GRU:
-            self.trunk = GruTrunk(features, hidden, generator)
         else:
             self.trunk = MlpTrunk(features, generator)
         self.policy = _linear(self.trunk.width, logits, 0.01, generator)
@@ -92,45 +81,28 @@ class PolicyValueNetwork(nn.Module):
         """Return weights [A + 1, H] and biases [A + 1] of both heads together: logits, then value."""
         return torch.cat([self.policy.weight, self.value.weight]), torch.cat([self.policy.bias, self.value.bias])
 
-    def unroll(
-        self, observations: Tensor, starts: Tensor, memory: Memory, *, value_apart: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return logits [T, B, A] and values [T, B] with gradients.
 
         observations [T, B, F]; starts [T, B], 1 where an episode starts (the memory is dropped there); memory [B, H]
         before the first step. Only one unroll of a size may wait for its gradient at a time: buffers are reused.
-        value_apart: the value's gradient stops at its head.
         """
-        output = self.trunk.unroll(self._scaled(observations), starts, memory)
-        if value_apart:
-            return self.policy(output), self.value(output.detach()).squeeze(-1)
+        output = self.trunk.unroll(observations, starts, memory)
         both = nn.functional.linear(output, *self.head())
         return both[..., :-1], both[..., -1]
 
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         """Return logits [B, A], values [B] and the next memory for observations [B, F], in plain torch operations."""
-        output, memory = self.trunk.step(self._scaled(observations), memory)
+        output, memory = self.trunk.step(observations, memory)
         both = nn.functional.linear(output, *self.head())
         return both[:, :-1], both[:, -1], memory
 
     def actor(self, batch: int) -> Actor:
         """Return an actor with today's weights and no memory yet."""
-        trunk = (self if self.gains is None else self.folded()).trunk
+        trunk = self.trunk
         if isinstance(trunk, LstmTrunk) and trunk.fast:
             return LstmActor(trunk.weight, *self.head(), batch)
         return TorchActor(self, batch)
-
-    def folded(self) -> PolicyValueNetwork:
-        """Return a network that answers alike and has no gains: they are part of its weights."""
-        other = PolicyValueNetwork(self.kind, self.features, self.logits, self.hidden_size or 1)
-        other.load_state_dict(self.state_dict())
-        if self.gains is not None:
-            with torch.no_grad():
-                other.trunk.scale_inputs(self.gains)
-        return other
-
-    def _scaled(self, observations: Tensor) -> Tensor:
-        return observations if self.gains is None else observations * self.gains
 
 
 def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
@@ -176,10 +148,6 @@ class LstmTrunk(nn.Module):
         outputs: Tensor = cast(Any, UnrolledLstm).apply(self.weight, found)
         return outputs
 
-    def scale_inputs(self, gains: Tensor) -> None:
-        """Multiply the weights of each feature by its gain."""
-        self.weight[self.width : -1] *= gains[:, None]
-
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Return the output [B, H] and the next memory."""
         hidden, cell = lstm_step(self.weight, observations, *memory)
@@ -205,48 +173,6 @@ def lstm_step(weight: Tensor, seen: Tensor, hidden: Tensor, cell: Tensor) -> tup
     return out * torch.tanh(cell), cell
 
 
-class GruTrunk(nn.Module):
-    """Gated recurrent unit; gates in the order update, reset, candidate; the reset gate acts after the product.
-
-    input_weight [F + 1, 3 H] and recurrent_weight [H + 1, 3 H], each with its bias as the last row.
-    """
-
-    memory_names: tuple[str, ...] = ("hidden",)
-
-    def __init__(self, features: int, hidden: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.width = hidden
-        self.input_weight = nn.Parameter(torch.zeros(features + 1, 3 * hidden))
-        self.recurrent_weight = nn.Parameter(torch.zeros(hidden + 1, 3 * hidden))
-        with torch.no_grad():
-            nn.init.orthogonal_(self.input_weight[:-1], generator=generator)
-            nn.init.orthogonal_(self.recurrent_weight[:-1], generator=generator)
-
-    def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
-        """Return the outputs [T, B, H]."""
-        (hidden,) = memory
-        outputs = []
-        for seen, start in zip(observations, starts, strict=True):
-            hidden, _ = self.step(seen, (hidden * (1.0 - start).unsqueeze(1),))
-            outputs.append(hidden)
-        return torch.stack(outputs)
-
-    def scale_inputs(self, gains: Tensor) -> None:
-        """Multiply the weights of each feature by its gain."""
-        self.input_weight[:-1] *= gains[:, None]
-
-    def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return the output [B, H] and the next memory."""
-        (hidden,) = memory
-        from_input = torch.addmm(self.input_weight[-1], observations, self.input_weight[:-1])
-        from_hidden = torch.addmm(self.recurrent_weight[-1], hidden, self.recurrent_weight[:-1])
-        split = 2 * self.width
-        update, reset = torch.sigmoid(from_input[:, :split] + from_hidden[:, :split]).chunk(2, dim=1)
-        candidate = torch.tanh(from_input[:, split:] + reset * from_hidden[:, split:])
-        hidden = candidate + update * (hidden - candidate)
-        return hidden, (hidden,)
-
-
 class MlpTrunk(nn.Module):
     """Two layers of 64 with tanh and no memory: it sees the present observation alone."""
 
@@ -264,11 +190,6 @@ class MlpTrunk(nn.Module):
     def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
         """Return the outputs [T, B, 64]."""
         return self.step(observations, memory)[0]
-
-    def scale_inputs(self, gains: Tensor) -> None:
-        """Multiply the weights of each feature by its gain."""
-        first = cast(nn.Linear, self.layers[0])
-        first.weight *= gains
 
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Return the output [..., 64]; there is no memory."""

@@ -4,8 +4,6 @@ The file reads from top to bottom: loss, advantages, one update, the loop. Two m
 network in `trainer.autoscaling.networks`, and the experience of many simulated environments in
 `trainer.autoscaling.rollout`. What a run may add to plain PPO lies beside it, each behind one call of `Training`:
 
-    warm_start   clones a rule before the first update
-    foresight    a critic that sees the jobs to come, in place of the value head
     selection    held-out episodes: which weights are best, and restarts from them after a collapse
 """
 
@@ -27,12 +25,10 @@ from torch import Tensor
 from simulator.autoscaling.batch import AutoscalingBatch
 from trainer.autoscaling.configuration import PPOConfig
 from trainer.autoscaling.fast_lstm import fast_products
-from trainer.autoscaling.foresight import Foresight
 from trainer.autoscaling.networks import PolicyValueNetwork
 from trainer.autoscaling.rollout import NEVER, Collector, Doubles, Experience, Floats, MakeWorlds, Plan, to_device
 from trainer.autoscaling.selection import Selection
 from trainer.autoscaling.tasks import TRAINING_SEED, Task, task_of
-from trainer.autoscaling.warm_start import warm_start
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.kit.parallel import ALONE, Crew, run_together
 from trainer.kit.progress import Progress
@@ -144,11 +140,10 @@ class Training:
         config: PPOConfig,
         *,
         task: Task | None = None,
-        resuming: bool = False,
         crew: Crew = ALONE,
         make_worlds: MakeWorlds = AutoscalingBatch,
     ) -> None:
-        """task: in place of the one that the configuration names. resuming: a call of `restore` follows."""
+        """task: in place of the one that the configuration names."""
         self.config, self.task, self._crew = config, task or task_of(config.task), crew
         self._make_worlds = make_worlds
         self._rng = np.random.default_rng([config.seed, crew.rank])
@@ -162,14 +157,10 @@ class Training:
             logits,
             config.hidden,
             forget_bias=config.forget_bias,
-            gains=config.gains(features),
             seed=config.seed,
         ).to(config.device)
-        if config.imitate and not resuming:
-            warm_start(config, self.task, self.network)
         self.optimiser = self._new_optimiser()
         self.selection.keep(self.network, None)
-        self._critic = Foresight(config, features) if config.foresight else None
         self._scale = RewardScale(np.zeros(self._copies))
         self.collector = self._enter(0)
 
@@ -199,10 +190,8 @@ class Training:
             time_price=self.task.step_price(config.time_price_per_minute, stage.config),
             scales=stage.scales,
         )
-        if self._critic is not None:
-            self._critic.enter(stage.config, stage.traces, stage.scales)
         worlds = config.worlds(self._make_worlds, stage.config, stage.traces, plan.batch)
-        collector = Collector(worlds, self.network, plan, self._rng, self._critic)
+        collector = Collector(worlds, self.network, plan, self._rng)
         collector.advance(config.warm_steps)
         return collector
 
@@ -238,20 +227,14 @@ class Training:
         clip = config.clip * (left if config.anneal_clip else 1.0)
         weighted = replace(config, entropy_coefficient=config.entropy_coefficient * left)
         weighted = weighted if config.anneal_entropy else config
-        # After a warm start the value is learnt before the policy may move.
-        frozen = self.updates < config.value_updates
-        for name, parameter in self.network.named_parameters():
-            parameter.requires_grad_(not frozen or name.startswith("value."))
         sums, steps = np.zeros(len(FIGURES)), 0
-        for chosen in () if frozen and self._critic else self._minibatches():
+        for chosen in self._minibatches():
             part = {name: tensor[:, chosen] for name, tensor in whole.items()}
             memory = tuple(kept[chosen] for kept in made.memory)
-            logits, values = self.network.unroll(
-                part["observations"], part["starts"], memory, value_apart=config.foresight
-            )
+            logits, values = self.network.unroll(part["observations"], part["starts"], memory)
             parts = loss(weighted, clip, part, logits, values)
             figures = self._crew.mean(parts.figures())
-            if not frozen and config.target_kl and figures[KL] > config.target_kl:
+            if config.target_kl and figures[KL] > config.target_kl:
                 break
             self.optimiser.zero_grad()
             torch.autograd.backward(parts.total)
@@ -261,8 +244,6 @@ class Training:
             sums, steps = sums + figures, steps + 1
         found = dict(zip(FIGURES, (sums / max(steps, 1)).tolist(), strict=True))
         returns = gained + made.values
-        if self._critic is not None and made.futures is not None:
-            found["loss/critic"] = self._critic.learn(made.observations, made.futures, returns, left, self._rng)
         unexplained = np.var(gained) / max(float(np.var(returns)), 1e-12)
         return found | {"policy/minibatches": float(steps), "value/explained": float(1.0 - unexplained)}
 
@@ -302,7 +283,6 @@ class Training:
             "best_cost": selection.best_cost,
             "counts": [self.updates, selection.restarts, self._stage, selection.evaluated_at],
             "scale": asdict(self._scale),
-            "critic": None if self._critic is None else self._critic.state(),
             "collector": self.collector.state(),
             "rank": self._crew.rank,
         }
@@ -317,8 +297,6 @@ class Training:
         self.optimiser.load_state_dict(deepcopy(state["optimiser"]))
         selection.best_weights, selection.best_cost = dict(state["best_weights"]), state["best_cost"]
         self._scale = RewardScale(**state["scale"])
-        if self._critic is not None:
-            self._critic.restore(state["critic"])
         if state["rank"] == self._crew.rank:
             # A worker without a state of its own begins new episodes.
             self.collector.restore(state["collector"])
@@ -362,7 +340,7 @@ def train(
     wall_s = cpu_s = 0.0
     with fast_products():
         on_phase(f"compiling, and playing {config.warm_steps} steps of {config.environments} environments")
-        run = Training(config, task=task, resuming=resume is not None, crew=crew, make_worlds=make_worlds)
+        run = Training(config, task=task, crew=crew, make_worlds=make_worlds)
         if resume is not None:
             check_resumable(resume, config.plain(), Path("--resume"))
             run.restore(resume.state)

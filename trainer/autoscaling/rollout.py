@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from torch import Tensor
 from simulator.autoscaling.batch import AutoscalingBatch
 from trainer.autoscaling.fast_lstm import compiled
 from trainer.autoscaling.networks import Memory, PolicyValueNetwork
-
-if TYPE_CHECKING:
-    from trainer.autoscaling.foresight import Foresight
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -55,8 +52,7 @@ class Experience:
 
     observations [T, B, F]; starts [T, B]: 1 where an episode starts; actions [T, B, heads]; masks [T, B, heads, C];
     log_probs, rewards, values [T, B]; dones [T, B]: 1 where the step ended an episode; bootstraps [T, B]: the value
-    after a step that cut an episode short, else 0; last_values [B]; memory [B, H] before the first step; futures
-    [T, B, K]: what a critic with foresight knows besides, none without one.
+    after a step that cut an episode short, else 0; last_values [B]; memory [B, H] before the first step.
     """
 
     observations: Floats
@@ -70,7 +66,6 @@ class Experience:
     bootstraps: Floats
     last_values: Floats
     memory: Memory
-    futures: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +160,9 @@ class Collector:
         network: PolicyValueNetwork,
         plan: Plan,
         rng: np.random.Generator,
-        critic: Foresight | None = None,
     ) -> None:
-        """Begin an episode in every copy. critic: estimates the values in place of the network."""
-        self._worlds, self._network, self._plan, self._rng, self._critic = worlds, network, plan, rng, critic
+        """Begin an episode in every copy."""
+        self._worlds, self._network, self._plan, self._rng = worlds, network, plan, rng
         heads, batch = plan.heads, plan.batch
         self._heads, self._choices = heads, worlds.n_actions // heads
         self._jobs = np.maximum(np.asarray(plan.jobs, dtype=np.float64), 1.0)
@@ -217,15 +211,10 @@ class Collector:
         )
         costs: list[float] = []
         lengths: list[int] = []
-        futures: list[Floats] = []
         for t in range(T):
             made.observations[t], made.starts[t] = self._observations, self._starts
             made.masks[t] = self._masks()
-            answer = self._answer()
-            if self._critic is not None:
-                futures.append(self._critic.future(self._traces, self._elapsed))
-                answer[:, -1] = self._critic.values(self._observations, futures[t])
-            made.rewards[t], ended, truncated = self._step(answer, made.masks[t])
+            made.rewards[t], ended, truncated = self._step(self._answer(), made.masks[t])
             made.actions[t], made.log_probs[t], made.values[t] = self._actions, self._log_probs, self._values
             made.dones[t] = ended
             if ended.any():
@@ -235,7 +224,6 @@ class Collector:
                 lengths += self._elapsed[ended].tolist()
                 self._begin(ended)
         made.last_values[:] = self._peek()
-        made.futures = np.stack(futures) if futures else None
         return made, Ended(tuple(costs), tuple(lengths))
 
     def memory(self) -> Memory:
@@ -258,8 +246,6 @@ class Collector:
 
     def _peek(self) -> Floats:
         """Return the values [B] of the present observations, leaving the memory as it is."""
-        if self._critic is not None:
-            return self._critic.values(self._observations, self._critic.future(self._traces, self._elapsed))
         memory = self.memory()
         values = self._answer()[:, -1].copy()
         self._remember(memory)

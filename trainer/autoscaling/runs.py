@@ -57,7 +57,7 @@ _GROUPS: Mapping[str, str] = MappingProxyType(
 )
 """The group of the evaluation suite that a task resembles; T3 for the others."""
 RENT_AND_TIME = "coevolution-rent"
-_TRAINING_WORLD = ("train-text", "train-fit", "train-rand", "curriculum")
+_TRAINING_WORLD = ("train-text", "train-fit", "train-rand")
 
 
 def baselines_of(task: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ def reported(task: str, count: int = EPISODES) -> Episodes:
     if len(known.selection) == 1:
         traces = known.selection * count
     elif known.families:
-        traces = mixture(0, -(-count // len(FAMILIES)), known.world.max_cores).traces[:count]
+        traces = mixture(0, -(-count // len(FAMILIES)), known.world.max_cores)[:count]
     else:
         traces = tuple(train_rand(seed) for seed in seeds)
     return Episodes(known.world, traces, seeds)
@@ -299,9 +299,9 @@ def network_of(checkpoint: Checkpoint) -> PolicyValueNetwork:
     config, weights = PPOConfig(**checkpoint.config), dict(checkpoint.state["best_weights"])
     learned = learned_of(config)
     sizes = len(learned.features), len(learned.actions)
-    network = PolicyValueNetwork(config.network, *sizes, config.hidden, gains=config.gains(sizes[0]))
+    network = PolicyValueNetwork(config.network, *sizes, config.hidden)
     network.load_state_dict(weights)
-    return network.folded()
+    return network
 
 
 def learned_of(config: PPOConfig) -> Learned:

@@ -22,17 +22,15 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
-from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
+from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
-from simulator.workloads.synthetic import train_fit, train_rand, train_text
+from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.episodes import run_many
 from trainer.autoscaling.task_file import TASK_FILE, Load, read_task
 from trainer.autoscaling.worlds import told
 
 FAMILIES = ("random", "longer", "burst", "idle", "log")
-SHARES = (0.4, 0.12, 0.12, 0.12, 0.24)
-"""Chance of each family in training."""
 BAGS = "bags"
 """A family beside them, of the lessons of scorers."""
 LARGEST_BAG = 0.2
@@ -44,32 +42,13 @@ CALL_S = 60.0
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """Traces with the family of each."""
-
-    traces: tuple[Trace, ...]
-    families: tuple[str, ...]
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """Chance of each trace, so that families have their SHARES."""
-        count = {family: self.families.count(family) for family in FAMILIES}
-        share = dict(zip(FAMILIES, SHARES, strict=True))
-        return tuple(share[family] / count[family] for family in self.families)
-
-
-def mixture(first_seed: int, per_family: int, fleet_cores: int) -> Mixture:
-    """Return `per_family` traces of each family; seed `first_seed` + k draws the k-th of all.
+def mixture(first_seed: int, per_family: int, fleet_cores: int) -> tuple[Trace, ...]:
+    """Return `per_family` traces of each family of FAMILIES; seed `first_seed` + k draws the k-th of all.
 
     fleet_cores: cores of the fleet at its limits; batches are scaled from the 140 cores that `train_rand` is made for.
     """
-    traces, families = [], []
-    for number, family in enumerate(FAMILIES):
-        for k in range(per_family):
-            traces.append(load_of(family, first_seed + number * per_family + k, fleet_cores))
-            families.append(family)
-    return Mixture(tuple(traces), tuple(families))
+    families = [family for family in FAMILIES for _ in range(per_family)]
+    return tuple(load_of(family, first_seed + k, fleet_cores) for k, family in enumerate(families))
 
 
 def load_of(family: str, seed: int, fleet_cores: int) -> Trace:
@@ -180,12 +159,6 @@ def _idle(trace: Trace, rng: np.random.Generator) -> Trace:
 
 
 TRAINING_SEED, SELECTION_SEED = 1_000_000, 900_000
-RANDOM_TRACES, SELECTION_TRACES = 256, 16
-IDLE_TAIL_S, BURST_SIZE = 4 * HOUR_S, 10
-RELEASE_TRACES = 48
-"""Per family of FAMILIES."""
-RELEASE_PAR = "queue-rule:horizon_s=300,idle_s=0,skip_cooling=true"
-"""The queue rule, tuned on random traces in the live-like world (seeds 500,000 to 500,023)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,51 +222,6 @@ class Task:
     def stage_at(self, share: float) -> int:
         """Return which stage is on after a share (0..1) of all steps."""
         return next((k for k, stage in enumerate(self.stages) if share < stage.until), len(self.stages) - 1)
-
-
-def _random_traces(first: int, count: int) -> tuple[Trace, ...]:
-    return tuple(train_rand(first + k) for k in range(count))
-
-
-def with_idle_tail(trace: Trace, tail_s: float = IDLE_TAIL_S) -> Trace:
-    """Return the trace with one short last job `tail_s` after the last arrival, so that idling is part of the episode.
-
-    Only for traces whose jobs all have fixed arrivals.
-    """
-    return _joined(f"{trace.name}-idle", trace, np.array([trace.arrival_s.max() + tail_s]), np.array([60.0]))
-
-
-def with_burst(trace: Trace, seed: int, size: int = BURST_SIZE) -> Trace:
-    """Return the trace with one more batch, `size` times its mean batch, at a moment drawn from `seed`."""
-    rng = np.random.default_rng(seed)
-    batches = np.unique(trace.arrival_s).size
-    jobs = max(size * trace.jobs // batches, 1)
-    at = rng.uniform(0.1, 0.9) * trace.arrival_s.max()
-    return _joined(f"{trace.name}-burst", trace, np.full(jobs, at), rng.choice(trace.service_s, size=jobs))
-
-
-def _joined(name: str, trace: Trace, arrival_s: NDArray[np.float64], service_s: NDArray[np.float64]) -> Trace:
-    extra = arrival_s.size
-    return make_trace(
-        name,
-        np.concatenate([trace.arrival_s, arrival_s]),
-        np.concatenate([trace.service_s, service_s]),
-        width=np.concatenate([trace.width, np.ones(extra, dtype=np.int64)]),
-        ram_gb=np.concatenate([trace.ram_gb, np.full(extra, DEFAULT_RAM_GB)]),
-    )
-
-
-def _mixture(first: int, count: int) -> tuple[Trace, ...]:
-    """Return random traces: half plain, a quarter with an idle tail, a quarter with a burst."""
-    plain = _random_traces(first, count)
-    tails = [with_idle_tail(trace) for trace in plain[: count // 2 : 2]]
-    bursts = [with_burst(trace, first + k) for k, trace in enumerate(plain[1 : count // 2 : 2])]
-    return (*plain[count // 2 :], *tails, *bursts)
-
-
-def _live_like() -> Task:
-    stage = Stage(preset("live-like"), (*_mixture(TRAINING_SEED, RANDOM_TRACES), train_text(), train_fit()))
-    return Task("live-like", (stage,), _mixture(SELECTION_SEED, SELECTION_TRACES))
 
 
 def dry_run_world() -> SimulationConfig:
@@ -363,15 +291,14 @@ def _packaged(name: str) -> Callable[[], Task]:
 
 TASKS: Mapping[str, Callable[[], Task]] = MappingProxyType(
     {
-        **{
-            name: _packaged(name)
-            for name in ("train-text", "train-fit", "train-rand", "coevolution", "coevolution-rent")
-        },
-        "live-like": _live_like,
-        **{name: _packaged(name) for name in ("curriculum", "release", "release-small")},
+        name: _packaged(name)
+        for name in (
+            *("train-text", "train-fit", "train-rand", "coevolution", "coevolution-rent"),
+            *("release", "release-small"),
+        )
     }
 )
-"""The tasks that ship with the program: files, and one that no file can describe."""
+"""The tasks that ship with the program."""
 
 
 @cache

@@ -53,10 +53,7 @@ Tasks:
   train-rand              random batches, other ones than are reported
   coevolution             the closed loop of the published experiment
   coevolution-rent        the same for rent against run time, waiting being free
-  live-like               random batches, bursts and idle hours, with a
-                          cool-down, draining and cloud prices: for use
-  curriculum              train-fit, train-text, train-rand, then a cool-down
-  release, release-small  many kinds of load, for the policies that ship
+  release, release-small  many kinds of load, for use
   FILE.toml               your own worlds, loads and shares
 With --workload the task is your jobs in --world; it is written to --out.
 """,
@@ -104,13 +101,12 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
         str,
         Option(
             metavar="NAME",
-            help="Settings to start from: default, published (as in the paper), fit, text, coevolution, release, "
-            "release-foresight.",
+            help="Settings to start from: default, published (as in the paper), fit, text, coevolution.",
         ),
     ] = "default"
     steps: Annotated[str | None, Option(metavar="N", help="Environment steps, such as 4e6.")] = None
-    network: Annotated[str | None, Option(metavar="KIND", help="lstm, gru or mlp.")] = None
-    hidden: Annotated[int | None, Option(min=1, help="Cells of lstm or gru.")] = None
+    network: Annotated[str | None, Option(metavar="KIND", help="lstm or mlp.")] = None
+    hidden: Annotated[int | None, Option(min=1, help="Cells of lstm.")] = None
     observation: Annotated[str | None, Option(metavar="NAME", help="Observation: obs-7 or obs-v2.")] = None
     actions: Annotated[str | None, Option(metavar="NAME", help="Actions: act-7 or act-multi.")] = None
     mask: Annotated[bool | None, Option("--mask/--no-mask", help="Hide actions that would have no effect.")] = None

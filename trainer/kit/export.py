@@ -1,7 +1,7 @@
 """Model files: networks as an ONNX graph, and the file with its card.
 
 The graph is built operator by operator from the weights in torch's layout. Of a policy-value network (`build`):
-inputs `observation` (batch, F) and, for a network with memory, `hidden` and for an LSTM `cell` (batch, H); outputs
+inputs `observation` (batch, F) and, for a network with memory, `hidden` and `cell` (batch, H); outputs
 `logits` (batch, A), `value` (batch, 1), `hidden_next`, `cell_next`. All float32; the first axis is free.
 """
 
@@ -30,9 +30,10 @@ BATCH = "batch"
 
 Weights = NDArray[np.float32]
 
-ONNX_GATES = {"lstm": "iofc", "gru": "zrh"}
-TORCH_GATES = {"lstm": "ifco", "gru": "rzh"}
-"""Order of the gates' rows: input, output, forget, cell candidate; update, reset, hidden candidate."""
+ONNX_GATES, TORCH_GATES = "iofc", "ifco"
+"""Order of the gates' rows: input, output, forget, candidate."""
+MEMORY = ("hidden", "cell")
+"""Names of the memory inputs of a network with a recurrent layer."""
 
 
 class ExportFailed(TrimtabError):
@@ -50,27 +51,18 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """An LSTM or GRU layer: weights with G H rows for G gates of H cells, in the order of `gates` (empty: torch's).
+    """An LSTM layer: weights with 4 H rows for the gates of H cells, in the order of `gates`."""
 
-    A GRU's reset gate applies after the hidden product, as torch's does.
-    """
-
-    kind: str
     input_weight: Weights
     hidden_weight: Weights
     input_bias: Weights
     hidden_bias: Weights
-    gates: str = ""
+    gates: str = TORCH_GATES
 
     @property
     def size(self) -> int:
         """Number of cells."""
         return int(self.hidden_weight.shape[1])
-
-    @property
-    def memory(self) -> tuple[str, ...]:
-        """Names of the memory inputs."""
-        return ("hidden", "cell") if self.kind == "lstm" else ("hidden",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ class Layers:
     @property
     def memory(self) -> tuple[str, ...]:
         """Names of the memory inputs; none without a recurrent layer."""
-        return () if self.recurrent is None else self.recurrent.memory
+        return () if self.recurrent is None else MEMORY
 
     @property
     def memory_size(self) -> int:
@@ -186,24 +178,21 @@ class _Graph:
     def recurrent(self, row: str, layer: Recurrent) -> str:
         """Add one step of the layer; the sequence axis of ONNX's operators has length 1."""
         first = self.constant(np.array([0], dtype=np.int64))
-        for name, longer in ((row, "sequence"), *((memory, f"{memory}_stacked") for memory in layer.memory)):
+        for name, longer in ((row, "sequence"), *((memory, f"{memory}_stacked") for memory in MEMORY)):
             self.node("Unsqueeze", [name, first], [longer])
         inputs = ["sequence", *(self.constant(value[None]) for value in _in_onnx_order(layer)), ""]
-        inputs += [f"{memory}_stacked" for memory in layer.memory]
-        outputs = ["", *(f"{memory}_after" for memory in layer.memory)]
-        attributes = {"linear_before_reset": 1} if layer.kind == "gru" else {}
-        self.node(layer.kind.upper(), inputs, outputs, hidden_size=layer.size, **attributes)
-        for memory in layer.memory:
+        inputs += [f"{memory}_stacked" for memory in MEMORY]
+        outputs = ["", *(f"{memory}_after" for memory in MEMORY)]
+        self.node("LSTM", inputs, outputs, hidden_size=layer.size)
+        for memory in MEMORY:
             self.node("Squeeze", [f"{memory}_after", first], [f"{memory}_next"])
         return "hidden_next"
 
 
 def _in_onnx_order(layer: Recurrent) -> tuple[Weights, Weights, Weights]:
-    given = layer.gates or TORCH_GATES[layer.kind]
-
     def gates(rows: Weights) -> Weights:
-        parts = dict(zip(given, np.split(rows.astype(np.float32), len(given)), strict=True))
-        return np.concatenate([parts[gate] for gate in ONNX_GATES[layer.kind]])
+        parts = dict(zip(layer.gates, np.split(rows.astype(np.float32), len(layer.gates)), strict=True))
+        return np.concatenate([parts[gate] for gate in ONNX_GATES])
 
     bias = np.concatenate([gates(layer.input_bias), gates(layer.hidden_bias)])
     return gates(layer.input_weight), gates(layer.hidden_weight), bias

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.models.file import load_model
 from agent.models.shipped import ShippedModel, shipped_models
 from simulator.autoscaling.world_file import preset
-from trainer.autoscaling.configuration import configuration
 from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.policies.registry import policy_of
@@ -44,10 +42,3 @@ def test_the_release_scorer_is_made_by_the_recipe_that_training_takes_by_default
     found = read_trained(next(m.path for m in shipped_models() if m.name == "release"))
     assert (found.recipe, found.seed) == (GENERAL, 0)
     assert 0.0 < found.figures["held_out/ratio"] < 1.0
-
-
-def test_the_release_network_is_made_by_the_committed_preset() -> None:
-    (model,) = (m for m in shipped_models() if m.name == "lstm-release")
-    training = load_model(model.path).card.training
-    assert training is not None
-    assert training["config"] == configuration("release-foresight", seed=training["seed"]).plain()

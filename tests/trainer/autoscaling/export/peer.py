@@ -17,8 +17,7 @@ class Peer:
     def __init__(self, kind: str, actions: int, features: int = FEATURES) -> None:
         torch.manual_seed(0)
         self.kind = kind
-        cells = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
-        self.cell = cells[kind](features, HIDDEN) if kind in cells else None
+        self.cell = torch.nn.LSTMCell(features, HIDDEN) if kind == "lstm" else None
         self.trunk = [torch.nn.Linear(features, HIDDEN), torch.nn.Linear(HIDDEN, HIDDEN)]
         self.logits, self.value = torch.nn.Linear(HIDDEN, actions), torch.nn.Linear(HIDDEN, 1)
         for parameter in self.parameters():
@@ -34,7 +33,7 @@ class Peer:
             return Layers(**heads, after=tuple(dense(layer, "Tanh") for layer in self.trunk))
         cell = self.cell
         weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
-        return Layers(**heads, recurrent=Recurrent(self.kind, *(value.detach().numpy() for value in weights)))
+        return Layers(**heads, recurrent=Recurrent(*(value.detach().numpy() for value in weights)))
 
     def answer(self, inputs: dict[str, Rows]) -> dict[str, Rows]:
         """The outputs for the file's inputs."""
@@ -45,12 +44,9 @@ class Peer:
         x = torch.from_numpy(row)
         state = {name: torch.from_numpy(value) for name, value in memory.items()}
         after = {}
-        if self.kind == "lstm":
+        if self.cell is not None:
             x, cell = self.cell(x, (state["hidden"], state["cell"]))
             after = {"hidden_next": x, "cell_next": cell}
-        elif self.kind == "gru":
-            x = self.cell(x, state["hidden"])
-            after = {"hidden_next": x}
         else:
             for layer in self.trunk:
                 x = torch.tanh(layer(x))

@@ -137,13 +137,13 @@ def test_the_actions_of_act_multi_are_named_type_by_type() -> None:
 
 
 def test_the_same_weights_give_the_same_file_and_others_another(tmp_path: Path, trace: Trace) -> None:
-    policy = learned("gru", "obs-7", "act-7")
+    policy = learned("lstm", "obs-7", "act-7")
     peer = peer_of(policy)
     first = export(peer.layers(), peer.answer, policy, [trace], tmp_path / "first")
     second = export(peer.layers(), peer.answer, policy, [trace], tmp_path / "second")
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
-    other = Peer("gru", 7)
+    other = Peer("lstm", 7)
     other.value.bias.data += 1.0
     assert export(other.layers(), other.answer, policy, [trace], tmp_path).name != first.name
 

@@ -18,7 +18,7 @@ from tests.trainer.autoscaling.train.tiny_run import options
 from trainer.autoscaling.episodes import run_many
 from trainer.autoscaling.runs import baselines_of, reported
 from trainer.autoscaling.task_file import write_task
-from trainer.autoscaling.tasks import FOLDER, RELEASE_PAR, TASKS, load_of, task_in, task_of
+from trainer.autoscaling.tasks import FOLDER, TASKS, load_of, task_in, task_of
 
 WORLD = """
 version = 1
@@ -130,9 +130,9 @@ def test_the_released_task_is_what_it_was() -> None:
     assert len(task.stages[0].traces) == 5 * 48
     assert sum(task.stages[0].weights[:48]) == pytest.approx(0.4)
     assert task.families[::8] == ("random", "longer", "burst", "idle", "log")
-    trace = task.selection[9]
+    trace, rule = task.selection[9], "queue-rule:horizon_s=300,idle_s=0,skip_cooling=true"
     assert trace.digest == load_of("longer", 900_009, task.world.max_cores).digest
-    assert task.par[9] == run_many(RELEASE_PAR, task.world, (trace,), (900_009,))[0].cost
+    assert task.par[9] == run_many(rule, task.world, (trace,), (900_009,))[0].cost
 
 
 def test_every_wrong_field_is_named_at_once_with_what_its_world_or_workload_is_refused_for(folder: Path) -> None:

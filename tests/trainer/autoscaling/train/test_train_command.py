@@ -123,9 +123,9 @@ def test_a_directory_with_a_run_is_not_written_over(trained: Path) -> None:
 
 
 def test_resuming_with_other_settings_lists_the_differences(trained: Path) -> None:
-    refused = invoke(*options("--out", str(trained), "--resume", "--set", "gamma=0.5", "--network", "gru"))
+    refused = invoke(*options("--out", str(trained), "--resume", "--set", "gamma=0.5", "--network", "mlp"))
     assert refused.exit_code == 2
-    for part in ("network: saved 'lstm', given 'gru'", "gamma: saved 0.98, given 0.5"):
+    for part in ("network: saved 'lstm', given 'mlp'", "gamma: saved 0.98, given 0.5"):
         assert part in " ".join(refused.stderr.split())
 
 
@@ -153,14 +153,14 @@ def test_a_changed_checkpoint_is_refused_by_the_name_of_the_file(trained: Path, 
 @pytest.mark.timeout(300)
 def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: Path) -> None:
     place = str(tmp_path / "grid")
-    arguments = options("--out", place, "--seeds", "0-1", "--sweep", "network=mlp,gru", "--at-once", "2", "--json")
+    arguments = options("--out", place, "--seeds", "0-1", "--sweep", "network=mlp,lstm", "--at-once", "2", "--json")
     seen = data(invoke(*arguments))
-    assert [variant["variant"] for variant in seen["variants"]] == ["network=mlp", "network=gru"]
+    assert [variant["variant"] for variant in seen["variants"]] == ["network=mlp", "network=lstm"]
     assert [(run["config"]["network"], run["config"]["seed"]) for run in seen["runs"]] == [
         ("mlp", 0),
         ("mlp", 1),
-        ("gru", 0),
-        ("gru", 1),
+        ("lstm", 0),
+        ("lstm", 1),
     ]
     for variant in seen["variants"]:
         assert (tmp_path / "grid" / variant["curves"]).exists()
@@ -173,7 +173,7 @@ def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: P
     [
         (["--task", "train-fat"], "task is 'train-fat': choose one of train-text, train-fit"),
         (["--preset", "best"], "preset is 'best': choose one of default, published"),
-        (["--network", "rnn"], "--network network is 'rnn': choose one of lstm, gru, mlp"),
+        (["--network", "rnn"], "--network network is 'rnn': choose one of lstm, mlp"),
         (["--actions", "act-9"], "action_set is 'act-9': choose one of act-7, act-multi"),
         (["--steps", "many"], "--steps total_steps is 'many': give a number"),
         (["--steps", "0"], "total_steps is 0: give a number above 0"),

@@ -93,7 +93,7 @@ def test_fine_tuning_says_how_much_it_gains_how_sure_that_is_and_what_is_used(
     [
         (["--form", "tree"], "--form is 'tree': choose one of ppo, scorer"),
         (["--task", "train-fit"], "--task is 'train-fit': it is for --form ppo: leave it out"),
-        (["--network", "gru"], "--network is 'gru': it is for --form ppo"),
+        (["--network", "mlp"], "--network is 'mlp': it is for --form ppo"),
         (["--workers", "2"], "--workers is 2: it is for --form ppo"),
         (["--set", "round=3"], "--set is 'round=3': choose a field among rounds, explore"),
         (["--set", "rounds=3"], "explore is 2: give a share for each of the 1 rounds"),

@@ -15,10 +15,10 @@ from actuators.outcomes import Report, achieved
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, CollectorHost, CollectorKind
 from agent.autoscaling.policies.base import Policy, spelled
 from agent.kernel.metrics import Section, counter, gauge, histogram
-from agent.kernel.part import Capacity, Card, Check, Chore, Decision, Host, Observation, Part, Severity, Status, Turn
+from agent.kernel.part import Capacity, Card, Check, Chore, Decision, Host, Observation, Part, Status, Turn
 from agent.kernel.store import DecisionStore, Record
 from agent.kernel.transaction import Conflict, Write, commit, retried
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import Ledger, codec
 from agent.rails.state import Memory
 from collectors.aws import AwsSession
@@ -85,9 +85,9 @@ __all__ = [
     "Snapshot",
     "Status",
     "Subject",
-    "TickReport",
     "TrimtabError",
     "Turn",
+    "TurnReport",
     "UnknownName",
     "VmMetric",
     "VmSeries",

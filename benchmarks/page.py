@@ -20,11 +20,13 @@ import structlog
 from agent.autoscaling.history import FleetHistory, cost_chart, queue_chart, size_charts
 from agent.autoscaling.loop import Loop
 from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.status import fleet_status
 from agent.autoscaling.store import FleetStore
 from agent.kernel.part import Host
 from agent.kernel.parts import parts_of
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.settings import Settings
 from agent.view.board import ServiceBoard
@@ -54,8 +56,8 @@ def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
         pages = Pages(_view(ledger, loop, store, cloud))
         for turn in range(turns + 1):
             cloud.pass_minute(store)
-            report_of_turn = loop.turn(cloud.clock.now())
-            pages.view.parts.board.turned(report_of_turn, 0.1)
+            now = cloud.clock.now()
+            pages.view.parts.board.turned(with_fleets(TurnReport(now), loop.turn(now)), 0.1)
             name = fleet_subject(made[turn % fleets].name)
             for figure, subject in (("overview", None), ("again", None), ("fleet", name)):
                 begin = time.process_time()

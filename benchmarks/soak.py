@@ -34,11 +34,13 @@ from agent.autoscaling.part import POLICY_DEADLINE_S, AutoscalingPart
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Evaluate, Proposer, evaluate_within
 from agent.autoscaling.replay import LATE, replay
+from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
 from agent.kernel.part import Host
 from agent.kernel.parts import Parts, parts_of
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import Memory
@@ -209,8 +211,9 @@ class Soak:
         turn = self.loop.turn(cloud.host_clock.now())
         took_s = time.perf_counter() - began
         self.tick_ms.append(1000.0 * took_s)
-        for listener in self.board.turned(turn, took_s):
-            listener(self.board.read(), turn)
+        report_of_turn = with_fleets(TurnReport(turn.at), turn)
+        for listener in self.board.turned(report_of_turn, took_s):
+            listener(self.board.read(), report_of_turn)
         if self._minutes % SCRAPE_MINUTES == 0:
             self.telemetry.exposition()
         is_refused = bool(self.full_until and turn.failure)

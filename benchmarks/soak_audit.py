@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import pairwise
 
-from agent.kernel.turn import TickReport
+from agent.autoscaling.report import MinuteReport
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from benchmarks.troubled_cloud import SizeChange
@@ -44,7 +44,7 @@ class Audit:
     def look(
         self,
         at: float,
-        report: TickReport,
+        report: MinuteReport,
         changes: Sequence[SizeChange],
         owner: Collection[str] = (),
         *,
@@ -141,7 +141,7 @@ class Audit:
             elif reasons.isdisjoint(causes):
                 self._flag("cloud_changed_without_an_outcome", str(change))
 
-    def _events(self, report: TickReport, owner: Collection[tuple[str, str]]) -> None:
+    def _events(self, report: MinuteReport, owner: Collection[tuple[str, str]]) -> None:
         for event in report.events:
             self.reasons[f"event {event.reason}"] += 1
             if not event.detail:
@@ -152,7 +152,7 @@ class Audit:
             if is_drift and (event.subject.name, event.about) not in owner:
                 self.reasons["drift seen later"] += 1
 
-    def _journal(self, report: TickReport) -> None:
+    def _journal(self, report: MinuteReport) -> None:
         entries: list[JournalEntry] = []
         while found := self._ledger.journal(self._seq, limit=1000):
             entries += found

@@ -41,10 +41,10 @@ from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.loop import Loop
 from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import BIN_S, AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.chores import collect_between_turns, freeze_live_objects
@@ -168,7 +168,7 @@ def _watch(watch: Stopwatch, loop: Loop) -> None:
     watch.watch(loop.store, record="record", loop_states="read")
 
 
-def _turned(loop: Loop, cloud: LoadedCloud) -> TickReport:
+def _turned(loop: Loop, cloud: LoadedCloud) -> MinuteReport:
     turn = loop.turn(cloud.clock.now())
     if turn.failure or len(turn.decisions) != len(loop.fleets):
         raise RuntimeError(f"a tick did not decide for every fleet: {turn.failure or turn.events}")

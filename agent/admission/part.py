@@ -21,13 +21,12 @@ from agent.kernel.part import (
     Host,
     ModelSummary,
     Part,
-    Severity,
     Status,
     Summary,
     Turn,
 )
 from agent.kernel.store import Record
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
@@ -149,7 +148,7 @@ class AdmissionPart(Part):
         if self.configured and host.settings is not None and host.session is not None:
             self.gate = gate_of(host.settings, host.session, host.ledger, self.clusters, host.clock)
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         """Turn the gate after the fleets, which it asks for what AWS had no VM for."""
         report = turn.report
         if self.gate is not None:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from agent.kernel.part import Severity
 from agent.kernel.parts import kinds
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from domain.decisions import Reason
-from domain.subject import AGENT, Subject, fleet_subject
+from domain.subject import AGENT, Subject
 
 Key = tuple[Subject, Reason, str]
 
@@ -64,66 +63,25 @@ quiet time."""
 FAILURES = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED, Reason.LEDGER_FOREIGN, Reason.ACCOUNT_FOREIGN)
 """Reasons of a turn that executed nothing."""
 
-OUTCOMES: Mapping[Reason, Severity] = MappingProxyType(
-    {
-        Reason.CREDENTIALS: Severity.CRITICAL,
-        Reason.PERMANENT_FAILURE: Severity.WARNING,
-        Reason.OVERDUE: Severity.WARNING,
-    }
-)
-"""Reasons of ended intents that are alarms."""
 
-HELD: Mapping[Reason, Severity] = MappingProxyType(
-    {
-        Reason.CLOUD_UNREADABLE: Severity.CRITICAL,
-        Reason.GROUP_UNSUPPORTED: Severity.CRITICAL,
-        Reason.STALE_INPUT: Severity.WARNING,
-        Reason.LOW_COVERAGE: Severity.WARNING,
-        Reason.SAFE_FLOOR: Severity.CRITICAL,
-        Reason.FLEET_SICK: Severity.WARNING,
-        Reason.CIRCUIT_OPEN: Severity.WARNING,
-        Reason.OVER_BUDGET: Severity.WARNING,
-    }
-)
-"""Reasons of decisions or rails that are alarms while they last."""
-
-HEARD = (Reason.STALE_INPUT, Reason.LOW_COVERAGE)
-"""Those that a start makes by itself: no alarms in a minute that this process did not listen to as a whole."""
-
-
-def conditions(report: TickReport) -> dict[Key, Alarm]:
-    """Return the alarms in this turn's decisions and in its failure, by key."""
-    found: dict[Key, Alarm] = {}
-    if report.failure:
-        alarm = Alarm(AGENT, report.failure_reason, "", Severity.CRITICAL, report.failure, report.at)
-        found[alarm.key] = alarm
-    for decision in report.decisions:
-        excused = HEARD if decision.fleet in report.partial else ()
-        texts = {decision.reason: decision.sentence}
-        texts.update({e.reason: e.detail or decision.sentence for e in decision.effects if e.reason is not None})
-        for reason, text in texts.items():
-            if reason in HELD and reason not in excused:
-                alarm = Alarm(fleet_subject(decision.fleet), reason, "", HELD[reason], text, report.at)
-                found[alarm.key] = alarm
-    return found
-
-
-def occurrences(report: TickReport) -> dict[Key, Alarm]:
-    """Return the alarms in this turn's events and ended intents, by key."""
-    found: dict[Key, Alarm] = {}
-    severities = {**EVENTS, **{reason: severity for kind in kinds() for reason, severity in kind.alarms.items()}}
-    for event in report.events:
-        if (severity := severities.get(event.reason)) is not None:
-            alarm = Alarm(event.subject, event.reason, event.about, severity, event.detail, event.at)
-            found[alarm.key] = alarm
-    for intent, outcome in report.results:
-        if outcome.status.final and outcome.reason in OUTCOMES:
-            severity = OUTCOMES[outcome.reason]
-            alarm = Alarm(
-                fleet_subject(intent.fleet), outcome.reason, intent.group, severity, outcome.detail, outcome.at
-            )
-            found[alarm.key] = alarm
-    return found
+def alarms(report: TurnReport, lasting: bool) -> dict[Key, Alarm]:
+    """Return the alarms of a turn by key: its failure and lasting conditions, or its events and other conditions."""
+    found = []
+    if lasting and report.failure:
+        found.append(Alarm(AGENT, report.failure_reason, "", Severity.CRITICAL, report.failure, report.at))
+    if not lasting:
+        severities = {**EVENTS, **{reason: severity for kind in kinds() for reason, severity in kind.alarms.items()}}
+        found += [
+            Alarm(event.subject, event.reason, event.about, severities[event.reason], event.detail, event.at)
+            for event in report.events
+            if event.reason in severities
+        ]
+    found += [
+        Alarm(one.subject, one.reason, one.about, one.severity, one.text, report.at)
+        for one in report.conditions
+        if one.lasting is lasting
+    ]
+    return {alarm.key: alarm for alarm in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +107,12 @@ class AlarmBook:
         """The active alarms, the oldest first."""
         return tuple(sorted((entry.alarm for entry in self._entries.values()), key=lambda alarm: alarm.since))
 
-    def turn(self, report: TickReport) -> tuple[Alarm, ...]:
+    def turn(self, report: TurnReport) -> tuple[Alarm, ...]:
         """Update from a turn; return the alarms to send."""
         now = report.at
         due: list[Alarm] = []
-        for found, lasting in ((conditions(report), True), (occurrences(report), False)):
-            for key, alarm in found.items():
+        for lasting in (True, False):
+            for key, alarm in alarms(report, lasting).items():
                 due += self._occurred(key, alarm, now, lasting)
         for key, entry in list(self._entries.items()):
             # A turn that failed may show no decisions: earlier conditions may still hold.

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from agent.alarms.book import Alarm, AlarmBook
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState
 from collectors.aws import AwsSession
@@ -156,7 +156,7 @@ class Alarms:
             self._ready.notify_all()
         self._thread.join(timeout_s)
 
-    def on_turn(self, state: ServiceState, report: TickReport) -> None:
+    def on_turn(self, state: ServiceState, report: TurnReport) -> None:
         """Update from a turn; a listener for `ServiceBoard.listen`."""
         for alarm in self.book.turn(report):
             log.warning("alarm", **alarm_fields(alarm))

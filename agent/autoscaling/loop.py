@@ -44,13 +44,13 @@ from agent.autoscaling.minutes import MinuteMeasurements, Refusals
 from agent.autoscaling.permit import FleetPermit, Grounds, grounds_of, is_unsent, late_grounds
 from agent.autoscaling.policies.fallback import Proposer
 from agent.autoscaling.refusals import refusal_events, with_refusals
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import Aggregator, FoldedMinute
 from agent.autoscaling.stalls import Stalls
 from agent.autoscaling.state_events import state_events
 from agent.autoscaling.store import FleetStore
 from agent.autoscaling.turn import FleetTurn, Made
 from agent.kernel.guards import refused_by_pause
-from agent.kernel.turn import TickReport
 from agent.rails.base import utc
 from agent.rails.schedule import with_pauses
 from agent.rails.state import Ages, LoopState, not_ahead, on_this_clock, shifted, without_group
@@ -122,7 +122,7 @@ class Loop:
         self.epoch, self.actuator, self.resized = epoch, actuator, resized
         self._jumps, self._clock_step_s = JumpDetector(), 0.0
 
-    def turn(self, now: float, times: BothTimes | None = None) -> TickReport:
+    def turn(self, now: float, times: BothTimes | None = None) -> MinuteReport:
         """Turn the loop once for every fleet; times: `now` with the monotonic time of the same moment, where known.
 
         One fleet's trouble never stops another's decision. When the ledger cannot be read or written, or a newer leader
@@ -140,7 +140,7 @@ class Loop:
             if turn is not None and isinstance(error, LedgerUnavailable) and not isinstance(error, LedgerReplaced):
                 self._keep_drains(turn)
             reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else Reason.LEDGER_UNAVAILABLE
-            report = TickReport(now) if turn is None else turn.report(self.listening_since)
+            report = MinuteReport(now) if turn is None else turn.report(self.listening_since)
             log.error("ended_by_the_ledger", reason=reason, outcomes=len(report.outcomes), detail=str(error))
             return replace(report, failure=str(error), failure_reason=reason)
         finally:
@@ -148,7 +148,7 @@ class Loop:
                 self._unrecorded = turn.unrecorded
         return turn.report(self.listening_since)
 
-    def measure(self, now: float) -> TickReport:
+    def measure(self, now: float) -> MinuteReport:
         """Fold the minute of every fleet that can be read; nothing is decided, recorded or changed.
 
         Without the ledger it measures as if nothing were remembered, and the report has the failure.
@@ -176,7 +176,7 @@ class Loop:
                 log.exception("fleet_failed", fleet=managed.fleet.name)
                 continue
             snapshots.append(folded.snapshot)
-        return TickReport(now, tuple(snapshots), failure=failure, failure_reason=reason, unread=unread)
+        return MinuteReport(now, tuple(snapshots), failure=failure, failure_reason=reason, unread=unread)
 
     def _check_fence(self) -> None:
         if self.fence is None:

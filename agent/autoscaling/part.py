@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ import structlog
 from agent.autoscaling import minutes
 from agent.autoscaling.fleets import ManagedFleet, claims_of, managed_fleets
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
+from agent.autoscaling.report import MinuteReport, with_fleets
 from agent.autoscaling.store import KEPT, FleetStore
 from agent.kernel.part import (
     Capacity,
@@ -24,7 +26,6 @@ from agent.kernel.part import (
     ModelSummary,
     Part,
     ReplayResult,
-    Severity,
     Status,
     Summary,
     Turn,
@@ -32,7 +33,7 @@ from agent.kernel.part import (
     one_subject,
 )
 from agent.kernel.store import Record
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from agent.settings.location import models_location, promotion_key_location
 from agent.settings.model import OWN_ACTUATOR, learned_policies
@@ -115,6 +116,7 @@ class AutoscalingPart(Part):
         self.models: ModelShelf | None = None
         self.snapshots: dict[str, Snapshot] = {}
         self._last: dict[str, Decision] = {}
+        self.minute = MinuteReport(-math.inf)
         self._watch: ModelWatch | None = None
         self._finder: FleetFinder | None = None
         self._inputs: Inputs | None = None
@@ -281,8 +283,9 @@ class AutoscalingPart(Part):
             self._settings, self._fleets, self._session, self.host.clock, self.host.environ, self._inputs
         )
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         """Turn the loop of every fleet once."""
+        self.minute = MinuteReport(turn.now)
         finder = self._finder
         if finder is not None and not finder.known:
             # Turned without fleets, it would close the open intents as those of no fleet.
@@ -292,15 +295,26 @@ class AutoscalingPart(Part):
         if turn.epoch != self.loop.epoch:
             assert self._settings is not None
             self.loop.take_over(turn.epoch, self._actuator(self._settings, self.loop.fleets), self._resizes())
-        report = self.loop.turn(turn.now, turn.times)
-        return replace(report, events=(*turn.report.events, *report.events))
+        return self.take(turn.report, self.loop.turn(turn.now, turn.times))
 
-    def measure(self, report: TickReport) -> TickReport:
+    def measure(self, report: TurnReport) -> TurnReport:
         """Fold the minute of every fleet; nothing is decided."""
         finder = self._finder
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
-        return self.loop.measure(report.at)
+        return self.take(report, self.loop.measure(report.at))
+
+    def take(self, report: TurnReport, minute: MinuteReport) -> TurnReport:
+        """Retain each fleet's newest snapshot and decision; return the turn's report with the minute's records."""
+        managed = set(self.managed())
+        snapshots = {**self.snapshots, **{one.fleet: one for one in minute.snapshots}}
+        last = {**self._last, **{one.fleet: one for one in minute.decisions}}
+        # Cores and cost of a group that launches something else are not those of the settings.
+        unlike = {one.fleet for one in minute.decisions if one.reason is Reason.GROUP_UNSUPPORTED}
+        self.minute = minute
+        self.snapshots = {name: one for name, one in snapshots.items() if name in managed - unlike}
+        self._last = {name: one for name, one in last.items() if name in managed}
+        return with_fleets(report, minute)
 
     def _manage(self, settings: Settings, finder: FleetFinder) -> None:
         """Manage the fleets that were found; LedgerError when that must be tried again."""
@@ -400,16 +414,6 @@ class AutoscalingPart(Part):
     def conflicts(self) -> Mapping[ClaimKey, Conflict]:
         """Return the readings that contradict others."""
         return {} if self._series is None else self._series.conflicts()
-
-    def observe(self, report: TickReport) -> None:
-        """Keep each fleet's newest snapshot and decision."""
-        managed = set(self.managed())
-        snapshots = {**self.snapshots, **{one.fleet: one for one in report.snapshots}}
-        last = {**self._last, **{one.fleet: one for one in report.decisions}}
-        # Cores and cost of a group that launches something else are not those of the settings.
-        unlike = {one.fleet for one in report.decisions if one.reason is Reason.GROUP_UNSUPPORTED}
-        self.snapshots = {name: one for name, one in snapshots.items() if name in managed - unlike}
-        self._last = {name: one for name, one in last.items() if name in managed}
 
     # For people and programs
 

@@ -10,9 +10,9 @@ import structlog
 from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.minutes import MinuteMeasurements, Refusals
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.autoscaling.store import FleetStore
-from agent.kernel.turn import TickReport
 from domain.clock import BothTimes
 from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError
@@ -148,9 +148,9 @@ class FleetTurn:
         """Events of calls that the ledger has not; other events come again, for the state before them is stored."""
         return [one for n, one in enumerate(self.events) if n in self._facts - self._written]
 
-    def report(self, listening_since: float) -> TickReport:
+    def report(self, listening_since: float) -> MinuteReport:
         """Return the recorded part of this turn; listening_since: when the process began to take readings."""
-        return TickReport(
+        return MinuteReport(
             self.now,
             tuple(inputs.snapshot for inputs, _ in self.made if inputs.snapshot is not None),
             tuple(decided.decision for _, decided in self.made),

@@ -23,13 +23,12 @@ from agent.kernel.part import (
     Part,
     ReplayResult,
     Services,
-    Severity,
     Status,
     Summary,
     Turn,
 )
 from agent.kernel.store import Record
-from agent.kernel.turn import TickReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, LedgerError
@@ -170,7 +169,7 @@ class DeferralPart(Part):
             if problem := service.ladder_problem():
                 log.warning("policy_cannot_run", pool=name, detail=problem)
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""
 
         def turned(service: PoolService) -> tuple[Event, ...]:

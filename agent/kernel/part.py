@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
@@ -28,7 +27,7 @@ from agent.kernel.guards import held_by_pause
 from agent.kernel.metrics import Section, gauge
 from agent.kernel.rounds import Rounds
 from agent.kernel.store import NOTHING, DecisionStore, Record, add, newest_number
-from agent.kernel.turn import TickReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import Ledger, codec, journal
 from agent.ledger.kept import StoredState
 from agent.settings.location import models_location
@@ -231,7 +230,7 @@ class Part:
         """Return the collectors that it needs beside the listener."""
         return ()
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         """Take its turn as the leader and return the report with its results. Raises LedgerError or Fenced.
 
         By default, decide for each subject that nothing pauses.
@@ -293,12 +292,9 @@ class Part:
         """Return the letters in the ids of its decisions."""
         return re.sub("[^a-z]", "", cls.name) if cls.id_letters is None else cls.id_letters
 
-    def measure(self, report: TickReport) -> TickReport:
+    def measure(self, report: TurnReport) -> TurnReport:
         """Only measure, while another agent leads, and return the report with what was seen."""
         return report
-
-    def observe(self, report: TickReport) -> None:
-        """Take in the report of a finished turn, whoever made it."""
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what came up outside its turn since the last call, for alarms and metrics."""
@@ -501,7 +497,7 @@ class Turn:
     now: float
     times: BothTimes
     epoch: int
-    report: TickReport
+    report: TurnReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,13 +516,6 @@ class Check:
     name: str
     ok: bool
     detail: str
-
-
-class Severity(StrEnum):
-    """critical: nothing is being managed. warning: something is, but not as it should."""
-
-    CRITICAL = "critical"
-    WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,45 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import structlog
 
-from domain.decisions import Decision, Event, Intent, Outcome, Reason
+from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import Fenced, LedgerError
-from domain.snapshot import Snapshot
 from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TickReport:
-    """The records of one tick; `failure` is why it ended early, when the ledger could not be used.
+class Severity(StrEnum):
+    """critical: nothing is being managed. warning: something is, but not as it should."""
 
-    results: intents with their outcomes. failure_reason: what the failure is an alarm for. unread: fleets whose groups
-    AWS did not show, where nothing was decided for them. partial: fleets whose minute began before this process
-    listened.
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A cause of an alarm that is not an event; `lasting` ones end with the first turn without them.
+
+    about: a group, VM or request of the subject.
+    """
+
+    subject: Subject
+    reason: Reason
+    severity: Severity
+    text: str
+    about: str = ""
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """The records of one turn of all parts; `failure` is why it ended early, when the ledger could not be used.
+
+    results: intents with their outcomes. conditions: causes of alarms beside the events. counts: increments of
+    counters by metric and label values. unread: subjects that AWS did not show, None where it was not asked. blind:
+    every decision was held by its input. latest: the newest decision in a sentence. failure_reason: of its alarm.
     """
 
     at: float
-    snapshots: tuple[Snapshot, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    results: tuple[tuple[Intent, Outcome], ...] = ()
     events: tuple[Event, ...] = ()
+    results: tuple[tuple[Intent, Outcome], ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    counts: tuple[tuple[str, tuple[str, ...], float], ...] = ()
+    unread: tuple[str, ...] | None = None
+    blind: bool = False
+    latest: str = ""
     failure: str | None = None
     failure_reason: Reason = Reason.LEDGER_UNAVAILABLE
-    unread: tuple[str, ...] = ()
-    partial: tuple[str, ...] = ()
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """The outcomes of `results`."""
-        return tuple(outcome for _, outcome in self.results)
 
 
 def pools_turned(
-    report: TickReport, decision: str, turns: Iterable[tuple[str, Callable[[], Sequence[Event]]]]
-) -> TickReport:
+    report: TurnReport, decision: str, turns: Iterable[tuple[str, Callable[[], Sequence[Event]]]]
+) -> TurnReport:
     """Turn a decision's pools, each by its name and call, and return the report with their events.
 
     One pool's trouble is an event and stops no other. What the ledger refuses is the report's failure and ends the

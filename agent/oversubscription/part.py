@@ -17,13 +17,12 @@ from agent.kernel.part import (
     ModelSummary,
     Part,
     ReplayResult,
-    Severity,
     Status,
     Summary,
     Turn,
 )
 from agent.kernel.store import Record
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
 from agent.oversubscription.settings import SUBJECTS
@@ -147,7 +146,7 @@ class OversubscriptionPart(Part):
             return below
         return PoolSink(below, {name: pool.book for name, pool in self.pools.items()})
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool; one pool's trouble stops no other."""
         return self.pools.turned(turn.report, turn.epoch) if self.configured else turn.report
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from actuators.values import Parameters
 from agent.kernel.part import Services
-from agent.kernel.turn import TickReport, pools_turned
+from agent.kernel.turn import TurnReport, pools_turned
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory
 from agent.oversubscription.pool import Pool
@@ -35,7 +35,7 @@ class Pools(Services[Pool]):
         self._ledger = ledger
         self._publishers = dict(publishers or {})
 
-    def turned(self, report: TickReport, epoch: int) -> TickReport:
+    def turned(self, report: TurnReport, epoch: int) -> TurnReport:
         """Turn every pool after the loop's turn and return the report of all."""
         if report.failure is not None or self._ledger is None:
             return report

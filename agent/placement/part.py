@@ -17,13 +17,12 @@ from agent.kernel.part import (
     ModelSummary,
     Part,
     Services,
-    Severity,
     Status,
     Summary,
     Turn,
 )
 from agent.kernel.store import Record
-from agent.kernel.turn import TickReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
 from agent.placement.state import KEPT, PLACEMENT, PlacementStore, read_decision
@@ -168,7 +167,7 @@ class PlacementPart(Part):
             if (fleet := pool.settings.fleet) is not None and fleet in settings.fleets
         ]
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""
         turns = (
             (name, partial(turns.turn, turn.now, self.host.clock.monotonic(), turn.epoch))

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from threading import Event, Thread
@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.store import DecisionRow, FleetStore
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, lock_directory
 from agent.ledger.journal import JournalEntry
 from agent.ledger.witness import NAME as WITNESS
@@ -140,7 +141,7 @@ class DryRun:
         self._injector = FaultInjector(options.plan)
         self._ended = Event()
         self._busiest: str | None = None
-        self._on_turn: Callable[[TickReport, float], None] = lambda report, duration_s: None
+        self._on_turn: Callable[[TurnReport, float], None] = lambda report, duration_s: None
 
     def run(self) -> Summary:
         """Run and summarise it, as `living`; everything is stopped then."""
@@ -196,7 +197,7 @@ class DryRun:
         board = ServiceBoard(agent.clock.now())
         server = start_http(stack, settings, board, agent).server
 
-        def on_turn(report: TickReport, duration_s: float) -> None:
+        def on_turn(report: TurnReport, duration_s: float) -> None:
             board.change(leader=True, epoch=agent.part(AutoscalingPart).loop.epoch)
             for listener in board.turned(report, duration_s):
                 try:
@@ -281,10 +282,11 @@ class DryRun:
             self.turns += 1
             now = self._clock.now()
             self._on_turn(report, time.monotonic() - began)
-            self._busiest = busiest(agent, fleet, report, now)
+            minute = agent.part(AutoscalingPart).minute
+            self._busiest = busiest(agent, fleet, minute, now)
             if self.turns % RENT_EVERY_TURNS == 1:
                 self._rent = rent.so_far(min(now, self._end))
-            self._screen.turn(Turn(fleet, report, self._rent))
+            self._screen.turn(Turn(fleet, replace(minute, events=report.events, failure=report.failure), self._rent))
         except Exception:
             log.exception("turn_failed")
 
@@ -361,9 +363,9 @@ def most_informative(rows: Sequence[DecisionRow]) -> str:
     return str(max(rows, key=worth).decision.decision_id) if rows else "last"
 
 
-def busiest(agent: Agent, fleet: Fleet, report: TickReport, now: float) -> str | None:
+def busiest(agent: Agent, fleet: Fleet, minute: MinuteReport, now: float) -> str | None:
     """Return the VM in service with the most busy cores, None while none is busy."""
-    staying = {vm for snapshot in report.snapshots for group in snapshot.groups for vm in group.removable}
+    staying = {vm for snapshot in minute.snapshots for group in snapshot.groups for vm in group.removable}
     busy = {
         vm: n
         for vm, n in agent.part(AutoscalingPart).loop.aggregator.busy_cores(fleet, now).items()

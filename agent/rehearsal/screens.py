@@ -20,8 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agent.autoscaling.report import MinuteReport
 from agent.kernel.text import fitting, in_minutes
-from agent.kernel.turn import TickReport
 from agent.rehearsal.faults import InjectedFault
 from domain.clock import Clock
 from domain.decisions import Decision, Direction, Event, Mode, Outcome, Proposal, RailEffect, Reason, Verdict
@@ -38,7 +38,7 @@ class Turn:
     """One turn of the loop, and the dollars of rent so far."""
 
     fleet: Fleet
-    report: TickReport
+    report: MinuteReport
     rent: float
 
 
@@ -73,7 +73,7 @@ def clock_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
-def notable(report: TickReport) -> tuple[list[Event], list[Decision], list[Outcome]]:
+def notable(report: MinuteReport) -> tuple[list[Event], list[Decision], list[Outcome]]:
     """Return what is worth a line in this turn: events, decisions, and outcomes that are final or failures.
 
     A decision is worth a line when it changed the fleet, was changed by a rail, or could not be made.
@@ -213,7 +213,7 @@ class FaultResponses:
         """Add a fault that was just injected."""
         self._faults.append((injected, {}))
 
-    def watch(self, fleet: Fleet, report: TickReport) -> None:
+    def watch(self, fleet: Fleet, report: MinuteReport) -> None:
         """Take what a turn of the loop shows."""
         reasons = [(event.reason, event.about) for event in report.events]
         reasons += [(d.reason, "") for d in report.decisions if d.reason is not Reason.CAPACITY_FALLBACK]

@@ -24,6 +24,7 @@ from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.autoscaling.policies.registry import inputs_needed, policy_from_name
 from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import (
     EPISODE_GAP_S,
     EXPECTED_JOB_CORE_S,
@@ -32,7 +33,6 @@ from agent.autoscaling.snapshot.aggregate import (
 )
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting
@@ -449,7 +449,7 @@ class Rehearsal:
             dict(sorted(events.items())),
         )
 
-    def minutes(self, until: int) -> Iterator[TickReport]:
+    def minutes(self, until: int) -> Iterator[MinuteReport]:
         """Run up to a minute of the rehearsal, and yield what each turn did; LedgerUnavailable when one failed."""
         simulation = self.cloud.simulation
         while not simulation.finished and simulation.steps < until:

@@ -16,7 +16,7 @@ import structlog
 
 from agent.kernel.part import Host, Part, Turn
 from agent.kernel.parts import Parts, parts_of
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
 from agent.service.leader import (
     BoundLeader,
@@ -145,7 +145,7 @@ class Agent:
             for (name, group, metric), found in part.conflicts().items()
         }
 
-    def turn(self) -> TickReport:
+    def turn(self) -> TurnReport:
         """Let every part take its turn, now; while another agent leads, only measure."""
         times = read_both(self.clock)
         # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
@@ -153,7 +153,7 @@ class Agent:
             self.leadership.look()
             epoch = self.leadership.epoch()
             if epoch is None:
-                report = TickReport(times.now)
+                report = TurnReport(times.now)
                 for part in self.parts:
                     report = part.measure(report)
                 why = self.leadership.failure
@@ -177,12 +177,12 @@ class Agent:
             log.error("event_not_recorded", reason=reason, detail=str(error))
 
 
-def turned(parts: Iterable[Part], times: BothTimes, epoch: int) -> TickReport:
+def turned(parts: Iterable[Part], times: BothTimes, epoch: int) -> TurnReport:
     """Let parts take their turns in order and return the report of all; one that fails stops those after it.
 
     A part that fails is reported by an event, and the others go on.
     """
-    report = TickReport(times.now)
+    report = TurnReport(times.now)
     for part in parts:
         if report.failure is not None:
             break

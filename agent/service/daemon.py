@@ -12,7 +12,7 @@ import structlog
 
 from agent.alarms.delivery import start_alarms
 from agent.kernel.part import Part
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.models.background import left_behind
 from agent.service import assembly, chores
 from agent.service.assembly import Agent, AwsKeys
@@ -143,7 +143,7 @@ class Loop:
             report = self.agent.turn()
         except Exception as error:
             log.exception("turn_failed")
-            report = TickReport(now, failure=f"{type(error).__name__}: {error}")
+            report = TurnReport(now, failure=f"{type(error).__name__}: {error}")
         # What came up beside the turns goes with this one, so that alarms and metrics count it.
         came_up = (*self.agent.refusals.events(now), *learning_events(self.agent, now))
         for event in came_up:
@@ -222,10 +222,4 @@ def summary(state: ServiceState, agent: Agent) -> str:
     subjects = counted(agent.parts) or none
     if state.ledger_failure:
         return f"{mode}; {subjects}; nothing executed: {state.ledger_failure}"
-    last = max(state.last_decisions.values(), key=lambda decision: decision.at, default=None)
-    last_turn = "waiting for the first turn" if last is None else f"{_utc(last.at)} {last.fleet}: {last.sentence}"
-    return f"{mode}; {subjects}; {last_turn}"
-
-
-def _utc(at: float) -> str:
-    return time.strftime("%H:%M:%S UTC", time.gmtime(at))
+    return f"{mode}; {subjects}; {state.latest or 'waiting for the first turn'}"

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner
 from agent.ledger.postgresql import OtherLease
 from agent.settings import Settings
@@ -380,12 +380,6 @@ class BoundLeader:
             self._leader.stop()
 
 
-HELD_BY_INPUT: Final = frozenset(
-    {Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.SAFE_FLOOR, Reason.CLOUD_UNREADABLE, Reason.CREDENTIALS}
-)
-"""Reasons of decisions that a wrong clock makes: readings look old or yet to come, and AWS refuses what is signed."""
-
-
 class Incapacity:
     """How long a leader whose clock is wrong has decided nothing; called by the loop.
 
@@ -397,14 +391,14 @@ class Incapacity:
         self._since: float | None = None
         self._patience_s = UNDECIDED_S
 
-    def ends_lead(self, report: TickReport, difference: str, monotonic: float) -> bool:
+    def ends_lead(self, report: TurnReport, difference: str, monotonic: float) -> bool:
         """Return whether the lead is to be given away after this turn.
 
         difference: how the clock differs from AWS's, "" where it agrees.
         """
         if not difference:
             self._patience_s = UNDECIDED_S
-        if not difference or not report.decisions or any(d.reason not in HELD_BY_INPUT for d in report.decisions):
+        if not difference or not report.blind:
             self._since = None
             return False
         self._since = monotonic if self._since is None else self._since

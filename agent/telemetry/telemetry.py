@@ -19,12 +19,12 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from agent.kernel.metrics import Kind, LabelValues, Metric, Reading
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.telemetry.catalogue import own_metrics
 from agent.view.board import ServiceState
 from agent.view.view import AgentView, installed_version
 from collectors.sender import GraphiteSender
-from domain.decisions import Decision, Reason, Status, Verdict
+from domain.decisions import Reason, Status
 from domain.errors import LedgerError
 
 log = structlog.get_logger(__name__)
@@ -262,7 +262,7 @@ class TurnCounter:
         self._interval_s = interval_s
         self._last_at: float | None = None
 
-    def __call__(self, state: ServiceState, report: TickReport) -> None:
+    def __call__(self, state: ServiceState, report: TurnReport) -> None:
         """Count a turn that has just ended."""
         values, now = self._values, self._monotonic()
         began_at = now - state.last_turn_duration_s
@@ -274,23 +274,10 @@ class TurnCounter:
         values.observe("trimtab_tick_duration_seconds", state.last_turn_duration_s)
         if report.failure:
             values.count("trimtab_tick_failures_total")
-        for decision in report.decisions:
-            self._count_decision(decision)
-        for intent, outcome in report.results:
-            if outcome.status is not Status.IN_PROGRESS:
-                values.count("trimtab_outcomes_total", intent.fleet, intent.group, outcome.status, outcome.reason)
+        for name, labels, by in report.counts:
+            values.count(name, *labels, by=by)
         for event in report.events:
             values.count("trimtab_events_total", *event.subject, event.reason)
-
-    def _count_decision(self, decision: Decision) -> None:
-        values, fleet = self._values, decision.fleet
-        values.count("trimtab_decisions_total", fleet, decision.reason)
-        values.count("trimtab_policy_failures_total", fleet, by=len(decision.policy_failures))
-        for effect in decision.effects:
-            if effect.verdict is not Verdict.PASSED:
-                values.count("trimtab_rail_effects_total", fleet, effect.rail, effect.verdict, effect.reason or "")
-        for intent in decision.intents:
-            values.count("trimtab_intents_total", fleet, intent.group, intent.direction)
 
 
 class SelfMetrics:
@@ -303,7 +290,7 @@ class SelfMetrics:
         self._now = now
         self._counted = (0, 0)
 
-    def __call__(self, state: ServiceState, report: TickReport) -> None:
+    def __call__(self, state: ServiceState, report: TurnReport) -> None:
         """Send every metric as of now."""
         self._count()
         at = self._now()

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from agent.kernel.turn import TickReport
-from domain.decisions import Decision
+from agent.kernel.turn import TurnReport
 
-Listener = Callable[["ServiceState", TickReport], None]
+Listener = Callable[["ServiceState", TurnReport], None]
 """Called after each turn, in the loop's thread, with the new state; what it raises is logged and forgotten."""
 
 
@@ -20,7 +19,7 @@ class ServiceState:
     started_at, last_turn_at: epoch seconds; last_turn_at None before the first turn. turns, failed_turns, rescued_turns
     and overran_turns (those that lasted beyond their deadline): counts since the start. leader: whether this process
     may act, under `epoch`. ledger_failure: why the last turn could execute nothing, "" when it could.
-    problems: by the name of what has one, a sentence each for a person to look into. last_decisions: by fleet.
+    problems: by name, a sentence each for an operator. latest: the newest decision in a sentence.
     """
 
     started_at: float
@@ -35,7 +34,7 @@ class ServiceState:
     stopping: bool = False
     ledger_failure: str = ""
     problems: dict[str, str] = field(default_factory=dict)
-    last_decisions: dict[str, Decision] = field(default_factory=dict)
+    latest: str = ""
 
 
 class ServiceBoard:
@@ -66,7 +65,7 @@ class ServiceBoard:
             problems = {**others, name: sentence} if sentence else others
             self._state = replace(self._state, problems=problems)
 
-    def turned(self, report: TickReport, duration_s: float) -> tuple[Listener, ...]:
+    def turned(self, report: TurnReport, duration_s: float) -> tuple[Listener, ...]:
         """Take in a finished turn; return the listeners to call, with the state as `read` then gives it."""
         with self._lock:
             before = self._state
@@ -77,6 +76,6 @@ class ServiceBoard:
                 failed_turns=before.failed_turns + bool(report.failure),
                 last_turn_duration_s=duration_s,
                 ledger_failure=report.failure or "",
-                last_decisions={**before.last_decisions, **{d.fleet: d for d in report.decisions}},
+                latest=report.latest or before.latest,
             )
             return tuple(self._listeners)

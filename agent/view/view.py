@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from agent.kernel.part import Check, Explanation
 from agent.kernel.parts import Parts
 from agent.kernel.store import DecisionStore, Record
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import JournalEntry, Kind, Ledger
 from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState
 from collectors.base import CollectorHealth
 from collectors.intake import IntakeCounters, RefusedClaim
 from collectors.vm_names import UnknownVms
-from domain.decisions import Reason
 from domain.errors import LedgerReplaced, LedgerUnavailable
 from domain.subject import Subject
 
@@ -180,14 +179,11 @@ class AgentView:
         self._store = DecisionStore(parts.ledger.database)
         parts.board.listen(self._note_turn)
 
-    def _note_turn(self, state: ServiceState, report: TickReport) -> None:
+    def _note_turn(self, state: ServiceState, report: TurnReport) -> None:
         self._turned_at = self.parts.monotonic()
-        for part in self.parts.parts:
-            part.observe(report)
-        undecided = tuple(d.fleet for d in report.decisions if d.reason is Reason.CLOUD_UNREADABLE)
-        # A turn that failed before anything was read says nothing on whether AWS can be read.
-        if report.decisions or report.snapshots or report.unread or report.failure is None:
-            self._unreadable = (*undecided, *report.unread)
+        # A turn that failed before AWS was asked does not change what is known of AWS.
+        if report.unread is not None or report.failure is None:
+            self._unreadable = report.unread or ()
 
     # The agent
 
@@ -263,8 +259,8 @@ class AgentView:
     def agent(self) -> dict[str, Any]:
         """Return what the agent knows of itself alone, as plain data; reads no ledger."""
         now, settings = self.parts.now(), self.parts.settings
-        state = asdict(replace(self.parts.board.read(), last_decisions={}))
-        del state["last_decisions"]
+        state = asdict(self.parts.board.read())
+        del state["latest"]
         return {
             "at": now,
             "version": installed_version(),

@@ -13,15 +13,11 @@ from tests.architecture.product import MODULES, syntax_tree
 
 SHARED = ("kernel", "alarms", "telemetry", "view", "web", "api")
 BODY = "a field of a body or query that clients send or read"
-OF_THE_REPORT = "the report of a turn has the decisions, outcomes and unread groups of fleets"
 EXCEPTIONS = {
     "agent/kernel/http.py": {"fleet": BODY, "OneFleet": BODY},
     "agent/api/control.py": {"fleet": BODY},
     "agent/api/reading.py": {"fleet": BODY, "fleet_subject": BODY},
-    "agent/view/view.py": {"fleet": f"{BODY}; {OF_THE_REPORT}"},
-    "agent/view/board.py": {"fleet": OF_THE_REPORT},
-    "agent/alarms/book.py": {"fleet": OF_THE_REPORT, "fleet_subject": OF_THE_REPORT, "FLEET_SICK": "a reason"},
-    "agent/telemetry/telemetry.py": {"fleet": OF_THE_REPORT},
+    "agent/view/view.py": {"fleet": BODY},
 }
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.store import FleetStore
-from agent.kernel.turn import TickReport
 from benchmarks.soak import Disk, Soak
 from benchmarks.tagged_lines import EVERY
 from benchmarks.troubled_cloud import SizeChange
@@ -37,7 +37,7 @@ def last(soak: Soak) -> Decision:
 def flagged(soak: Soak, decision: Decision, *changes: SizeChange) -> set[str]:
     """What the audit finds wrong with a tick of this decision."""
     soak.audit.unexplained.clear()
-    soak.audit.look(soak.cloud.clock.now(), TickReport(decision.at, decisions=(decision,)), changes, ())
+    soak.audit.look(soak.cloud.clock.now(), MinuteReport(decision.at, decisions=(decision,)), changes, ())
     return set(soak.audit.unexplained) - {"decided_without_a_reading", "decision_not_written"}
 
 
@@ -104,13 +104,13 @@ def test_a_rail_that_gives_no_reason(soak: Soak) -> None:
 
 def test_a_decision_that_the_ledger_does_not_hold(soak: Soak) -> None:
     soak.audit.look(
-        soak.cloud.clock.now(), TickReport(0.0, decisions=(replace(last(soak), decision_id="x-1"),)), (), ()
+        soak.cloud.clock.now(), MinuteReport(0.0, decisions=(replace(last(soak), decision_id="x-1"),)), (), ()
     )
     assert soak.audit.unexplained["decision_not_written"] == 1
 
 
 def test_a_tick_that_failed_or_left_a_fleet_out(soak: Soak) -> None:
-    soak.audit.look(soak.cloud.clock.now(), TickReport(0.0, failure="the disk is full"), (), ())
+    soak.audit.look(soak.cloud.clock.now(), MinuteReport(0.0, failure="the disk is full"), (), ())
     assert set(soak.audit.unexplained) == {"failed_tick", "missing_decision"}
 
 

@@ -14,7 +14,7 @@ from agent.api.app import create_app
 from agent.api.server import HttpServer
 from agent.kernel.part import Host, Part
 from agent.kernel.parts import Parts, parts_of
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.service.assembly import turned
 from agent.settings import Settings
@@ -97,7 +97,7 @@ class RunningAgent:
         self.epoch = self.ledger.take_epoch(owner, self.clock.now())
         return self
 
-    def turn(self, name: str | None = None) -> TickReport:
+    def turn(self, name: str | None = None) -> TurnReport:
         """Let one part, or every part, take its turn."""
         parts = self.parts if name is None else (self.part(name),)
         return turned(parts, read_both(self.clock), self.epoch)

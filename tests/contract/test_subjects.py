@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.alarms.book import AlarmBook
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Kind
 from agent.web.feed import concerns
 from domain.clock import VirtualClock
@@ -34,7 +34,7 @@ def test_subjects_of_one_name_share_no_event_alarm_pause_metric_or_row(agent: Ru
     events = [Event(one, START, Reason.LEARNING_OVERDUE, f"of {one.decision}") for one in subjects]
     with agent.client() as client, agent.client("") as root:
         agent.ledger.record_events([*events, Event(AGENT, START, Reason.STARTED, "of the agent")])
-        report = TickReport(START, events=tuple(events))
+        report = TurnReport(START, events=tuple(events))
         for listener in agent.board.turned(report, 0.1):
             listener(agent.board.read(), report)
         exposed = root.get("/metrics").text

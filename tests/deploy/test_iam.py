@@ -27,7 +27,7 @@ from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.settings import SUBJECTS
 from agent.deferral.turn import PoolTurns as DeferralTurns
 from agent.kernel.checks import Account, State
-from agent.kernel.part import Severity
+from agent.kernel.turn import Severity
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.state import OversubscriptionStore

@@ -14,9 +14,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from agent.alarms.book import conditions
+from agent.alarms.book import alarms
+from agent.autoscaling.report import with_fleets
 from agent.autoscaling.store import FleetStore
-from agent.kernel.part import Severity
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
 from domain.decisions import Reason, Status
@@ -249,7 +250,7 @@ def test_a_ledger_file_that_vanished_stops_everything_until_it_is_back(world: Wo
     for _ in range(3):
         report = world.tick()
         assert report.failure is not None
-        (alarm,) = conditions(report).values()
+        (alarm,) = alarms(with_fleets(TurnReport(report.at), report), lasting=True).values()
         assert alarm.reason is Reason.LEDGER_REPLACED
     assert world.mutations == []
     assert not file.exists(), "a lost ledger is not silently begun anew"
@@ -293,7 +294,7 @@ def test_a_ledger_that_was_replaced_stops_every_call_and_raises_an_alarm(
     for _ in range(3):
         report = world.tick()
         assert report.failure is not None
-        (alarm,) = conditions(report).values()
+        (alarm,) = alarms(with_fleets(TurnReport(report.at), report), lasting=True).values()
         assert (alarm.reason, alarm.severity) == (Reason.LEDGER_REPLACED, Severity.CRITICAL)
     assert world.mutations == []
 

@@ -20,10 +20,10 @@ from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
 from agent.autoscaling.policies.registry import inputs_needed
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from agent.rails.base import RailLimits
@@ -146,7 +146,7 @@ class World:
         self.waiting = 0
         self.running_jobs = 0
         self.submitted = 0
-        self.reports: list[TickReport] = []
+        self.reports: list[MinuteReport] = []
         self.mode = plan.mode
         try:
             self._start_agent()
@@ -163,7 +163,7 @@ class World:
         self.waiting += jobs
         self.submitted += jobs
 
-    def tick(self, minutes: int = 1) -> TickReport:
+    def tick(self, minutes: int = 1) -> MinuteReport:
         """Let minutes pass, VMs reporting, and turn the loop after each."""
         for _ in range(minutes):
             self.pass_minute()

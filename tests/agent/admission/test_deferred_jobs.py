@@ -12,7 +12,7 @@ from agent.admission.view import admission_lines
 from agent.deferral.part import DeferralPart
 from agent.kernel.part import Host, Turn
 from agent.kernel.parts import parts_of
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.settings import Settings, load_settings
 from domain.clock import BothTimes, VirtualClock
@@ -41,7 +41,7 @@ class Both:
         self.pool.submit(order(f"j{cores}", cores=cores, duration=1))
         self.pool.report(100)
         now = self.clock.now()
-        self.deferral.turn(Turn(now, BothTimes(now, self.clock.monotonic()), 1, TickReport(now)))
+        self.deferral.turn(Turn(now, BothTimes(now, self.clock.monotonic()), 1, TurnReport(now)))
 
     def ask(self, name: str, cores: int) -> Any:
         return self.cluster.answer([AdmissionRequest(deployment_id=name, cores=cores)])[0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent.alarms.book import AlarmBook
-from agent.kernel.part import Severity
-from agent.kernel.turn import TickReport
+from agent.autoscaling.report import MinuteReport, with_fleets
+from agent.kernel.turn import Severity, TurnReport
 from domain.decisions import (
     Decision,
     Direction,
@@ -30,8 +30,9 @@ def decided(at: float, reason: Reason, *effects: Reason) -> Decision:
     return Decision("web-1", "web", at, Mode.ACT, proposal, said, (1,), reason, f"no change ({reason})")
 
 
-def turn(minute: int, *decisions: Decision, **report: object) -> TickReport:
-    return TickReport(START + 60.0 * minute, decisions=decisions, **report)  # type: ignore[arg-type]
+def turn(minute: int, *decisions: Decision, **report: object) -> TurnReport:
+    at = START + 60.0 * minute
+    return with_fleets(TurnReport(at), MinuteReport(at, decisions=decisions, **report))  # type: ignore[arg-type]
 
 
 def test_a_condition_is_sent_once_and_again_when_it_ends() -> None:

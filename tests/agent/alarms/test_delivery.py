@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from agent.alarms.book import Alarm, AlarmBook
 from agent.alarms.delivery import QUEUE_LENGTH, Alarms, SnsTopic, Webhook
-from agent.kernel.part import Severity
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from agent.view.board import ServiceState
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
@@ -70,11 +69,11 @@ def at_once(stopping: threading.Event, seconds: float) -> None:
     """Wait for nothing."""
 
 
-def capacity_lost(*subjects: str) -> TickReport:
+def capacity_lost(*subjects: str) -> TurnReport:
     events = tuple(
         Event(fleet_subject("web"), 0.0, Reason.CAPACITY_LOST, "AWS has none", subject) for subject in subjects
     )
-    return TickReport(0.0, events=events)
+    return TurnReport(0.0, events=events)
 
 
 def test_an_alarm_arrives_with_a_sentence_and_its_fields(hook: Hook) -> None:

@@ -18,7 +18,7 @@ from agent.deferral.look import PoolService
 from agent.deferral.part import DeferralPart
 from agent.kernel.part import Check, Host, Services
 from agent.kernel.parts import Parts, parts_of
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.oversubscription.part import OversubscriptionPart
 from agent.oversubscription.turn import Pools
 from agent.placement.part import PlacementPart
@@ -141,15 +141,15 @@ class Running:
         """A view of the same agent with further conditions of readiness."""
         return AgentView(replace(self.parts, checks=tuple(lambda c=check: c for check in checks)))
 
-    def turn_pools(self) -> TickReport:
+    def turn_pools(self) -> TurnReport:
         """Turn the pools once, as after a turn of the loop."""
-        return self.pools.turned(TickReport(self.world.agent_clock.now()), self.world.loop.epoch)
+        return self.pools.turned(TurnReport(self.world.agent_clock.now()), self.world.loop.epoch)
 
-    def tick(self, minutes: int = 1) -> TickReport | None:
+    def tick(self, minutes: int = 1) -> TurnReport | None:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""
         report = None
         for _ in range(minutes):
-            report = self.world.tick()
+            report = self.fleets.take(TurnReport(self.world.agent_clock.now()), self.world.tick())
             self.board.change(leader=True, epoch=self.world.loop.epoch)
             for listener in self.board.turned(report, duration_s=0.25):
                 listener(self.board.read(), report)

@@ -3,6 +3,7 @@
 import httpx
 
 from agent.kernel.part import Check
+from agent.kernel.turn import TurnReport
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
 from tests.golden import check_wording
@@ -94,7 +95,8 @@ class TestReadiness:
             else:
                 world.control.clear_faults()
                 world.clock.advance(60.0)
-            report = world.loop.measure(world.agent_clock.now())
+            now = world.agent_clock.now()
+            report = running.fleets.take(TurnReport(now), world.loop.measure(now))
             for listener in running.board.turned(report, 0.0):
                 listener(running.board.read(), report)
             assert checks(client.get("/readyz"))["aws"][0] is is_read

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from agent.autoscaling.part import AutoscalingPart
 from agent.kernel import parts as installed
@@ -22,7 +23,6 @@ from agent.kernel.part import (
     Observation,
     Part,
     Services,
-    Severity,
     Status,
     Summary,
     Turn,
@@ -31,7 +31,7 @@ from agent.kernel.part import (
 )
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.store import DecisionStore, Record, add
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
 from agent.ledger.kept import StoredState
@@ -94,14 +94,13 @@ def decide(
 
 
 def test_a_part_that_says_nothing_does_nothing(plain: Plain) -> None:
-    report = TickReport(NOON)
+    report = TurnReport(NOON)
     assert plain.turn(Turn(NOON, BothTimes(NOON, 0.0), 1, report)) == report
     assert plain.measure(report) is report
     below = object()
     assert plain.sink(below) is below  # type: ignore[arg-type,comparison-overlap]
     with ExitStack() as stack:
         plain.start(stack)
-    plain.observe(report)
     plain.reload()
     for nothing in (plain.collectors(), plain.events(NOON), plain.chores(), plain.checks(), tuple(plain.readings())):
         assert tuple(nothing) == ()
@@ -347,7 +346,7 @@ def test_subjects_in_the_settings_count_with_those_of_the_ledger_and_alone_are_m
 
 
 def a_turn(epoch: int) -> Turn:
-    return Turn(NOON, BothTimes(NOON, 0.0), epoch, TickReport(NOON))
+    return Turn(NOON, BothTimes(NOON, 0.0), epoch, TurnReport(NOON))
 
 
 def test_a_decision_is_recorded_with_its_number_and_event_by_the_leader_alone(ledger: Ledger, plain: Plain) -> None:
@@ -430,9 +429,9 @@ class Ceiling(Part):
         return Decision({"share": self.share}, f"{self.share:.0%} may be spot", reason, {"share": self.share})
 
 
-def ceiling_turn(ledger: Ledger, host: Host, now: float = NOON) -> tuple[Ceiling, TickReport]:
+def ceiling_turn(ledger: Ledger, host: Host, now: float = NOON) -> tuple[Ceiling, TurnReport]:
     part = Ceiling(host)
-    return part, part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TickReport(now)))
+    return part, part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TurnReport(now)))
 
 
 def test_the_smallest_form_decides_is_recorded_and_replayed_from_its_observation(ledger: Ledger) -> None:
@@ -488,10 +487,10 @@ class Hostile(Part):
 DECIDE: dict[str, Callable[[Observation, Any], Any]] = {}
 
 
-def hostile_turn(ledger: Ledger, north: Callable[[Observation, Any], Any], now: float = NOON) -> TickReport:
+def hostile_turn(ledger: Ledger, north: Callable[[Observation, Any], Any], now: float = NOON) -> TurnReport:
     DECIDE.update(north=north, south=lambda seen, previous: Decision({}, "south decides"))
     part = Hostile(a_host(ledger))
-    return part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TickReport(now)))
+    return part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TurnReport(now)))
 
 
 def fails(error: Exception) -> Callable[[Observation, Any], Any]:
@@ -545,3 +544,33 @@ def test_a_decision_that_cannot_be_made_again_differs_and_the_others_are_replaye
     assert [one.same for one in again] == [False, True]
     DECIDE["north"] = fails(ValueError("no"))
     assert [one.same for one in Hostile(a_host(ledger)).replay("north", None, None)] == [False, False]
+
+
+class DeskSettings(BaseModel):
+    """Settings with a value that `decide` can change."""
+
+    desks: list[str] = ["north"]
+
+
+class Careless(Part):
+    """A part whose `decide` changes its arguments."""
+
+    name, subject_word = "careless", "desk"
+    settings_model = DeskSettings
+
+    def subjects(self) -> tuple[str, ...]:
+        return ("north",)
+
+    def decide(self, subject: str, seen: Observation, previous: Mapping[str, Any]) -> Decision | None:
+        counts = previous.get("counts", [])
+        seen.settings.desks.append("late")
+        counts.append(len(seen.settings.desks))
+        return Decision({"counts": list(counts)}, f"{len(counts)} turns")
+
+
+def test_the_record_holds_what_decide_was_given_whatever_it_changed(ledger: Ledger) -> None:
+    for minute in range(3):
+        now = NOON + 60.0 * minute
+        part = Careless(a_host(ledger))
+        part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TurnReport(now)))
+    assert [one.same for one in Careless(a_host(ledger)).replay("north", None, None)] == [True, True, True]

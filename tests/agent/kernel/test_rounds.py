@@ -9,7 +9,7 @@ import pytest
 
 from agent.alarms.book import AlarmBook
 from agent.kernel.rounds import LOOK_EVERY_S, NEWS_S, REPEAT_S, Rounds
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.models.rounds import Ending, status_file
 from domain.decisions import Event, Reason
 from domain.subject import Subject
@@ -87,8 +87,8 @@ def test_the_alarm_lasts_as_long_as_its_cause(watched: Watched) -> None:
     assert [alarm.resolved for alarm in sent] == [True]
 
 
-def _report(at: float, watched: Watched) -> TickReport:
-    return TickReport(at, events=watched.events(at))
+def _report(at: float, watched: Watched) -> TurnReport:
+    return TurnReport(at, events=watched.events(at))
 
 
 def test_a_clock_that_was_set_back_does_not_silence_it(watched: Watched) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.alarms.book import AlarmBook
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.placement.fleet import FleetHosts, FleetVms
 from agent.placement.records import Comparison, HostState, Origin
@@ -184,7 +184,7 @@ class TestAlarms:
         pool, book = made(ledger, clock, inventory(app("shop", limit=1))), AlarmBook()
         for n in range(20):
             pool.request(ask(f"r{n}", count=5))
-        (sent,) = book.turn(TickReport(clock.now(), events=pool.alarms()))
+        (sent,) = book.turn(TurnReport(clock.now(), events=pool.alarms()))
         assert sent.reason is Reason.PLACEMENT_REFUSING
         assert [entry.reason for entry in ledger.journal()].count(Reason.PLACEMENT_REFUSING) == 20
 
@@ -198,7 +198,7 @@ class TestAlarms:
         def alarms(pass_s: float) -> list[tuple[Reason, bool]]:
             clock.advance(pass_s)
             events = (*turns.turn(clock.now(), clock.monotonic(), epoch=1), *pool.alarms())
-            return [(one.reason, one.resolved) for one in book.turn(TickReport(clock.now(), events=events))]
+            return [(one.reason, one.resolved) for one in book.turn(TurnReport(clock.now(), events=events))]
 
         assert alarms(60.0) == [(Reason.INVENTORY_REFUSED, False)]
         assert [alarms(300.0) for _ in range(10)] == [[]] * 10

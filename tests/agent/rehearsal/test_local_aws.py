@@ -71,10 +71,11 @@ def test_the_agent_decides_for_the_fleet_of_the_file(file: Path, cloud: RunningC
     settings = load_settings({name: text for name, text in written.items() if name.startswith("TRIMTAB_")})
     with assembled(settings, clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
         clock.advance(60.0)
-        report = agent.turn()
+        agent.turn()
+        minute = agent.part(AutoscalingPart).minute
         assert agent.part(AutoscalingPart).loop.fleets[0].fleet.name == "web"
-    assert [snapshot.requested for snapshot in report.snapshots] == [(1,)]
-    assert [decision.fleet for decision in report.decisions] == ["web"]
+    assert [snapshot.requested for snapshot in minute.snapshots] == [(1,)]
+    assert [decision.fleet for decision in minute.decisions] == ["web"]
 
 
 def test_a_file_of_settings_in_toml_has_its_queues_and_groups_made_too(tmp_path: Path, cloud: RunningCloud) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.kernel.turn import TickReport
+from agent.autoscaling.report import MinuteReport
 from agent.rehearsal.screens import Turn
 from domain.decisions import (
     Decision,
@@ -120,5 +120,5 @@ def turn(*parts: Any, rent: float = 0.25, failure: str | None = None) -> Turn:
     at = max([NINE, *(part.at for part in those(Decision))])
     made = Intent("web-3.workers_l", "web-3", "web", "workers_l", Direction.OUT, 1, 3, (), 1, NINE, NINE + 600.0)
     results = tuple((made, one) for one in those(Outcome))
-    report = TickReport(at, those(Snapshot), those(Decision), results, those(Event), failure)
+    report = MinuteReport(at, those(Snapshot), those(Decision), results, those(Event), failure)
     return Turn(FLEET, report, rent)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agent.alarms.book import conditions
+from agent.alarms.book import alarms
+from agent.autoscaling.part import AutoscalingPart
 from agent.commands.main import app
 from agent.ledger import Ledger, LedgerOwner
 from agent.service.assembly import Agent, AwsKeys, assembled
@@ -18,7 +19,7 @@ from agent.service.http import lead_check
 from agent.service.leader import COMPARED_EVERY_S
 from agent.settings import Settings
 from domain.clock import VirtualClock
-from domain.decisions import Mode, Reason
+from domain.decisions import Decision, Mode, Reason
 from domain.errors import CloudError, FailureClass, Fenced, LedgerForeign
 from tests.agent.service.test_turns import GROUP
 from tests.simulator.aws.world import START, World
@@ -94,15 +95,15 @@ def test_while_sts_does_not_answer_the_agent_is_up_and_leads_nowhere(start: Star
     with start() as agent:
         report = agent.turn()
         assert "TRIMTAB_AWS__ACCOUNT" in str(report.failure)
-        assert [alarm.reason for alarm in conditions(report).values()] == [Reason.CLOUD_UNREADABLE]
-        assert report.decisions == ()
+        assert [alarm.reason for alarm in alarms(report, lasting=True).values()] == [Reason.CLOUD_UNREADABLE]
+        assert decisions(agent) == ()
         assert agent.ledger.epoch() == 0
         with pytest.raises(Fenced, match="account is not known"):
             agent.leadership.fence(0)
         assert not lead_check(agent).ok
         cloud.control.clear_faults()
         report = agent.turn()
-        assert (report.failure, len(report.decisions)) == (None, 1)
+        assert (report.failure, len(decisions(agent))) == (None, 1)
         assert agent.ledger.owned_by().account == ACCOUNT
         assert lead_check(agent).detail == "this agent leads"
 
@@ -148,6 +149,11 @@ def test_an_agent_that_lost_its_lead_on_sqlite_is_not_ready(start: Start) -> Non
 OTHER = "999999999999"
 
 
+def decisions(agent: Agent) -> tuple[Decision, ...]:
+    """The fleets' decisions of the last turn."""
+    return agent.part(AutoscalingPart).minute.decisions
+
+
 def changes(cloud: World) -> list[str]:
     """Return what the agent changed at AWS."""
     return [call["operation"] for call in cloud.control.mutations(access_key="agent")]
@@ -159,19 +165,24 @@ def test_credentials_that_lead_to_another_account_take_the_lead_until_they_lead_
     with start() as agent:
         assert agent.turn().failure is None
         cloud.control.set_account(OTHER)
-        (held,) = agent.turn().decisions
+        agent.turn()
+        (held,) = decisions(agent)
         assert (held.reason, held.desired) == (Reason.CLOUD_UNREADABLE, ())
         report = agent.turn()
         assert report.failure_reason is Reason.ACCOUNT_FOREIGN
         assert ACCOUNT in str(report.failure)
         assert OTHER in str(report.failure)
-        assert [alarm.reason for alarm in conditions(report).values()] == [Reason.ACCOUNT_FOREIGN]
-        assert (report.decisions, lead_check(agent).ok, changes(cloud)) == ((), False, [])
+        assert [alarm.reason for alarm in alarms(report, lasting=True).values()] == [Reason.ACCOUNT_FOREIGN]
+        assert (decisions(agent), lead_check(agent).ok, changes(cloud)) == ((), False, [])
         with pytest.raises(CloudError, match=OTHER):
             agent.session.mutate("autoscaling", "SetDesiredCapacity", AutoScalingGroupName="web-s", DesiredCapacity=0)
         cloud.control.set_account(ACCOUNT)
         report = agent.turn()
-        assert (report.failure, len(report.decisions), lead_check(agent).ok) == (None, 1, True)
+        assert (report.failure, len(decisions(agent)), lead_check(agent).ok) == (
+            None,
+            1,
+            True,
+        )
 
 
 def test_an_account_in_the_settings_is_compared_with_that_of_aws(start: Start, cloud: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agent.alarms.book import AlarmBook
 from agent.autoscaling.part import AutoscalingPart
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.chores import check_itself
 from agent.service.daemon import Loop
@@ -38,10 +38,10 @@ class Site:
     loop: Loop
     clock: VirtualClock
     cloud: World
-    reports: list[TickReport] = field(default_factory=list)
+    reports: list[TurnReport] = field(default_factory=list)
     alarms: AlarmBook = field(default_factory=AlarmBook)
 
-    def turn(self) -> TickReport:
+    def turn(self) -> TurnReport:
         """Let a minute pass and turn once."""
         self.clock.advance(MINUTE_S)
         self.loop.turn()
@@ -65,7 +65,7 @@ class Site:
         return [(row.ref, str(row.body["detail"])) for row in rows if row.reason == reason]
 
 
-def of(report: TickReport, reason: Reason) -> list[Event]:
+def of(report: TurnReport, reason: Reason) -> list[Event]:
     """Return the events of this reason in a turn."""
     return [event for event in report.events if event.reason is reason]
 
@@ -143,7 +143,7 @@ def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(
     assert [text for text in named if text not in event.detail] == []
     assert site.recorded(Reason.CLAIM_REFUSED) == [("queue.waiting", event.detail)]
     assert [a.subject.name for a in site.alarms.active if a.reason is Reason.CLAIM_REFUSED] == ["web"]
-    (decision,) = site.reports[-1].decisions
+    (decision,) = site.agent.part(AutoscalingPart).minute.decisions
     assert decision.reason is Reason.STALE_INPUT
     assert decision.intents == ()
 
@@ -222,8 +222,8 @@ def test_a_booting_vms_first_lines_count_over_a_socket(start: Callable[..., Site
         site.clock.advance(5.0)
         for vm in new:
             site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric))
-    report = site.turn()
-    (snapshot,) = report.snapshots
+    site.turn()
+    (snapshot,) = site.agent.part(AutoscalingPart).minute.snapshots
     assert (snapshot.warm, snapshot.coverage) == ((2,), 1.0)
     rows = site.agent.part(AutoscalingPart).series.vm_rows("web", "workers")
     assert [site.agent.part(AutoscalingPart).series.readings(rows[vm][0], site.clock.now())[0][0] for vm in new] == [

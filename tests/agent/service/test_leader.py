@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.kernel.turn import TickReport
+from agent.autoscaling.report import MinuteReport, with_fleets
+from agent.kernel.turn import TurnReport
 from agent.ledger.postgresql import OtherLease, OwnLease
 from agent.service import leader as module
 from agent.service.leader import (
@@ -376,7 +377,7 @@ class TestIncapacity:
         """Return the minutes after which the lead is given away."""
         proposal = Proposal("web", "hold", (1,), reason)
         decision = Decision("web-1", "web", 0.0, Mode.ACT, proposal, (), (1,), reason, "")
-        report = TickReport(0.0, decisions=(decision,))
+        report = with_fleets(TurnReport(0.0), MinuteReport(0.0, decisions=(decision,)))
         return [n for n in range(minutes) if incapacity.ends_lead(report, difference, 60.0 * n)]
 
     def test_it_is_given_away_after_five_minutes_then_ten_then_twenty(self) -> None:

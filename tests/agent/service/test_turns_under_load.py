@@ -16,10 +16,10 @@ from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.kernel.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.schedule import TICK, Schedule
@@ -65,7 +65,7 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
         for one in group["Instances"]
         for metric in VmMetric
     ).encode()
-    reports: list[TickReport] = []
+    reports: list[MinuteReport] = []
     lines_by_turn: list[int] = []
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         loop = Loop(

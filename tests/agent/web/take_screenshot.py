@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.rehearsal import run
 from agent.rehearsal.faults import plan_named
 from agent.rehearsal.sections import FLEET_ALONE
@@ -34,7 +34,7 @@ class WatchedAgent(Agent):
     board: ServiceBoard
     enough: threading.Event
 
-    def turn(self) -> TickReport:
+    def turn(self) -> TurnReport:
         report = super().turn()
         self.board.change(leader=True, epoch=self.leadership.epoch())
         for listener in self.board.turned(report, duration_s=0.0):

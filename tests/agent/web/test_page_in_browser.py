@@ -12,6 +12,7 @@ from playwright.sync_api import Page
 
 from agent.autoscaling.api import VmReport
 from agent.autoscaling.store import FleetStore
+from agent.kernel.turn import TurnReport
 from agent.web.router import create_page_router
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Event, Mode, Reason
@@ -184,7 +185,7 @@ def test_a_metric_gap_shows_as_holding_and_names_what_is_absent(running: Running
     page = look(served.url).page
     running.world.metric_gap(2)
     for report in running.world.reports[-2:]:
-        running.board.turned(report, 0.0)
+        running.board.turned(running.fleets.take(TurnReport(report.at), report), 0.0)
     page.locator(".fleet .badge:text-is('holding 2 min')").wait_for()
     assert "cpu" in (page.locator(".fleet .badge.held").get_attribute("title") or "")
     assert page.locator("dd.held").count() == 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent.alarms.book import conditions
+from agent.alarms.book import alarms
+from agent.autoscaling.report import with_fleets
 from agent.autoscaling.store import FleetStore
+from agent.kernel.turn import TurnReport
 from domain.decisions import Decision, Reason, Status
 from tests.faults.hands import before_call
 from tests.faults.world import MakeWorld, World
@@ -49,7 +51,7 @@ def test_nothing_is_executed_while_the_disk_is_full_and_measuring_goes_on(world:
         report = world.tick()
         assert report.failure is not None
         assert report.decisions == report.outcomes == ()
-        (alarm,) = conditions(report).values()
+        (alarm,) = alarms(with_fleets(TurnReport(report.at), report), lasting=True).values()
     assert alarm.reason is Reason.LEDGER_UNAVAILABLE
     assert world.mutations == []
     assert world.intake.accepted - heard == 3 * 6 * (4 + 3)
@@ -68,7 +70,7 @@ def test_the_fleet_is_scaled_by_itself_once_there_is_room_again(
     recorded = fail_to_decide(world, disk, leave)
     world.submit(20)
     for _ in range(3):
-        (alarm,) = conditions(world.tick()).values()
+        (alarm,) = alarms(with_fleets(TurnReport(0.0), world.tick()), lasting=True).values()
         assert alarm.reason is Reason.LEDGER_UNAVAILABLE
     disk.free()
     assert world.tick().failure is None

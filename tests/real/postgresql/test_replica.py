@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.alarms.book import conditions
+from agent.alarms.book import alarms
+from agent.autoscaling.report import with_fleets
 from agent.autoscaling.store import FleetStore
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from domain.decisions import Reason
 from tests.agent.ledger.postgres.server import Server, running_replica, running_server
@@ -53,7 +55,7 @@ def test_after_a_promotion_decisions_are_numbered_on_and_nothing_was_executed_in
         primary.stop()
         world.submit(40)
         for _ in range(2):
-            (alarm,) = conditions(world.tick()).values()
+            (alarm,) = alarms(with_fleets(TurnReport(0.0), world.tick()), lasting=True).values()
             assert alarm.reason is Reason.LEDGER_UNAVAILABLE
         assert world.mutations == calls
 

@@ -12,8 +12,9 @@ import pytest
 from agent.admission.gate.gate import Gate
 from agent.admission.part import AdmissionPart
 from agent.admission.settings import ClusterSettings
+from agent.autoscaling.part import AutoscalingPart
 from agent.kernel.part import Host, Part, Turn
-from agent.kernel.turn import TickReport
+from agent.kernel.turn import TurnReport
 from agent.service import chores
 from agent.service.assembly import Agent, AwsKeys, assembled, turned
 from agent.settings import load_settings
@@ -56,7 +57,7 @@ def agent_of(yard: Yard, directory: Path, **values: str) -> Iterator[Agent]:
         yield agent
 
 
-def take_turns(yard: Yard, agent: Agent, minutes: int = 1) -> TickReport:
+def take_turns(yard: Yard, agent: Agent, minutes: int = 1) -> TurnReport:
     for _ in range(minutes):
         yard.world.control.advance(60.0)
         report = agent.turn()
@@ -75,7 +76,7 @@ def test_fleets_and_clusters_are_served_by_one_turn(fleet_yard: Yard, tmp_path: 
     fleet_yard.ask("batch-b", 1, cluster="staging")
     with agent_of(fleet_yard, tmp_path / "state") as agent:
         report = take_turns(fleet_yard, agent)
-        assert [decision.fleet for decision in report.decisions] == ["web"]
+        assert [decision.fleet for decision in agent.part(AutoscalingPart).minute.decisions] == ["web"]
         assert [(event.about, event.reason.value) for event in report.events if "batch" in event.about] == [
             ("batch-a", "admitted"),
             ("batch-a", "accepted"),
@@ -119,13 +120,13 @@ def test_an_agent_that_lost_its_lead_lets_nobody_in(fleet_yard: Yard, tmp_path: 
     assert (fleet_yard.desired("batch-a"), fleet_yard.mutations) == (0, [])
 
 
-def turned_part(yard: Yard, report: TickReport) -> TickReport:
+def turned_part(yard: Yard, report: TurnReport) -> TurnReport:
     """Let the gate take its turn as the part of an agent does."""
 
     class Fleets(Part):
         name = "fleets"
 
-        def turn(self, turn: Turn) -> TickReport:
+        def turn(self, turn: Turn) -> TurnReport:
             return report
 
     host = Host(yard.ledger, None, yard.clock)
@@ -141,7 +142,7 @@ def test_a_gate_that_fails_is_reported_and_the_fleets_decisions_stand(
         raise AttributeError("a mistake of ours")
 
     monkeypatch.setattr(yard.gate, "turn", fail)
-    report = turned_part(yard, TickReport(yard.clock.now()))
+    report = turned_part(yard, TurnReport(yard.clock.now()))
     assert report.failure is None
     (event,) = report.events
     assert (event.reason, "AttributeError" in event.detail) == (Reason.INTERNAL_ERROR, True)
@@ -161,7 +162,7 @@ def test_a_cluster_whose_capacity_cannot_be_worked_with_is_reported_and_the_othe
 
 def test_a_turn_that_could_execute_nothing_does_not_reach_the_gate(yard: Yard) -> None:
     yard.ask("batch-a", 4)
-    failed = TickReport(yard.clock.now(), failure="the ledger cannot be used now")
+    failed = TurnReport(yard.clock.now(), failure="the ledger cannot be used now")
     assert turned_part(yard, failed) is failed
     assert (yard.mutations, yard.decisions()) == ([], [])
 
@@ -169,7 +170,7 @@ def test_a_turn_that_could_execute_nothing_does_not_reach_the_gate(yard: Yard) -
 def test_a_newer_leader_ends_the_gates_turn_with_the_reason(yard: Yard) -> None:
     yard.ask("batch-a", 4)
     yard.ledger.take_epoch("another", yard.clock.now())
-    report = turned_part(yard, TickReport(yard.clock.now()))
+    report = turned_part(yard, TurnReport(yard.clock.now()))
     assert report.failure is not None
     assert "another leads" in report.failure
     with pytest.raises(Fenced):

@@ -14,8 +14,8 @@ from agent.kernel.checks import CheckResult, ok
 from agent.kernel.guards import held_by_pause
 from agent.kernel.http import Body
 from agent.kernel.metrics import Reading, Section, gauge
-from agent.kernel.part import Part, Severity, Turn
-from agent.kernel.turn import TickReport
+from agent.kernel.part import Part, Turn
+from agent.kernel.turn import Severity, TurnReport
 from domain.decisions import Direction, Reason
 from tests.agent.kernel.tokens.settings import SUBJECTS
 
@@ -65,7 +65,7 @@ class TokensPart(Part):
 
         return router
 
-    def turn(self, turn: Turn) -> TickReport:
+    def turn(self, turn: Turn) -> TurnReport:
         capacity = self.host.capacity("autoscaling", "web")
         pending = capacity.pending if capacity is not None else 0.0
         paused = held_by_pause(self.controls("desk"), (Direction.OUT,), turn.now) is not None

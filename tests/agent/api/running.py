@@ -149,7 +149,8 @@ class Running:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""
         report = None
         for _ in range(minutes):
-            report = self.fleets.take(TurnReport(self.world.agent_clock.now()), self.world.tick())
+            minute = self.world.tick()
+            report = self.fleets.take(TurnReport(minute.at), minute)
             self.board.change(leader=True, epoch=self.world.loop.epoch)
             for listener in self.board.turned(report, duration_s=0.25):
                 listener(self.board.read(), report)

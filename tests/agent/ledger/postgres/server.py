@@ -184,9 +184,13 @@ class Proxy:
     def _run(self) -> None:
         with self._listener, self._bell, self._ring:
             while not self._is_closed:
-                ready, _, _ = select.select([self._listener, self._bell, *self._sinks], [], [])
-                for source in ready:
-                    self._serve(source)
+                # Not select(): a long run of the tests has descriptors above its limit of 1024.
+                sources = {one.fileno(): one for one in (self._listener, self._bell, *self._sinks)}
+                ready = select.poll()
+                for number in sources:
+                    ready.register(number, select.POLLIN)
+                for number, _ in ready.poll():
+                    self._serve(sources[number])
             self._end_all()
 
     def _serve(self, source: socket.socket) -> None:

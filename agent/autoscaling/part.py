@@ -176,7 +176,7 @@ class AutoscalingPart(Part):
                 for (group, seen), n in zip(pairs, wanted, strict=True)
             ),
             spare=self._spare(record.inputs.snapshot.taken_at, pairs),
-            there=float(sum(seen.warm * group.vm_type.cores for group, seen in pairs)),
+            total=float(sum(seen.warm * group.vm_type.cores for group, seen in pairs)),
         )
 
     def _spare(self, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float | None:

@@ -82,7 +82,7 @@ def read_capacity(
         return Reading(report.cores, source)
     kind, _, named = source.partition(":")
     decision = "autoscaling" if kind == FLEET else "oversubscription"
-    spare = there = 0.0
+    spare = total = 0.0
     for name in named.split(","):
         why = ""
         try:
@@ -98,9 +98,9 @@ def read_capacity(
         if not 0.0 <= found.spare < math.inf:
             return Reading(None, source, f"{kind} {name} gives {found.spare} spare cores")
         spare += found.spare
-        there += math.inf if found.there is None else found.there
+        total += math.inf if found.total is None else found.total
     # What was started by advice alone takes nothing there.
-    return Reading(min(spare + reserved_cores(state, step, advised=False), there), source)
+    return Reading(min(spare + reserved_cores(state, step, advised=False), total), source)
 
 
 def believed(reading: Reading, state: PoolState, step: int, spread: float) -> EffectiveCapacity:

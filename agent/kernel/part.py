@@ -440,14 +440,14 @@ class Capacity:
 
     free: cores that may still be asked for, None where that is not known. pending: asked for and not there yet.
     reserved: promised to something that has not come. spare: there, and used by nothing; None where that is not known.
-    there: all of which `spare` is a part, None where that is not known.
+    total: all cores, of which `spare` is a part, None where that is not known.
     """
 
     free: float | None = None
     pending: float = 0.0
     reserved: float = 0.0
     spare: float | None = None
-    there: float | None = None
+    total: float | None = None
 
 
 CapacityOf = Callable[[str, str], Capacity | None]

@@ -128,8 +128,8 @@ class OversubscriptionPart(Part):
         reserved = sum(vm.cores * vm.rate for vm, _ in pool.promised.values())
         loads = pool.loads
         spare = None if loads is None or pool.problem else float(loads.free_cores[loads.free_cores > 0.0].sum())
-        there = None if loads is None else float(pool.rules.machine_cores * loads.free_cores.size)
-        return Capacity(reserved=reserved, spare=spare, there=there)
+        total = None if loads is None else float(pool.rules.machine_cores * loads.free_cores.size)
+        return Capacity(reserved=reserved, spare=spare, total=total)
 
     # In the daemon
 

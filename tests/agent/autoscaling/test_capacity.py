@@ -31,12 +31,12 @@ def capacity(*groups: tuple[int, int, float | None], age_s: float = 0.0) -> Capa
 
 
 def test_spare_is_what_warm_vms_have_and_do_not_use() -> None:
-    assert capacity((4, 3, 5.0), (8, 1, 0.5)) == Capacity(free=100.0, spare=14.5, there=20.0)
+    assert capacity((4, 3, 5.0), (8, 1, 0.5)) == Capacity(free=100.0, spare=14.5, total=20.0)
 
 
 @pytest.mark.parametrize("busy", [12.5, 1e9])
 def test_spare_is_never_below_none(busy: float) -> None:
-    assert capacity((4, 3, busy)) == Capacity(free=28.0, spare=0.0, there=12.0)
+    assert capacity((4, 3, busy)) == Capacity(free=28.0, spare=0.0, total=12.0)
 
 
 def test_spare_is_not_known_where_a_group_was_not_measured_or_long_ago() -> None:

@@ -144,7 +144,7 @@ class TestCapacity:
     def test_that_is_no_number_is_missing(self, ledger: Ledger, clock: VirtualClock, cores: float) -> None:
         pool = made(ledger, clock, capacity="fleet:web")
         pool.submit(order("a"))
-        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=cores, there=10.0))
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=cores, total=10.0))
         assert decided(turns, START).reason is Reason.CAPACITY_MISSING
         # Nor does another fleet make up for it.
         both = made(ledger, clock, name="both", capacity="fleet:web,batch")
@@ -179,7 +179,7 @@ class TestCapacity:
         """A job whose worker has not begun it is measured as free, and holds its cores all the same."""
         there = [10.0]
         pool = made(ledger, clock, capacity="fleet:web")
-        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=there[0], there=there[0]))
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=there[0], total=there[0]))
         for name in ("a", "b"):
             pool.submit(order(name, cores=8, duration=5))
         assert begun(decided(turns, START)) == ["a"]

@@ -20,7 +20,7 @@ from agent.deferral.state import DEFERRAL, Change, PoolState
 from agent.kernel.guards import held_by_pause, unmeasured_permit
 from agent.kernel.part import CapacityOf
 from agent.kernel.text import time_text
-from agent.rails.state import LoopState
+from agent.rails.state import GuardState
 from domain.decisions import Direction, Event, Reason
 from domain.units import DAY_S
 
@@ -142,7 +142,7 @@ class PoolTurns:
                 )
             return
         permit = unmeasured_permit(
-            now, self.pool.clock, partial(self.pool.ledger.controls, DEFERRAL), lambda subject: LoopState()
+            now, self.pool.clock, partial(self.pool.ledger.controls, DEFERRAL), lambda subject: GuardState()
         )
         self._send_problem = ""
         for jobs in in_calls(open_now):

@@ -16,12 +16,12 @@ from sqlalchemy import select
 from agent.kernel.transaction import Write, commit
 from agent.ledger import Ledger, codec, state
 from agent.ledger.schema import state as table
-from agent.rails.state import LoopState
+from agent.rails.state import GuardState
 from domain.decisions import Event
 from domain.errors import LedgerError, LedgerUnavailable
 from domain.subject import AGENT
 
-_NO_MEMORY: Final[Mapping[str, LoopState]] = {}
+_NO_MEMORY: Final[Mapping[str, GuardState]] = {}
 
 
 class EffectRecord(Protocol):
@@ -79,17 +79,17 @@ class EffectStore(Generic[R]):
                     damaged[thing] = str(error)
         return dict(sorted(found.items(), key=lambda item: item[1].at)), damaged
 
-    def memory(self, subject: str) -> LoopState:
+    def memory(self, subject: str) -> GuardState:
         """Return what the guards remember of a subject: shortages, and things whose changes keep failing."""
         with self._database.read() as connection:
             body = state.get(connection, *self._memory_of(subject))
-        return LoopState() if body is None else codec.decode(LoopState, body)
+        return GuardState() if body is None else codec.decode(GuardState, body)
 
     def write(
         self,
         records: Mapping[str, R],
         events: Sequence[Event] = (),
-        memories: Mapping[str, LoopState] = _NO_MEMORY,
+        memories: Mapping[str, GuardState] = _NO_MEMORY,
         *,
         epoch: int,
     ) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from actuators.base import Act, ChangingCall, Permit, Refusal
 from agent.rails.circuit_breaker import held_open
 from agent.rails.permissions import holding, pause_sentence
-from agent.rails.state import Breaker, LoopState, late_s
+from agent.rails.state import Breaker, GuardState, late_s
 from domain.clock import BothTimes, Clock
 from domain.controls import Controls, PauseScope
 from domain.decisions import Direction, Mode, Reason
@@ -84,7 +84,7 @@ def refused_by_breaker(group: str, breakers: tuple[Breaker, ...], now: float) ->
 
 
 def unmeasured_permit(
-    now: float, clock: Clock, controls: Callable[[str], Controls], memory: Callable[[str], LoopState]
+    now: float, clock: Clock, controls: Callable[[str], Controls], memory: Callable[[str], GuardState]
 ) -> Permit:
     """Return the permit of a turn that begins at `now` and rests on no minute: of admissions, of published rates.
 

@@ -25,7 +25,7 @@ from agent.oversubscription.records import HourDecision, Publication, Step
 from agent.oversubscription.state import OVERSUBSCRIPTION, publications
 from agent.rails.base import RailLimits
 from agent.rails.circuit_breaker import record_outcome
-from agent.rails.state import LoopState
+from agent.rails.state import GuardState
 from domain.clock import Clock, WallClock
 from domain.controls import Controls
 from domain.decisions import Direction, Event, Mode, Outcome, Reason, Status
@@ -113,7 +113,7 @@ class Publisher:
         after = replace(record, step=Step.SETTLED if outcome.status.final else Step.WRITING, told=recorded)
         name = record.pool
         memory = self._records.memory(name)
-        rails: dict[str, LoopState] = {}
+        rails: dict[str, GuardState] = {}
         if outcome.status.final:
             breakers = record_outcome(memory.breakers, record.parameter, outcome, self._limits, now)
             if breakers != memory.breakers:

@@ -119,6 +119,28 @@ def puts_back(put_back: Mapping[str, int], group: str, current: int, asked: int)
 
 
 @dataclass(frozen=True, slots=True)
+class GuardState:
+    """The memory of the guards of one subject: shortages of VM types, and things whose changes keep failing."""
+
+    capacity: tuple[CapacityMark, ...] = ()
+    breakers: tuple[Breaker, ...] = ()
+
+    def shifted(self, step_s: float) -> GuardState:
+        """Return the state with every stored time moved by `step_s`, the seconds by which the clock was set."""
+        return GuardState(
+            tuple(replace(m, until=m.until + step_s) for m in self.capacity),
+            tuple(replace(b, open_until=b.open_until + step_s) if b.open_until else b for b in self.breakers),
+        )
+
+    def not_ahead(self, now: float) -> GuardState:
+        """Return the state with no time further ahead than its length allows."""
+        return GuardState(
+            tuple(replace(m, until=min(m.until, now + m.length_s)) for m in self.capacity),
+            tuple(replace(b, open_until=min(b.open_until, now + b.length_s)) for b in self.breakers),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LoopState:
     """One fleet's memory.
 
@@ -166,6 +188,11 @@ class LoopState:
     refusals: tuple[RefusalMark, ...] = ()
     identities: Mapping[str, GroupIdentity] = field(default_factory=dict)
 
+    @property
+    def guards(self) -> GuardState:
+        """The memory that the guards of every decision have."""
+        return GuardState(self.capacity, self.breakers)
+
 
 def without_group(state: LoopState, key: str) -> LoopState:
     """Return the state without what was remembered of one group, which is no longer there.
@@ -188,13 +215,14 @@ def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()
     Intents stand in the ledger as they were opened; where the open ones are on the new clock is part of the state.
     """
     times = {intent.intent_id: _times(intent, state) for intent in open_intents}
+    guards = state.guards.shifted(step_s)
     return replace(
         state,
         cooldowns=tuple(replace(c, until=c.until + step_s) for c in state.cooldowns),
         changes=tuple(replace(c, at=c.at + step_s) for c in state.changes),
-        capacity=tuple(replace(m, until=m.until + step_s) for m in state.capacity),
+        capacity=guards.capacity,
         refusals=tuple(replace(m, until=m.until + step_s) for m in state.refusals),
-        breakers=tuple(replace(b, open_until=b.open_until + step_s) if b.open_until else b for b in state.breakers),
+        breakers=guards.breakers,
         spend=replace(state.spend, at=state.spend.at + step_s) if state.spend.at else state.spend,
         interrupted={vm: at + step_s for vm, at in state.interrupted.items()},
         seen_interruptions={vm: at + step_s for vm, at in state.seen_interruptions.items()},
@@ -218,13 +246,14 @@ def not_ahead(state: LoopState, open_intents: Sequence[Intent], now: float) -> L
         for created, deadline in [_times(intent, state)]
         if created > now
     }
+    guards = state.guards.not_ahead(now)
     return replace(
         state,
         cooldowns=tuple(replace(c, until=min(c.until, now + c.length_s)) for c in state.cooldowns),
         changes=tuple(replace(c, at=min(c.at, now)) for c in state.changes),
-        capacity=tuple(replace(m, until=min(m.until, now + m.length_s)) for m in state.capacity),
+        capacity=guards.capacity,
         refusals=tuple(replace(m, until=min(m.until, now + m.length_s)) for m in state.refusals),
-        breakers=tuple(replace(b, open_until=min(b.open_until, now + b.length_s)) for b in state.breakers),
+        breakers=guards.breakers,
         spend=replace(state.spend, at=min(state.spend.at, now)),
         interrupted={vm: min(at, now) for vm, at in state.interrupted.items()},
         seen_interruptions={vm: min(at, now) for vm, at in state.seen_interruptions.items()},

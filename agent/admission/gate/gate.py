@@ -39,7 +39,6 @@ from agent.admission.state import ADMISSION, AdmissionStore
 from agent.kernel.guards import unmeasured_permit
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
-from agent.rails.state import not_ahead, shifted
 from agent.settings import Settings
 from collectors.aws import AwsSession
 from collectors.inventory import Inventory
@@ -172,7 +171,7 @@ class Gate:
         memories = {}
         for name in self._clusters:
             before = self._records.memory(name)
-            after = not_ahead(shifted(before, step_s) if step_s else before, (), turn.now)
+            after = (before.shifted(step_s) if step_s else before).not_ahead(turn.now)
             if after != before:
                 memories[name] = after
         if memories:

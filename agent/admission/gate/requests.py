@@ -20,7 +20,7 @@ from agent.kernel.guards import Held, held_by_breaker, held_by_pause
 from agent.models.directory import ModelsDirectory
 from agent.rails.base import RailLimits, utc
 from agent.rails.capacity_memory import short_until
-from agent.rails.state import LoopState
+from agent.rails.state import GuardState
 from agent.settings import Settings
 from collectors.aws import AwsSession
 from collectors.tagged_groups import ClusterGroup, ClusterReader
@@ -46,7 +46,7 @@ class GroupRequest:
 def held(
     group: ClusterGroup,
     asked: GroupRequest,
-    memory: LoopState,
+    memory: GuardState,
     controls: Controls,
     limits: RailLimits,
     now: float,
@@ -63,7 +63,7 @@ def held(
     )
 
 
-def _held_by_shortage(group: ClusterGroup, asked: GroupRequest, memory: LoopState, now: float) -> Held | None:
+def _held_by_shortage(group: ClusterGroup, asked: GroupRequest, memory: GuardState, now: float) -> Held | None:
     until = short_until(memory.capacity, asked.vm_type, group.zones, now)
     if until is None:
         return None

@@ -15,7 +15,7 @@ from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import record_outcome
-from agent.rails.state import LoopState
+from agent.rails.state import GuardState
 from collectors.tagged_groups import ClusterGroup
 from domain.decisions import Event, Outcome, Reason
 from domain.errors import Fenced, LedgerError
@@ -83,7 +83,7 @@ class GateJournal:
         turn.events.append(self._event(turn, record.cluster, reason, f"{record.decision_id}: {detail}", record.group))
         self._reported.pop(_key(record.cluster, record.group), None)
 
-    def remember(self, turn: GateTurn, memories: Mapping[str, LoopState], step_s: float) -> None:
+    def remember(self, turn: GateTurn, memories: Mapping[str, GuardState], step_s: float) -> None:
         """Write what the rails remember of clusters after the clock was set by `step_s` seconds, with an event each."""
         direction = "forward" if step_s > 0 else "back"
         step = f"the clock was set {direction} by {abs(step_s):.0f} s" if step_s else "the clock was set back"
@@ -120,7 +120,7 @@ class GateJournal:
     def _event(self, turn: GateTurn, cluster: str, reason: Reason, detail: str, subject: str) -> Event:
         return Event(Subject(ADMISSION, cluster), turn.now, reason, f"{cluster}: {detail}", subject)
 
-    def _memories(self, record: GroupRecord, outcome: Outcome | None, now: float) -> Mapping[str, LoopState]:
+    def _memories(self, record: GroupRecord, outcome: Outcome | None, now: float) -> Mapping[str, GuardState]:
         """Return what the rails shall remember of an attempt that is over."""
         if outcome is None or not outcome.status.final:
             return {}

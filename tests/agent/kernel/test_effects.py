@@ -9,7 +9,7 @@ import pytest
 from agent.kernel.effects import EffectStore
 from agent.ledger import Ledger, codec, state
 from agent.ledger.journal import Kind
-from agent.rails.state import Breaker, LoopState
+from agent.rails.state import Breaker, GuardState
 from domain.decisions import Event, Reason
 from domain.errors import Fenced
 from domain.subject import AGENT, Subject
@@ -24,7 +24,7 @@ class Parameter:
     open: bool
 
 
-FAILING = LoopState(breakers=(Breaker("level", 3, 60.0, 30.0),))
+FAILING = GuardState(breakers=(Breaker("level", 3, 60.0, 30.0),))
 EVENT = Event(Subject("oversubscription", "pool"), 5.0, Reason.RATES_PUBLISHED, "published", "level")
 
 
@@ -74,10 +74,10 @@ def test_a_damaged_record_is_named_and_keeps_no_other_from_being_read(
 
 
 def test_guards_remember_by_subject(ledger: Ledger, effects: EffectStore[Parameter]) -> None:
-    assert effects.memory("pool") == LoopState()
+    assert effects.memory("pool") == GuardState()
     effects.write({}, memories={"pool": FAILING}, epoch=1)
     assert effects.memory("pool") == FAILING
-    assert effects.memory("another") == LoopState()
+    assert effects.memory("another") == GuardState()
     with ledger.database.read() as connection:
         assert state.get(connection, "pool", "guards") == codec.encode(FAILING)
 
@@ -103,7 +103,7 @@ def test_who_no_longer_leads_writes_nothing_at_all(ledger: Ledger, effects: Effe
     with pytest.raises(Fenced, match="second leads"):
         effects.write({"level": Parameter(1.0, "a", True)}, [EVENT], {"pool": FAILING}, epoch=old)
     assert effects.read() == ({}, {})
-    assert effects.memory("pool") == LoopState()
+    assert effects.memory("pool") == GuardState()
     assert ledger.newest_seq() == before
     effects.write({"level": Parameter(1.0, "a", True)}, epoch=new)
     assert effects.latest("level") is not None

@@ -4,78 +4,74 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument
 
-from agent.commands.options import JsonOption, LedgerOption, print_json, show
+from agent.commands.options import LedgerOption
 from domain.errors import BadInput, TrimtabError
 from trainer.commands.options import KeyOption, ModelsDirOption, epilog
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from agent.models.directory import Probationer
     from domain.subject import Subject
-    from trainer.promotion.directory import ModelsWriter
-
-EPILOG = epilog(
-    "",
-    calls=(
-        "trimtab approve autoscaling web",
-        "trimtab approve autoscaling web --reason 'the sale begins tomorrow'",
-        "trimtab approve autoscaling web --end 'we keep the rule until the new year'",
-    ),
-)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("approve", epilog=EPILOG)(approve)
-
-
-def approve(
-    decision: Annotated[str, Argument(metavar="DECISION", help="autoscaling, admission or oversubscription.")],
-    name: Annotated[str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster.")],
-    reason: Annotated[str, Option(metavar="TEXT", help="Why; it is kept in the history.")] = "",
-    end: Annotated[
-        str | None, Option("--end", metavar="REASON", help="End the probation instead; the model is not used.")
-    ] = None,
-    ledger: LedgerOption = None,
-    models_dir: ModelsDirOption = None,
-    key_file: KeyOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Approve(Verb):
     """Let the model decide that is on probation for a subject, also before its hours are over.
 
     Prints where the recorded proposals differ so far from what decided. The report of the gate that it passed must be
     whole, and the champion must be the one with which it was compared. The way back is `trimtab promote --rollback`.
     """
-    from agent.kernel.parts import kinds
-    from agent.models.directory import moment_text, read_key
-    from agent.settings.location import models_location, promotion_key_location
-    from domain.subject import Subject
-    from trainer.promotion.directory import ModelsWriter
 
-    known = {kind.name: kind for kind in kinds()}
-    if decision not in known:
-        raise BadInput("DECISION", decision, f"choose one of {', '.join(sorted(known))}")
-    directory = ModelsWriter(
-        models_dir or models_location(os.environ), read_key(key_file) or promotion_key_location(os.environ)
+    EPILOG = epilog(
+        "",
+        calls=(
+            "trimtab approve autoscaling web",
+            "trimtab approve autoscaling web --reason 'the sale begins tomorrow'",
+            "trimtab approve autoscaling web --end 'we keep the rule until the new year'",
+        ),
     )
-    subject, now = Subject(decision, name), moment_text(time.time())
-    if end is not None:
-        directory.end_probation(subject, end, now)
-        told = f"the probation for {subject} is over: {end.strip()}"
-        _print(as_json, {"subject": name, "model": None, "ended": end.strip()}, [told])
-        return
-    one = directory.probationers().get(subject)
-    seen = "" if one is None else _divergence(directory, subject, one, ledger)
-    champion = directory.approve(subject, now, known[decision].model, reason=reason or "approved by hand")
-    lines = [*([seen] if seen else []), f"{champion.model} decides for {subject} now"]
-    _print(as_json, {"subject": name, "model": champion.model, "report": champion.report, "divergence": seen}, lines)
+
+    decision: Annotated[str, Argument(metavar="DECISION", help="autoscaling, admission or oversubscription.")]
+    name: Annotated[str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster.")]
+    reason: Annotated[str, "TEXT", "Why; it is kept in the history."] = ""
+    end: Annotated[str | None, "REASON", "End the probation instead; the model is not used."] = None
+    ledger: LedgerOption = None
+    models_dir: ModelsDirOption = None
+    key_file: KeyOption = None
+
+    def run(self) -> Answer:
+        """Approve the model, or end its probation."""
+        from agent.kernel.parts import kinds
+        from agent.models.directory import moment_text, read_key
+        from agent.settings.location import models_location, promotion_key_location
+        from domain.subject import Subject
+        from trainer.promotion.directory import ModelsWriter
+
+        known = {kind.name: kind for kind in kinds()}
+        if self.decision not in known:
+            raise BadInput("DECISION", self.decision, f"choose one of {', '.join(sorted(known))}")
+        key = read_key(self.key_file) or promotion_key_location(os.environ)
+        directory = ModelsWriter(self.models_dir or models_location(os.environ), key)
+        subject, now = Subject(self.decision, self.name), moment_text(time.time())
+        if self.end is not None:
+            directory.end_probation(subject, self.end, now)
+            why = self.end.strip()
+            line = f"the probation for {subject} is over: {why}"
+            return Answer({"subject": self.name, "model": None, "ended": why}, [line])
+        one = directory.probationers().get(subject)
+        seen = "" if one is None else _divergence(subject, one, self.ledger)
+        reason = self.reason or "approved by hand"
+        champion = directory.approve(subject, now, known[self.decision].model, reason=reason)
+        data = {"subject": self.name, "model": champion.model, "report": champion.report, "divergence": seen}
+        return Answer(data, [*([seen] if seen else []), f"{champion.model} decides for {subject} now"])
 
 
-def _divergence(directory: ModelsWriter, subject: Subject, one: Probationer, ledger: str | None) -> str:
+def _divergence(subject: Subject, one: Probationer, ledger: str | None) -> str:
     """Return where the proposals differ so far; a ledger may be elsewhere."""
     from agent.settings.location import ledger_location
 
@@ -99,10 +95,3 @@ def _differing(source: str, subject: Subject, one: Probationer) -> str:
     from trainer.learning import cluster_trial
 
     return cluster_trial.divergence_of(source, subject.name, one)[2]
-
-
-def _print(as_json: bool, data: dict[str, str | None], lines: list[str]) -> None:
-    if as_json:
-        print_json(data)
-    else:
-        show(lines)

@@ -3,95 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
-from agent.commands.options import JsonOption, print_json
 from agent.kernel.text import counted
 from domain.errors import BadInput
 from trainer.commands.options import (
     CSV,
-    TEXT,
-    FormatOption,
+    Bounds,
+    Check,
     OwnWorkloadsOption,
     Rows,
     SuiteSeedsOption,
     SuiteWorldOption,
     WorkersOption,
     epilog,
-    show_tables,
     words_of,
 )
+from trainer.commands.verb import Answer, TableVerb
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from simulator.autoscaling.world_file import World as OwnWorld
     from trainer.autoscaling.evaluation.contenders import Contender
     from trainer.autoscaling.evaluation.importance import Importance
     from trainer.autoscaling.evaluation.suite import Case
     from trainer.autoscaling.evaluation.summary import Summary
-    from trainer.autoscaling.evaluation.table import Absence
+    from trainer.autoscaling.evaluation.table import Absence, Results
 
 FIGURES = (".pdf", ".svg", ".png")
-EPILOG = epilog(
-    """
-Traces:
-  T1 train-text   T2 train-fit   T3 random traces   T4 co-evolution (closed loop)
-  T5 recorded logs   T6 shifts: slow boots, dearer VMs, longer jobs, an idle day,
-  a burst of ten times a batch
-""",
-    """
-Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.json
-  with {"label": "text", "other": {"T1": "text", "*": "text"}}. Without any: the
-  tuned baselines and the models that ship with the agent.
-""",
-    calls=(
-        "trimtab evaluate autoscaling --short --out report.html",
-        "trimtab evaluate autoscaling --policies queue-rule --policies new=MODEL.onnx \\",
-        "    --traces T3,T6 --results rows.csv --resume",
-        "trimtab evaluate autoscaling --importance MODEL.onnx --traces T1 --short",
-        "trimtab evaluate autoscaling --world my.toml --workload my.swf.gz:hours=24 --seeds 5 \\",
-        "    --format latex --figure costs.pdf > costs.tex",
-    ),
-)
 
 
-def autoscaling(
-    policies: Annotated[
-        list[str] | None, Option("--policies", metavar="TEXT", help="A policy, see below; repeatable.")
-    ] = None,
-    traces: Annotated[
-        str | None, Option(metavar="T1,T2,...", help="Groups of traces, see below; else all, or your --workload alone.")
-    ] = None,
-    short: Annotated[bool, Option("--short", help="Few cases of each kind: minutes, not an evening.")] = False,
-    seeds: SuiteSeedsOption = None,
-    world: SuiteWorldOption = "live-like",
-    workload: OwnWorkloadsOption = None,
-    against: Annotated[
-        str | None, Option(metavar="LABEL", help="Reference of the comparison; else the first policy.")
-    ] = None,
-    out: Annotated[Path | None, Option(metavar="FILE.html", help="Write the report.")] = None,
-    figure: Annotated[
-        Path | None, Option(metavar="FILE", help="Draw costs against the reference: .pdf, .svg or .png.")
-    ] = None,
-    form: FormatOption = TEXT,
-    results: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Keep one row per policy, trace and seed here.")
-    ] = None,
-    resume: Annotated[bool, Option("--resume", help="Continue a results file that holds rows.")] = False,
-    importance: Annotated[
-        list[str] | None, Option(metavar="MODEL.onnx", help="Take each input from this model in turn; repeatable.")
-    ] = None,
-    repeats: Annotated[int, Option(help="Shuffles per input and case.", min=2)] = 20,
-    curves: Annotated[
-        list[Path] | None, Option(metavar="FOLDER", help="Training run whose curve the report shows; repeatable.")
-    ] = None,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
-) -> None:
+def _is_page(path: Path) -> bool:
+    return path.suffix.lower() in (".html", ".htm") and path.absolute().parent.is_dir()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateAutoscaling(TableVerb):
     """Run policies on the same traces and seeds, and compare them case by case.
 
     With --workload the jobs are yours, in any world. Without --policies they are then run by the queue rule and AWS
@@ -100,95 +51,137 @@ def autoscaling(
     Every measure of every run is kept in --results, and what is there already is not run again. The same code, policies
     and traces give the same figures.
     """
-    from trainer.autoscaling.evaluation.contenders import contenders_of, default_contenders
-    from trainer.autoscaling.evaluation.own import (
-        FEW_SEEDS,
-        SEEDS,
-        constant_fleet,
-        own_cases,
-        own_contenders,
-        own_world,
-        told_contenders,
-        tuned_rule,
+
+    EPILOG = epilog(
+        """
+Traces:
+  T1 train-text   T2 train-fit   T3 random traces   T4 co-evolution (closed loop)
+  T5 recorded logs   T6 shifts: slow boots, dearer VMs, longer jobs, an idle day,
+  a burst of ten times a batch
+""",
+        """
+Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.json
+  with {"label": "text", "other": {"T1": "text", "*": "text"}}. Without any: the
+  tuned baselines and the models that ship with the agent.
+""",
+        calls=(
+            "trimtab evaluate autoscaling --short --out report.html",
+            "trimtab evaluate autoscaling --policies queue-rule --policies new=MODEL.onnx \\",
+            "    --traces T3,T6 --results rows.csv --resume",
+            "trimtab evaluate autoscaling --importance MODEL.onnx --traces T1 --short",
+            "trimtab evaluate autoscaling --world my.toml --workload my.swf.gz:hours=24 --seeds 5 \\",
+            "    --format latex --figure costs.pdf > costs.tex",
+        ),
     )
-    from trainer.autoscaling.evaluation.pictures import comparison_figure
-    from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
-    from trainer.autoscaling.evaluation.summary import summarise
-    from trainer.autoscaling.evaluation.table import Results, evaluate
-    from trainer.kit.drawing import check_plot_file
-    from trainer.kit.progress import bars, counter
 
-    own = own_world(world, workload or ())
-    chosen = World.LIVE_LIKE if own is not None and world not in set(World) else World(world)
-    if resume and results is None:
-        raise BadInput("--resume", "without --results", "name the results file to continue")
-    _check_writable(out)
-    if figure is not None:
-        check_plot_file(figure, FIGURES, "--figure")
-    groups = words_of(traces) if traces is not None else [] if own is not None else [*GROUPS]
-    if own is not None and groups and world not in set(World):
-        raise BadInput("--traces", traces, f"leave it out in world {own.name}, or choose one of {', '.join(World)}")
-    cases = suite(groups, short=short, world=chosen, seeds=seeds)
-    if own is not None:
-        cases += own_cases(own, workload or (), seeds or (FEW_SEEDS if short else SEEDS))
-    contenders = contenders_of(policies) if policies else ()
-    if own is not None:
-        contenders = told_contenders(contenders, own)
-    elif not policies and not importance:
-        contenders = default_contenders(chosen)
-    named = [*groups, *(workload or ())]
-    kept = Results(results, resume=resume)
-    with bars(as_json) as shown:
-        if own is not None and not policies and not importance:
-            rule = tuned_rule(own, workload or (), workers, counter(shown, "tuning the queue rule"))
-            tracking = tuned_rule(
-                *(own, workload or (), workers, counter(shown, "tuning target tracking")), name="target-tracking"
-            )
-            fleet = constant_fleet(own, workload or (), counter(shown, "trying constant fleets"))
-            contenders = own_contenders(own, rule, (tracking, *fleet))
-        summary = None
-        if contenders:
-            tasks = {
-                c.label: shown.add_task(c.label, total=sum(c.text(x.group) is not None for x in cases))
-                for c in contenders
-            }
-            done = evaluate(
-                contenders, cases, kept, workers=workers, on_cases=lambda label, n: shown.advance(tasks[label], n)
-            )
-            if not done.rows:
-                reasons = "; ".join(dict.fromkeys(absence.reason for absence in done.absences))
-                raise BadInput(
-                    "--policies", [c.label for c in contenders], f"none of them runs on {', '.join(named)}: {reasons}"
-                )
-            summary = summarise(done, against or contenders[0].label)
-            if figure is not None:
-                figure.write_bytes(comparison_figure(summary, figure.suffix.lower().removeprefix(".")))
-        found = [_importance(shown, model, cases, repeats) for model in importance or ()]
-        if out is not None:
-            facts = {
-                "traces": f"{len(cases)} cases of {', '.join(named)}{' (short form)' if short else ''}",
-                "world of T3, T5, T6" if own is None else "world": chosen.value if own is None else own.name,
-                "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            }
-            _report(shown, out, contenders, cases, summary, found, curves or (), facts)
-    if as_json:
+    policies: Annotated[list[str] | None, "TEXT", "A policy, see below; repeatable."] = None
+    traces: Annotated[str | None, "T1,T2,...", "Groups of traces, see below; else all, or your --workload alone."] = (
+        None
+    )
+    short: Annotated[bool, "Few cases of each kind: minutes, not an evening."] = False
+    seeds: SuiteSeedsOption = None
+    world: SuiteWorldOption = "live-like"
+    workload: OwnWorkloadsOption = None
+    against: Annotated[str | None, "LABEL", "Reference of the comparison; else the first policy."] = None
+    out: Annotated[
+        Path | None,
+        # Refused before hours of work, not after.
+        "FILE.html",
+        "Write the report.",
+        Check(_is_page, "give a file in a folder that is there, its name ending in .html"),
+    ] = None
+    figure: Annotated[Path | None, "FILE", "Draw costs against the reference: .pdf, .svg or .png."] = None
+    results: Annotated[Path | None, "FILE.csv", "Keep one row per policy, trace and seed here."] = None
+    resume: Annotated[bool, "Continue a results file that holds rows."] = False
+    importance: Annotated[list[str] | None, "MODEL.onnx", "Take each input from this model in turn; repeatable."] = None
+    repeats: Annotated[int, "Shuffles per input and case.", Bounds(min=2)] = 20
+    curves: Annotated[list[Path] | None, "FOLDER", "Training run whose curve the report shows; repeatable."] = None
+    workers: WorkersOption = 1
+
+    def run(self) -> Answer:
+        """Run the policies that the results do not hold, and compare them."""
+        from trainer.autoscaling.evaluation.contenders import contenders_of, default_contenders
+        from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, own_cases, own_world, told_contenders
+        from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
+        from trainer.autoscaling.evaluation.table import Results
+        from trainer.kit.drawing import check_plot_file
+        from trainer.kit.progress import bars
+
+        jobs, suite_worlds = self.workload or [], set(World)
+        own = own_world(self.world, jobs)
+        chosen = World.LIVE_LIKE if own is not None and self.world not in suite_worlds else World(self.world)
+        if self.resume and self.results is None:
+            raise BadInput("--resume", "without --results", "name the results file to continue")
+        if self.figure is not None:
+            check_plot_file(self.figure, FIGURES, "--figure")
+        groups = words_of(self.traces) if self.traces is not None else [] if own is not None else [*GROUPS]
+        if own is not None and groups and self.world not in suite_worlds:
+            remedy = f"leave it out in world {own.name}, or choose one of {', '.join(World)}"
+            raise BadInput("--traces", self.traces, remedy)
+        cases = suite(groups, short=self.short, world=chosen, seeds=self.seeds)
+        contenders = contenders_of(self.policies) if self.policies else ()
+        if own is not None:
+            cases += own_cases(own, jobs, self.seeds or (FEW_SEEDS if self.short else SEEDS))
+            contenders = told_contenders(contenders, own)
+        elif not self.policies and not self.importance:
+            contenders = default_contenders(chosen)
+        named, world = ", ".join([*groups, *jobs]), chosen.value if own is None else own.name
+        results = Results(self.results, resume=self.resume)
+        with bars(self.as_json) as shown:
+            if own is not None and not self.policies and not self.importance:
+                contenders = _usual(own, jobs, self.workers, shown)
+            summary = None
+            if contenders:
+                summary = _compared(contenders, cases, results, self, shown, named)
+                if self.figure is not None:
+                    from trainer.autoscaling.evaluation.pictures import comparison_figure
+
+                    self.figure.write_bytes(comparison_figure(summary, self.figure.suffix.lower().removeprefix(".")))
+            found = [_importance(shown, model, cases, self.repeats) for model in self.importance or ()]
+            if self.out is not None:
+                facts = {
+                    "traces": f"{len(cases)} cases of {named}{' (short form)' if self.short else ''}",
+                    "world of T3, T5, T6" if own is None else "world": world,
+                    "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                }
+                _report(shown, self.out, contenders, cases, summary, found, self.curves or (), facts)
         data = summary.as_data() if summary is not None else {}
-        print_json(
-            data
-            | {
-                "cases": len(cases),
-                "world": chosen.value if own is None else own.name,
-                "importance": [i.as_data() for i in found],
-            }
-        )
-    else:
-        _show(summary, found, [path for path in (out, figure) if path is not None], form)
+        data |= {"cases": len(cases), "world": world, "importance": [one.as_data() for one in found]}
+        tables, notes = _tables(summary, found, plain=self.form == CSV)
+        return Answer(data, [*notes, *(f"written: {file}" for file in (self.out, self.figure) if file)], tables=tables)
 
 
-def _check_writable(out: Path | None) -> None:
-    """Refuse before hours of work, not after."""
-    if out is not None and (out.suffix.lower() not in (".html", ".htm") or not out.absolute().parent.is_dir()):
-        raise BadInput("--out", str(out), "give a file in a folder that is there, its name ending in .html")
+def _usual(own: OwnWorld, jobs: Sequence[str], workers: int, shown: Progress) -> tuple[Contender, ...]:
+    """Return the policies that run without --policies: tuned rules, the best constant fleet, and the shipped models."""
+    from trainer.autoscaling.evaluation.own import constant_fleet, own_contenders, tuned_rule
+    from trainer.kit.progress import counter
+
+    rule = tuned_rule(own, jobs, workers, counter(shown, "tuning the queue rule"))
+    tracking = tuned_rule(own, jobs, workers, counter(shown, "tuning target tracking"), name="target-tracking")
+    return own_contenders(own, rule, (tracking, *constant_fleet(own, jobs, counter(shown, "trying constant fleets"))))
+
+
+def _compared(
+    contenders: Sequence[Contender],
+    cases: Sequence[Case],
+    results: Results,
+    asked: EvaluateAutoscaling,
+    shown: Progress,
+    named: str,
+) -> Summary:
+    from trainer.autoscaling.evaluation.summary import summarise
+    from trainer.autoscaling.evaluation.table import evaluate
+
+    tasks = {
+        c.label: shown.add_task(c.label, total=sum(c.text(x.group) is not None for x in cases)) for c in contenders
+    }
+    done = evaluate(
+        contenders, cases, results, workers=asked.workers, on_cases=lambda label, n: shown.advance(tasks[label], n)
+    )
+    if not done.rows:
+        reasons = "; ".join(dict.fromkeys(absence.reason for absence in done.absences))
+        raise BadInput("--policies", [c.label for c in contenders], f"none of them runs on {named}: {reasons}")
+    return summarise(done, asked.against or contenders[0].label)
 
 
 def _importance(bars: Progress, model: str, cases: Sequence[Case], repeats: int) -> Importance:
@@ -236,21 +229,23 @@ def _report(
     out.write_text(page(summary, extras, facts), encoding="utf-8", newline="\n")
 
 
-def _show(summary: Summary | None, found: Sequence[Importance], files: Sequence[Path], form: str) -> None:
+def _tables(
+    summary: Summary | None, found: Sequence[Importance], *, plain: bool
+) -> tuple[list[tuple[str, Rows]], list[str]]:
+    """Return the tables with the notes after them; plain: for other programs."""
     tables: list[tuple[str, Rows]] = []
     notes: list[str] = []
     if summary is not None:
-        rows_of = _plain_rows if form == CSV else _shown_rows
         for family in summary.families:
             cases = max(s.cases for s in summary.results if s.family == family)
-            title = family if form == CSV else f"{family} ({counted(cases, 'case')})"
-            tables.append((title, rows_of(summary, family)))
+            title = family if plain else f"{family} ({counted(cases, 'case')})"
+            tables.append((title, (_plain_rows if plain else _shown_rows)(summary, family)))
         notes += _absent(summary)
     for importance in found:
         how = "shuffling adds" if importance.gain is None else "without it"
         tables.append((f"inputs of {importance.model[:12]}", [("input", how, "95 %"), *importance.lines()]))
         notes.append(f"  {importance.words()}")
-    show_tables(tables, [*notes, *(f"written: {file}" for file in files)], form)
+    return tables, notes
 
 
 def _shown_rows(summary: Summary, family: str) -> Rows:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
-from agent.commands.options import JsonOption, print_json
 from agent.kernel.text import columns
 from domain.errors import BadInput
-from trainer.commands.options import TEXT, FormatOption, Rows, WorkersOption, epilog, show_tables
+from trainer.commands.options import PageOption, Rows, WorkersOption, epilog, labelled
+from trainer.commands.simulate_deferral import scenario_and_log
+from trainer.commands.verb import Answer, TableVerb
 
 if TYPE_CHECKING:
     from trainer.deferral.evaluation import Evaluation, Subject
@@ -19,81 +19,74 @@ if TYPE_CHECKING:
 
 SUFFIX = ".toml"
 KEPT = {True: "yes", False: "NO", None: "no verdict"}
-EPILOG = epilog(
-    """
-Always compared: FIFO, SJF and Tetris, FIFO and SJF that skip jobs without room,
-earliest latest start, the per-step knapsack, the rolling plan, the optimum.
-Others: any policy of `trimtab simulate deferral`, also rolling:quantile=0.2 and
-FILE.onnx; a LABEL that is given twice is one method with two seeds.
-""",
-    """
-The rolling plan reads a forecast that is fitted to the training seeds of the
-scenario. Each schedule passes an independent check before a figure is shown.
-""",
-    calls=(
-        "trimtab evaluate deferral --scenario sched_drop --seeds 0-7",
-        "trimtab evaluate deferral --scenario all --seeds 0-99 --workers 8 --out evidence",
-        "trimtab evaluate deferral --scenario mine.toml --policies low=rolling:quantile=0.1",
-        "trimtab evaluate deferral --runs FOLDER --seeds 0-99 --out evidence",
-        "trimtab evaluate deferral --trace azure_like,LOG.swf.gz --seeds 0-7 --json",
-    ),
-)
 
 
-def deferral(
-    scenario: Annotated[
-        list[str] | None,
-        Option(metavar="NAME|FILE|all", help="valley, sched_drop, ..., a FILE.toml, or all; repeatable, else valley."),
-    ] = None,
-    trace: Annotated[
-        list[str] | None,
-        Option(metavar="SCENARIO,LOG", help="Load of an oversubscription scenario, jobs of a log; repeatable."),
-    ] = None,
-    seeds: Annotated[str, Option(metavar="SEEDS", help="Episodes, such as 0-99 or 1,3,8-9.")] = "0-9",
-    policies: Annotated[
-        list[str] | None, Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
-    ] = None,
-    runs: Annotated[
-        list[str] | None,
-        Option(metavar="FOLDER", help="An --out of `trimtab train deferral`, every method and seed; repeatable."),
-    ] = None,
-    workers: WorkersOption = 1,
-    out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
-    form: FormatOption = TEXT,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateDeferral(TableVerb):
     """Play policies on the same weeks of deferrable jobs, and hold them to the optimum and to what was asked.
 
     The same options give the same figures, for any number of workers. With --out a report is written, with the
     tables of the paper beside ours, and the day as a picture.
     """
-    from trainer.deferral.evaluation import checks_of, contenders_of, evaluate
-    from trainer.deferral.report import write
-    from trainer.kit.jobs import seeds_of
-    from trainer.kit.progress import phases
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInput("--out", str(out), "name a folder")
-    numbers = seeds_of(seeds)
-    trained, recorded = _trained(runs or [])
-    contenders = contenders_of([*_labelled(policies or []), *trained])
-    subjects = subjects_of(scenario or ([] if trace else ["valley"]), trace or [])
-    with phases(as_json) as on_phase:
-        done = [evaluate(one, contenders, numbers, workers=workers, on_progress=on_phase) for one in subjects]
-    checks = checks_of(done)
-    files = [] if out is None else write(out, done, recorded)
-    if as_json:
-        print_json(
-            {
-                "checks": [check.as_data() for check in checks],
-                "evaluations": [one.as_data() for one in done],
-                "files": [str(file) for file in files],
-            }
-        )
-        return
-    asked = [("kept", "", "asked", "found"), *((KEPT[one.kept], one.key, one.asked, one.found) for one in checks)]
-    notes = [*(columns(asked) if checks else ()), *(f"report: {file}" for file in files[:1])]
-    show_tables([_table(one) for one in done], notes, form)
+    EPILOG = epilog(
+        """
+Always compared: FIFO, SJF and Tetris, FIFO and SJF that skip jobs without room,
+earliest latest start, the per-step knapsack, the rolling plan, the optimum.
+Others: any policy of `trimtab simulate deferral`, also rolling:quantile=0.2 and
+FILE.onnx; a LABEL that is given twice is one method with two seeds.
+""",
+        """
+The rolling plan reads a forecast that is fitted to the training seeds of the
+scenario. Each schedule passes an independent check before a figure is shown.
+""",
+        calls=(
+            "trimtab evaluate deferral --scenario sched_drop --seeds 0-7",
+            "trimtab evaluate deferral --scenario all --seeds 0-99 --workers 8 --out evidence",
+            "trimtab evaluate deferral --scenario mine.toml --policies low=rolling:quantile=0.1",
+            "trimtab evaluate deferral --runs FOLDER --seeds 0-99 --out evidence",
+            "trimtab evaluate deferral --trace azure_like,LOG.swf.gz --seeds 0-7 --json",
+        ),
+    )
+
+    scenario: Annotated[
+        list[str] | None, "NAME|FILE|all", "valley, sched_drop, ..., a FILE.toml, or all; repeatable, else valley."
+    ] = None
+    trace: Annotated[
+        list[str] | None, "SCENARIO,LOG", "Load of an oversubscription scenario, jobs of a log; repeatable."
+    ] = None
+    seeds: Annotated[str, "SEEDS", "Episodes, such as 0-99 or 1,3,8-9."] = "0-9"
+    policies: Annotated[list[str] | None, "LABEL=POLICY", "One more; repeatable."] = None
+    runs: Annotated[
+        list[str] | None, "FOLDER", "An --out of `trimtab train deferral`, every method and seed; repeatable."
+    ] = None
+    workers: WorkersOption = 1
+    out: PageOption = None
+
+    def run(self) -> Answer:
+        """Play the episodes of each scenario."""
+        from trainer.deferral.evaluation import checks_of, contenders_of, evaluate
+        from trainer.deferral.report import write
+        from trainer.kit.jobs import seeds_of
+        from trainer.kit.progress import phases
+
+        numbers = seeds_of(self.seeds)
+        trained, recorded = trained_in(self.runs or [])
+        given = labelled("--policies", self.policies, "LABEL=POLICY, such as low=rolling:quantile=0.1")
+        contenders = contenders_of([*given, *trained])
+        subjects = subjects_of(self.scenario or ([] if self.trace else ["valley"]), self.trace or [])
+        with phases(self.as_json) as on_phase:
+            done = [evaluate(one, contenders, numbers, workers=self.workers, on_progress=on_phase) for one in subjects]
+        checks = checks_of(done)
+        files = [] if self.out is None else [str(file) for file in write(self.out, done, recorded)]
+        data = {
+            "checks": [check.as_data() for check in checks],
+            "evaluations": [one.as_data() for one in done],
+            "files": files,
+        }
+        asked = [("kept", "", "asked", "found"), *((KEPT[one.kept], one.key, one.asked, one.found) for one in checks)]
+        notes = [*(columns(asked) if checks else ()), *(f"report: {file}" for file in files[:1])]
+        return Answer(data, notes, tables=[_table(one) for one in done])
 
 
 def subjects_of(scenarios: list[str], traces: list[str]) -> list[Subject]:
@@ -113,24 +106,11 @@ def subjects_of(scenarios: list[str], traces: list[str]) -> list[Subject]:
         else:
             found[name] = Subject(name, scenario_of(name))
     for text in traces:
-        load, comma, log = text.partition(",")
-        if not comma or not load or not log:
-            raise BadInput("--trace", text, "give SCENARIO,LOG such as azure_like,LOG.swf.gz")
-        found[text] = trace_subject(load, Path(log))
+        found[text] = trace_subject(*scenario_and_log(text))
     return list(found.values())
 
 
-def _labelled(given: list[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in given:
-        label, equals, policy = text.partition("=")
-        if not equals or not label or not policy:
-            raise BadInput("--policies", text, "give LABEL=POLICY, such as low=rolling:quantile=0.1")
-        pairs.append((label, policy))
-    return pairs
-
-
-def _trained(given: list[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
+def trained_in(given: list[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
     """Return the models under the folders by label, and the figures of what has no model file.
 
     A method as published has the paper's name and decoding, and is played with the decoding of its card too.

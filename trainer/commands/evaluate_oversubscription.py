@@ -3,102 +3,93 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
-
-from agent.commands.options import JsonOption, print_json
 from domain.errors import BadInput
-from trainer.commands.options import CSV, TEXT, FormatOption, Rows, ScenarioOption, epilog, show_tables
+from trainer.commands.options import CSV, TEXT, Bounds, Check, PageOption, Rows, ScenarioOption, epilog, labelled
+from trainer.commands.verb import Answer, TableVerb
 
 if TYPE_CHECKING:
     from trainer.oversubscription.evaluation import Evaluation
     from trainer.oversubscription.trials import Contender
 
 RESULTS = "results.jsonl"
-EPILOG = epilog(
-    """
-Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static
-optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.
-Others: any policy of `trimtab simulate oversubscription`, also FILE.json
-and FILE.onnx; a LABEL that is given twice is one method with two seeds.
-""",
-    calls=(
-        "trimtab evaluate oversubscription --out evidence",
-        "trimtab evaluate oversubscription --start both --out evidence --resume",
-        "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
-        'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
-        'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
-    ),
-)
 
 
-def oversubscription(
-    scenario: ScenarioOption = "internal_like",
-    start: Annotated[str, Option(metavar="cold|warm|both", help="Empty, or with the VMs of hour 0.")] = "cold",
-    policies: Annotated[
-        list[str] | None, Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
-    ] = None,
-    runs: Annotated[
-        list[str] | None,
-        Option(metavar="LABEL=FOLDER", help="Models of `train oversubscription --method vdn`; repeatable."),
-    ] = None,
-    episodes: Annotated[int, Option(min=1, help="Weeks of usage drawn.")] = 300,
-    long_episodes: Annotated[
-        int, Option(min=1, help="On the scenario's week, for policies that promise 0.95.")
-    ] = 2_000,
-    unseen: Annotated[int, Option(min=0, help="Redrawn weeks of requests.")] = 4,
-    persistent: Annotated[int, Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
-    points: Annotated[int, Option(min=0, help="Rates whose risk is predicted and sampled.")] = 16,
-    evaluations: Annotated[int, Option(min=1, help="Weeks assessed by each search.")] = 1_500,
-    measured: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="VM-days of yours to hold predicted risk to; repeatable.")
-    ] = None,
-    resume: Annotated[bool, Option("--resume", help="Continue with the results in --out.")] = False,
-    short: Annotated[bool, Option("--short", help="Little of everything, to see that it runs.")] = False,
-    out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
-    form: FormatOption = TEXT,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOversubscription(TableVerb):
     """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
 
     The same options give the same figures. Misses stand first. With --out each result is kept as soon as it is there:
     after an interruption --resume goes on, and makes anew only what other options or another program ask for.
     """
-    from simulator.oversubscription.scenario import scenario_of
-    from trainer.kit.progress import phases
-    from trainer.oversubscription.evaluation import checks_of, evaluate
-    from trainer.oversubscription.report import write
-    from trainer.oversubscription.trials import Extent, Kept
 
-    if start not in ("cold", "warm", "both"):
-        raise BadInput("--start", start, "choose cold, warm or both")
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInput("--out", str(out), "name a folder")
-    if resume and out is None:
-        raise BadInput("--resume", "without --out", "name the folder to continue")
-    for path in measured or ():
-        if not path.is_file():
-            raise BadInput("--measured", str(path), "name a file of VM-days")
-    cluster = scenario_of(scenario)
-    extra, folders = _extra(policies or [], runs or [])
-    extent = (
-        Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
-        if short
-        else Extent(episodes, long_episodes, unseen, 1, persistent, points, evaluations)
+    EPILOG = epilog(
+        """
+Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static
+optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.
+Others: any policy of `trimtab simulate oversubscription`, also FILE.json
+and FILE.onnx; a LABEL that is given twice is one method with two seeds.
+""",
+        calls=(
+            "trimtab evaluate oversubscription --out evidence",
+            "trimtab evaluate oversubscription --start both --out evidence --resume",
+            "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
+            'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
+            'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
+        ),
     )
-    starts = ("cold", "warm") if start == "both" else (start,)
-    with phases(as_json) as on_phase:
-        kept = Kept(None if out is None else out / RESULTS, resume=resume)
-        options: dict[str, Any] = {"extent": extent, "measured": measured or (), "kept": kept, "on_progress": on_phase}
-        found = [evaluate(cluster, one, extra, **options) for one in starts]
-    files = [] if out is None else write(out, found, folders)
-    if as_json:
+
+    scenario: ScenarioOption = "internal_like"
+    start: Annotated[str, "cold|warm|both", "Empty, or with the VMs of hour 0."] = "cold"
+    policies: Annotated[list[str] | None, "LABEL=POLICY", "One more; repeatable."] = None
+    runs: Annotated[
+        list[str] | None, "LABEL=FOLDER", "Models of `train oversubscription --method vdn`; repeatable."
+    ] = None
+    episodes: Annotated[int, "Weeks of usage drawn.", Bounds(min=1)] = 300
+    long_episodes: Annotated[int, "On the scenario's week, for policies that promise 0.95.", Bounds(min=1)] = 2_000
+    unseen: Annotated[int, "Redrawn weeks of requests.", Bounds(min=0)] = 4
+    persistent: Annotated[int, "Weeks of VMs that keep their level.", Bounds(min=1)] = 60
+    points: Annotated[int, "Rates whose risk is predicted and sampled.", Bounds(min=0)] = 16
+    evaluations: Annotated[int, "Weeks assessed by each search.", Bounds(min=1)] = 1_500
+    measured: Annotated[
+        list[Path] | None,
+        "FILE",
+        "VM-days of yours to hold predicted risk to; repeatable.",
+        Check(Path.is_file, "name a file of VM-days"),
+    ] = None
+    resume: Annotated[bool, "Continue with the results in --out."] = False
+    short: Annotated[bool, "Little of everything, to see that it runs."] = False
+    out: PageOption = None
+
+    def run(self) -> Answer:
+        """Play the weeks from each start."""
+        from simulator.oversubscription.scenario import scenario_of
+        from trainer.kit.progress import phases
+        from trainer.oversubscription.evaluation import checks_of, evaluate
+        from trainer.oversubscription.report import write
+        from trainer.oversubscription.trials import Extent, Kept
+
+        if self.resume and self.out is None:
+            raise BadInput("--resume", "without --out", "name the folder to continue")
+        cluster = scenario_of(self.scenario)
+        extra, folders = _extra(self.policies or [], self.runs or [])
+        extent = Extent(
+            self.episodes, self.long_episodes, self.unseen, 1, self.persistent, self.points, self.evaluations
+        )
+        if self.short:
+            extent = Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
+        starts = ("cold", "warm") if self.start == "both" else (self.start,)
+        with phases(self.as_json) as on_phase:
+            kept = Kept(None if self.out is None else self.out / RESULTS, resume=self.resume)
+            options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "kept": kept}
+            found = [evaluate(cluster, one, extra, on_progress=on_phase, **options) for one in starts]
+        files = [] if self.out is None else [str(file) for file in write(self.out, found, folders)]
         data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
-        print_json({"evaluations": data, "files": [str(file) for file in files]})
-    else:
-        _show(found, files, form)
+        notes = [f"report: {file}" for file in files[:1]]
+        return Answer({"evaluations": data, "files": files}, notes, tables=_tables(found, self.form))
 
 
 def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
@@ -107,27 +98,22 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
 
     texts: dict[str, list[str]] = {}
     folders: dict[str, list[Path]] = {}
-    for given in policies:
-        label, equals, text = given.partition("=")
-        if not equals or not label or not text:
-            raise BadInput("--policies", given, "give LABEL=POLICY, such as mine=rates.json")
+    for label, text in labelled("--policies", policies, "LABEL=POLICY, such as mine=rates.json"):
         texts.setdefault(label, []).append(text)
-    for given in runs:
-        label, equals, name = given.partition("=")
+    for label, name in labelled("--runs", runs, "LABEL=FOLDER"):
         folder = Path(name)
-        if not equals or not label:
-            raise BadInput("--runs", given, "give LABEL=FOLDER")
         try:
             summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
             models = [folder / model for model in summary["models"]]
         except (OSError, ValueError, KeyError) as error:
-            raise BadInput("--runs", given, f"name the --out of a finished training: {error}") from None
+            remedy = f"name the --out of a finished training: {error}"
+            raise BadInput("--runs", f"{label}={name}", remedy) from None
         texts.setdefault(label, []).extend(map(str, models))
         folders.setdefault(label, []).extend(model.parent for model in models)
     return [Contender(label, tuple(own)) for label, own in texts.items()], folders
 
 
-def _show(found: list[Evaluation], files: list[Path], form: str) -> None:
+def _tables(found: list[Evaluation], form: str) -> list[tuple[str, Rows]]:
     from trainer.oversubscription.evaluation import checks_of
     from trainer.oversubscription.trials import OWN, UNSEEN
 
@@ -147,7 +133,7 @@ def _show(found: list[Evaluation], files: list[Path], form: str) -> None:
         rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
         rows += [(words[check.passed], check.key, check.asked, check.found) for check in checks]
         tables.append((f"acceptance figures: {missed} of {len(checks)} missed", rows))
-    show_tables(tables, [f"report: {file}" for file in files[:1]], form)
+    return tables
 
 
 def _policies(done: Evaluation, kind: str, *, plain: bool) -> Rows:

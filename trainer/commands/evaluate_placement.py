@@ -3,101 +3,95 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from agent.commands.options import JsonOption, print_json
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import TEXT, FormatOption, Rows, epilog, show_tables
+from trainer.commands.options import Bounds, PageOption, Rows, epilog, labelled
+from trainer.commands.verb import Answer, TableVerb
 
 if TYPE_CHECKING:
     from domain.rules.placement.policies import Policy
     from trainer.placement.evaluation import Evaluation
 
-EPILOG = epilog(
-    """
-Always compared: FF, BF, BF-cpu, DP, WF, RESERVE(100, 8, 10), and HAND: weights
-tuned on the given order alone. Others: --policies and --runs. All play the
-given order and the shuffles 0, 1, ... of each instance, which no training sees.
-""",
-    """
-Each packing passes an independent checker before a figure of it is shown. In
-addition: the lower bound, and the fewest hosts known with full knowledge.
-""",
-    calls=(
-        "trimtab evaluate placement --instance S1",
-        "trimtab evaluate placement --instance L219 --instance L157 --out evidence",
-        "trimtab evaluate placement --instance L219 --policies mine=policy.json --json",
-        "trimtab evaluate placement --instance L157 --runs L219=FOLDER --shuffles 100",
-    ),
-)
 
-
-def placement(
-    instance: Annotated[
-        list[str] | None,
-        Option(metavar="NAME|FILE", help="S1, L219, stream-0, a FILE.json, ...; repeatable, else L219."),
-    ] = None,
-    policies: Annotated[
-        list[str] | None, Option("--policies", metavar="LABEL=FILE", help="A policy file; repeatable.")
-    ] = None,
-    runs: Annotated[
-        list[str] | None, Option(metavar="LABEL=FOLDER", help="All seeds of `trimtab train placement`; repeatable.")
-    ] = None,
-    shuffles: Annotated[int, Option(min=0, max=100, help="Orders in addition to the given one.")] = 50,
-    hand: Annotated[bool, Option("--hand/--no-hand", help="Tune and compare HAND.")] = True,
-    out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
-    form: FormatOption = TEXT,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EvaluatePlacement(TableVerb):
     """Count the hosts that policies open on the same requests, in the given order and in others.
 
     The same options give the same figures. With --out a report is written, with the packings as pictures.
     """
-    from simulator.placement.instances import instance_of
-    from trainer.kit.progress import phases
-    from trainer.placement.evaluation import evaluate
-    from trainer.placement.report import write
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInput("--out", str(out), "name a folder")
-    instances = [instance_of(name) for name in instance or ["L219"]]
-    learned = _policies(policies or [])
-    trained, seeds = _runs(runs or [])
-    with phases(as_json) as on_phase:
-        found = [
-            evaluate(
-                one,
-                learned | trained,
-                shuffles=() if one.releases else range(shuffles),
-                hand=hand,
-                on_progress=on_phase,
-            )
-            for one in instances
+    EPILOG = epilog(
+        """
+Always compared: FF, BF, BF-cpu, DP, WF, RESERVE(100, 8, 10), and HAND: weights
+tuned on the given order alone. Others: --policies and --runs. All play the
+given order and the shuffles 0, 1, ... of each instance, which no training sees.
+""",
+        """
+Each packing passes an independent checker before a figure of it is shown. In
+addition: the lower bound, and the fewest hosts known with full knowledge.
+""",
+        calls=(
+            "trimtab evaluate placement --instance S1",
+            "trimtab evaluate placement --instance L219 --instance L157 --out evidence",
+            "trimtab evaluate placement --instance L219 --policies mine=policy.json --json",
+            "trimtab evaluate placement --instance L157 --runs L219=FOLDER --shuffles 100",
+        ),
+    )
+
+    instance: Annotated[
+        list[str] | None, "NAME|FILE", "S1, L219, stream-0, a FILE.json, ...; repeatable, else L219."
+    ] = None
+    policies: Annotated[list[str] | None, "LABEL=FILE", "A policy file; repeatable."] = None
+    runs: Annotated[list[str] | None, "LABEL=FOLDER", "All seeds of `trimtab train placement`; repeatable."] = None
+    shuffles: Annotated[int, "Orders in addition to the given one.", Bounds(min=0, max=100)] = 50
+    hand: Annotated[bool, Option("--hand/--no-hand", help="Tune and compare HAND.")] = True
+    out: PageOption = None
+
+    def run(self) -> Answer:
+        """Play the orders of each instance."""
+        from simulator.placement.instances import instance_of
+        from trainer.kit.progress import phases
+        from trainer.placement.evaluation import evaluate
+        from trainer.placement.report import write
+
+        instances = [instance_of(name) for name in self.instance or ["L219"]]
+        learned = _policies(self.policies or [])
+        trained, seeds, about = _runs(self.runs or [])
+        with phases(self.as_json) as on_phase:
+            found = [
+                evaluate(
+                    one,
+                    learned | trained,
+                    shuffles=() if one.releases else range(self.shuffles),
+                    hand=self.hand,
+                    on_progress=on_phase,
+                )
+                for one in instances
+            ]
+        spread = [_spread(one, seeds) for one in found]
+        files = [] if self.out is None else [str(file) for file in write(self.out, found, about)]
+        data = [one.as_data() | {"seeds": own} for one, own in zip(found, spread, strict=True)]
+        notes = [
+            f"{label}: {mean:.2f} ± {deviation:.2f} hosts over its seeds"
+            for own in spread
+            for label, (mean, deviation) in own.items()
         ]
-    spread = {one.instance.name: _spread(one, seeds) for one in found}
-    files = [] if out is None else write(out, found, _training(runs or []))
-    if as_json:
-        print_json(
-            {
-                "evaluations": [one.as_data() | {"seeds": spread[one.instance.name]} for one in found],
-                "files": [str(file) for file in files],
-            }
-        )
-        return
-    notes = [_sentence(label, *own) for one in found for label, own in spread[one.instance.name].items()]
-    show_tables([_table(one) for one in found], [*notes, *(f"report: {file}" for file in files[:1])], form)
+        notes += [f"report: {file}" for file in files[:1]]
+        return Answer({"evaluations": data, "files": files}, notes, tables=[_table(one) for one in found])
 
 
 def _policies(given: list[str]) -> dict[str, Policy]:
-    found = {}
-    for text in given:
-        label, equals, name = text.partition("=")
-        if not equals or not label or not name or label in found:
-            raise BadInput("--policies", text, "give LABEL=FILE, each label once, such as mine=policy.json")
+    example = "LABEL=FILE, each label once, such as mine=policy.json"
+    found: dict[str, Policy] = {}
+    for label, name in labelled("--policies", given, example):
+        if label in found:
+            raise BadInput("--policies", f"{label}={name}", f"give {example}")
         found[label] = _read(Path(name), "--policies")
     return found
 
@@ -112,32 +106,36 @@ def _read(path: Path, option: str) -> Policy:
     return parse_policy(document, path.name)
 
 
-def _runs(given: list[str]) -> tuple[dict[str, Policy], dict[str, list[str]]]:
-    """Return the policies of every seed, and their labels by that of the training."""
-    found: dict[str, Policy] = {}
-    labels: dict[str, list[str]] = {}
-    for text in given:
-        label, _, name = text.partition("=")
-        folder, summary = Path(name), _summary(text)
-        labels[label] = [f"{label} seed {seed}" for seed in summary["seeds"]]
-        for own, file in zip(labels[label], summary["policies"], strict=True):
-            found[own] = _read(folder / file, "--runs")
-    return found, labels
-
-
-def _summary(text: str) -> dict[str, Any]:
+def _runs(given: list[str]) -> tuple[dict[str, Policy], dict[str, list[str]], dict[str, list[str]]]:
+    """Return the policies of every seed; by label of the training their labels, and its description."""
     from trainer.kit.runs import SUMMARY_FILE
 
-    label, equals, name = text.partition("=")
-    try:
-        if not equals or not label:
-            raise ValueError("no label")
-        summary: dict[str, Any] = json.loads((Path(name) / SUMMARY_FILE).read_text("utf-8"))
-        if not {"seeds", "policies", "steps", "cpu_s", "wall_s", "config"} <= set(summary):
-            raise ValueError("it is not the summary of a training of placement")
-    except (OSError, ValueError, TypeError) as error:
-        raise BadInput("--runs", text, f"give LABEL=FOLDER, the --out of a finished training: {error}") from None
-    return summary
+    policies: dict[str, Policy] = {}
+    labels: dict[str, list[str]] = {}
+    about: dict[str, list[str]] = {}
+    form = "LABEL=FOLDER, the --out of a finished training"
+    for label, name in labelled("--runs", given, form):
+        try:
+            summary = json.loads((Path(name) / SUMMARY_FILE).read_text("utf-8"))
+            if not {"seeds", "policies", "steps", "cpu_s", "wall_s", "config"} <= set(summary):
+                raise ValueError("it is not the summary of a training of placement")
+        except (OSError, ValueError, TypeError) as error:
+            raise BadInput("--runs", f"{label}={name}", f"give {form}: {error}") from None
+        labels[label] = [f"{label} seed {seed}" for seed in summary["seeds"]]
+        for own, file in zip(labels[label], summary["policies"], strict=True):
+            policies[own] = _read(Path(name) / file, "--runs")
+        about[label] = _training(summary)
+    return policies, labels, about
+
+
+def _training(summary: dict[str, Any]) -> list[str]:
+    """Return the instances of a training, its method and its cost."""
+    plan, seeds = summary["config"]["plan"], ", ".join(map(str, summary["seeds"]))
+    cost = (
+        f"{sum(summary['steps']):,} sequences, {duration_text(sum(summary['cpu_s']))} of one core, "
+        f"{duration_text(sum(summary['wall_s']))} on the clock"
+    )
+    return [", ".join(summary["config"]["instances"]), f"{plan['method']}, {plan['family']}, seeds {seeds}", cost]
 
 
 def _spread(done: Evaluation, seeds: dict[str, list[str]]) -> dict[str, tuple[float, float]]:
@@ -146,26 +144,6 @@ def _spread(done: Evaluation, seeds: dict[str, list[str]]) -> dict[str, tuple[fl
 
     means = {label: [float(done.of(own).hosts.mean()) for own in labels] for label, labels in seeds.items()}
     return {label: (float(np.mean(own)), float(np.std(own))) for label, own in means.items()}
-
-
-def _training(given: list[str]) -> dict[str, list[str]]:
-    found = {}
-    for text in given:
-        summary, label = _summary(text), text.partition("=")[0]
-        config = summary["config"]
-        plan = config["plan"]
-        cost = (
-            f"{sum(summary['steps']):,} sequences, {duration_text(sum(summary['cpu_s']))} of one core, "
-            f"{duration_text(sum(summary['wall_s']))} on the clock"
-        )
-        names = ", ".join(config["instances"])
-        method = f"{plan['method']}, {plan['family']}, seeds {', '.join(map(str, summary['seeds']))}"
-        found[label] = [names, method, cost]
-    return found
-
-
-def _sentence(label: str, mean: float, spread: float) -> str:
-    return f"{label}: {mean:.2f} ± {spread:.2f} hosts over its seeds"
 
 
 def _table(done: Evaluation) -> tuple[str, Rows]:

@@ -2,151 +2,164 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
-from agent.commands.options import JsonOption, examples, print_json, show
+from agent.commands.options import examples
 from agent.kernel.text import columns
-from domain.errors import BadInput
 from domain.units import HOURS_PER_DAY
-from trainer.commands.options import ForceOption, check_output, epilog
+from trainer.commands.options import Bounds, Check, ForceOption, check_output, epilog
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from trainer.admission.fitting.report import FitReport
 
-EPILOG = epilog(
+
+@dataclass(frozen=True, kw_only=True)
+class FitAdmission(Verb):
+    """Find the population of deployments that a table of virtual machines comes from, and say how well it fits.
+
+    Fitted: how soon cores end (mu), how often deployments scale out (lam, power), by how much (sig), how many
+    core lifetimes they last (lifetimes). The same table and seed give the same figures.
     """
+
+    EPILOG = epilog(
+        """
 TRACE: vmtable.csv or .csv.gz as Azure published it in 2017, no header:
   vmid, subscriptionid, deploymentid, vmcreated, vmdeleted (seconds),
   maxcpu, avgcpu, p95maxcpu, vmcategory, vmcorecount, vmmemory
 Rows that make no sense are left out and counted. Deployments that were there
 at time 0 are left out too: the longer-lived would be too many among them.
 """,
-    """
+        """
 Methods (--method):
   empirical-bayes  the likeliest population, rates integrated out
   two-step         as published: rates first, then gamma laws of the rates
   both             each of them; the preset is the first one's
 """,
-    calls=(
-        "trimtab fit make-table -o vmtable.csv.gz --preset T --deployments 2000",
-        "trimtab fit admission vmtable.csv.gz -o mine.toml --plot sizes.png",
-        "trimtab simulate admission --preset mine.toml --policy second:2.5",
-    ),
-)
+        calls=(
+            "trimtab fit make-table -o vmtable.csv.gz --preset T --deployments 2000",
+            "trimtab fit admission vmtable.csv.gz -o mine.toml --plot sizes.png",
+            "trimtab simulate admission --preset mine.toml --policy second:2.5",
+        ),
+    )
 
-
-TABLE_EPILOG = examples(
-    "trimtab fit make-table -o vmtable.csv.gz",
-    "trimtab fit make-table -o exact.csv --preset K --deployments 5000 --grid 1",
-)
-
-
-def admission(
-    trace: Annotated[Path, Argument(metavar="TRACE", help="Table of virtual machines, see below.")],
-    output: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE.toml|.json", help="Preset to write, for simulate admission."),
-    ] = None,
-    method: Annotated[str, Option(metavar="both|empirical-bayes|two-step", help="How to fit, see below.")] = "both",
-    capacity: Annotated[int, Option(metavar="CORES", help="Cluster of the preset.", min=1)] = 20_000,
+    trace: Annotated[Path, Argument(metavar="TRACE", help="Table of virtual machines, see below.")]
+    output: Annotated[Path | None, "--output", "-o", "FILE.toml|.json", "Preset to write, for simulate admission."] = (
+        None
+    )
+    method: Annotated[str, "both|empirical-bayes|two-step", "How to fit, see below."] = "both"
+    capacity: Annotated[int, "CORES", "Cluster of the preset.", Bounds(min=1)] = 20_000
     arrival_rate: Annotated[
-        float | None, Option(metavar="PER_HOUR", help="Deployments offered to that cluster, else the table's own.")
-    ] = None,
-    sla: Annotated[float, Option(metavar="SHARE", help="Scale-outs that the preset lets fail.")] = 1e-4,
-    plot: Annotated[
-        Path | None, Option(metavar="FILE", help="Draw sizes, table and fits: .png, .svg or .html.")
-    ] = None,
-    simulated: Annotated[int, Option(metavar="N", help="Deployments simulated to compare sizes.", min=1000)] = 50_000,
-    seed: Annotated[int, Option(help="Seed of the simulated deployments.", min=0)] = 0,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Find the population of deployments that a table of virtual machines comes from, and say how well it fits.
+        float | None,
+        "PER_HOUR",
+        "Deployments offered to that cluster, else the table's own.",
+        Check(lambda rate: 0.0 <= rate < 1e9, "give deployments per hour, 0 or more"),
+    ] = None
+    sla: Annotated[
+        float,
+        "SHARE",
+        "Scale-outs that the preset lets fail.",
+        Check(lambda sla: 0.0 < sla < 1.0, "give a share between 0 and 1, such as 1e-4"),
+    ] = 1e-4
+    plot: Annotated[Path | None, "FILE", "Draw sizes, table and fits: .png, .svg or .html."] = None
+    simulated: Annotated[int, "N", "Deployments simulated to compare sizes.", Bounds(min=1000)] = 50_000
+    seed: Annotated[int, "Seed of the simulated deployments.", Bounds(min=0)] = 0
+    force: ForceOption = False
 
-    Fitted: how soon cores end (mu), how often deployments scale out (lam, power), by how much (sig), how many
-    core lifetimes they last (lifetimes). The same table and seed give the same figures.
-    """
-    from simulator.admission.arrivals import Cluster
-    from trainer.admission.fitting.report import METHODS, check_preset_file, draw_fit, fit_table, write_preset
-    from trainer.kit.drawing import check_plot_file
-    from trainer.kit.progress import bars
+    def run(self) -> Answer:
+        """Fit, and write the preset."""
+        from simulator.admission.arrivals import Cluster
+        from trainer.admission.fitting.report import METHODS, check_preset_file, draw_fit, fit_table, write_preset
+        from trainer.kit.drawing import check_plot_file
+        from trainer.kit.progress import bars, counter
 
-    if method not in ("both", *METHODS):
-        raise BadInput("--method", method, f"give both, {' or '.join(METHODS)}")
-    if not 0.0 < sla < 1.0:
-        raise BadInput("--sla", sla, "give a share between 0 and 1, such as 1e-4")
-    if arrival_rate is not None and not 0.0 <= arrival_rate < 1e9:
-        raise BadInput("--arrival-rate", arrival_rate, "give deployments per hour, 0 or more")
-    if output is not None:
-        check_preset_file(output)
-        check_output(output, force)
-    if plot is not None:
-        check_plot_file(plot)
-    methods = METHODS if method == "both" else (method,)
-    with bars(as_json) as shown:
-        steps: dict[str, Any] = {}
+        if self.output is not None:
+            check_preset_file(self.output)
+            check_output(self.output, self.force)
+        if self.plot is not None:
+            check_plot_file(self.plot)
+        methods = METHODS if self.method == "both" else (self.method,)
+        with bars(self.as_json) as shown:
+            steps: dict[str, Callable[[int, int], None]] = {}
 
-        def on_step(step: str, done: int, of: int) -> None:
-            if step not in steps:
-                steps[step] = shown.add_task(step, total=of or None)
-            shown.update(steps[step], completed=done)
+            def on_step(step: str, done: int, of: int) -> None:
+                if step not in steps:
+                    steps[step] = counter(shown, step)
+                steps[step](done, of)
 
-        report = fit_table(trace, methods=methods, simulated=simulated, seed=seed, on_progress=on_step)
-    chosen = report.fits[0]
-    rate = report.arrival_rate if arrival_rate is None else arrival_rate
-    if output is not None:
-        write_preset(output, Cluster(output.stem, chosen.population, capacity, rate, sla))
-    if plot is not None:
-        draw_fit(report, plot)
-    if as_json:
-        print_json(
-            {"trace": str(trace), "seed": seed, "preset": None if output is None else str(output)} | report.as_data()
-        )
-        return
-    _show(report, trace, output)
+            report = fit_table(
+                self.trace, methods=methods, simulated=self.simulated, seed=self.seed, on_progress=on_step
+            )
+        rate = report.arrival_rate if self.arrival_rate is None else self.arrival_rate
+        if self.output is not None:
+            population = report.fits[0].population
+            write_preset(self.output, Cluster(self.output.stem, population, self.capacity, rate, self.sla))
+        if self.plot is not None:
+            draw_fit(report, self.plot)
+        preset = None if self.output is None else str(self.output)
+        data = {"trace": str(self.trace), "seed": self.seed, "preset": preset} | report.as_data()
+        return Answer(data, _lines(report, self.trace, self.output))
 
 
-def make_table(
-    output: Annotated[Path, Option("--output", "-o", metavar="FILE.csv[.gz]", help="Table to write.")],
-    preset: Annotated[str, Option(metavar="T|H|K|FILE", help="Population to draw from.")] = "T",
-    deployments: Annotated[int, Option(metavar="N", help="Deployments that come.", min=1)] = 2000,
-    days: Annotated[float, Option(metavar="DAYS", help="Length of the window.")] = 30.0,
-    grid: Annotated[int, Option(metavar="SECONDS", help="Step of the clock; Azure's is 300.", min=1)] = 300,
-    seed: Annotated[int, Option(help="Seed of the deployments.", min=0)] = 0,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FitMakeTable(Verb):
     """Write a table of virtual machines of simulated deployments, to try the fit on: does it find its population?
 
     Every core is a machine of its own, and none is refused. Some 150 machines a deployment with preset T.
     """
-    from simulator.admission.arrivals import cluster_of
-    from trainer.admission.fitting.lives import write_table
-    from trainer.kit.progress import phases
 
-    if not output.name.endswith((".csv", ".csv.gz")):
-        raise BadInput("--output", str(output), "end the file's name with .csv or .csv.gz")
-    if not 0.1 <= days <= 3650.0:
-        raise BadInput("--days", days, "give a number from 0.1 to 3650")
-    check_output(output, force)
-    with phases(as_json) as on_phase:
-        on_phase(f"drawing {deployments:,} deployments of {preset}")
-        rows = write_table(
-            output, cluster_of(preset).population, deployments, seed=seed, window_h=HOURS_PER_DAY * days, grid_s=grid
-        )
-    made = {"file": str(output), "preset": preset, "deployments": deployments, "machines": rows, "seed": seed}
-    if as_json:
-        print_json(made)
-        return
-    show([f"wrote {output}: {rows:,} machines of {deployments:,} deployments, preset {preset}, seed {seed}"])
+    EPILOG = examples(
+        "trimtab fit make-table -o vmtable.csv.gz",
+        "trimtab fit make-table -o exact.csv --preset K --deployments 5000 --grid 1",
+    )
+
+    output: Annotated[
+        Path,
+        "--output",
+        "-o",
+        "FILE.csv[.gz]",
+        "Table to write.",
+        Check(
+            lambda path: path.name.endswith((".csv", ".csv.gz")),
+            "end the file's name with .csv or .csv.gz",
+        ),
+    ]
+    preset: Annotated[str, "T|H|K|FILE", "Population to draw from."] = "T"
+    deployments: Annotated[int, "N", "Deployments that come.", Bounds(min=1)] = 2000
+    days: Annotated[
+        float,
+        "DAYS",
+        "Length of the window.",
+        Check(lambda days: 0.1 <= days <= 3650.0, "give a number from 0.1 to 3650"),
+    ] = 30.0
+    grid: Annotated[int, "SECONDS", "Step of the clock; Azure's is 300.", Bounds(min=1)] = 300
+    seed: Annotated[int, "Seed of the deployments.", Bounds(min=0)] = 0
+    force: ForceOption = False
+
+    def run(self) -> Answer:
+        """Draw the deployments, and write their machines."""
+        from simulator.admission.arrivals import cluster_of
+        from trainer.admission.fitting.lives import write_table
+        from trainer.kit.progress import phases
+
+        check_output(self.output, self.force)
+        population, window_h = cluster_of(self.preset).population, HOURS_PER_DAY * self.days
+        with phases(self.as_json) as on_phase:
+            on_phase(f"drawing {self.deployments:,} deployments of {self.preset}")
+            rows = write_table(
+                self.output, population, self.deployments, seed=self.seed, window_h=window_h, grid_s=self.grid
+            )
+        made = {"file": str(self.output), "preset": self.preset, "deployments": self.deployments}
+        about = f"{rows:,} machines of {self.deployments:,} deployments, preset {self.preset}, seed {self.seed}"
+        return Answer({**made, "machines": rows, "seed": self.seed}, [f"wrote {self.output}: {about}"])
 
 
-def _show(report: FitReport, trace: Path, output: Path | None) -> None:
-    from dataclasses import asdict
-
+def _lines(report: FitReport, trace: Path, output: Path | None) -> list[str]:
     from trainer.admission.fitting.report import CLASS_STARTS
 
     table, histories = report.table, report.histories
@@ -185,7 +198,7 @@ def _show(report: FitReport, trace: Path, output: Path | None) -> None:
     lines += columns(shares)
     if output is not None:
         lines += ["", f"wrote {output}: trimtab simulate admission --preset {output}"]
-    show(lines)
+    return lines
 
 
 def _fact_rows(report: FitReport, methods: list[str]) -> list[tuple[object, ...]]:

@@ -16,13 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from typer import Option
 
 from agent.commands.options import LedgerOption
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
-from trainer.commands.options import AtOption, KeyOption, ModelsDirOption, TryOption
+from trainer.commands.options import AtOption, Bounds, KeyOption, ModelsDirOption, TryOption
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from trainer.learning.probation import ProbationStatus
     from trainer.learning.promise import Inspected
     from trainer.learning.state import State
+    from trainer.learning.transfer import PartsExport
     from trainer.promotion.directory import ModelsWriter, Verify
     from trainer.promotion.gate import Term
 
@@ -51,7 +51,7 @@ class Terms:
         return Term(since, self.probation_hours, self.then) if self.probation_hours > 0.0 else None
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Learning(Verb):
     """A call for one subject: its models, the folder of its round, and the permission to change."""
 
@@ -60,38 +60,27 @@ class Learning(Verb):
     name: str
     ledger: LedgerOption = None
     models_dir: ModelsDirOption = None
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/DECISION-SUBJECT.")
-    ] = None
+    out: Annotated[Path | None, "DIR", "Folder of the round; else runs/learn/DECISION-SUBJECT."] = None
     cpu_minutes: Annotated[
-        float | None,
-        Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions; else of the settings."),
+        float | None, "MINUTES", "Time of a processor, over all resumptions; else of the settings.", Bounds(min=0.01)
     ] = None
     probation_hours: Annotated[
         float | None,
-        Option(
-            metavar="HOURS",
-            min=0.0,
-            help="Shadow period of a challenger before it may decide, 0: none; else of the settings.",
-        ),
+        "HOURS",
+        "Shadow period of a challenger before it may decide, 0: none; else of the settings.",
+        Bounds(min=0.0),
     ] = None
     then: Annotated[
-        str | None,
-        Option(metavar="promote|approve|nothing", help="Action after a probation that held; else of the settings."),
+        str | None, "promote|approve|nothing", "Action after a probation that held; else of the settings."
     ] = None
     watch_hours: Annotated[
-        float | None,
-        Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
+        float | None, "HOURS", "How long a promotion is watched, 0: not; else of the settings.", Bounds(min=0.0)
     ] = None
     key_file: KeyOption = None
     try_only: TryOption = False
     at: AtOption = None
-    export: Annotated[
-        Path | None, Option(metavar="FILE", help="Only write the input of a round on another machine.")
-    ] = None
-    origin: Annotated[
-        Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
-    ] = None
+    export: Annotated[Path | None, "FILE", "Only write the input of a round on another machine."] = None
+    origin: Annotated[Path | None, "--from", "FILE|DIR", "Learn from such a file in place of a ledger."] = None
 
     def looked_after(self) -> End | None:
         """Look after a promotion and a probation; None where a new round may begin."""
@@ -160,18 +149,15 @@ class Learning(Verb):
 
     @cached_property
     def terms(self) -> Terms:
-        """The options, else the settings; BadInput for an unknown `--then`."""
+        """The options, else the settings."""
         from agent.models.directory import Then
         from agent.settings import load_settings
 
         known = load_settings(os.environ).learning
-        then = self.then or str(known.then)
-        if then not in [*Then]:
-            raise BadInput("--then", then, f"choose one of {', '.join(Then)}")
         return Terms(
             MINUTE_S * (known.cpu_minutes if self.cpu_minutes is None else self.cpu_minutes),
             known.probation_hours if self.probation_hours is None else self.probation_hours,
-            Then(then),
+            Then(self.then or known.then),
             known.watch_hours if self.watch_hours is None else self.watch_hours,
         )
 
@@ -248,9 +234,16 @@ def after_probation(
     return End(Ending.PROBATION, sentence)
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromiseLearning(Learning):
     """A call for a pool or a cluster."""
+
+    @cached_property
+    def parts(self) -> PartsExport | None:
+        """The export of --from."""
+        from trainer.learning.transfer import read_parts
+
+        return None if self.origin is None else read_parts(self.origin, self.subject)
 
     def case(self) -> Inspected:
         """Return the case for a look at its models."""
@@ -258,10 +251,8 @@ class PromiseLearning(Learning):
 
     def check(self) -> None:
         """Raise BadInput for an option that is wrong, or an export that is not of the subject."""
-        from trainer.learning.transfer import read_parts
-
         super().check()
-        self.parts = None if self.origin is None else read_parts(self.origin, self.subject)
+        _ = self.parts
 
     def place_parts(self) -> None:
         """Put the files of an export in their places."""

@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
 from trainer.commands.promote_admission import cluster_of_settings
 from trainer.commands.verb import Answer
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainer.learning.promise import Inspected, Kept, Replay
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnAdmission(PromiseLearning):
     """Learn from what a cluster's ledger recorded: fit its population, tune thresholds, judge them, ask the gate.
 
@@ -57,15 +57,11 @@ class LearnAdmission(PromiseLearning):
     )
 
     name: Annotated[str, Argument(metavar="CLUSTER", help="The key of the cluster.")]
-    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 365.0
-    years: Annotated[float, Option(metavar="YEARS", help="Length of a simulated run.")] = 1.0
-    against: Annotated[
-        str | None, Option(metavar="RULE", help="Policy in use; else the champion, or that of the settings.")
-    ] = None
-    capacity: Annotated[int | None, Option(metavar="CORES", min=1, help="Its cores; else as the settings.")] = None
-    sla: Annotated[
-        float | None, Option(metavar="SHARE", help="Scale-outs that may be refused; else as the settings.")
-    ] = None
+    days: Annotated[float, "DAYS", "How many of the last days are used.", Bounds(min=0.1)] = 365.0
+    years: Annotated[float, "YEARS", "Length of a simulated run."] = 1.0
+    against: Annotated[str | None, "RULE", "Policy in use; else the champion, or that of the settings."] = None
+    capacity: Annotated[int | None, "CORES", "Its cores; else as the settings.", Bounds(min=1)] = None
+    sla: Annotated[float | None, "SHARE", "Scale-outs that may be refused; else as the settings."] = None
 
     def check(self) -> None:
         """Raise BadInput for an option that is wrong."""

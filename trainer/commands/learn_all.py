@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Option
 
-from agent.commands.options import JsonOption, LedgerOption, print_json, show
+from agent.commands.options import LedgerOption
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, ROLLED_BACK, TOO_LITTLE
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -33,14 +33,6 @@ PATIENCE_S, PATIENCE_PER_CPU_S = 600.0, 12.0
 """A call is ended after so long, and so many seconds for each second of its budget: it shares its processor."""
 LINES_KEPT = 40
 PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
-EPILOG = epilog(
-    """
-Exit status:
-  1  a round failed, its simulator was not true, or a promotion was rolled back: see the table
-  2  bad input
-""",
-    calls=("trimtab learn all", "trimtab learn all --cpu-minutes 30 --out /var/lib/trimtab-learn"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,46 +53,51 @@ class Ended:
         return self.outcome not in {*GOOD_ENDINGS, Ending.TOO_LITTLE, Ending.BUDGET}
 
 
-def all_subjects(
-    ledger: LedgerOption = None,
-    models_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")
-    ] = None,
-    out: Annotated[Path, Option(metavar="DIR", help="Folder of the rounds, DIR/DECISION/SUBJECT.")] = OUT,
-    cpu_minutes: Annotated[
-        float | None, Option(metavar="MINUTES", min=0.01, help="Budget of each subject; else of the settings.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class LearnAll(Verb):
     """Do a round of learning for every subject of the settings, one after the other.
 
     Each has a process and a budget of its own: one that fails, hangs or runs out of memory does not stop the next. How
     each ended stands beside the models, where the agent reads it.
     """
-    from agent.settings import load_settings
 
-    settings = load_settings(os.environ)
-    minutes = settings.learning.cpu_minutes if cpu_minutes is None else cpu_minutes
-    subjects = subjects_of(settings, ledger)
-    if not subjects:
-        raise BadInput("settings", "no subject", "configure a fleet: there is nothing to learn for")
-    place = models_dir or settings.models_directory
-    ends = []
-    for subject in subjects:
-        words = [subject.decision, subject.name, "--out", str(out / subject.decision / subject.name)]
-        words += ["--cpu-minutes", f"{minutes:g}"]
-        words += ["--ledger", ledger] if ledger is not None else []
-        words += ["--models-dir", str(models_dir)] if models_dir is not None else []
-        typer.echo(f"{subject}: begins", err=True)
-        patience_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
-        ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time))
-        typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
-    if as_json:
-        print_json([asdict(end) for end in ends])
-    else:
-        show(_lines(ends))
-    if any(end.needs_a_look for end in ends):
-        raise typer.Exit(NEEDS_A_LOOK)
+    EPILOG = epilog(
+        """
+Exit status:
+  1  a round failed, its simulator was not true, or a promotion was rolled back: see the table
+  2  bad input
+""",
+        calls=("trimtab learn all", "trimtab learn all --cpu-minutes 30 --out /var/lib/trimtab-learn"),
+    )
+
+    ledger: LedgerOption = None
+    models_dir: Annotated[Path | None, "DIR", "Directory of models; else that of the settings."] = None
+    out: Annotated[Path, "DIR", "Folder of the rounds, DIR/DECISION/SUBJECT."] = OUT
+    cpu_minutes: Annotated[
+        float | None, "MINUTES", "Budget of each subject; else of the settings.", Bounds(min=0.01)
+    ] = None
+
+    def run(self) -> Answer:
+        """Call `learn` for one subject after the other."""
+        from agent.settings import load_settings
+
+        settings = load_settings(os.environ)
+        minutes = settings.learning.cpu_minutes if self.cpu_minutes is None else self.cpu_minutes
+        subjects = subjects_of(settings, self.ledger)
+        if not subjects:
+            raise BadInput("settings", "no subject", "configure a fleet: there is nothing to learn for")
+        place, ends = self.models_dir or settings.models_directory, []
+        for subject in subjects:
+            words = [subject.decision, subject.name, "--out", str(self.out / subject.decision / subject.name)]
+            words += ["--cpu-minutes", f"{minutes:g}"]
+            words += ["--ledger", self.ledger] if self.ledger is not None else []
+            words += ["--models-dir", str(self.models_dir)] if self.models_dir is not None else []
+            typer.echo(f"{subject}: begins", err=True)
+            patience_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
+            ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time))
+            typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
+        status = NEEDS_A_LOOK if any(end.needs_a_look for end in ends) else 0
+        return Answer([asdict(end) for end in ends], _lines(ends), status)
 
 
 def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:

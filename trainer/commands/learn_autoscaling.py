@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End
 from trainer.commands.learn import Judged, Learning, after_probation
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
 from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainer.learning.windows import Windows
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnAutoscaling(Learning):
     """Learn from what a fleet's ledger recorded: tune the queue rule, fine-tune a scorer, judge both, ask the gate.
 
@@ -65,25 +65,17 @@ Exit status:
 
     name: Annotated[str, Argument(metavar="FLEET", help="The key of the fleet.")]
     world: Annotated[
-        str | None,
-        Option(metavar="NAME|FILE", help="The world of its simulator; else live-like, types and boots as recorded."),
+        str | None, "NAME|FILE", "The world of its simulator; else live-like, types and boots as recorded."
     ] = None
-    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 28.0
+    days: Annotated[float, "DAYS", "How many of the last days are used.", Bounds(min=0.1)] = 28.0
     idle: Annotated[
-        float | None,
-        Option(metavar="SECONDS", min=0.0, help="The fleet's IDLE_S; else of the settings here, else the default."),
+        float | None, "SECONDS", "The fleet's IDLE_S; else of the settings here, else the default.", Bounds(min=0.0)
     ] = None
-    check_only: Annotated[bool, Option("--check", help="Cut windows and check the simulator, no more.")] = False
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round, also to continue it; else runs/learn/FLEET.")
-    ] = None
-    setting: Annotated[
-        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="A field of the scorer's recipe; repeatable.")
-    ] = None
-    start: Annotated[str, Option(metavar="RUN|FILE|release", help="Scorer to start from where the fleet has none.")] = (
-        "release"
-    )
-    workers: Annotated[int, Option(metavar="N", min=1, help="Processes of --check.")] = 1
+    check_only: Annotated[bool, "--check", "Cut windows and check the simulator, no more."] = False
+    out: Annotated[Path | None, "DIR", "Folder of the round, also to continue it; else runs/learn/FLEET."] = None
+    setting: Annotated[list[str] | None, "--set", "FIELD=VALUE", "A field of the scorer's recipe; repeatable."] = None
+    start: Annotated[str, "RUN|FILE|release", "Scorer to start from where the fleet has none."] = "release"
+    workers: Annotated[int, "N", "Processes of --check.", Bounds(min=1)] = 1
 
     @property
     def folder(self) -> Path:

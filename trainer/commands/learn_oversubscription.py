@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
 from trainer.commands.promote_oversubscription import pool_of_settings
 from trainer.commands.verb import Answer
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainer.promotion.directory import ModelsWriter
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnOversubscription(PromiseLearning):
     """Learn from what a pool's ledger recorded: calibrate rates and their shield, judge them, ask the gate.
 
@@ -58,7 +58,7 @@ class LearnOversubscription(PromiseLearning):
     )
 
     name: Annotated[str, Argument(metavar="POOL", help="The key of the pool.")]
-    days: Annotated[float, Option(metavar="DAYS", min=1.0, help="How many of the last days are used.")] = 60.0
+    days: Annotated[float, "DAYS", "How many of the last days are used.", Bounds(min=1.0)] = 60.0
 
     @cached_property
     def rules(self) -> PoolRules | None:

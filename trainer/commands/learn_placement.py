@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from agent.kernel.text import columns
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
 from trainer.commands.promote_placement import policy_in_use
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainer.learning.promise import Inspected, Kept, Replay
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnPlacement(PromiseLearning):
     """Learn from what a pool's ledger recorded: search a policy, judge it beside the known ones, ask the gate.
 
@@ -49,12 +49,9 @@ class LearnPlacement(PromiseLearning):
     )
 
     name: Annotated[str, Argument(metavar="POOL", help="The key of the placement pool.")]
-    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 30.0
+    days: Annotated[float, "DAYS", "How many of the last days are used.", Bounds(min=0.1)] = 30.0
     against: Annotated[
-        str,
-        Option(
-            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
-        ),
+        str, "POLICY", "Policy in use without a champion, as in the settings; else that of the settings."
     ] = ""
 
     def case(self) -> Inspected:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Context, Option
@@ -24,7 +24,7 @@ from domain.errors import BadInput
 if TYPE_CHECKING:
     from trainer.learning.recorded import Recorded
 
-TEXT, CSV, LATEX = FORMATS = ("text", "csv", "latex")
+TEXT, CSV = "text", "csv"
 RUN_CONFIG = "run.toml"
 """The file of a run's options and settings, which `train` writes to its --out and takes by --config."""
 _NOT_OF_A_RUN = ("config_file", "out", "resume", "as_json", "help")
@@ -33,10 +33,32 @@ Rows = Sequence[Sequence[object]]
 """A table: the titles of its columns, then its rows."""
 
 
-def _checked_format(text: str) -> str:
-    if text not in FORMATS:
-        raise BadInput("--format", text, f"choose one of {', '.join(FORMATS)}")
-    return text
+class Bounds(NamedTuple):
+    """The least and the greatest value of an option."""
+
+    min: float | None = None
+    max: float | None = None
+
+
+class Check(NamedTuple):
+    """A condition that the value of an option must meet, and the remedy where it does not."""
+
+    holds: Callable[[Any], bool]
+    remedy: str
+
+
+def ends_with(*endings: str) -> Check:
+    """Return the check of a file's name."""
+    return Check(lambda path: path.name.endswith(endings), f"give a file that ends in {' or '.join(endings)}")
+
+
+def labelled(option: str, given: Sequence[str] | None, example: str) -> list[tuple[str, str]]:
+    """Return the pairs of LABEL=TEXT that an option was given; BadInput for one of another form."""
+    pairs = [(label, text) for label, _, text in (one.partition("=") for one in given or ())]
+    for text, (label, value) in zip(given or (), pairs, strict=True):
+        if not label or not value:
+            raise BadInput(option, text, f"give {example}")
+    return pairs
 
 
 def _take_config(ctx: Context, path: Path | None) -> Path | None:
@@ -72,9 +94,7 @@ def _setting(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-FormatOption = Annotated[
-    str, Option("--format", metavar="text|csv|latex", callback=_checked_format, help="How tables are printed.")
-]
+FormatOption = Annotated[str, "--format", "text|csv|latex", "How tables are printed."]
 ConfigOption = Annotated[
     Path | None,
     Option(
@@ -85,50 +105,43 @@ ConfigOption = Annotated[
         help="Options and settings as a run wrote them to --out; those given here go before.",
     ),
 ]
-SetOption = Annotated[list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other setting; repeatable.")]
-WorkersOption = Annotated[int, Option(metavar="N", min=1, help="Processes.")]
-PlayersOption = Annotated[int, Option(metavar="N", min=1, help="Processes; cores of a local Ray.")]
-PlayOnRayOption = Annotated[str | None, Option(metavar="ADDRESS|local", help="Play on a Ray cluster.")]
-YearsOption = Annotated[float, Option(metavar="YEARS", help="Length of a run.")]
-ScenarioOption = Annotated[str, Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of yours.")]
-StartOption = Annotated[str, Option(metavar="cold|warm", help="Empty, or with the VMs of hour 0.")]
-AlphaOption = Annotated[float, Option(help="Required chance of a week with fewer hot hours than promised.")]
-ForceOption = Annotated[bool, Option("--force", help="Write over a file that exists.")]
-PricesOption = Annotated[str | None, Option(metavar="train|m5a", help="Price table, else the world's prices.")]
-BootOption = Annotated[
-    str | None, Option(metavar="const:S|uniform:LOW,HIGH", help="Boot time in seconds, else the world's.")
+SetOption = Annotated[list[str] | None, "--set", "FIELD=VALUE", "Any other setting; repeatable."]
+WorkersOption = Annotated[int, "N", "Processes.", Bounds(min=1)]
+PlayersOption = Annotated[int, "N", "Processes; cores of a local Ray.", Bounds(min=1)]
+PlayOnRayOption = Annotated[str | None, "ADDRESS|local", "Play on a Ray cluster."]
+YearsOption = Annotated[
+    float, "YEARS", "Length of a run.", Check(lambda years: 0.0 < years <= 30.0, "give a number above 0 and up to 30")
 ]
+ScenarioOption = Annotated[str, "NAME|FOLDER", "internal_like, azure_like, or a folder of yours."]
+StartOption = Annotated[str, "cold|warm", "Empty, or with the VMs of hour 0."]
+AlphaOption = Annotated[
+    float,
+    "Required chance of a week with fewer hot hours than promised.",
+    Check(lambda alpha: 0.0 < alpha < 1.0, "give a probability between 0 and 1, such as 0.95"),
+]
+CHECKED_FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "name a folder")
+PageOption = Annotated[Path | None, "--out", "FOLDER", "Write report.html and its numbers here.", CHECKED_FOLDER]
+ForceOption = Annotated[bool, "--force", "Write over a file that exists."]
+PricesOption = Annotated[str | None, "train|m5a", "Price table, else the world's prices."]
+BootOption = Annotated[str | None, "const:S|uniform:LOW,HIGH", "Boot time in seconds, else the world's."]
 WorldOption = Annotated[
-    str,
-    Option(
-        "--world", "--preset", metavar="NAME|FILE", help="The world: a name, see `simulate --help`, or a FILE.toml."
-    ),
+    str, "--world", "--preset", "NAME|FILE", "The world: a name, see `simulate --help`, or a FILE.toml."
 ]
-CooldownOption = Annotated[float | None, Option(metavar="SECONDS", help="Cool-down, else the world's.")]
+CooldownOption = Annotated[float | None, "SECONDS", "Cool-down, else the world's."]
 SuiteWorldOption = Annotated[
-    str,
-    Option(
-        "--world",
-        metavar="live-like|training|NAME|FILE",
-        help="The world of T3, T5 and T6; or any other, of jobs of your own.",
-    ),
+    str, "--world", "live-like|training|NAME|FILE", "The world of T3, T5 and T6; or any other, of jobs of your own."
 ]
 OwnWorkloadsOption = Annotated[
-    list[str] | None,
-    Option("--workload", metavar="NAME|FILE", help="Your jobs in place of the suite, as for `simulate`; repeatable."),
+    list[str] | None, "--workload", "NAME|FILE", "Your jobs in place of the suite, as for `simulate`; repeatable."
 ]
-ModelsDirOption = Annotated[Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")]
-KeyOption = Annotated[Path | None, Option(metavar="FILE", help="Key that signs the report; else $PROMOTION_KEY.")]
-TryOption = Annotated[bool, Option("--try", help="Judge and report, but change nothing.")]
+ModelsDirOption = Annotated[Path | None, "DIR", "Directory of models; else that of the settings."]
+KeyOption = Annotated[Path | None, "FILE", "Key that signs the report; else $PROMOTION_KEY."]
+TryOption = Annotated[bool, "--try", "Judge and report, but change nothing."]
 AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
-SuiteSeedsOption = Annotated[
-    int | None, Option("--seeds", metavar="N", help="Largest number of cases per family.", min=1)
-]
-RecordedFleetOption = Annotated[str, Option("--fleet", metavar="NAME", help="Fleet of the ledger.")]
-RecordedSinceOption = Annotated[str | None, Option(metavar="TIME", help="Not before: 2026-03-01T12:00, or 30d ago.")]
-RecordedUntilOption = Annotated[
-    str | None, Option("--until", metavar="TIME", help="Before: 2026-03-08T12:00, or 2h ago.")
-]
+SuiteSeedsOption = Annotated[int | None, "--seeds", "N", "Largest number of cases per family.", Bounds(min=1)]
+RecordedFleetOption = Annotated[str, "--fleet", "NAME", "Fleet of the ledger."]
+RecordedSinceOption = Annotated[str | None, "TIME", "Not before: 2026-03-01T12:00, or 30d ago."]
+RecordedUntilOption = Annotated[str | None, "--until", "TIME", "Before: 2026-03-08T12:00, or 2h ago."]
 
 
 def recording(ledger: str, fleet: str, since: str | None, until: str | None) -> Recorded:
@@ -249,6 +262,13 @@ def check_output(path: Path, force: bool, option: str = "--output") -> None:
         raise BadInput(option, str(path), "it exists: give another file, or --force to write over it")
     if not path.absolute().parent.is_dir():
         raise BadInput(option, str(path), "give a file in a folder that exists")
+
+
+def check_outputs(force: bool, files: Mapping[str, Path | None]) -> None:
+    """Raise BadInput as `check_output` for the files that options name."""
+    for option, path in files.items():
+        if path is not None:
+            check_output(path, force, option)
 
 
 def command_of(ctx: Context, without: tuple[str, ...] = ()) -> str:

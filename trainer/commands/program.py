@@ -1,8 +1,8 @@
 """The trainer's verbs, added to the program by the entry point `trimtab.commands`.
 
-Every verb takes a decision: `trimtab VERB DECISION`. The command of a pair is the function DECISION of the module
-`trainer.commands.VERB_DECISION`, with its end of the help as EPILOG. A command loads what it needs when it runs. What
-to do in place of a verb that a decision does not take stands in the decision's own package, as ABSENT.
+Every verb takes a decision: `trimtab VERB DECISION`. Its row is a class of the module `trainer.commands.VERB_DECISION`
+with both names, such as `TuneAutoscaling` (see `trainer.commands.verb`). A command loads what it needs when it runs. A
+verb that a decision does not take is in ABSENT of the decision's package, with its remedy.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import typer
 
 from agent.settings.plug_ins import DECISIONS, installed
 from domain.errors import BadInput
-from trainer.commands import admission, approve, fit_admission, learn_all, trace, train_autoscaling, world
-from trainer.commands.verb import add
+from trainer.commands import admission_moments, approve, fit_admission, learn_all, trace, train_autoscaling
+from trainer.commands.verb import Verb, add
 
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
@@ -28,6 +28,40 @@ VERBS: Mapping[str, str] = {
     "learn": "Run a round of learning on the record: fit, judge, report, and the gate.",
     "price": "Show the price of uncertainty.",
 }
+OTHERS: Mapping[str, str] = {
+    "trace": "Write a trace of jobs to a file, check one, or make one of a job log or a ledger.",
+    "world": "Write a world file from the record of a ledger.",
+    "admission": "Admission control: the expected growth of a new deployment.",
+}
+"""Groups whose verbs take no decision."""
+ROWS: Mapping[str, Mapping[str, type[Verb]]] = {
+    "train": {"export": train_autoscaling.TrainExport},
+    "fit": {"make-table": fit_admission.FitMakeTable},
+    "learn": {"all": learn_all.LearnAll},
+    "trace": {
+        "make": trace.TraceMake,
+        "check": trace.TraceCheck,
+        "import-swf": trace.TraceImportSwf,
+        "import-csv": trace.TraceImportCsv,
+        "import-requests": trace.TraceImportRequests,
+        "import-usage": trace.TraceImportUsage,
+        "from-ledger": trace.TraceFromLedger,
+    },
+    "world": {"from-ledger": trace.WorldFromLedger},
+    "admission": {"moments": admission_moments.AdmissionMoments},
+}
+"""Rows by group and name, in addition to those of the decisions."""
+
+
+def rows() -> Mapping[str, Mapping[str, type[Verb]]]:
+    """Return the rows of every group, by group and name."""
+    found: dict[str, dict[str, type[Verb]]] = {group: {} for group in (*VERBS, *OTHERS)}
+    for verb in VERBS:
+        for decision in installed(DECISIONS):
+            name = f"trainer.commands.{verb}_{decision}"
+            if find_spec(name) is not None:
+                found[verb][decision] = getattr(import_module(name), f"{verb.title()}{decision.title()}")
+    return {group: {**found[group], **ROWS.get(group, {})} for group in found}
 
 
 def absent(decision: str) -> Mapping[str, str]:
@@ -40,33 +74,18 @@ def absent(decision: str) -> Mapping[str, str]:
 
 
 def register(app: typer.Typer) -> None:
-    """Add every verb with its decisions."""
-    for verb, words in VERBS.items():
-        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=words)
-        # With a callback a decision stays a word of its own, however few there are.
+    """Add every row, and the refusals of the verbs that a decision does not take."""
+    for name, rows_of_group in rows().items():
+        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help={**VERBS, **OTHERS}[name])
+        # With a callback the second word is always needed, however few rows there are.
         group.callback()(lambda: None)
-        for decision in installed(DECISIONS):
-            name = f"trainer.commands.{verb}_{decision}"
-            if find_spec(name) is not None:
-                module = import_module(name)
-                row = getattr(module, f"{verb}_{decision}".title().replace("_", ""), None)
-                if row is not None:
-                    add(group, decision, row)
-                else:
-                    group.command(decision, epilog=module.EPILOG)(getattr(module, decision))
-            elif verb in absent(decision):
-                group.command(decision, hidden=True)(_absent(verb, decision))
-        if verb == "train":
-            group.command("export", epilog=train_autoscaling.EXPORT_EPILOG)(train_autoscaling.export)
-        if verb == "fit":
-            group.command("make-table", epilog=fit_admission.TABLE_EPILOG)(fit_admission.make_table)
-        if verb == "learn":
-            group.command("all", epilog=learn_all.EPILOG)(learn_all.all_subjects)
-        app.add_typer(group, name=verb)
-    trace.register(app)
-    world.register(app)
-    admission.register(app)
-    approve.register(app)
+        for second, row in rows_of_group.items():
+            add(group, second, row)
+        for decision in installed(DECISIONS) if name in VERBS else ():
+            if name in absent(decision):
+                group.command(decision, hidden=True)(_absent(name, decision))
+        app.add_typer(group, name=name)
+    add(app, "approve", approve.Approve)
 
 
 def _absent(verb: str, decision: str) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from typer import Argument, Option
+from typer import Argument
 
 from agent.kernel.text import columns
 from domain.errors import BadInput
@@ -27,7 +27,7 @@ ALL = "all"
 """Names the subjects that have no champion of their own."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Promotion(Verb):
     """The options of every decision: a subject and its model, or the way back, or the status."""
 
@@ -37,16 +37,14 @@ class Promotion(Verb):
         str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster; all: every one without a champion.")
     ]
     challenger: Annotated[Path | None, Argument(metavar="[FILE]", help="The model to put in use.")] = None
-    models_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of models and champion.json; else that of the settings.")
-    ] = None
+    models_dir: Annotated[Path | None, "DIR", "Directory of models and champion.json; else that of the settings."] = (
+        None
+    )
     key_file: KeyOption = None
     try_only: TryOption = False
-    force: Annotated[
-        str | None, Option(metavar="REASON", help="Use it without an evaluation; the reason is recorded.")
-    ] = None
-    rollback: Annotated[bool, Option("--rollback", help="Go back to the champion before.")] = False
-    status: Annotated[bool, Option("--status", help="Show the champions, and check their files and reports.")] = False
+    force: Annotated[str | None, "REASON", "Use it without an evaluation; the reason is recorded."] = None
+    rollback: Annotated[bool, "Go back to the champion before."] = False
+    status: Annotated[bool, "Show the champions, and check their files and reports."] = False
     at: AtOption = None
 
     def check(self) -> None:

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
 from domain.units import HOURS_PER_YEAR
-from trainer.commands.options import WorkersOption, epilog
+from trainer.commands.options import Bounds, WorkersOption, epilog
 from trainer.commands.promote import Promotion, one_of_settings
 
 if TYPE_CHECKING:
     from trainer.promotion.gate import Gate
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromoteAdmission(Promotion):
     """Let a file of a rule and a population decide for a cluster if it fills it more and keeps the promise.
 
@@ -40,14 +38,12 @@ The gate: runs that no rule was tuned on.
         ),
     )
 
-    world: Annotated[str, Option(metavar="T|H|K|FILE", help="Population of deployments; else that of the file.")] = ""
-    against: Annotated[
-        str, Option(metavar="RULE", help="Policy in use without a champion, as `simulate` takes it.")
-    ] = ""
-    tuned: Annotated[str, Option(metavar="RULE", help="The best tuned rule; else it is searched for.")] = ""
-    observations: Annotated[int, Option(metavar="N", min=0, help="Prior observations of each arrival.")] = 0
-    runs: Annotated[int, Option(metavar="N", min=2, help="Runs that all are held to.")] = 100
-    years: Annotated[float, Option(metavar="YEARS", min=0.01, max=30.0, help="Length of a run.")] = 3.0
+    world: Annotated[str, "T|H|K|FILE", "Population of deployments; else that of the file."] = ""
+    against: Annotated[str, "RULE", "Policy in use without a champion, as `simulate` takes it."] = ""
+    tuned: Annotated[str, "RULE", "The best tuned rule; else it is searched for."] = ""
+    observations: Annotated[int, "N", "Prior observations of each arrival.", Bounds(min=0)] = 0
+    runs: Annotated[int, "N", "Runs that all are held to.", Bounds(min=2)] = 100
+    years: Annotated[float, "YEARS", "Length of a run.", Bounds(min=0.01, max=30.0)] = 3.0
     workers: WorkersOption = 1
 
     def check(self) -> None:

@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
 from domain.errors import BadInput
 from trainer.commands.options import (
+    Bounds,
     OwnWorkloadsOption,
     SuiteSeedsOption,
     SuiteWorldOption,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 SUITE = "T1,T2,T3,T4,T5,T6"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromoteAutoscaling(Promotion):
     """Put a learned policy in use if it beats the present one on held-out traces, or go back to the one before.
 
@@ -53,26 +52,20 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
     )
 
     recent: Annotated[
-        list[str] | None,
-        Option(metavar="LEDGER|FILE", help="Replay recent production too: a ledger, a CSV or an SWF; repeatable."),
+        list[str] | None, "LEDGER|FILE", "Replay recent production too: a ledger, a CSV or an SWF; repeatable."
     ] = None
-    traces: Annotated[
-        str | None,
-        Option(metavar="T1,T2,...", help="Groups of the suite to run; else all, or your --workload alone."),
-    ] = None
-    short: Annotated[bool, Option("--short", help="Few cases of each kind: a trial, not a release.")] = False
+    traces: Annotated[str | None, "T1,T2,...", "Groups of the suite to run; else all, or your --workload alone."] = None
+    short: Annotated[bool, "Few cases of each kind: a trial, not a release."] = False
     seeds: SuiteSeedsOption = None
     world: SuiteWorldOption = "live-like"
     workload: OwnWorkloadsOption = None
     run_time_limit: Annotated[
-        float, Option(metavar="FACTOR", help="Longest run time, as a multiple of the champion's.", min=1.0)
+        float, "FACTOR", "Longest run time, as a multiple of the champion's.", Bounds(min=1.0)
     ] = 1.5
     probation_hours: Annotated[
-        float, Option(metavar="HOURS", min=0.0, help="How long it runs as a shadow first; `trimtab learn` judges it.")
+        float, "HOURS", "How long it runs as a shadow first; `trimtab learn` judges it.", Bounds(min=0.0)
     ] = 0.0
-    then: Annotated[str, Option(metavar="promote|approve|nothing", help="Action after a probation that held.")] = (
-        "promote"
-    )
+    then: Annotated[str, "promote|approve|nothing", "Action after a probation that held."] = "promote"
     workers: WorkersOption = 1
 
     def check(self) -> None:
@@ -91,8 +84,6 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
         from agent.models.directory import Then
         from trainer.promotion.gate import Term
 
-        if self.then not in [*Then]:
-            raise BadInput("--then", self.then, f"choose one of {', '.join(Then)}")
         return Term(now_s, self.probation_hours, Then(self.then)) if self.probation_hours > 0.0 else None
 
     def gate(self) -> Gate:

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
-from trainer.commands.options import WorkersOption, epilog
+from trainer.commands.options import Bounds, WorkersOption, epilog
 from trainer.commands.promote import Promotion
 
 if TYPE_CHECKING:
     from trainer.promotion.gate import Gate
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromoteDeferral(Promotion):
     """Let a model lead in a deferral pool if it surely earns more than the policy in use, and than the rolling plan.
 
@@ -39,13 +37,9 @@ The gate: episodes that no training, choice or report plays.
         ),
     )
 
-    scenario: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE", help="As `trimtab evaluate deferral` has them; repeatable.")
-    ] = None
-    trace: Annotated[list[str] | None, Option(metavar="SCENARIO,LOG", help="Recorded load and jobs; repeatable.")] = (
-        None
-    )
-    episodes: Annotated[int, Option(min=8, max=1000, help="Episodes of each scenario.")] = 30
+    scenario: Annotated[list[str] | None, "NAME|FILE", "As `trimtab evaluate deferral` has them; repeatable."] = None
+    trace: Annotated[list[str] | None, "SCENARIO,LOG", "Recorded load and jobs; repeatable."] = None
+    episodes: Annotated[int, "Episodes of each scenario.", Bounds(min=8, max=1000)] = 30
     workers: WorkersOption = 1
 
     def verify(self, path: Path) -> object:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
-from trainer.commands.options import StartOption, epilog, words_of
+from trainer.commands.options import Bounds, StartOption, epilog, words_of
 from trainer.commands.promote import Promotion, one_of_settings
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from trainer.promotion.gate import Gate
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromoteOversubscription(Promotion):
     """Let a model, or a file of rates, decide for a pool if it reserves less and keeps the promise on held-out weeks.
 
@@ -40,19 +38,15 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
         ),
     )
 
-    scenario: Annotated[
-        str, Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of the pool's own usage.")
-    ] = "internal_like"
-    held_out: Annotated[str, Option(metavar="WEEK,...", help="Weeks of the scenario that no model was trained on.")] = (
-        ""
+    scenario: Annotated[str, "NAME|FOLDER", "internal_like, azure_like, or a folder of the pool's own usage."] = (
+        "internal_like"
     )
-    weeks: Annotated[int, Option(min=1, help="Weeks redrawn from the scenario's requests.")] = 8
-    episodes: Annotated[int, Option(min=1, help="Usage drawn for each week.")] = 300
-    evaluations: Annotated[int, Option(min=1, help="Weeks assessed to find the best tuned rule.")] = 1_500
+    held_out: Annotated[str, "WEEK,...", "Weeks of the scenario that no model was trained on."] = ""
+    weeks: Annotated[int, "Weeks redrawn from the scenario's requests.", Bounds(min=1)] = 8
+    episodes: Annotated[int, "Usage drawn for each week.", Bounds(min=1)] = 300
+    evaluations: Annotated[int, "Weeks assessed to find the best tuned rule.", Bounds(min=1)] = 1_500
     start: StartOption = "cold"
-    against: Annotated[
-        str, Option(metavar="POLICY", help="Policy in use without a champion, as `simulate` takes it; else MA.")
-    ] = "ma"
+    against: Annotated[str, "POLICY", "Policy in use without a champion, as `simulate` takes it; else MA."] = "ma"
 
     def check(self) -> None:
         """Raise BadInput for a pool that the settings do not have."""

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
 from domain.errors import BadInput
 from domain.units import DAY_S
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
 from trainer.commands.promote import Promotion, one_of_settings
 
 OF_INSTANCE = 20
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from trainer.promotion.placement import HeldOut
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromotePlacement(Promotion):
     """Let a policy's file decide for a placement pool if it opens fewer hosts than the policy in use.
 
@@ -50,16 +48,11 @@ The gate: windows of the record, or instances, as they came and in other orders.
         ),
     )
 
-    recent: Annotated[str | None, Option(metavar="LEDGER", help="Judge on this ledger's record of the pool.")] = None
-    days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of its last days are used.")] = 30.0
-    instance: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE", help="Judge on instances, as `simulate` has them; repeatable.")
-    ] = None
+    recent: Annotated[str | None, "LEDGER", "Judge on this ledger's record of the pool."] = None
+    days: Annotated[float, "DAYS", "How many of its last days are used.", Bounds(min=0.1)] = 30.0
+    instance: Annotated[list[str] | None, "NAME|FILE", "Judge on instances, as `simulate` has them; repeatable."] = None
     against: Annotated[
-        str,
-        Option(
-            metavar="POLICY", help="Policy in use without a champion, as in the settings; else that of the settings."
-        ),
+        str, "POLICY", "Policy in use without a champion, as in the settings; else that of the settings."
     ] = ""
 
     def verify(self, path: Path) -> object:

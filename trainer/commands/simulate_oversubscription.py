@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-from typer import Option
-
-from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns
-from domain.errors import BadInput
-from trainer.commands.options import AlphaOption, ScenarioOption, StartOption, epilog
+from trainer.commands.options import AlphaOption, Bounds, ScenarioOption, StartOption, epilog
+from trainer.commands.verb import Answer, Verb
 
-if TYPE_CHECKING:
-    from trainer.oversubscription.episodes import Judged
 
-EPILOG = epilog(
+@dataclass(frozen=True, kw_only=True)
+class SimulateOversubscription(Verb):
+    """Play a policy on a week of VM requests: cores saved, machines used, how often they ran hot.
+
+    The same options and seed give the same figures to the last digit.
     """
+
+    EPILOG = epilog(
+        """
 Policies:
   none  grid:0.4  rates:0.4,0.6,...   the same rate always, or by subscriber
   ma  sl                              by the last day's peaks; regression
@@ -25,7 +28,7 @@ Policies:
   shield:base=(rates:...),b=0.003     rate raised where a machine would run hot
   filter:rate=0.2,b=0.003,posterior=true   machines chosen by their risk
 """,
-    """
+        """
 Usage (--usage):
   gauss                      each VM and hour drawn by itself
   gauss_corr:rho=0.05        VMs of a subscriber move together
@@ -33,60 +36,51 @@ Usage (--usage):
   replay, replay:FILE.csv    one realisation; measured id,hour,usage
   bootstrap:FILE.parquet     measured VM-days, whole days
 """,
-    calls=(
-        "trimtab simulate oversubscription --policy grid:0.5",
-        "trimtab simulate oversubscription --scenario azure_like --start warm \\",
-        "    --policy static --episodes 2000 --json",
-    ),
-)
+        calls=(
+            "trimtab simulate oversubscription --policy grid:0.5",
+            "trimtab simulate oversubscription --scenario azure_like --start warm \\",
+            "    --policy static --episodes 2000 --json",
+        ),
+    )
+
+    scenario: ScenarioOption = "internal_like"
+    week: Annotated[str, "WEEK", "Week of requests; unseen0, unseen1, ...: redrawn."] = "s0"
+    start: StartOption = "cold"
+    policy: Annotated[str, "POLICY", "Policy that sets the rates, see below."] = "grid:0.6"
+    alpha: AlphaOption = 0.95
+    usage: Annotated[str, "MODEL", "How VMs use their cores, see below."] = "gauss"
+    episodes: Annotated[int, "N", "Weeks of usage to draw.", Bounds(min=1)] = 300
+    seed: Annotated[int, "Seed of the usage; episode i has seed + i.", Bounds(min=0)] = 0
+    steps: Annotated[Path | None, "FILE", "Write a CSV with a line per hour."] = None
+    plot: Annotated[Path | None, "FILE", "Draw the week: .png or .svg."] = None
+
+    def run(self) -> Answer:
+        """Play the week."""
+        from simulator.oversubscription.scenario import scenario_of
+        from trainer.kit.drawing import check_plot_file
+        from trainer.kit.progress import phases
+        from trainer.oversubscription.drawings import SUFFIXES, draw
+        from trainer.oversubscription.episodes import judge, write_hours
+        from trainer.oversubscription.policies import Task, policy_of
+        from trainer.oversubscription.unseen import week_named
+
+        if self.plot is not None:
+            check_plot_file(self.plot, SUFFIXES)
+        cluster = scenario_of(self.scenario)
+        about = f"playing {self.policy} on week {self.week} of {self.scenario}"
+        with phases(self.as_json) as on_phase:
+            on_phase(f"{about}; the first run compiles the simulator")
+            task = Task(cluster, week_named(cluster, self.week), self.start, self.alpha, on_phase)
+            judged = judge(policy_of(self.policy), task, usage=self.usage, episodes=self.episodes, seed=self.seed)
+        if self.steps is not None:
+            write_hours(judged, self.steps)
+        if self.plot is not None:
+            draw(judged, self.plot)
+        data = judged.as_data() | {"seed": self.seed}
+        return Answer(data, _lines(data, judged.sampled.limit))
 
 
-def oversubscription(
-    scenario: ScenarioOption = "internal_like",
-    week: Annotated[str, Option(metavar="WEEK", help="Week of requests; unseen0, unseen1, ...: redrawn.")] = "s0",
-    start: StartOption = "cold",
-    policy: Annotated[str, Option(metavar="POLICY", help="Policy that sets the rates, see below.")] = "grid:0.6",
-    alpha: AlphaOption = 0.95,
-    usage: Annotated[str, Option(metavar="MODEL", help="How VMs use their cores, see below.")] = "gauss",
-    episodes: Annotated[int, Option(metavar="N", help="Weeks of usage to draw.", min=1)] = 300,
-    seed: Annotated[int, Option(help="Seed of the usage; episode i has seed + i.", min=0)] = 0,
-    steps: Annotated[Path | None, Option(metavar="FILE", help="Write a CSV with a line per hour.")] = None,
-    plot: Annotated[Path | None, Option(metavar="FILE", help="Draw the week: .png or .svg.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Play a policy on a week of VM requests: cores saved, machines used, how often they ran hot.
-
-    The same options and seed give the same figures to the last digit.
-    """
-    from simulator.oversubscription.scenario import scenario_of
-    from trainer.kit.drawing import check_plot_file
-    from trainer.kit.progress import phases
-    from trainer.oversubscription.drawings import SUFFIXES, draw
-    from trainer.oversubscription.episodes import judge, write_hours
-    from trainer.oversubscription.policies import Task, policy_of
-    from trainer.oversubscription.unseen import week_named
-
-    if plot is not None:
-        check_plot_file(plot, SUFFIXES)
-    if not 0.0 < alpha < 1.0:
-        raise BadInput("--alpha", alpha, "give a probability between 0 and 1, such as 0.95")
-    cluster = scenario_of(scenario)
-    with phases(as_json) as on_phase:
-        on_phase(f"playing {policy} on week {week} of {scenario}; the first run compiles the simulator")
-        task = Task(cluster, week_named(cluster, week), start, alpha, on_phase)
-        judged = judge(policy_of(policy), task, usage=usage, episodes=episodes, seed=seed)
-    if steps is not None:
-        write_hours(judged, steps)
-    if plot is not None:
-        draw(judged, plot)
-    if as_json:
-        print_json(judged.as_data() | {"seed": seed})
-    else:
-        _show(judged, seed)
-
-
-def _show(judged: Judged, seed: int) -> None:
-    data = judged.as_data()
+def _lines(data: dict[str, Any], limit: float) -> list[str]:
     saved, analytic = data["s_cores"], data["c_hot_r_analytic"]
     kept = "kept" if data["keeps_alpha"] else "broken"
     rows = [
@@ -98,11 +92,11 @@ def _show(judged: Judged, seed: int) -> None:
         ("hot hours", f"{data['mean_hot_hours']:.2f} a week, {data['mean_hot_machine_hours']:.2f} machine-hours"),
         (
             "promise",
-            f"{kept}: at least {data['alpha']:.0%} of the weeks with fewer hot hours than {judged.sampled.limit}",
+            f"{kept}: at least {data['alpha']:.0%} of the weeks with fewer hot hours than {limit}",
         ),
         ("rejected", f"{data['rejects']:,} of {data['requests']:,} requests"),
     ]
     if data["raised"] or data["unsafe"]:
         rows.append(("guard", f"{data['raised']:,} rates raised, {data['unsafe']:,} requests without a safe machine"))
-    heading = f"{data['scenario']} {data['week']} {data['start']}, {data['policy']}, usage {data['usage']}, seed {seed}"
-    show([heading, "", *columns(rows)])
+    week = f"{data['scenario']} {data['week']} {data['start']}"
+    return [f"{week}, {data['policy']}, usage {data['usage']}, seed {data['seed']}", "", *columns(rows)]

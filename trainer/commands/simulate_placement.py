@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-from typer import Option
-
-from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns
 from domain.errors import BadInput
-from trainer.commands.options import ForceOption, check_output, epilog
+from trainer.commands.options import Bounds, ForceOption, check_outputs, epilog
+from trainer.commands.verb import Answer, Verb
 
-if TYPE_CHECKING:
-    from trainer.placement.playing import Played
 
-EPILOG = epilog(
+@dataclass(frozen=True, kw_only=True)
+class SimulatePlacement(Verb):
+    """Place containers one by one as their requests come: hosts opened, room left, containers without a host.
+
+    The same options give the same figures. Every packing passes a checker that shares no code with the policies.
     """
+
+    EPILOG = epilog(
+        """
 Policies:
   ff  bf  bf-cpu  dp  wf     first fit, best fit, best fit by cores, dot
                              product, worst fit
@@ -25,7 +29,7 @@ Policies:
   hand                       weights of an operator's own
   FILE.json                  a learned policy, from `trimtab train placement`
 """,
-    """
+        """
 Instances:
   S1  L219  L157             the small and the large ones of the specification
   small-7  large-7  stream-0  balanced2d-7  hetero-7  tight-219  snapshot-7
@@ -34,67 +38,59 @@ Instances:
   internal_like-s0           a week of the VM tables of oversubscription
   FILE.json, FILE.json.gz    yours
 """,
-    """
+        """
 Best fit leaves room on few hosts. A late request for many containers that
 must not share a host then opens new ones: compare bf with reserve on L219, in
 the given order and in others (--shuffles 50).
 """,
-    calls=(
-        "trimtab simulate placement --instance S1 --policy bf --plot s1.svg",
-        "trimtab simulate placement --instance L219 --policy reserve --shuffles 50",
-        "trimtab simulate placement --instance churn-1 --policy wf --warm-up 7 --json",
-    ),
-)
+        calls=(
+            "trimtab simulate placement --instance S1 --policy bf --plot s1.svg",
+            "trimtab simulate placement --instance L219 --policy reserve --shuffles 50",
+            "trimtab simulate placement --instance churn-1 --policy wf --warm-up 7 --json",
+        ),
+    )
 
-
-def placement(
-    instance: Annotated[str, Option(metavar="NAME|FILE", help="Hosts and requests, see below.")] = "S1",
-    policy: Annotated[str, Option(metavar="NAME|FILE", help="Policy that chooses hosts, see below.")] = "bf",
+    instance: Annotated[str, "NAME|FILE", "Hosts and requests, see below."] = "S1"
+    policy: Annotated[str, "NAME|FILE", "Policy that chooses hosts, see below."] = "bf"
     shuffles: Annotated[
-        int, Option(metavar="K", help="Also play the requests in K other orders, shuffles 0 to K-1.", min=0, max=10_000)
-    ] = 0,
-    warm_up: Annotated[float, Option(metavar="DAYS", help="Days that host-hours and peak leave out.", min=0.0)] = 0.0,
-    log: Annotated[Path | None, Option(metavar="FILE", help="Write every decision, a line of JSON each.")] = None,
-    plot: Annotated[Path | None, Option(metavar="FILE", help="Draw the packing: .svg.")] = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Place containers one by one as their requests come: hosts opened, room left, containers without a host.
+        int, "K", "Also play the requests in K other orders, shuffles 0 to K-1.", Bounds(min=0, max=10_000)
+    ] = 0
+    warm_up: Annotated[float, "DAYS", "Days that host-hours and peak leave out.", Bounds(min=0.0)] = 0.0
+    log: Annotated[Path | None, "FILE", "Write every decision, a line of JSON each."] = None
+    plot: Annotated[Path | None, "FILE", "Draw the packing: .svg."] = None
+    force: ForceOption = False
 
-    The same options give the same figures. Every packing passes a checker that shares no code with the policies.
-    """
-    from simulator.placement.instances import instance_of
-    from trainer.kit.drawing import check_plot_file
-    from trainer.kit.files import replace_file
-    from trainer.kit.progress import phases
-    from trainer.placement.playing import play, policy_of, write_log
-    from trainer.placement.report import packing_picture
+    def run(self) -> Answer:
+        """Play the orders."""
+        from simulator.placement.instances import instance_of
+        from trainer.kit.drawing import check_plot_file
+        from trainer.kit.files import replace_file
+        from trainer.kit.progress import phases
+        from trainer.placement.playing import play, policy_of, write_log
+        from trainer.placement.report import packing_picture
 
-    for option, path in (("--log", log), ("--plot", plot)):
-        if path is not None:
-            check_output(path, force, option)
-    if plot is not None:
-        check_plot_file(plot, (".svg",))
-    with phases(as_json) as on_phase:
-        on_phase(f"playing {policy} on {instance}; the first run compiles the simulator")
-        played = play(instance_of(instance), policy_of(policy), shuffles=shuffles, warm_up_days=warm_up)
-    if plot is not None:
-        if played.packing is None:
-            raise BadInput("--plot", str(plot), "leave it out: containers of this instance end, so no packing stays")
-        replace_file(plot, packing_picture(played.instance, played.packing))
-    if log is not None:
-        write_log(played.instance, played.policy, log)
-    if as_json:
-        print_json(played.as_data())
-    else:
-        _show(played)
+        check_outputs(self.force, {"--log": self.log, "--plot": self.plot})
+        if self.plot is not None:
+            check_plot_file(self.plot, (".svg",))
+        with phases(self.as_json) as on_phase:
+            on_phase(f"playing {self.policy} on {self.instance}; the first run compiles the simulator")
+            instance, policy = instance_of(self.instance), policy_of(self.policy)
+            played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up)
+        if self.plot is not None:
+            if played.packing is None:
+                remedy = "leave it out: containers of this instance end, so no packing stays"
+                raise BadInput("--plot", str(self.plot), remedy)
+            replace_file(self.plot, packing_picture(played.instance, played.packing))
+        if self.log is not None:
+            write_log(played.instance, played.policy, self.log)
+        data = played.as_data()
+        return Answer(data, _lines(data))
 
 
-def _show(played: Played) -> None:
-    data = played.as_data()
+def _lines(data: dict[str, Any]) -> list[str]:
     bound, hosts = data["lower_bound"], data["hosts"]
     rows = []
-    if played.packing is not None:
+    if "allocated" in data:
         gap = f", {hosts / bound - 1:+.1%}" if bound and not data["rejected"] else ""
         rows.append(("hosts", f"{hosts:,}; no packing has fewer than {bound:,} ({data['bound_by']}){gap}"))
         shares = [f"{share:.2%} of {name.split('_')[0]}" for name, share in data["allocated"].items()]
@@ -116,4 +112,4 @@ def _show(played: Played) -> None:
         found = data["shuffles"]
         spread = f"5 to 95 %: {found['p5']:.0f} to {found['p95']:.0f}, range {found['range']}"
         rows.append(("other orders", f"{found['mean']:.1f} hosts on average of {found['number']:,}; {spread}"))
-    show([f"{data['instance']}, {data['policy']}, {data['requests']:,} requests", "", *columns(rows)])
+    return [f"{data['instance']}, {data['policy']}, {data['requests']:,} requests", "", *columns(rows)]

@@ -1,442 +1,425 @@
-"""`trimtab trace`: write a trace of jobs to a file, check one, or make one of a job log; what a ledger recorded."""
+"""`trimtab trace` and `trimtab world`: traces, instances, scenarios and worlds as files, from logs, tables, ledgers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument
 
-from agent.commands.options import JsonOption, examples, print_json
-from agent.kernel.text import duration_text
+from agent.commands.options import examples
+from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.options import (
+    Bounds,
     ForceOption,
+    RecordedFleetOption,
     RecordedSinceOption,
     RecordedUntilOption,
     check_output,
+    ends_with,
     epilog,
     recording,
     shown_days,
     span_of_options,
 )
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from domain.workload import Trace
     from simulator.workloads.swf import SwfOptions, SwfReport
 
-ColumnOption = Annotated[
-    list[str] | None,
-    Option("--column", metavar="FIELD=NAME", help="The column that has a field, see below; repeatable."),
-]
-WidthOption = Annotated[
-    str,
-    Option(
-        metavar="split|cap|mold",
-        help="A job of many cores becomes that many one-core jobs; dropped if wider than the largest VM; "
-        "the same work on fewer cores.",
-    ),
-]
-LargestVmOption = Annotated[int, Option(metavar="N", help="Where cap and mold cut.")]
-FromOption = Annotated[
-    float | None, Option(metavar="SECONDS", help="Start of the window on the log's clock, else its first job.")
-]
-HoursOption = Annotated[float | None, Option(metavar="H", help="Length of the window, else the whole log.")]
-TimeScaleOption = Annotated[float, Option(metavar="X", help="Divides the times between arrivals.")]
-RunScaleOption = Annotated[float, Option(metavar="X", help="Multiplies run times.")]
-ThinOption = Annotated[float, Option(metavar="P", help="Keep each job with this probability.")]
-ThinSeedOption = Annotated[int, Option(help="Seed of the thinning.", min=0)]
-TableArgument = Annotated[Path, Argument(metavar="TABLE", help="FILE.csv, FILE.csv.gz or FILE.parquet.")]
 TABLE = """
 A field without --column is read from the column of the same name. Times are
 ISO 8601 (in UTC where they have no zone), or numbers: seconds of any clock, or epoch
 time in milliseconds, microseconds or nanoseconds.
 """
-OutputOption = Annotated[Path, Option("--output", "-o", metavar="FILE.csv", help="CSV to write.")]
+LedgerArgument = Annotated[str, Argument(metavar="LEDGER", help="SQLite file, or URL.")]
+TableArgument = Annotated[Path, Argument(metavar="TABLE", help="FILE.csv, FILE.csv.gz or FILE.parquet.")]
+ColumnOption = Annotated[
+    list[str] | None, "--column", "FIELD=NAME", "The column that has a field, see below; repeatable."
+]
+NameOption = Annotated[str | None, "Its name, else that of the log or table."]
+OutputOption = Annotated[
+    Path,
+    "--output",
+    "-o",
+    "FILE.csv",
+    "CSV to write.",
+    ends_with(".csv"),
+]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the program."""
-    trace = typer.Typer(
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        help="Write a trace of jobs to a file, check one, or make one of a job log or a ledger.",
-    )
-    trace.command(
-        epilog=examples(
-            "trimtab trace make train-rand:7 -o load.csv",
-            "trimtab trace make coevolution:seed=3,generations=5 -o loop.csv --json",
-        )
-    )(make)
-    trace.command(epilog=examples("trimtab trace check load.csv", "trimtab trace check load.csv --json"))(check)
-    trace.command(
-        "import-swf",
-        epilog=examples(
-            "trimtab trace import-swf log.swf.gz -o log.csv --hours 24",
-            "trimtab trace import-swf log.swf -o day.csv --from-s 86400 --hours 24 \\",
-            "    --time-scale 6 --run-scale 0.1667 --thin 0.5",
-        ),
-    )(import_swf)
-    trace.command(
-        "import-csv",
-        epilog=epilog(
-            """
-Fields: submit (a time), runtime (seconds) or end (a time), cores (else 1).
-"""
-            + TABLE,
-            calls=(
-                "trimtab trace import-csv jobs.csv -o mine.csv --column submit=submit_time \\",
-                "    --column runtime=elapsed --column cores=req_cpus",
-                "trimtab trace import-csv jobs.parquet -o mine.csv --column submit=t --column end=done",
-            ),
-        ),
-    )(import_csv)
-    trace.command(
-        "import-requests",
-        epilog=epilog(
-            """
-Fields: time, cores and memory (GiB) of a container; disk (GB), end (a time),
-application, count.
-"""
-            + TABLE,
-            calls=(
-                "trimtab trace import-requests pods.csv -o pods.json --host 64,256,2000 \\",
-                "    --column time=created --column memory=mem_gib",
-                "trimtab simulate placement --instance pods.json --policy bf",
-            ),
-        ),
-    )(import_requests)
-    trace.command(
-        "import-usage",
-        epilog=epilog(
-            """
-Fields: time, vm, cores, usage (share of the VM's cores in use); subscriber,
-memory (GB), network (Gbit/s).
-"""
-            + TABLE,
-            calls=(
-                "trimtab trace import-usage vms.parquet -o mine --machine 64,512 --machines 40 \\",
-                "    --column time=timestamp --column usage=cpu_percent --usage-scale 0.01",
-                "trimtab simulate oversubscription --scenario mine --week w0 --policy grid:0.5",
-            ),
-        ),
-    )(import_usage)
-    trace.command(
-        "from-ledger",
-        epilog=examples(
-            "trimtab trace from-ledger /var/lib/trimtab/ledger.db --fleet web --out web.csv.gz",
-            "trimtab trace from-ledger ledger.db --fleet web --since 2026-03-01 --until 2026-03-08 --out week.csv.gz",
-            "trimtab trace from-ledger ledger.db --cluster main --out main.csv.gz",
-            "trimtab trace from-ledger ledger.db --pool main --since 60d --out main",
-        ),
-    )(from_ledger)
-    app.add_typer(trace, name="trace")
-
-
-def make(
-    workload: Annotated[str, Argument(metavar="NAME[:SEED|PARAMETERS]", help="As for simulate --workload.")],
-    output: OutputOption,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TraceMake(Verb):
     """Write a generated trace to a CSV, and to FILE.csv.json how it was made and the CSV's SHA-256.
 
     The same text makes the same file. `simulate --workload FILE.csv` plays it.
     """
-    from simulator.workloads.named import save_trace, workload_of
 
-    trace = workload_of(workload)
-    generator, seed, parameters = origin(workload)
-    _may_write(output, force)
-    digest = save_trace(trace, output, generator=generator, version=_version(), seed=seed, parameters=parameters)
-    _show({"file": str(output), "sha256": digest, **summary(trace)}, as_json)
+    EPILOG = examples(
+        "trimtab trace make train-rand:7 -o load.csv",
+        "trimtab trace make coevolution:seed=3,generations=5 -o loop.csv --json",
+    )
+
+    workload: Annotated[str, Argument(metavar="NAME[:SEED|PARAMETERS]", help="As for simulate --workload.")]
+    output: OutputOption
+    force: ForceOption = False
+
+    def run(self) -> Answer:
+        """Generate the trace, and save it."""
+        from simulator.workloads.named import save_trace, workload_of
+
+        trace = workload_of(self.workload)
+        generator, seed, parameters = origin(self.workload)
+        _may_write(self.output, self.force)
+        made: dict[str, Any] = {"generator": generator, "seed": seed, "parameters": parameters}
+        digest = save_trace(trace, self.output, version=_version(), **made)
+        return _answer({"file": str(self.output), "sha256": digest, **summary(trace)})
 
 
-def check(
-    file: Annotated[Path, Argument(metavar="FILE.csv", help="A saved trace, with its FILE.csv.json.")],
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TraceCheck(Verb):
     """Verify a saved trace, digest, columns and every value, and tell what is in it; an error if anything is wrong."""
-    from simulator.workloads.named import load_trace, origin_of
 
-    if file.is_file() and not file.with_name(file.name + ".json").exists():
-        remedy = (
-            f"it is a plain table, no saved trace: `trimtab trace import-csv {file} -o NEW.csv --column submit=NAME "
-            "--column runtime=NAME --column cores=NAME` makes one; a table of arrival_s and service_s is a --workload "
-            "as it is"
-        )
-        raise BadInput("FILE", str(file), remedy)
-    trace, made = load_trace(file), origin_of(file)
-    origin_facts = {name: made.get(name) for name in ("generator", "version", "seed", "parameters", "sha256")}
-    _show({"file": str(file), **origin_facts, **summary(trace)}, as_json)
+    EPILOG = examples("trimtab trace check load.csv", "trimtab trace check load.csv --json")
+
+    file: Annotated[Path, Argument(metavar="FILE.csv", help="A saved trace, with its FILE.csv.json.")]
+
+    def run(self) -> Answer:
+        """Read the trace."""
+        from simulator.workloads.named import load_trace, origin_of
+
+        file = self.file
+        if file.is_file() and not file.with_name(file.name + ".json").exists():
+            remedy = (
+                f"it is a plain table, no saved trace: `trimtab trace import-csv {file} -o NEW.csv --column "
+                "submit=NAME --column runtime=NAME --column cores=NAME` makes one; a table of arrival_s and service_s "
+                "is a --workload as it is"
+            )
+            raise BadInput("FILE", str(file), remedy)
+        trace, made = load_trace(file), origin_of(file)
+        facts = {name: made.get(name) for name in ("generator", "version", "seed", "parameters", "sha256")}
+        return _answer({"file": str(file), **facts, **summary(trace)})
 
 
-def import_swf(
-    log: Annotated[Path, Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz.")],
-    output: OutputOption,
-    width: WidthOption = "split",
-    largest_vm_cores: LargestVmOption = 8,
-    from_s: FromOption = None,
-    hours: HoursOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    run_scale: RunScaleOption = 1.0,
-    thin: ThinOption = 1.0,
-    seed: ThinSeedOption = 0,
-    drop_failed: Annotated[bool, Option("--drop-failed", help="Drop failed and cancelled jobs.")] = False,
-    name: Annotated[str | None, Option(help="Name of the trace, else the log's.")] = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ImportOfJobs(Verb):
+    """The options of logs and tables of jobs: widths, the window, scales, and the trace to write."""
+
+    output: OutputOption
+    width: Annotated[
+        str,
+        "split|cap|mold",
+        "A job of many cores becomes that many one-core jobs; dropped if wider than the largest VM; the same "
+        "work on fewer cores.",
+    ] = "split"
+    largest_vm_cores: Annotated[int, "N", "Where cap and mold cut."] = 8
+    from_s: Annotated[float | None, "SECONDS", "Start of the window on the log's clock, else its first job."] = None
+    hours: Annotated[float | None, "H", "Length of the window, else the whole log."] = None
+    time_scale: Annotated[float, "X", "Divides the times between arrivals."] = 1.0
+    run_scale: Annotated[float, "X", "Multiplies run times."] = 1.0
+    thin: Annotated[float, "P", "Keep each job with this probability."] = 1.0
+    seed: Annotated[int, "Seed of the thinning.", Bounds(min=0)] = 0
+    name: NameOption = None
+    force: ForceOption = False
+
+    def options(self, *, drop_failed: bool = False) -> SwfOptions:
+        """Return the conversion to a trace."""
+        from simulator.workloads.swf import SwfOptions, WidthRule
+
+        same = ("largest_vm_cores", "from_s", "hours", "time_scale", "run_scale", "thin", "seed")
+        given = {name: getattr(self, name) for name in same}
+        return SwfOptions(width_rule=WidthRule(self.width), drop_failed=drop_failed, **given)
+
+    def saved(
+        self, trace: Trace, report: SwfReport, generator: str, source: Path, options: SwfOptions, **more: object
+    ) -> Answer:
+        """Save a trace with its origin; return the lines kept and dropped, and its summary."""
+        from hashlib import file_digest
+
+        from simulator.workloads.named import save_trace
+
+        with source.open("rb") as stream:
+            sha256 = file_digest(stream, "sha256").hexdigest()
+        parameters = {"log": source.name, "log_sha256": sha256, **asdict(options), **more}
+        made: dict[str, Any] = {"generator": generator, "seed": options.seed, "parameters": parameters}
+        digest = save_trace(trace, self.output, version=_version(), **made)
+        dropped = {reason.value: count for reason, count in sorted(report.dropped.items())}
+        counts = {"lines": report.lines, "kept": report.kept, "dropped": dropped}
+        return _answer({"file": str(self.output), "sha256": digest, **counts, **summary(trace)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceImportSwf(ImportOfJobs):
     """Make a saved trace of a job log; tell how many lines were kept, and how many dropped for which reason.
 
     A malformed line is an error that names its number and field: nothing is written then.
     """
-    from simulator.workloads.swf import read_swf
 
-    options = _options(width, largest_vm_cores, from_s, hours, time_scale, run_scale, thin, seed, drop_failed)
-    _may_write(output, force)
-    with _reading(log, quiet=as_json) as on_lines:
-        trace, report = read_swf(log, options, name, on_lines)
-    _save_import(trace, report, output, "swf", log, options, {}, as_json)
+    EPILOG = examples(
+        "trimtab trace import-swf log.swf.gz -o log.csv --hours 24",
+        "trimtab trace import-swf log.swf -o day.csv --from-s 86400 --hours 24 \\",
+        "    --time-scale 6 --run-scale 0.1667 --thin 0.5",
+    )
+
+    log: Annotated[Path, Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz.")]
+    drop_failed: Annotated[bool, "Drop failed and cancelled jobs."] = False
+
+    def run(self) -> Answer:
+        """Read the log, and save the trace."""
+        from simulator.workloads.swf import read_swf
+
+        options = self.options(drop_failed=self.drop_failed)
+        _may_write(self.output, self.force)
+        with _reading(self.log, quiet=self.as_json) as on_lines:
+            trace, report = read_swf(self.log, options, self.name, on_lines)
+        return self.saved(trace, report, "swf", self.log, options)
 
 
-def import_csv(
-    table: TableArgument,
-    output: OutputOption,
-    column: ColumnOption = None,
-    width: WidthOption = "split",
-    largest_vm_cores: LargestVmOption = 8,
-    from_s: FromOption = None,
-    hours: HoursOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    run_scale: RunScaleOption = 1.0,
-    thin: ThinOption = 1.0,
-    seed: ThinSeedOption = 0,
-    name: Annotated[str | None, Option(help="Name of the trace, else the table's.")] = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TraceImportCsv(ImportOfJobs):
     """Make a saved trace of a table of jobs with columns of any name, and print how many rows were kept and dropped.
 
     A wrong value is an error that names its line and field: nothing is written then.
     """
-    from simulator.workloads.tables import JOB_FIELDS, columns_of, read_jobs
 
-    options = _options(width, largest_vm_cores, from_s, hours, time_scale, run_scale, thin, seed, drop_failed=False)
-    columns = columns_of(column or (), JOB_FIELDS)
-    _may_write(output, force)
-    trace, report = read_jobs(table, columns, options, name)
-    _save_import(trace, report, output, "table", table, options, {"columns": columns}, as_json)
+    EPILOG = epilog(
+        f"Fields: submit (a time), runtime (seconds) or end (a time), cores (else 1).\n{TABLE}",
+        calls=(
+            "trimtab trace import-csv jobs.csv -o mine.csv --column submit=submit_time \\",
+            "    --column runtime=elapsed --column cores=req_cpus",
+            "trimtab trace import-csv jobs.parquet -o mine.csv --column submit=t --column end=done",
+        ),
+    )
+
+    table: TableArgument
+    column: ColumnOption = None
+
+    def run(self) -> Answer:
+        """Read the table, and save the trace."""
+        from simulator.workloads.tables import JOB_FIELDS, columns_of, read_jobs
+
+        options, fields = self.options(), columns_of(self.column or (), JOB_FIELDS)
+        _may_write(self.output, self.force)
+        trace, report = read_jobs(self.table, fields, options, self.name)
+        return self.saved(trace, report, "table", self.table, options, columns=fields)
 
 
-def import_requests(
-    table: TableArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FILE.json", help="Instance to write, also .json.gz.")],
-    host: Annotated[str, Option(metavar="CORES,GIB[,GB]", help="Cores, memory and disk of a host.")],
-    column: ColumnOption = None,
-    name: Annotated[str | None, Option(help="Name of the instance, else the table's.")] = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TraceImportRequests(Verb):
     """Make an instance of placement of a table of requests, for `simulate`, `train` and `evaluate placement`."""
-    from simulator.placement.instances import write_instance
-    from simulator.workloads.tables import REQUEST_FIELDS, columns_of, read_placement
 
-    sizes = _sizes("--host", host, (2, 3), "cores, GiB of memory and, where requests have disk, GB: 64,256,2000")
-    if not output.name.endswith((".json", ".json.gz")):
-        raise BadInput("--output", str(output), "give a file that ends in .json or .json.gz")
-    check_output(output, force)
-    # Without disks each container takes 1 GB, and a host has room for one per core.
-    disk = sizes[2] if len(sizes) == 3 else sizes[0]
-    found = read_placement(table, columns_of(column or (), REQUEST_FIELDS), (sizes[0], sizes[1], disk), name)
-    write_instance(found, output)
-    counts = {"applications": len(found.applications), "requests": len(found.requests)}
-    containers = sum(request.count for request in found.requests)
-    _show({"file": str(output), **counts, "containers": containers, "releases": len(found.releases)}, as_json)
+    EPILOG = epilog(
+        "Fields: time, cores and memory (GiB) of a container; disk (GB), end (a time),\napplication, count.\n" + TABLE,
+        calls=(
+            "trimtab trace import-requests pods.csv -o pods.json --host 64,256,2000 \\",
+            "    --column time=created --column memory=mem_gib",
+            "trimtab simulate placement --instance pods.json --policy bf",
+        ),
+    )
+
+    table: TableArgument
+    output: Annotated[
+        Path,
+        "--output",
+        "-o",
+        "FILE.json",
+        "Instance to write, also .json.gz.",
+        ends_with(".json", ".json.gz"),
+    ]
+    host: Annotated[str, "CORES,GIB[,GB]", "Cores, memory and disk of a host."]
+    column: ColumnOption = None
+    name: NameOption = None
+    force: ForceOption = False
+
+    def run(self) -> Answer:
+        """Read the table, and write the instance."""
+        from simulator.placement.instances import write_instance
+        from simulator.workloads.tables import REQUEST_FIELDS, columns_of, read_placement
+
+        wanted = "cores, GiB of memory and, where requests have disk, GB: 64,256,2000"
+        sizes = _sizes("--host", self.host, (2, 3), wanted)
+        check_output(self.output, self.force)
+        # Without disks each container takes 1 GB, and a host has room for one per core.
+        host = (sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else sizes[0])
+        found = read_placement(self.table, columns_of(self.column or (), REQUEST_FIELDS), host, self.name)
+        write_instance(found, self.output)
+        counts = {"applications": len(found.applications), "requests": len(found.requests)}
+        counts |= {"containers": sum(request.count for request in found.requests), "releases": len(found.releases)}
+        return _answer({"file": str(self.output), **counts})
 
 
-def import_usage(
-    table: TableArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Scenario to write.")],
-    machine: Annotated[str, Option(metavar="CORES,GB", help="Cores and memory of a machine.")],
-    machines: Annotated[int, Option(metavar="N", min=1, help="How many machines there are.")],
-    column: ColumnOption = None,
-    usage_scale: Annotated[
-        float, Option("--usage-scale", metavar="X", help="Multiplies usage; 0.01 of percent.")
-    ] = 1.0,
-    horizon: Annotated[int, Option("--hours", metavar="H", min=24, help="Length of a week.")] = 120,
-    timezone: Annotated[str, Option(metavar="ZONE", help="Whose midnight begins a week.")] = "UTC",
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TraceImportUsage(Verb):
     """Make a scenario of a table of VMs' usage, for `simulate`, `tune`, `train` and `evaluate oversubscription`.
 
     Weeks begin at the first midnight of the table, the folder's profiles are fitted to the usage in all weeks.
     """
-    from simulator.workloads.tables import USAGE_FIELDS, columns_of
-    from trainer.learning.pools import export_scenario, table_of_usage
 
-    sizes = _sizes("--machine", machine, (2,), "cores and GB of memory, such as 64,512")
-    check_output(output, force)
-    pool = table_of_usage(
-        *(table, columns_of(column or (), USAGE_FIELDS)),
-        machines=machines,
-        machine=(float(sizes[0]), float(sizes[1])),
-        horizon_h=horizon,
-        timezone=timezone,
-        scale=usage_scale,
-    )
-    found = export_scenario(pool, output)
-    weeks = found["recorded"]["weeks"]
-    shown = {"folder": str(output), "weeks": ", ".join(weeks), "subscribers": found["n_subscribers"]}
-    _show({**shown, "vms": sum(week["vms"] for week in weeks.values())}, as_json)
-
-
-def _sizes(option: str, text: str, counts: tuple[int, ...], wanted: str) -> tuple[int, ...]:
-    """Return the sizes of a host, whole numbers from 1 on; BadInput where their number is not one of `counts`."""
-    from trainer.autoscaling.worlds import whole_numbers
-
-    sizes = tuple(whole_numbers(option, text))
-    if len(sizes) not in counts or min(sizes) < 1:
-        raise BadInput(option, text, f"give {wanted}")
-    return sizes
-
-
-def _options(
-    width: str,
-    largest_vm_cores: int,
-    from_s: float | None,
-    hours: float | None,
-    time_scale: float,
-    run_scale: float,
-    thin: float,
-    seed: int,
-    drop_failed: bool,
-) -> SwfOptions:
-    from simulator.workloads.swf import SwfOptions, WidthRule
-
-    if width not in list(WidthRule):
-        raise BadInput("--width", width, f"choose one of {', '.join(WidthRule)}")
-    return SwfOptions(
-        width_rule=WidthRule(width),
-        largest_vm_cores=largest_vm_cores,
-        drop_failed=drop_failed,
-        from_s=from_s,
-        hours=hours,
-        time_scale=time_scale,
-        run_scale=run_scale,
-        thin=thin,
-        seed=seed,
+    EPILOG = epilog(
+        "Fields: time, vm, cores, usage (share of the VM's cores in use); subscriber,\nmemory (GB), network (Gbit/s).\n"
+        + TABLE,
+        calls=(
+            "trimtab trace import-usage vms.parquet -o mine --machine 64,512 --machines 40 \\",
+            "    --column time=timestamp --column usage=cpu_percent --usage-scale 0.01",
+            "trimtab simulate oversubscription --scenario mine --week w0 --policy grid:0.5",
+        ),
     )
 
+    table: TableArgument
+    output: Annotated[Path, "--output", "-o", "FOLDER", "Scenario to write."]
+    machine: Annotated[str, "CORES,GB", "Cores and memory of a machine."]
+    machines: Annotated[int, "N", "How many machines there are.", Bounds(min=1)]
+    column: ColumnOption = None
+    usage_scale: Annotated[float, "X", "Multiplies usage; 0.01 of percent."] = 1.0
+    horizon: Annotated[int, "--hours", "H", "Length of a week.", Bounds(min=24)] = 120
+    timezone: Annotated[str, "ZONE", "Whose midnight begins a week."] = "UTC"
+    force: ForceOption = False
 
-def _save_import(
-    trace: Trace,
-    report: SwfReport,
-    output: Path,
-    generator: str,
-    log: Path,
-    options: SwfOptions,
-    more: dict[str, Any],
-    as_json: bool,
-) -> None:
-    from simulator.workloads.named import save_trace
+    def run(self) -> Answer:
+        """Read the table, and write the scenario."""
+        from simulator.workloads.tables import USAGE_FIELDS, columns_of
+        from trainer.learning.pools import export_scenario, table_of_usage
 
-    parameters = {"log": log.name, "log_sha256": _sha256(log), **asdict(options), **more}
-    digest = save_trace(
-        trace, output, generator=generator, version=_version(), seed=options.seed, parameters=parameters
-    )
-    _show({"file": str(output), "sha256": digest, **_lines(report), **summary(trace)}, as_json)
+        sizes = _sizes("--machine", self.machine, (2,), "cores and GB of memory, such as 64,512")
+        check_output(self.output, self.force)
+        pool = table_of_usage(
+            self.table,
+            columns_of(self.column or (), USAGE_FIELDS),
+            machines=self.machines,
+            machine=(float(sizes[0]), float(sizes[1])),
+            horizon_h=self.horizon,
+            timezone=self.timezone,
+            scale=self.usage_scale,
+        )
+        found = export_scenario(pool, self.output)
+        weeks = found["recorded"]["weeks"]
+        shown = {"folder": str(self.output), "weeks": ", ".join(weeks), "subscribers": found["n_subscribers"]}
+        return _answer({**shown, "vms": sum(week["vms"] for week in weeks.values())})
 
 
-def from_ledger(
-    ledger: Annotated[str, Argument(metavar="LEDGER", help="SQLite file, or URL.")],
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE.csv.gz|DIR", help="What to write; of a pool a folder.")],
-    fleet: Annotated[str | None, Option(metavar="NAME", help="Fleet of the ledger: a trace of its jobs.")] = None,
-    cluster: Annotated[
-        str | None, Option(metavar="NAME", help="Cluster: the table that `trimtab fit admission` reads.")
-    ] = None,
-    pool: Annotated[
-        str | None, Option(metavar="NAME", help="Pool: a scenario folder, as `evaluate oversubscription` reads it.")
-    ] = None,
-    since: RecordedSinceOption = None,
-    until: RecordedUntilOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TraceFromLedger(Verb):
     """Make a saved trace of the jobs that a ledger recorded, a table of a cluster's deployments, or a pool's weeks.
 
     Of a fleet: minute by minute, with the lengths measured then; FILE.csv.gz.json beside it lists gaps, boot times,
     spot notices, refusals by AWS and cost. Of a cluster: a row for each core, with hashed ids; the file beside it
     lists gaps and what no table shows. Of a pool: its weeks, requests, usage and profiles, in a folder.
     """
-    given = {"--fleet": fleet, "--cluster": cluster, "--pool": pool}
-    if sum(name is not None for name in given.values()) != 1:
-        raise BadInput("--fleet", fleet, f"give one of {', '.join(given)}")
-    if pool is not None:
-        check_output(out, force, "--out")
-        _show(_of_pool(ledger, pool, out, since, until, quiet=as_json), as_json)
-        return
-    from trainer.learning.exported import ENDINGS
 
-    if not out.name.endswith(ENDINGS):
-        raise BadInput("--out", str(out), f"give a file that ends in {' or '.join(ENDINGS)}")
-    for path in (out, out.with_name(out.name + ".json")):
-        check_output(path, force, "--out")
-    if fleet is not None:
-        _show(_of_fleet(ledger, fleet, out, since, until, quiet=as_json), as_json)
-    elif cluster is not None:
-        _show(_of_cluster(ledger, cluster, out, since, until, quiet=as_json), as_json)
+    EPILOG = examples(
+        "trimtab trace from-ledger /var/lib/trimtab/ledger.db --fleet web --out web.csv.gz",
+        "trimtab trace from-ledger ledger.db --fleet web --since 2026-03-01 --until 2026-03-08 --out week.csv.gz",
+        "trimtab trace from-ledger ledger.db --cluster main --out main.csv.gz",
+        "trimtab trace from-ledger ledger.db --pool main --since 60d --out main",
+    )
+
+    ledger: LedgerArgument
+    out: Annotated[Path, "--out", "-o", "FILE.csv.gz|DIR", "What to write; of a pool a folder."]
+    fleet: Annotated[str | None, "NAME", "Fleet of the ledger: a trace of its jobs."] = None
+    cluster: Annotated[str | None, "NAME", "Cluster: the table that `trimtab fit admission` reads."] = None
+    pool: Annotated[str | None, "NAME", "Pool: a scenario folder, as `evaluate oversubscription` reads it."] = None
+    since: RecordedSinceOption = None
+    until: RecordedUntilOption = None
+    force: ForceOption = False
+
+    def run(self) -> Answer:
+        """Write the record."""
+        from trainer.learning.exported import ENDINGS
+
+        given = {"--fleet": self.fleet, "--cluster": self.cluster, "--pool": self.pool}
+        if sum(name is not None for name in given.values()) != 1:
+            raise BadInput("--fleet", self.fleet, f"give one of {', '.join(given)}")
+        if self.pool is not None:
+            check_output(self.out, self.force, "--out")
+            return _answer(self._of_pool(self.pool))
+        if not self.out.name.endswith(ENDINGS):
+            raise BadInput("--out", str(self.out), f"give a file that ends in {' or '.join(ENDINGS)}")
+        for path in (self.out, self.out.with_name(self.out.name + ".json")):
+            check_output(path, self.force, "--out")
+        return _answer(self._of_fleet(self.fleet) if self.fleet is not None else self._of_cluster(str(self.cluster)))
+
+    def _of_fleet(self, fleet: str) -> dict[str, Any]:
+        from trainer.learning.exported import export_trace
+
+        recorded = recording(self.ledger, fleet, self.since, self.until)
+        parameters = {"ledger": recorded.source, "fleet": fleet, "since": self.since, "until": self.until}
+        with shown_days(quiet=self.as_json) as on_day:
+            side = export_trace(recorded, self.out, _version(), parameters, on_day)
+        facts = side["recorded"]
+        boots = {key: found["count"] for key, found in facts["boots_s"].items()}
+        names = ("from", "until", "duration_s", "gaps_s", "lengths", "boots", "spot_notices", "refusals_by_aws")
+        facts |= {"gaps_s": _missing_s(facts), "boots": boots}
+        shown = {name: facts[name] for name in (*names, "rent_dollars", "waiting_dollars")}
+        return {"file": str(self.out), "sha256": side["sha256"], "jobs": side["jobs"], **shown}
+
+    def _of_cluster(self, cluster: str) -> dict[str, Any]:
+        from trainer.learning.clusters import export_table, read_cluster
+
+        recorded = read_cluster(self.ledger, cluster, *span_of_options(self.since, self.until))
+        parameters = {"ledger": recorded.source, "cluster": cluster, "since": self.since, "until": self.until}
+        with shown_days(quiet=self.as_json) as on_day:
+            side = export_table(recorded, self.out, _version(), parameters, on_day)
+        facts, shown = side["recorded"], {name: side[name] for name in ("sha256", "machines", "deployments")}
+        return {"file": str(self.out), **shown, **facts, "gaps_s": _missing_s(facts)}
+
+    def _of_pool(self, pool: str) -> dict[str, Any]:
+        from trainer.learning.pools import export_scenario, read_pool
+
+        recorded = read_pool(self.ledger, pool, *span_of_options(self.since, self.until))
+        with shown_days(quiet=self.as_json) as on_day:
+            found = export_scenario(recorded, self.out, on_time=on_day)
+        facts, weeks = found["recorded"], found["recorded"]["weeks"].values()
+        sums = {name: sum(week[name] for week in weeks) for name in ("hours", "vms")}
+        shown = {"folder": str(self.out), "weeks": len(weeks), **sums, "gaps": len(facts["gaps"])}
+        return {**shown, "subscribers": found["n_subscribers"], "share_of_vms": facts["share_of_vms"]}
 
 
-def _of_fleet(
-    ledger: str, fleet: str, out: Path, since: str | None, until: str | None, *, quiet: bool
-) -> dict[str, Any]:
-    from trainer.learning.exported import export_trace
+@dataclass(frozen=True, kw_only=True)
+class WorldFromLedger(Verb):
+    """Write the world that a fleet was in: types, prices, limits, cool-down, and boot times as they were measured.
 
-    recorded = recording(ledger, fleet, since, until)
-    parameters = {"ledger": recorded.source, "fleet": fleet, "since": since, "until": until}
-    with shown_days(quiet=quiet) as on_day:
-        side = export_trace(recorded, out, _version(), parameters, on_day)
-    facts = side["recorded"]
-    missing_s = sum((end - start for start, end in facts["gaps_s"]), 0.0)
-    boots = {key: found["count"] for key, found in facts["boots_s"].items()}
-    shown = {"file": str(out), "sha256": side["sha256"], "jobs": side["jobs"], "from": facts["from"]}
-    shown |= {"until": facts["until"], "duration_s": facts["duration_s"], "gaps_s": missing_s}
-    shown |= {"lengths": facts["lengths"], "boots": boots, "spot_notices": facts["spot_notices"]}
-    shown |= {"refusals_by_aws": facts["refusals_by_aws"], "rent_dollars": facts["rent_dollars"]}
-    return shown | {"waiting_dollars": facts["waiting_dollars"]}
+    Comments in the file say what was measured, of how many boots, and what is an assumption.
+    """
 
+    EPILOG = examples(
+        "trimtab world from-ledger /var/lib/trimtab/ledger.db --fleet web --out web.toml",
+        "trimtab world from-ledger postgresql://host/trimtab --fleet web --since 60d --out web.toml --json",
+    )
 
-def _of_cluster(
-    ledger: str, cluster: str, out: Path, since: str | None, until: str | None, *, quiet: bool
-) -> dict[str, Any]:
-    from trainer.learning.clusters import export_table, read_cluster
+    ledger: LedgerArgument
+    fleet: RecordedFleetOption
+    out: Annotated[
+        Path,
+        "--out",
+        "-o",
+        "FILE.toml",
+        "World file to write.",
+        ends_with(".toml"),
+    ]
+    since: RecordedSinceOption = None
+    until: RecordedUntilOption = None
+    base: Annotated[str, "--world", "NAME|FILE", "World for the fields that a ledger does not record."] = "live-like"
+    force: ForceOption = False
 
-    recorded = read_cluster(ledger, cluster, *span_of_options(since, until))
-    parameters = {"ledger": recorded.source, "cluster": cluster, "since": since, "until": until}
-    with shown_days(quiet=quiet) as on_day:
-        side = export_table(recorded, out, _version(), parameters, on_day)
-    facts = side["recorded"]
-    missing_s = sum((end - start for start, end in facts["gaps_s"]), 0.0)
-    shown = {"file": str(out), "sha256": side["sha256"], "machines": side["machines"]}
-    return {**shown, "deployments": side["deployments"], **facts, "gaps_s": missing_s}
+    def run(self) -> Answer:
+        """Read the record, and write the world."""
+        from simulator.autoscaling.world_file import world_named
+        from trainer.learning.exported import export_world
 
-
-def _of_pool(ledger: str, pool: str, out: Path, since: str | None, until: str | None, *, quiet: bool) -> dict[str, Any]:
-    from trainer.learning.pools import export_scenario, read_pool
-
-    with shown_days(quiet=quiet) as on_day:
-        found = export_scenario(read_pool(ledger, pool, *span_of_options(since, until)), out, on_time=on_day)
-    facts = found["recorded"]
-    hours, vms = (sum(week[name] for week in facts["weeks"].values()) for name in ("hours", "vms"))
-    shown = {"folder": str(out), "weeks": len(facts["weeks"]), "hours": hours, "vms": vms, "gaps": len(facts["gaps"])}
-    return {**shown, "subscribers": found["n_subscribers"], "share_of_vms": facts["share_of_vms"]}
+        check_output(self.out, self.force, "--out")
+        usual = world_named(self.base)
+        recorded = recording(self.ledger, self.fleet, self.since, self.until)
+        with shown_days(quiet=self.as_json) as on_day:
+            made, notes = export_world(recorded, self.out, usual, on_day)
+        line = f"{self.out}: {len(made.config.types)} VM types, SHA-256 {made.digest}"
+        data = {"file": str(self.out), "sha256": made.digest, "notes": list(notes)}
+        return Answer(data, [line, *(f"  {note}" for note in notes)])
 
 
 def origin(text: str) -> tuple[str, int | None, dict[str, str]]:
@@ -476,19 +459,22 @@ def summary(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _lines(report: SwfReport) -> dict[str, Any]:
-    return {
-        "lines": report.lines,
-        "kept": report.kept,
-        "dropped": {reason.value: count for reason, count in sorted(report.dropped.items())},
-    }
+def _sizes(option: str, text: str, counts: tuple[int, ...], wanted: str) -> tuple[int, ...]:
+    """Return the sizes of a host, whole numbers from 1 on; BadInput where their number is not one of `counts`."""
+    from trainer.autoscaling.worlds import whole_numbers
+
+    sizes = tuple(whole_numbers(option, text))
+    if len(sizes) not in counts or min(sizes) < 1:
+        raise BadInput(option, text, f"give {wanted}")
+    return sizes
+
+
+def _missing_s(facts: dict[str, Any]) -> float:
+    return sum((end - start for start, end in facts["gaps_s"]), 0.0)
 
 
 def _may_write(output: Path, force: bool) -> None:
-    side = output.with_name(output.name + ".json")
-    if output.suffix != ".csv":
-        raise BadInput("--output", str(output), "give a file that ends in .csv")
-    for path in (output, side):
+    for path in (output, output.with_name(output.name + ".json")):
         check_output(path, force)
 
 
@@ -496,13 +482,6 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("trimtab")
-
-
-def _sha256(path: Path) -> str:
-    from hashlib import file_digest
-
-    with path.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager
@@ -518,18 +497,10 @@ def _reading(log: Path, *, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda lines: bar.update(f"reading {log.name}: {lines:,} lines")
 
 
-def _show(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-        return
-    texts = {
-        name.removesuffix("_s").replace("_", " "): _text(name, value)
-        for name, value in facts.items()
-        if value not in (None, {})
-    }
-    wide = max(map(len, texts))
-    for name, value in texts.items():
-        typer.echo(f"{name:<{wide}}  {value}")
+def _answer(facts: dict[str, Any]) -> Answer:
+    shown = {name: value for name, value in facts.items() if value not in (None, {})}
+    rows = [(name.removesuffix("_s").replace("_", " "), _text(name, value)) for name, value in shown.items()]
+    return Answer(facts, columns(rows, indent=""))
 
 
 def _text(name: str, value: Any) -> str:

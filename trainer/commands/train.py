@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Option
 
 from domain.errors import BadInput
-from trainer.commands.options import ConfigOption, settings_of, write_config
+from trainer.commands.options import CHECKED_FOLDER, Bounds, ConfigOption, settings_of, write_config
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -21,35 +21,43 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Training(Verb):
     """The options of every decision: seeds, the folder, and the processors of the runs."""
 
-    seed: Annotated[int, Option(min=0, help="Seed of the training, exploration included.")] = 0
-    seeds: Annotated[str | None, Option(metavar="LIST", help="Several seeds instead, such as 0-4: a run each.")] = None
-    out: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Where to write; else a folder in .trimtab for the task.")
-    ] = None
-    resume: Annotated[bool, Option("--resume", help="Continue the runs in --out, exactly where they stopped.")] = False
-    at_once: Annotated[int | None, Option(min=1, help="Runs at once.")] = 1
-    ray: Annotated[str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster.")] = None
+    seed: Annotated[int, "Seed of the training, exploration included.", Bounds(min=0)] = 0
+    seeds: Annotated[str | None, "LIST", "Several seeds instead, such as 0-4: a run each."] = None
+    out: Annotated[Path | None, "FOLDER", "Where to write; else a folder in .trimtab for the task.", CHECKED_FOLDER] = (
+        None
+    )
+    resume: Annotated[bool, "Continue the runs in --out, exactly where they stopped."] = False
+    at_once: Annotated[int | None, "Runs at once.", Bounds(min=1)] = 1
+    ray: Annotated[str | None, "local|HOST:PORT", "Spread the runs over a Ray cluster."] = None
     config_file: ConfigOption = None
 
-    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
-        """Return the runs in a folder, and the fields of their configuration without an option."""
+    def plan(self) -> tuple[list[Job], dict[str, Any]]:
+        """Return the runs, and the fields of their configuration without an option."""
         raise NotImplementedError
 
-    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
+    def train(self, jobs: Sequence[Job]) -> dict[str, Any]:
         """Do the runs and return their summary."""
-        raise NotImplementedError
+        runs = import_module(f"trainer.{self.ctx.info_name}.runs")
+        options = {"at_once": self.at_once or 1, "ray": self.ray, "silent": self.as_json}
+        summary: dict[str, Any] = runs.train_all(jobs, self.place, **options)
+        return summary
 
-    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+    def lines(self, summary: dict[str, Any]) -> list[str]:
         """Return a summary as text."""
         raise NotImplementedError
 
     def folder(self) -> Path:
         """Return where to write without --out."""
         raise NotImplementedError
+
+    @property
+    def place(self) -> Path:
+        """Where to write."""
+        return self.out or self.folder()
 
     def seeds_given(self) -> list[int]:
         """Return the seeds, one for each run."""
@@ -69,15 +77,12 @@ class Training(Verb):
 
     def run(self) -> Answer:
         """Train, and write the options to the folder."""
-        place = self.out or self.folder()
-        if place.exists() and not place.is_dir():
-            raise BadInput("--out", str(place), "name a folder")
-        jobs, settings = self.plan(place)
-        write_config(self.ctx, place, settings)
-        with resumable(place):
-            summary = self.train(jobs, place)
+        jobs, settings = self.plan()
+        write_config(self.ctx, self.place, settings)
+        with resumable(self.place):
+            summary = self.train(jobs)
         status = 0 if all(summary.get("feasible", ())) else 1
-        return Answer({"directory": str(place), **summary}, self.lines(summary, place), status)
+        return Answer({"directory": str(self.place), **summary}, self.lines(summary), status)
 
 
 @contextmanager

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import examples
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import SetOption, epilog, settings_of, write_config
+from trainer.commands.options import Bounds, SetOption, epilog, settings_of, write_config
 from trainer.commands.train import Training
-from trainer.commands.train_scorer import PPO, chosen_form, refuse_others, train_scorers
-from trainer.commands.verb import Answer
+from trainer.commands.train_scorer import PPO, SCORER, refuse_others, train_scorers
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +29,9 @@ if TYPE_CHECKING:
 LIVE_LIKE = "live-like"
 _OPTIONS = ("task", "seed", "workers", "device")
 """Fields of the configuration with separate options."""
-EXPORT_EPILOG = examples(
-    "trimtab train export .trimtab/train/train-fit/seed-0 --out models",
-    "trimtab train export runs/fit/seed-3/checkpoints/000000061 --json",
-)
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainAutoscaling(Training):
     """Train a recurrent policy by proximal policy optimisation, and export the best checkpoint of each run.
 
@@ -89,50 +86,34 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     )
 
     form: Annotated[
-        str | None,
-        Option(
-            metavar="ppo|scorer", help="A recurrent policy, or a scorer for any fleet. Else scorer with --from, ppo."
-        ),
+        str | None, "ppo|scorer", "A recurrent policy, or a scorer for any fleet. Else scorer with --from, ppo."
     ] = None
-    task: Annotated[str, Option(metavar="NAME|FILE", help="What to learn, see below, or a FILE.toml of your own.")] = (
-        "train-fit"
-    )
+    task: Annotated[str, "NAME|FILE", "What to learn, see below, or a FILE.toml of your own."] = "train-fit"
     preset: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help="Settings to start from: default, published (as in the paper), fit, text, coevolution.",
-        ),
+        str, "NAME", "Settings to start from: default, published (as in the paper), fit, text, coevolution."
     ] = "default"
-    steps: Annotated[str | None, Option(metavar="N", help="Environment steps, such as 4e6.")] = None
-    network: Annotated[str | None, Option(metavar="KIND", help="lstm or mlp.")] = None
-    hidden: Annotated[int | None, Option(min=1, help="Cells of lstm.")] = None
-    observation: Annotated[str | None, Option(metavar="NAME", help="Observation: obs-7 or obs-v2.")] = None
-    actions: Annotated[str | None, Option(metavar="NAME", help="Actions: act-7 or act-multi.")] = None
-    mask: Annotated[bool | None, Option("--mask/--no-mask", help="Hide actions that would have no effect.")] = None
+    steps: Annotated[str | None, "N", "Environment steps, such as 4e6."] = None
+    network: Annotated[str | None, "KIND", "lstm or mlp."] = None
+    hidden: Annotated[int | None, "Cells of lstm.", Bounds(min=1)] = None
+    observation: Annotated[str | None, "NAME", "Observation: obs-7 or obs-v2."] = None
+    actions: Annotated[str | None, "NAME", "Actions: act-7 or act-multi."] = None
+    mask: Annotated[bool | None, "--mask/--no-mask", "Hide actions that would have no effect."] = None
     setting: SetOption = None
     start: Annotated[
-        str | None,
-        Option("--from", metavar="release|FILE|RUN", help="scorer: weights to begin with, for --world and --workload."),
+        str | None, "--from", "release|FILE|RUN", "scorer: weights to begin with, for --world and --workload."
     ] = None
-    world: Annotated[
-        str | None, Option(metavar="NAME|FILE", help="The world to train for with --workload, else live-like.")
-    ] = None
-    workload: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE", help="Your jobs in that world, in place of a task; repeatable.")
-    ] = None
+    world: Annotated[str | None, "NAME|FILE", "The world to train for with --workload, else live-like."] = None
+    workload: Annotated[list[str] | None, "NAME|FILE", "Your jobs in that world, in place of a task; repeatable."] = (
+        None
+    )
     processes: Annotated[
-        int, Option("--jobs", metavar="N", min=1, help="scorer: processes; the result does not depend on them.")
+        int, "--jobs", "N", "scorer: processes; the result does not depend on them.", Bounds(min=1)
     ] = 1
-    sweep: Annotated[
-        list[str] | None, Option(metavar="FIELD=V,V,...", help="Try each value, with every seed; repeatable.")
-    ] = None
-    workers: Annotated[int, Option(min=1, help="Processes that share one run's environments.")] = 1
-    at_once: Annotated[
-        int | None, Option("--at-once", min=1, help="Runs at once; else as many as there are cores.")
-    ] = None
-    device: Annotated[str, Option(metavar="NAME", help="cpu or cuda, for the networks.")] = "cpu"
-    episodes: Annotated[int, Option(min=1, help="Episodes that the results are reported on.")] = 30
+    sweep: Annotated[list[str] | None, "FIELD=V,V,...", "Try each value, with every seed; repeatable."] = None
+    workers: Annotated[int, "Processes that share one run's environments.", Bounds(min=1)] = 1
+    at_once: Annotated[int | None, "Runs at once; else as many as there are cores.", Bounds(min=1)] = None
+    device: Annotated[str, "NAME", "cpu or cuda, for the networks."] = "cpu"
+    episodes: Annotated[int, "Episodes that the results are reported on.", Bounds(min=1)] = 30
 
     def folder(self) -> Path:
         """Return the folder of the task, or of one's own world."""
@@ -144,7 +125,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
         from trainer.kit.progress import announce
 
         announce("train autoscaling: loading torch and the simulator", self.as_json)
-        form = chosen_form(self.form, self.start)
+        form = self.form or (PPO if self.start is None else SCORER)
         refuse_others(self.ctx, form)
         if form == PPO:
             return super().run()
@@ -161,23 +142,29 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             on_checked=lambda place, settings: write_config(self.ctx, place, settings),
         )
 
-    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
-        """Return a run for each value of the sweep and each seed, with the costs of the baselines."""
-        from trainer.autoscaling.campaign import campaign_of, jobs_of
-        from trainer.kit.progress import announce
-        from trainer.kit.runs import check_directories
+    @cached_property
+    def campaign(self) -> Campaign:
+        """The variants and their seeds; with --workload their task is written to the folder."""
+        from trainer.autoscaling.campaign import campaign_of
 
         config = self.configuration()
         if self.world is not None or self.workload:
-            config = replace(config, task=self._own_task(place))
+            config = replace(config, task=self._own_task())
         _check_sight(config)
-        self.campaign = campaign_of(config, self.seeds_given(), self.sweep or [], place)
+        return campaign_of(config, self.seeds_given(), self.sweep or [], self.place)
+
+    def plan(self) -> tuple[list[Job], dict[str, Any]]:
+        """Return a run for each value of the sweep and each seed, with the costs of the baselines."""
+        from trainer.autoscaling.campaign import jobs_of
+        from trainer.kit.progress import announce
+        from trainer.kit.runs import check_directories
+
         check_directories(jobs_of(self.campaign, {}, self.episodes), resume=self.resume)
         announce(f"measuring the baselines on {self.episodes} episodes", self.as_json)
         jobs = jobs_of(self.campaign, _goals(self.campaign, self.episodes), self.episodes)
-        return jobs, {name: value for name, value in config.plain().items() if name not in _OPTIONS}
+        return jobs, {name: value for name, value in self.configuration().plain().items() if name not in _OPTIONS}
 
-    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
+    def train(self, jobs: Sequence[Job]) -> dict[str, Any]:
         """Learn."""
         from trainer.autoscaling.campaign import conclude
         from trainer.autoscaling.runs import HELD_OUT, run
@@ -207,7 +194,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
         changes |= {name: value for name, value in values.items() if value is not None}
         return configuration(self.preset, **changes)
 
-    def _own_task(self, place: Path) -> str:
+    def _own_task(self) -> str:
         """Write the task of one's own jobs in a world, and return its file."""
         from trainer.autoscaling.task_file import write_task
         from trainer.autoscaling.worlds import world_of
@@ -217,9 +204,9 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             raise BadInput("--task", self.task, "leave it out with --world and --workload, which are a task")
         if not self.workload:
             raise BadInput("--world", world, "give the loads of that world too, by --workload")
-        return str(write_task(world_of(world), self.workload, place, resume=self.resume))
+        return str(write_task(world_of(world), self.workload, self.place, resume=self.resume))
 
-    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+    def lines(self, summary: dict[str, Any]) -> list[str]:
         """Return the cost of each variant, against the baselines."""
         found = []
         for variant in summary["variants"]:
@@ -231,31 +218,36 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             for goal, own in variant["goals"].items():
                 found.append(f"  {own['relative']:+7.1%} against {goal} at ${own['cost']:.2f}")
             best = variant["best"]
-            found.append(f"  best: seed {best['seed']}, ${best['cost']:.2f}: {place / best['model']}")
+            found.append(f"  best: seed {best['seed']}, ${best['cost']:.2f}: {self.place / best['model']}")
         return found
 
 
-def export(
-    checkpoint: Annotated[
-        Path, Argument(metavar="CHECKPOINT", help="Directory of a checkpoint, or of a run: its best one.")
-    ],
-    out: Annotated[Path, Option(metavar="DIRECTORY", help="Where to write the model file.")] = Path(),
-    episodes: Annotated[int, Option(min=1, help="Episodes that its cost is reported on.")] = 30,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TrainExport(Verb):
     """Write the best policy of a checkpoint as one ONNX file, named after its content.
 
     The file is written once ONNX Runtime agrees with the trained network over whole episodes.
     """
-    from trainer.autoscaling.runs import checkpoint_of, export_checkpoint
 
-    result = export_checkpoint(checkpoint_of(checkpoint), out, episodes)
-    if as_json:
-        print_json({**result, "directory": str(out)})
-        return
-    report = result["report"]
-    typer.echo(str(out / result["model"]))
-    typer.echo(f"cost {report['cost']:.2f} [{report['low']:.2f}, {report['high']:.2f}], {report['episodes']} episodes")
+    EPILOG = examples(
+        "trimtab train export .trimtab/train/train-fit/seed-0 --out models",
+        "trimtab train export runs/fit/seed-3/checkpoints/000000061 --json",
+    )
+
+    checkpoint: Annotated[
+        Path, Argument(metavar="CHECKPOINT", help="Directory of a checkpoint, or of a run: its best one.")
+    ]
+    out: Annotated[Path, "DIRECTORY", "Where to write the model file."] = Path()
+    episodes: Annotated[int, "Episodes that its cost is reported on.", Bounds(min=1)] = 30
+
+    def run(self) -> Answer:
+        """Export the best checkpoint."""
+        from trainer.autoscaling.runs import checkpoint_of, export_checkpoint
+
+        result = export_checkpoint(checkpoint_of(self.checkpoint), self.out, self.episodes)
+        report, model = result["report"], str(self.out / result["model"])
+        cost = f"cost {report['cost']:.2f} [{report['low']:.2f}, {report['high']:.2f}], {report['episodes']} episodes"
+        return Answer({**result, "directory": str(self.out)}, [model, cost])
 
 
 def _check_sight(config: PPOConfig) -> None:

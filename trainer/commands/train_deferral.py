@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
-
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.options import SetOption, epilog
+from trainer.commands.options import Bounds, SetOption, epilog
 from trainer.commands.train import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainer.kit.jobs import Job
 
 SEEDS_OF_ALL = "0-4"
@@ -23,7 +19,7 @@ _OPTIONS = ("scenario", "method", "seed")
 """Fields of the configuration with separate options."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainDeferral(Training):
     """Learn which deferrable jobs to start in the cores that on-demand work leaves free.
 
@@ -57,28 +53,27 @@ With --all every method and seed, and --resume continues with the unfinished one
         ),
     )
 
-    scenario: Annotated[
-        str, Option(metavar="NAME[+NAME...]", help="Learn on it; several take turns. See `simulate deferral --help`.")
-    ] = "valley"
-    method: Annotated[str, Option(metavar="NAME", help="Method, see below.")] = "full"
-    preset: Annotated[
-        str | None, Option(metavar="NAME", help="imitation or paper; else imitation where there is one.")
-    ] = None
+    scenario: Annotated[str, "NAME[+NAME...]", "Learn on it; several take turns. See `simulate deferral --help`."] = (
+        "valley"
+    )
+    method: Annotated[str, "NAME", "Method, see below."] = "full"
+    preset: Annotated[str | None, "NAME", "imitation or paper; else imitation where there is one."] = None
     setting: SetOption = None
-    every: Annotated[
-        bool, Option("--all", help=f"Every method, as published and with imitation, seeds {SEEDS_OF_ALL}.")
-    ] = False
-    cpu_minutes: Annotated[
-        float | None,
-        Option("--cpu-minutes", metavar="N", help="CPU minutes after which a run ends; --resume continues."),
-    ] = None
-    report_seeds: Annotated[int, Option("--report-seeds", min=2, max=100, help="Seeds of the report, from 0 on.")] = 100
+    every: Annotated[bool, "--all", f"Every method, as published and with imitation, seeds {SEEDS_OF_ALL}."] = False
+    cpu_minutes: Annotated[float | None, "N", "CPU minutes after which a run ends; --resume continues."] = None
+    report_seeds: Annotated[int, "Seeds of the report, from 0 on.", Bounds(min=2, max=100)] = 100
 
     def folder(self) -> Path:
         """Return the folder of the scenario."""
         return Path(".trimtab/deferral") / self.scenario
 
-    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+    def seeds_given(self) -> list[int]:
+        """Return the seeds of --seeds, by default one, with --all SEEDS_OF_ALL."""
+        from trainer.kit.jobs import seeds_of
+
+        return seeds_of(SEEDS_OF_ALL) if self.every and not self.seeds else super().seeds_given()
+
+    def plan(self) -> tuple[list[Job], dict[str, Any]]:
         """Return a run for each method and seed."""
         from trainer.kit.progress import announce
 
@@ -93,7 +88,6 @@ With --all every method and seed, and --resume continues with the unfinished one
         if self.every:
             if changes or self.preset is not None:
                 raise BadInput("--all", "with --set or --preset", "give one or the other: --all takes both presets")
-            self.seeds = self.seeds or SEEDS_OF_ALL
             configs = variants(self.scenario)
         else:
             usual = IMITATION if self.method in SETS and self.method != "reinforce" else PAPER
@@ -102,7 +96,7 @@ With --all every method and seed, and --resume continues with the unfinished one
         jobs = jobs_of(
             configs,
             self.seeds_given(),
-            place,
+            self.place,
             resume=self.resume,
             cpu_minutes=self.cpu_minutes,
             report_seeds=self.report_seeds,
@@ -110,13 +104,7 @@ With --all every method and seed, and --resume continues with the unfinished one
         fields = configs[0].plain() if len(configs) == 1 else {}
         return jobs, {name: value for name, value in fields.items() if name not in _OPTIONS}
 
-    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
-        """Learn."""
-        from trainer.deferral.runs import train_all
-
-        return train_all(jobs, place, at_once=self.at_once or 1, ray=self.ray, silent=self.as_json)
-
-    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+    def lines(self, summary: dict[str, Any]) -> list[str]:
         """Return the totals of each method, and the best seed."""
         rows: list[tuple[object, ...]] = [
             ("method", "scenario", "decoding", "mean total", "± seeds", "best - knapsack")
@@ -130,6 +118,6 @@ With --all every method and seed, and --resume continues with the unfinished one
                     rows.append((name, scenario, kind, f"{one['mean']:.1f}", f"{one['std']:.1f}", words))
             time = f"{len(found['seeds'])} seeds, {duration_text(sum(found['cpu_s']))} of one core"
             cut = "" if all(found["complete"]) else "; ended by --cpu-minutes, --resume continues"
-            model = "no model file" if found["model"] is None else str(place / found["model"])
+            model = "no model file" if found["model"] is None else str(self.place / found["model"])
             notes.append(f"{name}: {time}{cut}; best: seed {found['best']}, {model}")
         return [*columns(rows), "", *notes]

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
-
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from trainer.commands import tune_oversubscription
-from trainer.commands.options import AlphaOption, ScenarioOption, SetOption, StartOption, epilog
+from trainer.commands.options import AlphaOption, Bounds, ScenarioOption, SetOption, StartOption, epilog
 from trainer.commands.train import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainer.kit.jobs import Job
 
 VDN = "vdn"
@@ -24,7 +20,7 @@ _OPTIONS = ("scenario", "start", "alpha", "seed", "weeks")
 """Fields of the configuration with separate options."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainOversubscription(Training):
     """Learn rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
 
@@ -49,21 +45,19 @@ and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.jso
     )
 
     scenario: ScenarioOption = "internal_like"
-    method: Annotated[str, Option(metavar="NAME", help="vdn, see below.")] = VDN
+    method: Annotated[str, "NAME", "vdn, see below."] = VDN
     start: StartOption = "cold"
     alpha: AlphaOption = 0.95
-    weeks: Annotated[str | None, Option(metavar="s0,s21,...", help="Weeks to learn from; else the first.")] = None
-    preset: Annotated[str, Option(metavar="NAME", help="paper or robust.")] = "robust"
-    episodes: Annotated[int | None, Option(min=1, help="Episodes; else 800, with paper 1,800 cold and 1,200 warm.")] = (
-        None
-    )
+    weeks: Annotated[str | None, "s0,s21,...", "Weeks to learn from; else the first."] = None
+    preset: Annotated[str, "NAME", "paper or robust."] = "robust"
+    episodes: Annotated[int | None, "Episodes; else 800, with paper 1,800 cold and 1,200 warm.", Bounds(min=1)] = None
     setting: SetOption = None
 
     def folder(self) -> Path:
         """Return the folder of the scenario."""
         return tune_oversubscription.folder_of(self.scenario)
 
-    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+    def plan(self) -> tuple[list[Job], dict[str, Any]]:
         """Return a run for each seed."""
         if self.method != VDN:
             raise BadInput("--method", self.method, f"give {VDN}; rates are found by `trimtab tune oversubscription`")
@@ -73,23 +67,17 @@ and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.jso
         from trainer.oversubscription.configuration import VdnConfig, preset
         from trainer.oversubscription.runs import jobs_of
 
-        _, weeks = tune_oversubscription.checked(self.scenario, self.start, self.alpha, self.weeks)
+        _, weeks = tune_oversubscription.checked_scenario(self.scenario, self.start, self.weeks)
         changes = self.changes(VdnConfig, self.setting, _OPTIONS)
         asked: dict[str, Any] = {"start": self.start, "alpha": self.alpha, "episodes": self.episodes, "weeks": weeks}
         changes |= {field: value for field, value in asked.items() if value}
         if self.preset == "paper":
             changes.setdefault("episodes", 1_800 if self.start == "cold" else 1_200)
         config = preset(self.preset, scenario=self.scenario, **changes)
-        jobs = jobs_of(config, self.seeds_given(), place, resume=self.resume)
+        jobs = jobs_of(config, self.seeds_given(), self.place, resume=self.resume)
         return jobs, {name: value for name, value in config.plain().items() if name not in _OPTIONS}
 
-    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
-        """Learn."""
-        from trainer.oversubscription.runs import train_all
-
-        return train_all(jobs, place, at_once=self.at_once or 1, ray=self.ray, silent=self.as_json)
-
-    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+    def lines(self, summary: dict[str, Any]) -> list[str]:
         """Return the savings over the seeds, and the model of each."""
         figures = summary["figures"]
         first = (
@@ -100,6 +88,6 @@ and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.jso
         )
         budgets = zip(summary["models"], summary["shield_budgets"], strict=True)
         return [first] + [
-            f"{place / model}: {'no shield holds' if budget is None else f'shield budget {budget:g}'}"
+            f"{self.place / model}: {'no shield holds' if budget is None else f'shield budget {budget:g}'}"
             for model, budget in budgets
         ]

@@ -7,24 +7,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
-
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.options import epilog
+from trainer.commands.options import Bounds, epilog
 from trainer.commands.train import Training
 from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainer.kit.jobs import Job
     from trainer.placement.runs import Config
 
 DEFAULT_INSTANCE = "L219"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainPlacement(Training):
     """Learn on which host to place containers, so that few hosts are opened in whatever order requests come.
 
@@ -57,24 +53,18 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
         ),
     )
 
-    instance: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE", help=f"Learn on it; repeatable, else {DEFAULT_INSTANCE}.")
-    ] = None
-    family: Annotated[str, Option(metavar="NAME", help="Form of the policy, see below.")] = "tiers17a"
-    method: Annotated[str, Option(metavar="NAME", help="How the vector is searched, see below.")] = "pso"
-    population: Annotated[int, Option(help="Points an iteration.")] = 24
-    iterations: Annotated[int, Option(help="Iterations at most.")] = 60
-    patience: Annotated[int, Option(help="Iterations without gain that end it.")] = 15
-    sequences: Annotated[int, Option(help="Orders of each instance that a point is valued on.")] = 24
-    rho: Annotated[float, Option(help="Price of the range over the orders, in hosts.")] = 0.3
-    orders: Annotated[str, Option(metavar="shuffled|nominal", help="Of the requests; nominal: as given, one.")] = (
-        "shuffled"
-    )
-    filled: Annotated[float, Option(help="Share of the orders that best fit begins.")] = 0.0
-    front: Annotated[bool, Option("--front", help="Search the Pareto front of hosts, balance and concentration.")] = (
-        False
-    )
-    workers: Annotated[int, Option(min=1, help="Threads of a run; the result is the same for any number.")] = 1
+    instance: Annotated[list[str] | None, "NAME|FILE", f"Learn on it; repeatable, else {DEFAULT_INSTANCE}."] = None
+    family: Annotated[str, "NAME", "Form of the policy, see below."] = "tiers17a"
+    method: Annotated[str, "NAME", "How the vector is searched, see below."] = "pso"
+    population: Annotated[int, "Points an iteration."] = 24
+    iterations: Annotated[int, "Iterations at most."] = 60
+    patience: Annotated[int, "Iterations without gain that end it."] = 15
+    sequences: Annotated[int, "Orders of each instance that a point is valued on."] = 24
+    rho: Annotated[float, "Price of the range over the orders, in hosts."] = 0.3
+    orders: Annotated[str, "shuffled|nominal", "Of the requests; nominal: as given, one."] = "shuffled"
+    filled: Annotated[float, "Share of the orders that best fit begins."] = 0.0
+    front: Annotated[bool, "Search the Pareto front of hosts, balance and concentration."] = False
+    workers: Annotated[int, "Threads of a run; the result is the same for any number.", Bounds(min=1)] = 1
 
     def folder(self) -> Path:
         """Return the folder of the instances."""
@@ -98,20 +88,14 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
             instance_of(name)
         return config
 
-    def plan(self, place: Path) -> tuple[list[Job], dict[str, Any]]:
+    def plan(self) -> tuple[list[Job], dict[str, Any]]:
         """Return a run for each seed."""
         from trainer.placement.runs import jobs_of
 
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        seeds = self.seeds_given()
+        seeds, place = self.seeds_given(), self.place
         jobs = jobs_of(self.configuration(), seeds, place, workers=self.workers, created=created, resume=self.resume)
         return jobs, {}
-
-    def train(self, jobs: Sequence[Job], place: Path) -> dict[str, Any]:
-        """Search."""
-        from trainer.placement.runs import train_all
-
-        return train_all(jobs, place, at_once=self.at_once or 1, ray=self.ray, silent=self.as_json)
 
     def _front(self) -> Answer:
         from domain.rules.placement.policies import BF, DP, RESERVE, WF
@@ -121,9 +105,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
         from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
         from trainer.placement.search import SELECTION
 
-        config, place = self.configuration(), self.out or self.folder()
-        if place.exists() and not place.is_dir():
-            raise BadInput("--out", str(place), "name a folder")
+        config, place = self.configuration(), self.place
         if len(config.instances) > 1 or config.plan.method != "pso" or config.samples.filled:
             raise BadInput("--front", "with these options", "give one instance, and neither --method nor --filled")
         announce("compiling the simulator, and searching the front", self.as_json)
@@ -143,7 +125,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
         volumes = f"hypervolume {data['hypervolume']:.4f}, of the fixed policies {data['hypervolume_fixed']:.4f}"
         return Answer(data, [*columns(rows), "", volumes, f"{place / 'front.json'}"])
 
-    def lines(self, summary: dict[str, Any], place: Path) -> list[str]:
+    def lines(self, summary: dict[str, Any]) -> list[str]:
         """Return the value of each seed and the best."""
         rows: list[tuple[object, ...]] = [("seed", "value", "instance", "given order", "mean", "range", "of one core")]
         for k, seed in enumerate(summary["seeds"]):
@@ -152,5 +134,5 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
                 time = duration_text(summary["cpu_s"][k])
                 cells = (hosts, f"{chosen['mean']:.2f}", f"{chosen['range']:.0f}", time)
                 rows.append((seed, f"{summary['values'][k]:.2f}", name, *cells))
-        best = f"best: seed {summary['best']}, {place / summary['policy']}"
+        best = f"best: seed {summary['best']}, {self.place / summary['policy']}"
         return [*columns(rows), "", "mean and range: of the shuffles of the last choice, not a test", best]

@@ -18,18 +18,11 @@ from trainer.commands.verb import Answer
 if TYPE_CHECKING:
     from trainer.autoscaling.scorer_runs import Plan
 
-PPO, SCORER = FORMS = ("ppo", "scorer")
+PPO, SCORER = "ppo", "scorer"
 _BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"})
 OF_SCORER = _BOTH | {"processes", "start"}
 """Parameters of the command that training a scorer reads."""
 _SCORER_ALONE = OF_SCORER - _BOTH
-
-
-def chosen_form(form: str | None, start: str | None) -> str:
-    """Return the form to train, a scorer where weights to begin with are named; BadInput for one that is not there."""
-    if form is not None and form not in FORMS:
-        raise BadInput("--form", form, f"choose one of {', '.join(FORMS)}")
-    return form or (PPO if start is None else SCORER)
 
 
 def refuse_others(context: typer.Context, form: str) -> None:

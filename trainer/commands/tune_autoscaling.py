@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Context, Option
-
-from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from trainer.commands.options import (
     BootOption,
+    Bounds,
     CooldownOption,
     ForceOption,
     PricesOption,
     WorkersOption,
     WorldOption,
-    check_output,
+    check_outputs,
     command_of,
     epilog,
 )
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from domain.workload import Trace
@@ -32,8 +31,19 @@ if TYPE_CHECKING:
     from trainer.autoscaling.baselines.tuning import Tuned
 
 CONSTANT, BOUND = "constant", "bound"
-EPILOG = epilog(
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneAutoscaling(Verb):
+    """Search the grid of a rule for the setting that costs least, and report it on seeds that it was not tuned on.
+
+    Any world and any workloads will do; several workloads count by what they cost together. The setting that is printed
+    can be given to `simulate` and `evaluate` as it stands, and --settings writes it as the agent reads it, with the
+    command, world, workloads and seeds that it comes from.
     """
+
+    EPILOG = epilog(
+        """
 Policies:
   queue-rule, queue-rule-single            any number of VMs a minute, or one (act-7)
   threshold, target-tracking               one step per group, a size per group
@@ -41,115 +51,94 @@ Policies:
   constant                                 the best constant fleet, by trying all
   bound                                    a lower bound of the cost (traces to 300 minutes)
 """,
-    calls=(
-        "trimtab tune autoscaling --workload train-fit --policy queue-rule",
-        "trimtab tune autoscaling --workload coevolution --world paper-live --minute-price 0.03",
-        "trimtab tune autoscaling --world my.toml --workload my.swf.gz:hours=24 --policy queue-rule \\",
-        "    --settings tuned.env --fleet web",
-    ),
-)
+        calls=(
+            "trimtab tune autoscaling --workload train-fit --policy queue-rule",
+            "trimtab tune autoscaling --workload coevolution --world paper-live --minute-price 0.03",
+            "trimtab tune autoscaling --world my.toml --workload my.swf.gz:hours=24 --policy queue-rule \\",
+            "    --settings tuned.env --fleet web",
+        ),
+    )
 
-
-def autoscaling(
-    ctx: Context,
     workload: Annotated[
         list[str] | None,
-        Option(
-            metavar="NAME|FILE",
-            help="Jobs, as for `simulate`; repeatable. Else train-text. train-rand and coevolution vary by seed.",
-        ),
-    ] = None,
-    policy: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Rule to tune, see below; repeatable. Else all rules.")
-    ] = None,
-    seeds: Annotated[int, Option(metavar="N", min=1, help="Seeds to tune on, from 500000 on.")] = 8,
-    report_seeds: Annotated[int, Option(metavar="N", min=1, max=1000, help="Seeds to report, from 0 on.")] = 8,
+        "NAME|FILE",
+        "Jobs, as for `simulate`; repeatable. Else train-text. train-rand and coevolution vary by seed.",
+    ] = None
+    policy: Annotated[list[str] | None, "NAME", "Rule to tune, see below; repeatable. Else all rules."] = None
+    seeds: Annotated[int, "N", "Seeds to tune on, from 500000 on.", Bounds(min=1)] = 8
+    report_seeds: Annotated[int, "N", "Seeds to report, from 0 on.", Bounds(min=1, max=1000)] = 8
     minute_price: Annotated[
-        float,
-        Option(metavar="DOLLARS", min=0.0, help="Tune rent + DOLLARS per minute of run time, not rent + waiting."),
-    ] = 0.0,
-    world: WorldOption = "exact",
-    prices: PricesOption = None,
-    boot: BootOption = None,
-    cooldown: CooldownOption = None,
-    setting: Annotated[
-        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other field of the world; repeatable.")
-    ] = None,
+        float, "DOLLARS", "Tune rent + DOLLARS per minute of run time, not rent + waiting.", Bounds(min=0.0)
+    ] = 0.0
+    world: WorldOption = "exact"
+    prices: PricesOption = None
+    boot: BootOption = None
+    cooldown: CooldownOption = None
+    setting: Annotated[list[str] | None, "--set", "FIELD=VALUE", "Any other field of the world; repeatable."] = None
     settings: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE", help="Write the best rule as settings of the agent; only the agent's parameters are tried."
-        ),
-    ] = None,
-    fleet: Annotated[str, Option(metavar="KEY", help="The fleet in the settings.")] = "web",
-    force: ForceOption = False,
-    time_limit: Annotated[float, Option(metavar="SECONDS", min=1.0, help="For each bound.")] = 60.0,
-    workers: WorkersOption = 1,
-    as_json: JsonOption = False,
-) -> None:
-    """Search the grid of a rule for the setting that costs least, and report it on seeds that it was not tuned on.
+        Path | None, "FILE", "Write the best rule as settings of the agent; only the agent's parameters are tried."
+    ] = None
+    fleet: Annotated[str, "KEY", "The fleet in the settings."] = "web"
+    force: ForceOption = False
+    time_limit: Annotated[float, "SECONDS", "For each bound.", Bounds(min=1.0)] = 60.0
+    workers: WorkersOption = 1
 
-    Any world and any workloads will do; several workloads count by what they cost together. The setting that is printed
-    can be given to `simulate` and `evaluate` as it stands, and --settings writes it as the agent reads it, with the
-    command, world, workloads and seeds that it comes from.
-    """
-    from trainer.autoscaling.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
-    from trainer.autoscaling.tuned_settings import agent_grid, settings_text
-    from trainer.autoscaling.worlds import told, traces_by_seed, world_of
-    from trainer.kit.progress import bars, counter
+    def run(self) -> Answer:
+        """Search the grids."""
+        from trainer.autoscaling.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
+        from trainer.autoscaling.tuned_settings import agent_grid, settings_text
+        from trainer.autoscaling.worlds import told, traces_by_seed, world_of
+        from trainer.kit.progress import bars, counter
 
-    chosen = world_of(world, prices=prices, boot=boot, changes=setting or (), cooldown_s=cooldown)
-    config = chosen.config
-    names = _names(policy, config, settings is not None)
-    if settings is not None:
-        check_output(settings, force, "--settings")
-    workloads = workload or ["train-text"]
-    traces = traces_by_seed(workloads, config)
-    tuning = cases_of(config, traces, TUNING_SEED, seeds)
-    reporting = cases_of(config, traces, 0, report_seeds)
+        changes = self.setting or ()
+        chosen = world_of(self.world, prices=self.prices, boot=self.boot, changes=changes, cooldown_s=self.cooldown)
+        config, workloads = chosen.config, self.workload or ["train-text"]
+        names = _names(self.policy, config, self.settings is not None)
+        check_outputs(self.force, {"--settings": self.settings})
+        traces = traces_by_seed(workloads, config)
+        tuning = cases_of(config, traces, TUNING_SEED, self.seeds)
+        reporting = cases_of(config, traces, 0, self.report_seeds)
 
-    def adapted(text: str) -> str | None:
-        return told(text, chosen) if settings is None or agent_grid(text) else None
+        def adapted(text: str) -> str | None:
+            return told(text, chosen) if self.settings is None or agent_grid(text) else None
 
-    found: list[dict[str, Any]] = []
-    with bars(as_json) as shown:
-        for name in names:
-            if name == CONSTANT:
-                found.append(_constant(config, tuning.traces, reporting.traces, counter(shown, name)))
-            elif name == BOUND:
-                for place in range(len(workloads)):
-                    found += [_bound(config, reporting.traces[place], single, time_limit) for single in (False, True)]
-            else:
-                tuned = tune(
-                    name,
-                    tuning,
-                    reporting,
-                    objective=Objective(minute_price),
-                    workers=workers,
-                    on_run=counter(shown, name),
-                    adapt=adapted,
-                    widen=True,
-                )
-                found.append(_as_data(name, tuned))
-    made_by = {
-        "command": command_of(ctx, ("json", "workers", "force")),
-        "world": {"name": chosen.name, "sha256": chosen.digest},
-        "workloads": [
-            {"workload": text, "sha256": trace.digest} for text, trace in zip(workloads, reporting.traces, strict=False)
-        ],
-        "tuning_seeds": [TUNING_SEED, TUNING_SEED + seeds - 1],
-        "reporting_seeds": [0, report_seeds - 1],
-    }
-    if settings is not None:
-        best = min(found, key=lambda one: float(one["tuned_objective"]))
-        settings.write_text(settings_text(best["policy"], fleet, made_by, best), encoding="utf-8", newline="\n")
-    if as_json:
-        about = {"workload": ",".join(workloads), "world": chosen.name, "preset": chosen.name}
-        print_json({**about, "minute_price": minute_price, "policies": found, "made_by": made_by})
-        return
-    _show(found)
-    if settings is not None:
-        show([f"written to {settings}: {best['policy']}"])
+        found: list[dict[str, Any]] = []
+        with bars(self.as_json) as shown:
+            for name in names:
+                if name == CONSTANT:
+                    found.append(_constant(config, tuning.traces, reporting.traces, counter(shown, name)))
+                elif name == BOUND:
+                    for trace in reporting.traces[: len(workloads)]:
+                        found += [_bound(config, trace, single, self.time_limit) for single in (False, True)]
+                else:
+                    tuned = tune(
+                        name,
+                        tuning,
+                        reporting,
+                        objective=Objective(self.minute_price),
+                        workers=self.workers,
+                        on_run=counter(shown, name),
+                        adapt=adapted,
+                        widen=True,
+                    )
+                    found.append(_as_data(name, tuned))
+        loads = zip(workloads, reporting.traces, strict=False)
+        made_by = {
+            "command": command_of(self.ctx, ("json", "workers", "force")),
+            "world": {"name": chosen.name, "sha256": chosen.digest},
+            "workloads": [{"workload": text, "sha256": trace.digest} for text, trace in loads],
+            "tuning_seeds": [TUNING_SEED, TUNING_SEED + self.seeds - 1],
+            "reporting_seeds": [0, self.report_seeds - 1],
+        }
+        lines = _lines(found)
+        if self.settings is not None:
+            best = min(found, key=lambda one: float(one["tuned_objective"]))
+            text = settings_text(best["policy"], self.fleet, made_by, best)
+            self.settings.write_text(text, encoding="utf-8", newline="\n")
+            lines.append(f"written to {self.settings}: {best['policy']}")
+        about: dict[str, Any] = {"workload": ",".join(workloads), "world": chosen.name, "preset": chosen.name}
+        about |= {"minute_price": self.minute_price, "policies": found, "made_by": made_by}
+        return Answer(about, lines)
 
 
 def _names(policy: list[str] | None, config: SimulationConfig, for_settings: bool) -> list[str]:
@@ -212,7 +201,7 @@ def _figures(runs: tuple[Measures, ...] | list[Measures]) -> dict[str, float]:
     return {name: fmean(float(getattr(run, name)) for run in runs) for name in names}
 
 
-def _show(found: list[dict[str, Any]]) -> None:
+def _lines(found: list[dict[str, Any]]) -> list[str]:
     rows: list[tuple[object, ...]] = [("cost", "rent", "waiting", "run time", "busy", "settings", "policy")]
     for one in found:
         if "unavailable" in one:
@@ -223,4 +212,4 @@ def _show(found: list[dict[str, Any]]) -> None:
             money = (f"{one[key]:,.3f} $" for key in ("cost", "rent", "penalty"))
             minutes, busy = f"{one['run_time_s'] / 60:,.1f} min", f"{one['utilisation']:.1%}"
             rows.append((*money, minutes, busy, one["settings"], one["policy"]))
-    show(columns(rows))
+    return columns(rows)

@@ -2,76 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
-
-from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns
 from domain.errors import BadInput
-from trainer.commands.options import AlphaOption, ScenarioOption, StartOption, epilog
+from trainer.commands.options import AlphaOption, Bounds, Check, ScenarioOption, StartOption, epilog, words_of
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from simulator.oversubscription.scenario import Scenario
 
 CALIBRATED, STATIC = "calibrated", "static"
 EVALUATIONS = 4_000
-EPILOG = epilog(
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOversubscription(Verb):
+    """Find rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
+
+    The same settings and seed give the same file. Exits with status 1 when no safe rates were found.
     """
+
+    EPILOG = epilog(
+        """
 Methods:
   calibrated  one rate per subscriber, safe in every known week with room to
               spare, held to redrawn weeks: the one to use (--shield adds a guard)
   static      one rate per subscriber, the best of one week, no reserve
 Written to --out: rates.json, a policy of `trimtab simulate oversubscription`.
 """,
-    calls=(
-        "trimtab tune oversubscription --scenario azure_like",
-        "trimtab tune oversubscription --scenario FOLDER --start warm --shield auto",
-    ),
-)
+        calls=(
+            "trimtab tune oversubscription --scenario azure_like",
+            "trimtab tune oversubscription --scenario FOLDER --start warm --shield auto",
+        ),
+    )
 
-
-def oversubscription(
-    scenario: ScenarioOption = "internal_like",
-    method: Annotated[str, Option(metavar="NAME", help="How the rates are found, see below.")] = CALIBRATED,
-    start: StartOption = "cold",
-    alpha: AlphaOption = 0.95,
-    weeks: Annotated[
-        str | None, Option(metavar="s0,s21,...", help="Weeks to fit to; else all, with static the first.")
-    ] = None,
-    cap: Annotated[float | None, Option(metavar="SHARE", help="calibrated: largest risk of a known week.")] = None,
+    scenario: ScenarioOption = "internal_like"
+    method: Annotated[
+        str,
+        "NAME",
+        "How the rates are found, see below.",
+        Check(
+            (CALIBRATED, STATIC).__contains__,
+            f"choose {CALIBRATED} or {STATIC}; learn by `trimtab train oversubscription`",
+        ),
+    ] = CALIBRATED
+    start: StartOption = "cold"
+    alpha: AlphaOption = 0.95
+    weeks: Annotated[str | None, "s0,s21,...", "Weeks to fit to; else all, with static the first."] = None
+    cap: Annotated[float | None, "SHARE", "calibrated: largest risk of a known week."] = None
     shield: Annotated[
-        str | None,
-        Option(metavar="HOURS|auto", help="calibrated: hot hours a machine and day above which rates are raised."),
-    ] = None,
-    evaluations: Annotated[int, Option(min=1, help="Weeks assessed by a search.")] = EVALUATIONS,
-    seed: Annotated[int, Option(min=0, help="Seed of the search.")] = 0,
-    out: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/oversubscription/SCENARIO.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Find rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
+        str | None, "HOURS|auto", "calibrated: hot hours a machine and day above which rates are raised."
+    ] = None
+    evaluations: Annotated[int, "Weeks assessed by a search.", Bounds(min=1)] = EVALUATIONS
+    seed: Annotated[int, "Seed of the search.", Bounds(min=0)] = 0
+    out: Annotated[Path | None, "FOLDER", "Where to write; else .trimtab/oversubscription/SCENARIO."] = None
 
-    The same settings and seed give the same file. Exits with status 1 when no safe rates were found.
-    """
-    if method not in (CALIBRATED, STATIC):
-        raise BadInput(
-            "--method", method, f"choose {CALIBRATED} or {STATIC}; learn by `trimtab train oversubscription`"
-        )
-    cluster, chosen = checked(scenario, start, alpha, weeks)
-    place = out or folder_of(scenario)
-    options = {"start": start, "alpha": alpha, "evaluations": evaluations, "seed": seed}
-    place.mkdir(parents=True, exist_ok=True)
-    data = _search(cluster, method, chosen, options, cap, _shield(shield), place / "rates.json", quiet=as_json)
-    if as_json:
-        print_json(data | {"file": str(place / "rates.json")})
-    else:
-        _show(data, place / "rates.json")
-    if not data["feasible"]:
-        raise typer.Exit(1)
+    def run(self) -> Answer:
+        """Search, and write the rates."""
+        cluster, chosen = checked_scenario(self.scenario, self.start, self.weeks)
+        place = self.out or folder_of(self.scenario)
+        options = {"start": self.start, "alpha": self.alpha, "evaluations": self.evaluations, "seed": self.seed}
+        place.mkdir(parents=True, exist_ok=True)
+        path, shield = place / "rates.json", _shield(self.shield)
+        data = _search(cluster, self.method, chosen, options, self.cap, shield, path, quiet=self.as_json)
+        return Answer(data | {"file": str(path)}, _lines(data, path), 0 if data["feasible"] else 1)
 
 
 def folder_of(scenario: str) -> Path:
@@ -81,16 +78,14 @@ def folder_of(scenario: str) -> Path:
     return Path(".trimtab/oversubscription") / scenario_of(scenario).name
 
 
-def checked(scenario: str, start: str, alpha: float, weeks: str | None) -> tuple[Scenario, tuple[str, ...]]:
+def checked_scenario(scenario: str, start: str, weeks: str | None) -> tuple[Scenario, tuple[str, ...]]:
     """Return the scenario and the weeks that are named; BadInput names a wrong option."""
     from simulator.oversubscription.scenario import scenario_of
     from simulator.oversubscription.weekly import check_start
 
-    if not 0.0 < alpha < 1.0:
-        raise BadInput("--alpha", alpha, "give a probability between 0 and 1, such as 0.95")
     check_start(start)
     cluster = scenario_of(scenario)
-    chosen = tuple(part.strip() for part in weeks.split(",")) if weeks else ()
+    chosen = tuple(words_of(weeks or ""))
     for name in chosen:
         cluster.week(name)
     return cluster, chosen
@@ -148,7 +143,7 @@ def _search(
     return rates.as_data() | {"feasible": found.feasible}
 
 
-def _show(data: dict[str, Any], path: Path) -> None:
+def _lines(data: dict[str, Any], path: Path) -> list[str]:
     made = data["calibration"]
     rows: list[tuple[object, ...]] = [("week", "cores saved", "hot weeks, assessed")]
     rows += [(week, f"{made['s_cores'][week]:.1%}", f"{risk:.1%}") for week, risk in made["c_hot_r_assessed"].items()]
@@ -159,5 +154,4 @@ def _show(data: dict[str, Any], path: Path) -> None:
             f"{held['weeks']} redrawn weeks: {max(held['c_hot_r']):.1%} hot in the worst, "
             f"at most {held['c_hot_r_upper_95']:.1%} together (95 %), {made['raised']} rates raised for it"
         )
-    lines.append(str(path) if data["feasible"] else f"not safe: no rates keep the promise here ({path})")
-    show(lines)
+    return [*lines, str(path) if data["feasible"] else f"not safe: no rates keep the promise here ({path})"]

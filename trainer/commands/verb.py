@@ -1,30 +1,44 @@
-"""A verb of the trainer for a decision: a dataclass of its options, with the method that runs it.
+"""A verb of the trainer for a decision: a frozen dataclass of its options, with the method that runs it.
 
-The class is the row of the command line: its docstring is the help, EPILOG the end of it, each field an option.
+The class is the row of the command line: its docstring is the help, EPILOG the end of it, each field an option. The
+type of a field is annotated with strings, `Annotated[int, "N", "Runs to begin with."]`: the last one is the help, one
+before it the placeholder of the value; strings with a dash in front are the names of the option, else `--field`. A
+placeholder of small words, `cold|warm`, permits these words alone; `Bounds` and `Check` limit the value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from inspect import Parameter, Signature, getdoc
-from typing import Any, ClassVar, get_type_hints
+from pathlib import Path
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from agent.commands.options import JsonOption, print_json, show
+from domain.errors import BadInput
+from trainer.commands.options import TEXT, Bounds, Check, FormatOption, Rows, show_tables
+
+_CHOICES = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a verb: data for --json, None to print nothing, lines of text, and the exit status."""
+    """The result of a verb: data for --json, None to print nothing, lines of text, the exit status, tables with titles.
+
+    Lines follow the tables.
+    """
 
     data: Any
-    lines: Sequence[str]
+    lines: Sequence[str] = ()
     status: int = 0
+    tables: Sequence[tuple[str, Rows]] = ()
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Verb:
     """The options and methods of every verb."""
 
@@ -41,6 +55,20 @@ class Verb:
     def print(self, answer: Answer) -> None:
         """Print an answer as text."""
         show(answer.lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableVerb(Verb):
+    """The option of every verb that prints tables."""
+
+    form: FormatOption = TEXT
+
+    def print(self, answer: Answer) -> None:
+        """Print the tables in their format, with the lines after them."""
+        if answer.tables:
+            show_tables(answer.tables, answer.lines, self.form)
+        else:
+            super().print(answer)
 
 
 def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
@@ -61,16 +89,44 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
     # The options of one decision precede the shared ones.
     known = {field.name: field for field in fields(verb)}
     names = dict.fromkeys(name for own in classes for name in own if name in known and name not in verb.WITHOUT)
-    call.__dict__["__signature__"] = Signature(
-        [
-            Parameter(
-                name,
-                Parameter.KEYWORD_ONLY,
-                default=Parameter.empty if known[name].default is MISSING else known[name].default,
-                annotation=hints[name],
-            )
-            for name in names
-        ]
-    )
+    call.__dict__["__signature__"] = Signature([_parameter(known[name], hints[name]) for name in names])
     call.__annotations__ = {}
     group.command(name, epilog=verb.EPILOG, help=getdoc(verb))(call)
+
+
+def _parameter(field: Field[Any], hint: Any) -> Parameter:
+    """Return a field as a parameter with an option of typer, which a field may also have itself."""
+    kind, *about = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+    default = ... if field.default is MISSING else field.default
+    if not about or isinstance(about[0], ParameterInfo):
+        default = Parameter.empty if default is ... else default
+        return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+    words = [word for word in about if isinstance(word, str)]
+    names = [word for word in words if word.startswith("-")]
+    *placeholder, text = (word for word in words if not word.startswith("-"))
+    option = max(names, key=len, default=f"--{field.name.replace('_', '-')}")
+    bounds = next((one for one in about if isinstance(one, Bounds)), Bounds())
+    check = next((one for one in about if isinstance(one, Check)), None)
+    metavar = placeholder[0] if placeholder else None
+    if check is None and metavar is not None and _CHOICES.fullmatch(metavar):
+        choices = metavar.split("|")
+        check = Check(choices.__contains__, f"choose one of {', '.join(choices)}")
+    made = typer.Option(
+        default,
+        *(names or ([option] if kind is bool else [])),
+        metavar=metavar,
+        help=text,
+        callback=None if check is None else _checked(option, check),
+        **{name: value for name, value in bounds._asdict().items() if value is not None},
+    )
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=made, annotation=kind)
+
+
+def _checked(option: str, check: Check) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        for one in value if isinstance(value, list | tuple) else [] if value is None else [value]:
+            if not check.holds(one):
+                raise BadInput(option, str(one) if isinstance(one, Path) else one, check.remedy)
+        return value
+
+    return checked

@@ -124,11 +124,3 @@ def test_nothing_is_written_over_unless_asked_and_only_a_csv(trace: Trace, tmp_p
     assert path.read_bytes() != before
     assert "ends in .csv" in trace("make", "train-fit", "-o", tmp_path / "t.json").stderr
     assert "a folder that exists" in trace("make", "train-fit", "-o", tmp_path / "no" / "t.csv").stderr
-    assert "choose one of split, cap, mold" in trace("import-swf", path, "-o", path, "--width", "wide").stderr
-
-
-@pytest.mark.parametrize("verb", ["make", "check", "import-swf"])
-def test_every_verb_gives_two_examples(trace: Trace, verb: str) -> None:
-    printed, _, examples = trace(verb, "--help").stdout.partition("Examples:")
-    assert f"trimtab trace {verb}" in printed
-    assert len([text for text in examples.splitlines() if f"trimtab trace {verb}" in text]) == 2

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from simulator.admission import cluster_of, draw_run, play, rule_of
-from trainer.commands import simulate_admission
+from trainer.admission import playing
 
 YEARS = 0.04
 HOURS = YEARS * 8760.0
@@ -76,7 +76,7 @@ def test_a_rule_beside_has_no_say(small: str) -> None:
 def test_the_log_holds_every_event_and_adds_up(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_room: int
 ) -> None:
-    monkeypatch.setattr(simulate_admission, "FIRST_ROOM", first_room)
+    monkeypatch.setattr(playing, "FIRST_ROOM", first_room)
     data = simulated(small, "--policy", "second:1", "--log", str(tmp_path / "events.csv"))
     with (tmp_path / "events.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -108,8 +108,7 @@ def test_lines_of_json_hold_the_same(small: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--weights", "even"), ("--weights", "posterior, static")),
-        (("--scale-outs", "rates"), ("scale_outs", "gaps or counts")),
+        (("--scale-outs", "rates"), ("--scale-outs", "gaps, counts")),
         (("--log", "events.txt"), ("--log", ".csv or .jsonl")),
         (("--log", "no-such-place/events.csv"), ("--log", "directory that exists")),
         (("--beside", "seventh:1"), ("policy", "seventh:1")),

@@ -1,17 +1,24 @@
-"""The trainer's verbs: the same for every decision, with a refusal that says what to do, and the old forms."""
+"""The trainer's verbs: one contract for all rows, and a refusal with a remedy where a decision does not take a verb."""
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import FrozenInstanceError, fields
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
 from agent.settings.plug_ins import DECISIONS, installed
-from trainer.commands.program import VERBS, absent
+from trainer.commands.program import VERBS, absent, rows
+from trainer.commands.verb import Verb
 
 RUNNER = CliRunner()
+ROWS = [(group, name, row) for group, found in rows().items() for name, row in found.items()]
+COMMANDS = [pytest.param(group, name, row, id=f"{group} {name}") for group, name, row in ROWS]
+CHOICES = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)+")
 
 
 def call(*words: str) -> Result:
@@ -30,6 +37,57 @@ def test_every_verb_takes_every_decision_or_says_what_to_do_instead(verb: str, d
         answer = call(verb, decision, "--help")
         assert answer.exit_code == 0
         assert f"trimtab {verb} {decision}" in answer.stdout
+
+
+def parameters(group: str, name: str) -> dict[str, typer.core.TyperOption]:
+    """The options of a command, by their fields."""
+    command = typer.main.get_command(app)
+    for word in (group, name):
+        command = command.get_command(typer.Context(command), word)
+    return {str(one.name): one for one in command.params if one.param_type_name == "option"}
+
+
+@pytest.mark.parametrize(("group", "name", "row"), COMMANDS)
+def test_help_teaches_every_option_with_examples(group: str, name: str, row: type[Verb]) -> None:
+    answer = RUNNER.invoke(app, [group, name, "--help"], env={"COLUMNS": "100"})
+    assert answer.exit_code == 0
+    assert f"trimtab {group} {name}" in answer.stdout.partition("Examples:")[2]
+    shown = parameters(group, name)
+    assert {*shown} <= {field.name for field in fields(row)}
+    for option in shown.values():
+        assert option.help
+        assert option.hidden or max(option.opts, key=len) in answer.stdout
+    assert "--json" in answer.stdout
+
+
+@pytest.mark.parametrize(("group", "name", "row"), COMMANDS)
+def test_an_option_that_there_is_not_is_refused(group: str, name: str, row: type[Verb]) -> None:
+    assert call(group, name, "--no-such-option").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "option"),
+    [
+        pytest.param(group, name, option, id=f"{group} {name} {option.opts[0]}")
+        for group, name, _ in ROWS
+        for option in parameters(group, name).values()
+        if CHOICES.fullmatch(option.metavar or "")
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(
+    group: str, name: str, option: typer.core.TyperOption
+) -> None:
+    answer = call(group, name, option.opts[0], "no-such-word")
+    assert answer.exit_code == 2
+    assert answer.stderr.startswith(f"error: {max(option.opts, key=len)} is 'no-such-word'")
+    assert all(word in answer.stderr for word in str(option.metavar).split("|"))
+
+
+@pytest.mark.parametrize("row", [row for _, _, row in ROWS])
+def test_a_row_holds_what_was_given_and_does_not_change(row: type[Verb]) -> None:
+    needed = {field.name: None for field in fields(row)}
+    with pytest.raises(FrozenInstanceError):
+        row(**needed).as_json = True  # type: ignore[misc]
 
 
 def test_a_method_without_a_network_is_refused_by_train_which_names_tune() -> None:

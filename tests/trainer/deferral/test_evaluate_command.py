@@ -54,7 +54,7 @@ def test_the_runs_of_a_training_get_the_names_of_the_paper(tmp_path: Path) -> No
         means = {"utilisation": 1.0, "delay_charge": 0.0, "total": 1.0}
         run = {"config": {"method": method}, "model": model, "reports": {"valley": {"prefix": means}}}
         (folder / "run.json").write_text(json.dumps(run), "utf-8")
-    pairs, recorded = evaluate_deferral._trained([str(tmp_path)])
+    pairs, recorded = evaluate_deferral.trained_in([str(tmp_path)])
     labels = [(label, text.partition(".onnx")[2]) for label, text in pairs]
     assert labels == [
         ("full-imitation:prefix", ":prefix"), ("full-imitation", ""), ("OSDEC", ":prefix"), ("full-paper", "")

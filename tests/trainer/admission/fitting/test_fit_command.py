@@ -98,7 +98,6 @@ def test_sizes_are_drawn_the_same_every_time(table: Path, tmp_path: Path, kind: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--method", "three-step"), "--method is 'three-step': give both, empirical-bayes or two-step"),
         (("--sla", "2"), "--sla is 2.0: give a share between 0 and 1"),
         (("--arrival-rate", "-1"), "--arrival-rate is -1.0: give deployments per hour"),
         (("-o", "mine.yaml"), "--output is 'mine.yaml': end the file's name with .toml or .json"),

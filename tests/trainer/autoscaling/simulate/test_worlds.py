@@ -47,7 +47,6 @@ def test_own_vm_types_begin_with_one_vm_of_each() -> None:
     [
         (("--set", "compat.colour=true"), "--set", "one of the fields offset_clock"),
         (("--preset", "moon"), "--preset", "choose one of exact"),
-        (("--prices", "gold"), "--prices", "choose one of train, m5a"),
         (("--boot", "71"), "--boot", "const:71 or uniform:45,97"),
         (("--boot", "uniform:97"), "--boot", "const:71 or uniform:45,97"),
         (("--boot", "uniform:97,45"), "boot_low_s", "0 <= low <= high"),

@@ -91,7 +91,6 @@ def test_fine_tuning_says_how_much_it_gains_how_sure_that_is_and_what_is_used(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--form", "tree"], "--form is 'tree': choose one of ppo, scorer"),
         (["--task", "train-fit"], "--task is 'train-fit': it is for --form ppo: leave it out"),
         (["--network", "mlp"], "--network is 'mlp': it is for --form ppo"),
         (["--workers", "2"], "--workers is 2: it is for --form ppo"),

@@ -213,7 +213,6 @@ def main() -> int:
     parser.add_argument("--many", type=int, default=10_000, help="deployments inside the large one (default 10000)")
     parser.add_argument("--decisions", type=int, default=2000, help="cached decisions (default 2000)")
     parser.add_argument("--full", type=int, default=100, help="decisions with everything anew (default 100)")
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="where ledgers are made")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     figures = repeat(

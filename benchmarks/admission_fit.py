@@ -59,7 +59,6 @@ def main() -> int:
     parser = arguments(__doc__ or "", runs=3)
     parser.add_argument("--rows", type=int, default=ROWS, help=f"machines in the table, about (default {ROWS:,})")
     parser.add_argument("--simulated", type=int, default=50_000, help="deployments a trial is measured on")
-    parser.add_argument("--directory", help="where the table is made and deleted; else a temporary folder")
     given = parser.parse_args()
     law = POPULATIONS[PRESET]
     with tempfile.TemporaryDirectory(dir=given.directory) as folder:

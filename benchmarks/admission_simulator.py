@@ -42,7 +42,6 @@ def main() -> int:
     parser = arguments(__doc__ or "", runs=3)
     parser.add_argument("--years", type=float, default=3.0, help="length of a run (default 3)")
     parser.add_argument("--peer-hours", type=float, default=96.0, help="hours of the unoptimised path (default 96)")
-    parser.add_argument("--directory", help="ignored: this benchmark writes nothing")
     given = parser.parse_args()
     progress("compiling, unless that has been done before")
     began = time.process_time()

@@ -194,7 +194,6 @@ def main(given: Sequence[str] | None = None) -> int:
     """Measure and print; exit status 1 when the target is missed."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--requests", type=int, default=400, help="answers of each kind and run (default 400)")
-    parser.add_argument("--directory", type=Path, help="of the agent's state (default: the temporary directory)")
     asked = parser.parse_args(given)
     return report(
         "answers",

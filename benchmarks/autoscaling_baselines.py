@@ -1,39 +1,25 @@
-"""All baselines on T1, T2 and T4: tuned on seeds of their own, beside the best constant fleet and the bound (§9, §18).
+"""All baselines on T1 and T2: tuned on seeds of their own, beside the best constant fleet and the bound (§9, §18).
 
 Costs are means over the reporting seeds, each rule at its tuned setting; ratios are to the best constant fleet and to
-the clairvoyant bound of the same run. T4 reports rent and minutes; its rules are chosen for rent plus MINUTE_PRICE
-dollars a minute, and (`as_fast`) for the least rent in no more minutes than the 75 % threshold with one period (the
-faster of two: with and without the CPU of VMs that warm up), on T4_GRID_SEEDS tuning seeds. Notes have the settings.
+the clairvoyant bound of the same run. Notes have the settings.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from statistics import fmean
 
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
-from simulator.autoscaling.view import Measures
 from simulator.autoscaling.world_file import preset
-from simulator.workloads.synthetic import coevolution, train_fit, train_text
+from simulator.workloads.synthetic import train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import solve
-from trainer.autoscaling.baselines.tuning import TUNING_SEED, best_constant, cases_of, explore, tune
+from trainer.autoscaling.baselines.tuning import TUNING_SEED, best_constant, cases_of, tune
 from trainer.autoscaling.episodes import run_many
 
-MINUTE_PRICE = 0.03
 RULES = ("queue-rule", "queue-rule-single", "threshold", "target-tracking")
-T4_FIXED = {
-    "threshold_1": "threshold:high=0.75,low=0.75,periods=1",
-    "threshold_3": "threshold:high=0.75,low=0.75,periods=3",
-    "threshold_1_counting_new": "threshold:high=0.75,low=0.75,periods=1,exclude_warming=false",
-    "nothing": "nothing",
-}
-T4_ONE_PERIOD = ("threshold_1", "threshold_1_counting_new")
-T4_GRID_SEEDS = 6
-T4_RULES = ("threshold", "queue-rule", "queue-rule-single", "fixed-ramp", "fixed-ramp-single")
 
 
 def training_figures(
@@ -62,47 +48,6 @@ def training_figures(
     return figures
 
 
-def loop_figures(seeds: int, notes: dict[str, str]) -> dict[str, float]:
-    """Return rent in dollars and run time in minutes of all baselines on the closed loop, T4."""
-    config = preset("paper-live")
-    tuning = cases_of(config, coevolution, TUNING_SEED, seeds)
-    reporting = cases_of(config, coevolution, 0, seeds)
-    figures: dict[str, float] = {}
-    for name, text in T4_FIXED.items():
-        figures |= _rent_and_minutes(name, run_many(text, config, reporting.traces, reporting.seeds))
-    few = tuning.first(T4_GRID_SEEDS)
-    rivals = [run_many(T4_FIXED[name], config, few.traces, few.seeds) for name in T4_ONE_PERIOD]
-    fastest = min(fmean(run.run_time_s for run in runs) for runs in rivals)
-    for rule in T4_RULES:
-        progress(f"T4: {rule}")
-        every = explore(rule, few)
-        chosen = {
-            rule: min(every, key=lambda one: fmean(_priced(run) for run in one[1])),
-            f"{rule}-as-fast": min(
-                (one for one in every if fmean(run.run_time_s for run in one[1]) <= fastest),
-                key=lambda one: fmean(run.rent for run in one[1]),
-            ),
-        }
-        for name, (policy, _) in chosen.items():
-            notes[f"T4_{name}"] = policy
-            runs = run_many(policy, config, reporting.traces, reporting.seeds)
-            figures |= _rent_and_minutes(name.replace("-", "_"), runs)
-    for name in (rule.replace("-", "_") for rule in T4_RULES):
-        figures[f"T4_{name}_as_fast_rent_vs_threshold_1"] = (
-            figures[f"T4_{name}_as_fast_rent"] / figures["T4_threshold_1_rent"]
-        )
-    return figures
-
-
-def _priced(run: Measures) -> float:
-    return run.rent + MINUTE_PRICE * run.run_time_s / 60.0
-
-
-def _rent_and_minutes(name: str, runs: list[Measures]) -> dict[str, float]:
-    rent, minutes = fmean(run.rent for run in runs), fmean(run.run_time_s for run in runs) / 60.0
-    return {f"T4_{name}_rent": rent, f"T4_{name}_min": minutes}
-
-
 def small_figures(limit_s: float, notes: dict[str, str]) -> dict[str, float]:
     """Return constant fleet, queue rule and bound of T2 alone, untuned: the short form."""
     config, trace = preset("train-fit", boot_low_s=71.0, boot_high_s=71.0), train_fit()
@@ -125,11 +70,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=6, help="tuning seeds, and as many reporting seeds")
     parser.add_argument("--boot", choices=("const", "uniform"), default="const", help="71 s, or 45 to 97 s (U)")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a bound, and for a plan not kept")
-    parser.add_argument("--only", choices=("T1", "T2", "T4"), action="append", help="some of the traces")
+    parser.add_argument("--only", choices=("T1", "T2"), action="append", help="some of the traces")
     parser.add_argument("--short", action="store_true", help="constant fleet, queue rule and bound of T2, untuned")
-    parser.add_argument("--directory", type=Path, help="not used: nothing is written")
     chosen = parser.parse_args(argv)
-    notes: dict[str, str] = {"boot": chosen.boot, "seeds": str(chosen.seeds), "minute_price": str(MINUTE_PRICE)}
+    notes: dict[str, str] = {"boot": chosen.boot, "seeds": str(chosen.seeds)}
     figures: dict[str, float] = {}
     if chosen.short:
         figures = small_figures(chosen.limit, notes)
@@ -137,12 +81,10 @@ def main(argv: list[str] | None = None) -> int:
         boot = {"boot_low_s": 71.0, "boot_high_s": 71.0} if chosen.boot == "const" else {}
         # A constant boot time leaves nothing to the seed.
         seeds = 1 if chosen.boot == "const" else chosen.seeds
+        config = preset("train-text", **boot)
         for name, trace in (("T1", train_text()), ("T2", train_fit())):
             if name in (chosen.only or (name,)):
-                config = preset("train-text", **boot)
                 figures |= training_figures(name, config, trace, seeds, chosen.limit, notes)
-        if "T4" in (chosen.only or ("T4",)):
-            figures |= loop_figures(chosen.seeds, notes)
     return report("autoscaling_baselines", figures, as_json=chosen.json, packages=("numba", "scipy"), notes=notes)
 
 

@@ -115,7 +115,6 @@ def main() -> int:
     parser.add_argument("--copies", type=int, default=256, help="copies in the batch (default 256)")
     parser.add_argument("--steps", type=int, default=2000, help="steps of each copy (default 2000)")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs of the long trace (default 1000000)")
-    parser.add_argument("--directory", help="ignored: this benchmark writes nothing")
     given = parser.parse_args()
     config = preset("train-text")
     progress("compiling, unless that has been done before")

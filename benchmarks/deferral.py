@@ -54,7 +54,6 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=100, help="episodes that are played (default 100)")
     parser.add_argument("--decisions", type=int, default=1000, help="decisions of the rolling plan (default 1000)")
     parser.add_argument("--training", type=int, default=16, help="episodes of a round of training (default 16)")
-    parser.add_argument("--directory", help="taken for the sake of the other benchmarks; nothing is written")
     given = parser.parse_args()
     episodes = [episode("valley", seed) for seed in range(max(1, given.episodes))]
     figures: dict[str, float] = {}

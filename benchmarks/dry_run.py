@@ -97,7 +97,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--slow-speed", default="120", help="of the run that the first is compared with (default 120)")
     parser.add_argument("--busy", type=int, default=2 * (os.cpu_count() or 1), help="processes beside it (two a core)")
     parser.add_argument("--no-whole", action="store_true", help="leave out the run with faults and all sections")
-    parser.add_argument("--directory", type=Path, help="where runs write (default: the temporary directory)")
     asked = parser.parse_args(given)
     ratios: dict[str, dict[str, float]] = {"": {}, "_busy": {}}
     clock_jumps, walls, costs = 0, dict[str, list[float]](), list[float]()

@@ -45,7 +45,6 @@ def main() -> int:
     """Measure and print."""
     parser = arguments(__doc__ or "", runs=3)
     parser.add_argument("--idle", type=float, default=25.0, help="seconds at rest before memory is read (default 25)")
-    parser.add_argument("--directory", type=Path, help="for state and logs (default: the temporary directory)")
     chosen = parser.parse_args()
     heavy: set[str] = set()
     with tempfile.TemporaryDirectory(dir=chosen.directory) as place, start_process() as cloud:

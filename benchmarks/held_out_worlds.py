@@ -132,7 +132,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--fleets", type=int, default=FLEETS, help=f"drawn fleets (default {FLEETS})")
     parser.add_argument("--model", default=RELEASE, help="release (default), a model file, or a finished run of train")
     parser.add_argument("--write", action="store_true", help=f"write {SETTINGS.name}")
-    parser.add_argument("--directory", type=Path, help="not used")
     asked = parser.parse_args(given)
     worlds, found = held_out_worlds(asked.fleets), {}
     for number, world in enumerate(worlds):

@@ -200,7 +200,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "", runs=5)
     parser.add_argument("--rounds", type=int, default=50, help="lines for each series and run (default 50)")
     parser.add_argument("--vms", type=int, default=VMS, help=f"VMs, each with four series (default {VMS})")
-    parser.add_argument("--directory", type=Path, help="where carbon runs (default: the temporary directory)")
     asked = parser.parse_args(given)
     try:
         programs = installed()

@@ -141,7 +141,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "", runs=5)
     parser.add_argument("--vms", type=int, default=2000, help="VMs, with eight lines each (default 2000)")
     parser.add_argument("--rounds", type=int, default=20, help="lines of each series and run (default 20)")
-    parser.add_argument("--directory", type=Path, help="where carbon's rules are written (default: temporary)")
     asked = parser.parse_args(given)
     try:
         programs = installed()

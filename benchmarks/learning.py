@@ -315,7 +315,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "", runs=1)
     parser.add_argument("--full", action="store_true", help="three scalings of load instead of one")
     parser.add_argument("--keep", type=Path, help="keeps what was played, so that a run that was stopped goes on")
-    parser.add_argument("--directory", type=Path, help="not used: nothing is written but to --keep")
     parser.add_argument("--lessons", type=int, help=f"lessons of each round of a training (default {FINE.rounds[0]})")
     parser.add_argument("--weeks", type=int, help="at most so many weeks of each log")
     asked = parser.parse_args(given)

@@ -114,7 +114,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--weeks", type=int, default=8, help="unseen weeks of each scenario (default 8)")
     parser.add_argument("--episodes", type=int, default=1000, help="of usage on each week (default 1000)")
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="one of them (default both)")
-    parser.add_argument("--directory", help="not used: nothing is written")
     asked = parser.parse_args(given)
     figures: dict[str, float] = {}
     weeks: dict[str, Any] = {}

@@ -177,7 +177,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "")
     parser.add_argument("--rows", type=int, default=1_000_000, help="journal rows to explain in (default 1000000)")
     parser.add_argument("--decisions", type=int, default=1000, help="decisions to record per run (default 1000)")
-    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
     asked = parser.parse_args(given)
     with tempfile.TemporaryDirectory(dir=asked.directory) as place:
         directory = Path(place)

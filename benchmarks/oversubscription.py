@@ -65,7 +65,6 @@ def main() -> int:
     parser = arguments(__doc__ or "", runs=3)
     parser.add_argument("--episodes", type=int, default=100, help="weeks of each kind (default 100)")
     parser.add_argument("--times", type=int, default=20, help="requests of the large week, in small ones (default 20)")
-    parser.add_argument("--directory", help="ignored: this benchmark writes nothing")
     given = parser.parse_args()
     scenario = scenario_of("internal_like")
     week = scenario.week("s0")

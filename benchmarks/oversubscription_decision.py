@@ -4,8 +4,7 @@ A pool is filled by best fit with VMs of all subscribers; every VM has two days 
 belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
 answer, with every level it looks at. `fold`: an hour's readings taken in, and the loads built anew; `remember`: what is
 known of every VM, as the ledger keeps it. `busy`: nothing but as much processor time as the median decision takes; its
-wall time is what a machine with other work does to any of them. The naive path of the same run does it VM by VM and
-machine by machine, with the formulas on single numbers.
+wall time is what a machine with other work does to any of them.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ import structlog
 from agent.ledger import Ledger, codec
 from agent.oversubscription.arrays import Floats
 from agent.oversubscription.choice import PolicyRates, decide_hour, hot_hours
-from agent.oversubscription.fold import HourFold, fold
-from agent.oversubscription.loads import Loads, beliefs, loads_of
+from agent.oversubscription.fold import fold
+from agent.oversubscription.loads import Loads, loads_of
 from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmTable, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.pool import Pool
@@ -40,9 +39,6 @@ from agent.oversubscription.usage import VmKey
 from benchmarks.report import Target, arguments, report
 from domain.clock import VirtualClock
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
-from domain.rules.oversubscription.risk import any_hot, count_at_least, hot_probability
-from domain.rules.oversubscription.shield import best_fit
-from domain.rules.oversubscription.usage import clipped_moments
 
 START_HOUR = 497_000
 SIZES, SHARES = (2.0, 4.0, 8.0, 16.0), (0.35, 0.40, 0.20, 0.05)
@@ -134,7 +130,6 @@ def main() -> int:
     parser.add_argument("--many-machines", type=int, default=5000, help="machines of the large one (default 5000)")
     parser.add_argument("--many-subs", type=int, default=200, help="its subscribers (default 200)")
     parser.add_argument("--times", type=int, default=300, help="decisions and requests measured (default 300)")
-    parser.add_argument("--directory", type=Path, help="where the ledgers are made (default: a temporary one)")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     small = _measured(Ground(given.machines, given.subscribers), given.times, given.runs, given.directory)
@@ -215,9 +210,6 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     cpu_decided = _timed(decide, times, time.thread_time)
     busy = partial(_busy, statistics.median(cpu_decided) / 1e3)
     answered, cpu_answered = _timed(reply, times), _timed(reply, times, time.thread_time)
-    naive_decision_ms = _seconds(lambda: _naive_decision(ground, folded, profiles)) * 1e3
-    naive = [partial(_naive_shield, ground, folded, profiles, one, loads) for one in asked[: min(3, times)]]
-    naive_shield_ms = statistics.median(_seconds(work) * 1e3 for work in naive)
     return {
         "decision_p50_ms": statistics.median(decided),
         "decision_p99_ms": float(np.quantile(decided, 0.99)),
@@ -232,10 +224,6 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
         "fold_cpu_ms": fold_cpu_ms,
         "remember_cpu_ms": remember_cpu_ms,
         "hour_ms": fold_ms + statistics.median(decided),
-        "naive_decision_ms": naive_decision_ms,
-        "naive_shield_ms": naive_shield_ms,
-        "ratio_vs_naive_decision": naive_decision_ms / (fold_ms + statistics.median(decided)),
-        "ratio_vs_naive_shield": naive_shield_ms / statistics.median(answered),
         "vms": len(ground.vms),
     }
 
@@ -281,61 +269,6 @@ def _recorded_p99_ms(
                 )
 
             return float(np.quantile(_timed(ask, times), 0.99))
-
-
-def _naive_decision(ground: Ground, folded: HourFold, profiles: Profiles) -> float:
-    """Return the pool's risk, VM by VM and hour by hour."""
-    sums = _naive_sums(ground, folded, profiles)
-    limit = ground.rules.threshold_cores
-    by_hour = [any_hot(np.array([_tail(sums[name][:, hour], limit) for name in sums])) for hour in range(24)]
-    return count_at_least(np.array([by_hour[h % 24] for h in range(ground.rules.horizon_h)]), ground.rules.violation)
-
-
-def _tail(moments: Floats, limit: float) -> float:
-    mean, variance, third = moments.tolist()
-    return hot_probability(mean, variance, third, limit)
-
-
-def _naive_sums(ground: Ground, folded: HourFold, profiles: Profiles) -> dict[str, Floats]:
-    vms = tuple(ground.vms.values())
-    owner = np.array([profiles.index(vm.subscriber) for vm in vms])
-    level, width = beliefs(vms, owner, folded.memory.table, profiles)
-    sums: dict[str, Floats] = {}
-    for k, vm in enumerate(vms):
-        held = sums.setdefault(vm.machine, np.zeros((3, 24)))
-        n = int(owner[k])
-        for hour in range(24):
-            mu = profiles.mu[n, hour] + profiles.sd[n, hour] * level[k]
-            mean, variance, third = clipped_moments(float(mu), float(profiles.sd[n, hour] * width[k]))
-            held[0, hour] += vm.cores * mean
-            held[1, hour] += vm.cores**2 * variance
-            held[2, hour] += vm.cores**3 * third
-    return sums
-
-
-def _naive_shield(ground: Ground, folded: HourFold, profiles: Profiles, request: RateRequest, loads: Loads) -> float:
-    """Return the risk of the machine that best fit finds by looking at each, its VMs' moments summed anew."""
-    k = best_fit(
-        loads.free_cores,
-        loads.free_memory,
-        loads.free_network,
-        len(loads.names),
-        RATE * request.cores,
-        request.memory_gb,
-        0.0,
-    )
-    there = {vm.vm: vm for vm in ground.vms.values() if vm.machine == loads.names[k]}
-    part = Ground.__new__(Ground)
-    part.rules, part.vms = ground.rules, there
-    sums = _naive_sums(part, folded, profiles).get(loads.names[k], np.zeros((3, 24)))
-    n = profiles.index(request.subscriber)
-    total = 0.0
-    for hour in range(24):
-        mean = sums[0, hour] + request.cores * profiles.mean[n, hour]
-        variance = sums[1, hour] + request.cores**2 * profiles.variance[n, hour]
-        third = sums[2, hour] + request.cores**3 * profiles.third[n, hour]
-        total += hot_probability(float(mean), float(variance), float(third), ground.rules.threshold_cores)
-    return total
 
 
 if __name__ == "__main__":

@@ -123,7 +123,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--fleets", type=int, default=200, help="fleets of three groups each (default 200)")
     parser.add_argument("--vms", type=int, default=2000, help="VMs in all (default 2000)")
     parser.add_argument("--turns", type=int, default=10, help="turns measured per run (default 10)")
-    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
     asked = parser.parse_args(given)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 

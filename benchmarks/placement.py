@@ -41,7 +41,6 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=600, help="hosts of the pool (default 600)")
     parser.add_argument("--many-hosts", type=int, default=10_000, help="hosts of the large pool (default 10000)")
     parser.add_argument("--decisions", type=int, default=3000, help="decisions measured (default 3000)")
-    parser.add_argument("--directory", help="taken for the sake of the other benchmarks; nothing is written")
     given = parser.parse_args()
     figures = {
         **_throughput(given.orders, max(1, given.runs)),

@@ -62,7 +62,6 @@ def main() -> int:
     """Measure and print."""
     parser = arguments(__doc__ or "", runs=5)
     parser.add_argument("--steps", type=int, default=2000, help="decisions of each kind in a run (default 2000)")
-    parser.add_argument("--directory", type=Path, help="for the model file (default: the temporary directory)")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     network = PolicyValueNetwork(NetworkKind.LSTM, FEATURES, ACTIONS, HIDDEN, seed=0)

@@ -266,7 +266,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="runs of each (default 1)")
     parser.add_argument("--limit", type=float, default=300.0, help="most seconds of one of branching (default 300)")
     parser.add_argument("--patience", type=float, default=20.0, help="the others are stopped at this times branching's")
-    parser.add_argument("--directory", help="not used: nothing is written")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
     figures = measured(asked.quality, asked.seeds, asked.limit, asked.patience)

@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Figures = Mapping[str, float]
@@ -31,10 +32,11 @@ class Target:
 
 
 def arguments(doc: str, *, runs: int = 3) -> argparse.ArgumentParser:
-    """Return a parser with what every benchmark takes: --json and --runs."""
+    """Return a parser with the options of every benchmark: --json, --runs and --directory."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else on standard output")
     parser.add_argument("--runs", type=int, default=runs, help=f"measure this often and take medians (default {runs})")
+    parser.add_argument("--directory", type=Path, help="where files are written (default: the temporary directory)")
     return parser
 
 

@@ -340,7 +340,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--fleets", type=int, default=2, help="fleets of three groups each (default 2)")
     parser.add_argument("--seed", type=int, default=7, help="seed of load and faults (default 7)")
     parser.add_argument("--keep-hours", type=float, default=24.0, help="what the ledger keeps (default 24)")
-    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
     asked = parser.parse_args(given)
     with tempfile.TemporaryDirectory(dir=asked.directory) as place, open(os.devnull, "w", encoding="utf-8") as sink:
         log_to(sink)

@@ -325,7 +325,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--fleets", type=int, default=20, help="fleets of three groups each (default 20)")
     parser.add_argument("--ticks", type=int, default=120, help="ticks measured per run (default 120)")
     parser.add_argument("--warm-up", type=int, default=15, help="ticks before those (default 15)")
-    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
     parser.add_argument("--one", action="store_true", help="measure once, in this process, and print the bare figures")
     asked = parser.parse_args(given)
     if asked.one:

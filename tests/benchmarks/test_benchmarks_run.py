@@ -32,11 +32,8 @@ SMALLEST = {
     "ppo_throughput": "--limit 1 --patience 0.1",
     "autoscaling_baselines": "--short",
     "held_out_worlds": "--fleets 1",
-    "scorer_distance": "--fleets 2",
     "dry_run": "--minutes 15 --policies queue-rule --seeds 1993 --no-whole --busy 1",
-    "dry_run_policies": "--seeds 1993 --job-core-s 60",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
-    "admission_tolerance": "--seeds 2 --asked 1 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
     "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
@@ -46,14 +43,13 @@ SMALLEST = {
 }
 PROMISED = tomllib.loads(Path(__file__).with_name("figures.toml").read_text("utf-8"))
 MAY_BE_ZERO = {
-    *("points_off", "points", "points_low", "points_high", "wrongly_refused", "wrongly_admitted"),
     "other_settings",
     *("promotions", "rolled_back", "regretted_promotions"),
     *("reached_branching", "reached_ppo", "sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     "resident_kb_per_deployment",
     *("clock_jumps", "intents_per_tick", "unexplained_decisions", "replay_differs", "milp_unanswered"),
 }
-CHEAPEST = ("ledger", "scorer_distance")
+CHEAPEST = ("ledger", "held_out_worlds")
 """One of the daemon and one of the learned policies."""
 
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from agent.kernel.http import CONFLICT, DIGITS, UNKNOWN, Body
-from agent.oversubscription.pool import PoolView
+from agent.kernel.part import Services
+from agent.oversubscription.pool import Pool, PoolView
 from agent.oversubscription.records import LONGEST, HourDecision, PoolName, RateDecision, RateRequest
 from agent.oversubscription.state import OversubscriptionStore
-from agent.oversubscription.turn import Pools
 
 
 class RearmOrder(Body):
@@ -22,7 +22,7 @@ class RearmOrder(Body):
     reason: Annotated[str, Field(min_length=1, max_length=500, description="Why it is safe again.")]
 
 
-def create_router(pools: Pools, store: OversubscriptionStore) -> APIRouter:
+def create_router(pools: Services[Pool], store: OversubscriptionStore) -> APIRouter:
     """Return the routes of overselling."""
     router = APIRouter(prefix="/api/v1/oversubscription", tags=["oversubscription"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,24 +18,27 @@ from agent.kernel.part import (
     ModelSummary,
     Part,
     ReplayResult,
+    Services,
     Status,
     Summary,
     Turn,
 )
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport
+from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
-from agent.oversubscription.settings import SUBJECTS
+from agent.oversubscription.settings import SUBJECTS, pool_rules_of
 from agent.oversubscription.state import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
-from domain.decisions import Reason
+from agent.rails.base import RailLimits
+from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from agent.kernel.metrics import Reading
-    from agent.oversubscription.turn import Pools
+    from agent.oversubscription.pool import Pool
+    from agent.oversubscription.publisher import Publisher
     from collectors.base import SampleSink
     from collectors.vm_names import Place, UnknownVms
 
@@ -105,20 +109,34 @@ class OversubscriptionPart(Part):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.store = OversubscriptionStore(host.ledger)
-        self._pools: Pools | None = None
+        self._publishers: dict[str, Publisher] = {}
 
-    @property
-    def pools(self) -> Pools:
+    @cached_property
+    def pools(self) -> Services[Pool]:
         """The pools that the settings describe, made when first asked for."""
-        if self._pools is None:
-            from agent.oversubscription.turn import Pools, pools_of
+        host, settings = self.host, self.host.settings
+        pools: Services[Pool] = Services()
+        if settings is None or not self.configured:
+            return pools
+        from actuators.values import Parameters
+        from agent.models.directory import ModelsDirectory
+        from agent.oversubscription.pool import Pool
+        from agent.oversubscription.publisher import Publisher
+        from agent.oversubscription.usage import UsageBook
 
-            host = self.host
-            if host.settings is None:
-                self._pools = Pools({})
-            else:
-                self._pools = pools_of(host.settings, host.ledger, host.clock, host.session)
-        return self._pools
+        models = ModelsDirectory(settings.models_directory, settings.promotion_key)
+        for name, one in SUBJECTS.of(settings).items():
+            book = UsageBook(unknown_per_peer=settings.listener.unknown_vms_per_peer)
+            rules = pool_rules_of(name, one)
+            pool = pools[name] = Pool(rules, self.store, host.clock, one.inventory_file, book, models)
+            # Before readings come, so that those of the VMs that it lists need not wait.
+            pool.read_inventory()
+            if one.parameter is not None and host.session is not None:
+                parameters, limits = Parameters(host.session), RailLimits()
+                self._publishers[name] = Publisher(
+                    pool, one.parameter, parameters, host.ledger, settings.mode, limits, host.clock
+                )
+        return pools
 
     def capacity(self, subject: str) -> Capacity | None:
         """Return the cores promised to VMs that do not run yet, and those of the machines that nothing reserves."""
@@ -148,17 +166,28 @@ class OversubscriptionPart(Part):
 
     def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool; one pool's trouble stops no other."""
-        return self.pools.turned(turn.report, turn.epoch) if self.configured else turn.report
+        # Where a turn is cut short no rate is renewed: answers fall back to 1.0 when the last hour is too old.
+        if turn.report.failure is not None:
+            return turn.report
+        return pools_turned(turn.report, self.name, ((name, partial(self._turn, name, turn)) for name in self.pools))
+
+    def _turn(self, name: str, turn: Turn) -> tuple[Event, ...]:
+        now, controls = turn.report.at, self.controls(name)
+        paused = any(pause.active(now) for pause in controls.pauses)
+        events = self.pools[name].turn(now, turn.epoch, paused=paused)
+        if name in self._publishers:
+            events += self._publishers[name].turn(now, turn.epoch, controls)
+        return events
 
     def unknown_vms(self) -> Mapping[Place, UnknownVms]:
         """Return what was reported under names that no inventory lists."""
-        return {(name, ""): pool.book.unknown_vms() for name, pool in self.pools.items()} if self.configured else {}
+        return {(name, ""): pool.book.unknown_vms() for name, pool in self.pools.items()}
 
     # For people and programs
 
     def readings(self) -> Iterator[Reading]:
         """Yield every pool's counts, and the rates and risk of its newest hour."""
-        for name, pool in (self.pools if self.configured else {}).items():
+        for name, pool in self.pools.items():
             view = pool.view()
             counts, decision = view.counts, view.decision
             yield "oversub_decisions_total", (name,), counts.decisions

@@ -20,7 +20,7 @@ from agent.kernel.part import Check, Host, Services
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.oversubscription.part import OversubscriptionPart
-from agent.oversubscription.turn import Pools
+from agent.oversubscription.pool import Pool
 from agent.placement.part import PlacementPart
 from agent.placement.part import Pools as PlacementPools
 from agent.settings import Settings
@@ -97,7 +97,7 @@ class Running:
         return fleet_status(FleetStore(self.world.ledger), name, self.world.agent_clock.now())
 
     @property
-    def pools(self) -> Pools:
+    def pools(self) -> Services[Pool]:
         """The pools of its oversubscription."""
         return next(part for part in self.parts.parts if isinstance(part, OversubscriptionPart)).pools
 

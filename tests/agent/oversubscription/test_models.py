@@ -313,7 +313,7 @@ def test_requests_are_expected_as_the_days_before_had_them(house: House, tmp_pat
 
 def test_reading_settings_without_a_model_loads_no_onnx_runtime() -> None:
     code = (
-        "import sys; from agent.oversubscription.turn import Pools; "
+        "import sys; import agent.oversubscription.pool; "
         "assert 'onnxruntime' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ}, timeout=60)

@@ -560,9 +560,6 @@ def _print_command(console: Console, words: Sequence[str]) -> None:
 def _print_summary(console: Console, summary: Summary, results: Sequence[SectionResult], *, verbose: bool) -> None:
     console.print()
     if verbose:
-        console.print(summary.headline(), style="bold", highlight=False)
-        console.print(summary.sentence(), highlight=False)
-        console.print()
         console.print(summary.table(), highlight=False)
         console.print()
     if summary.missing:

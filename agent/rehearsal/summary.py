@@ -546,41 +546,6 @@ class Summary:
         """Dollars of rent and waiting less than the fleet held at its maximum; negative where it cost more."""
         return self.largest.run.cost - self.live.cost.cost
 
-    def headline(self) -> str:
-        """Return what the agent saved, against what."""
-        spent, sizes = self.live.cost.cost, _spelled(self.largest.run)
-        under = ", under the same faults" if plan_named(self.plan).faults else ""
-        beside = f"${spent:.2f} of rent and waiting beside ${self.largest.run.cost:.2f} for a fleet"
-        beside += f" held at its maximum ({sizes} VMs){under}"
-        if self.mode is not Mode.ACT:
-            return f"The agent only observed and saved nothing: {beside}."
-        share = self.saved / self.largest.run.cost if self.largest.run.cost else 0.0
-        if self.saved < 0.005:
-            return f"The agent saved nothing: {beside}."
-        return f"The agent saved ${self.saved:.2f} ({share:.0%}): {beside}."
-
-    def sentence(self) -> str:
-        """Return the run in one sentence."""
-        live = self.live
-        again = ((live.handed_back, "handed back in time"), (live.lost, "lost with their VM"))
-        jobs = f"{live.cost.jobs_finished} of {live.submitted} jobs done"
-        jobs += "".join(f", {count} {what}" for count, what in again if count)
-        return (
-            f"{self.decisions} decisions: {self.changes} changed the fleet, rails changed {self.held}; {jobs}; "
-            f"${live.cost.rent:.2f} of rent"
-        )
-
-    def verdict(self) -> str:
-        """Return the result of the comparison with each of the others."""
-        words = []
-        for other in self.others:
-            ratio = self.live.cost.cost / other.run.cost - 1.0 if other.run.cost else 0.0
-            more = f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'} than"
-            hindsight = other.run.policy.startswith(CONSTANT)
-            against = "the best constant fleet, whose size only hindsight knows" if hindsight else other.name
-            words.append(f"{'as much as' if abs(ratio) < 0.005 else more} {against}")
-        return f"In all, this run cost {'; '.join(words)}."
-
     def table(self) -> RenderableType:
         """Return the comparison as a table and what its columns mean."""
         table = Table(box=None, pad_edge=False, header_style="dim", title="The same jobs, other fleets")
@@ -607,7 +572,7 @@ class Summary:
             "Every policy keeps the same rails.",
             style="dim",
         )
-        return Group(table, legend, self.verdict())
+        return Group(table, legend)
 
 
 def _labelled(lines: Mapping[str, str]) -> Table:

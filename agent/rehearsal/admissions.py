@@ -92,22 +92,6 @@ class AdmissionResult(SectionResult):
             f"vCPUs ({self.hours} h)"
         )
 
-    def sentence(self) -> str:
-        """Return the result in one sentence."""
-        waiting = f"; {self.waiting} still wait" if self.waiting else ""
-        if self.advised:
-            waiting += f", as the agent only observes; its advice: {_counted(self.advised)}"
-        return (
-            f"{self.hours} hours of the cluster {self.cluster} of {self.capacity_cores} vCPUs: of {self.asked} "
-            f"deployments, {self.admitted} were admitted, {sum(self.refused.values())} refused "
-            f"({_counted(self.refused)}){waiting}; at most {self.peak_cores} vCPUs were in use; of {self.scale_outs} "
-            f"requests to scale out, AWS refused {self.scale_outs_refused}"
-        )
-
-
-def _counted(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "none"
-
 
 @dataclass(frozen=True, slots=True)
 class Deployment:

@@ -37,7 +37,6 @@ WINDOW_H: Final = 20
 MISSING_AT, MISSING_H = 40, 2
 """Hours without a measurement of the capacity."""
 DIES_AT: Final = 30
-BARS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,34 +68,6 @@ class DeferralResult(SectionResult):
         """Return the result in a line, with its figure."""
         used = f"{self.utilisation:.0%} of left-over cores used"
         return f"{self.started} of {self.jobs} jobs started, {self.expired} expired; {used}"
-
-    def sentence(self) -> str:
-        """Return the result in one sentence."""
-        advised = f"{self.advised} of them by advice alone, " if self.advised else ""
-        by = ", ".join(f"{name} {number}" for name, number in self.decided_by.items())
-        compared = ""
-        if self.gained is not None:
-            word = "more" if self.gained >= 0.0 else "less"
-            compared = f"; {self.shadow} would have earned {abs(self.gained):,.0f} core-hours a day {word}"
-        queue = "" if self.advised else f"; {self.sent} starts came on the ready queue, {self.sent_twice} of them twice"
-        return (
-            f"{self.hours} hours of the pool {self.pool} on {CORES} cores: of {self.jobs} jobs, {advised}"
-            f"{self.started} started with {self.core_steps:,} core-hours after {self.delay_h:.1f} h in the mean, "
-            f"{self.expired} did not in time; they used {self.utilisation:.0%} of the left-over cores "
-            f"and ran on {self.violation} core-hours more; steps decided by {by}{compared}{queue}"
-        )
-
-    def notes(self) -> list[str]:
-        """Return the load of each third hour of the day as a bar: on-demand work, jobs, what is left."""
-        lines = []
-        for hour in range(0, 24, 3):
-            demand, jobs = self.by_hour.get(hour, (0.0, 0.0))
-            one, two = round(demand / BARS), round(jobs / BARS)
-            left = max(0, CORES // BARS - one - two)
-            lines.append(
-                f"  {hour:02d}:00 {'#' * one}{'+' * two}{'.' * left} {demand:4.0f} on demand, {jobs:3.0f} deferred"
-            )
-        return lines
 
 
 class Submitter:

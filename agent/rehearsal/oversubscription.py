@@ -78,17 +78,6 @@ class OversubscriptionResult(SectionResult):
         """Return the result in a line, with its figure."""
         return f"{self.saved_share:.0%} of the cores not reserved; {self.hot_hours} of {self.hours} h hot, by a surge"
 
-    def sentence(self) -> str:
-        """Return the result in one sentence."""
-        lowest = ", ".join(f"{name} {rate:g}" for name, rate in self.lowest.items())
-        final = ", ".join(f"{name} {rate:g}" for name, rate in self.final.items())
-        return (
-            f"{self.hours} hours of the pool {self.pool} of {self.machines} machines: {self.requests} rate requests, "
-            f"{self.saved_share:.0%} of the cores were not reserved, the shield raised {self.shielded} rates; lowest "
-            f"rates: {lowest}; a surge made {self.hot_hours} hours hot, after which the rates are: {final}; "
-            f"published: {self.published or 'nothing'}"
-        )
-
 
 class Allocator:
     """Places the VMs: requests each rate, follows the response, and writes the inventory."""

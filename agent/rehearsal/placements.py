@@ -61,21 +61,6 @@ class PlacementResult(SectionResult):
         hosts = f"at most {self.peak_hosts} of {self.hosts} hosts"
         return f"{self.containers} containers on {hosts}; a failure moved {self.moved}"
 
-    def sentence(self) -> str:
-        """Return the result in one sentence."""
-        refused = ", ".join(f"{reason} {number}" for reason, number in self.refused.items()) or "none"
-        told = f"{self.advised} of them by advice alone, " if self.advised else ""
-        compared = ""
-        if self.saved is not None:
-            word = "fewer" if self.saved >= 0.0 else "more"
-            compared = f"; {self.shadow} would have had {abs(self.saved):.1f} hosts {word} open"
-        return (
-            f"{self.hours} hours of the pool {self.pool} of {self.hosts} hosts: {self.requests} requests, {told}"
-            f"{self.containers} containers placed, without a host: {refused}; at most {self.peak_hosts} hosts open, "
-            f"{self.open_hosts} at the end where at least {self.lower_bound} are needed; a host failed, {self.moved} "
-            f"containers were placed anew{compared}"
-        )
-
 
 class Deployer:
     """Requests hosts for containers, confirms them, and releases them when they end."""

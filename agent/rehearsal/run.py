@@ -546,8 +546,8 @@ def _write_ledger(screen: JsonScreen, directory: Path) -> None:
 
 
 def _print_result(console: Console, result: SectionResult) -> None:
-    console.print(f"\n{result.sentence()}", highlight=False)
-    for note in result.notes():
+    console.print(f"\n{result.kind}: {result.brief()}", highlight=False)
+    for note in (*result.figures(), *result.notes()):
         console.print(f"  {note}", style="dim", highlight=False)
     console.print(f"{result.question}:", highlight=False)
     _print_command(console, result.next_words())

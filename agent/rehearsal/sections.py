@@ -10,7 +10,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -95,15 +95,23 @@ class SectionResult(ABC):
         return next(iter(self.examples.values()), "last")
 
     @abstractmethod
-    def sentence(self) -> str:
-        """Return the result in one sentence."""
-
     def brief(self) -> str:
         """Return the result in a line, with its figure."""
-        return self.sentence()
+
+    def figures(self) -> list[str]:
+        """Return every figure, a line each."""
+        found = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, Mapping):
+                value = ", ".join(f"{key} {n:g}" for key, n in value.items() if isinstance(n, int | float))
+            if one.name not in ("ledger", "program") and value not in ("", None):
+                shown = f"{value:.3g}" if isinstance(value, float) else value
+                found.append(f"{one.name.replace('_', ' ')}: {shown}")
+        return found
 
     def notes(self) -> Sequence[str]:
-        """Return what is said below it, a line each."""
+        """Return more sentences, a line each."""
         return ()
 
 

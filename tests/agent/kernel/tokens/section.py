@@ -21,7 +21,7 @@ class TokensResult(SectionResult):
 
     tokens: int
 
-    def sentence(self) -> str:
+    def brief(self) -> str:
         return f"{self.hours} hours of the desk: {self.tokens} tokens"
 
 

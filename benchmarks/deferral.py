@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent.deferral.model import load_score_model
-from agent.deferral.rolling import RollingPlan, forecast_paths
+from agent.deferral.rolling import RollingPlan
 from benchmarks.report import Target, arguments, report
 from domain.rules.deferral.choosing import Group, View, packed
 from domain.rules.deferral.choosing import History as SeenSteps
@@ -37,6 +37,7 @@ from trainer.deferral.configuration import IMITATION, preset
 from trainer.deferral.export import export
 from trainer.deferral.learning import train
 from trainer.deferral.networks import SetPolicy
+from trainer.deferral.policies import forecast_paths
 from trainer.kit.progress import Progress
 
 TARGETS = (

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, install_command
 from domain.rules.deferral.choosing import View
-from domain.rules.deferral.forecast import Forecast
 from domain.rules.deferral.jobs import Ints
-from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS, Program, middles, rolling
+from domain.rules.deferral.rolling import FACTOR, STEPS, Program, rolling
 
 Floats = NDArray[np.float64]
 Paths = Callable[[View, int], Floats]
@@ -31,8 +30,6 @@ SOLVING = 0.7
 """The share of the budget that ends the solver, which looks at its clock between two steps of its work."""
 GAP = 1.0
 """A solution this close to the bound, in core-steps, is taken: finer plans are no better with a forecast's errors."""
-WINDOW = 24
-"""Steps before this one that a forecast reads."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,22 +134,3 @@ class RollingPlan:
             return np.empty(0, dtype=np.int64)
         plan = self.plan(view)
         return None if plan is None else plan.chosen
-
-
-def forecast_paths(
-    forecast: Forecast, *, margin: float = MARGIN, quantile: float | None = None, levels: int = 0
-) -> Paths:
-    """Return what a forecast expects after a view: so many levels of it, else a quantile, else a path with a margin."""
-
-    def paths(view: View, steps: int) -> Floats:
-        known = np.append(view.history.capacity[-WINDOW:], view.capacity)
-        if levels:
-            return forecast.quantiles(known, view.hour_of_week, steps, middles(levels))
-        return forecast.path(known, view.hour_of_week, steps, quantile=quantile, margin=margin)
-
-    return paths
-
-
-def persistence(view: View, steps: int) -> Floats:
-    """Return the capacity of now for every step: what to expect before there is a record to fit a forecast to."""
-    return np.full(steps, float(view.capacity))

@@ -33,8 +33,18 @@ from simulator.oversubscription.usage import Usage, UsageModel, keys_of, usage_o
 from simulator.oversubscription.weekly import Placement, check_start, placement_of
 
 offset_belief = compiled(usage.offset_belief)
-believed_profile = compiled(usage.believed_profile)
 clipped_moments = compiled(usage.clipped_moments)
+
+
+@compiled
+def believed_profile(
+    mu: float, sd: float, mean: float, variance: float, persistence: float, shared: float
+) -> tuple[float, float]:
+    """Return mu and sd of a VM's usage before clipping, given the belief on its offset.
+
+    The share common to the owner stays part of the variance.
+    """
+    return mu + sd * mean, sd * np.sqrt(max(variance + 1.0 - persistence, 0.0))
 
 
 @compiled

@@ -25,7 +25,19 @@ from simulator.oversubscription.usage import Keys, Usage, add_usage, offset_of
 best_fit = inlined(shield.best_fit)
 hot_probability = compiled(risk.hot_probability)
 any_hot = compiled(risk.any_hot)
-correlated_variance = compiled(risk.correlated_variance)
+
+
+@compiled
+def correlated_variance(by_owner: Floats, squared: Floats, variance: Floats, rho: float) -> float:
+    """Return a machine's variance when the VMs of one owner move together (§12.8).
+
+    by_owner, squared: sums of the VMs' cores and of their squares per owner, (N,); variance: of one VM's usage, (N,).
+    rho (sum c sd)^2 + (1 - rho) sum c^2 sd^2, summed over owners.
+    """
+    total = 0.0
+    for n in range(variance.size):
+        total += (rho * by_owner[n] * by_owner[n] + (1.0 - rho) * squared[n]) * variance[n]
+    return total
 
 
 @compiled

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, SampleRejected, TraceError
 from domain.rules.oversubscription.rates import ACTIONS, check_actions, check_rate, violation_hours
-from domain.rules.oversubscription.usage import SD_FLOOR, clean_sample, fill_profile, hold_gaps
+from domain.rules.oversubscription.usage import HELD_H, SD_FLOOR, clean_sample, fill_profile
 from domain.units import HOURS_PER_DAY
 
 Floats = NDArray[np.float64]
@@ -370,3 +370,16 @@ def _whole(given: dict[str, Any], where: str, name: str, default: int | None = N
     if value != int(value):
         raise BadInput(f"{where}: {name}", value, "give a whole number, 1 or more")
     return int(value)
+
+
+def hold_gaps(hourly: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return hourly usage with gaps (nan) of up to three hours held, and which hours are stale beyond that."""
+    held, stale = hourly.copy(), np.zeros(hourly.shape, dtype=np.bool_)
+    missing = 0
+    for t in range(hourly.size):
+        missing = missing + 1 if math.isnan(hourly[t]) else 0
+        if 0 < missing <= HELD_H and t >= missing:
+            held[t] = hourly[t - missing]
+        elif missing:
+            stale[t] = True
+    return held, stale

@@ -25,12 +25,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.deferral.rolling import Paths, RollingPlan, check_available, forecast_paths, persistence
+from agent.deferral.rolling import Paths, RollingPlan, check_available
 from domain.errors import BadInput
 from domain.rules.deferral.choosing import DECODINGS, KEYS, Decoding, ScoresUnusable, View, packed
 from domain.rules.deferral.forecast import AHEAD, Forecast
 from domain.rules.deferral.jobs import Ints
-from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS
+from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS, middles
 from simulator.deferral.scenarios import Episode
 from simulator.deferral.world import play
 from trainer.deferral.exact import solve
@@ -43,6 +43,8 @@ FITTED, PERSISTENCE, CALENDAR, TRUE = "fitted", "persistence", "calendar", "true
 PATIENCE_S = 60.0
 """A plan in an evaluation may take this long: its figures do not depend on how busy a machine is."""
 OPTIMUM_S = 600.0
+WINDOW = 24
+"""Steps before this one that a forecast reads."""
 _NUMBERS = {"steps": float(STEPS), "factor": FACTOR, "margin": MARGIN, "quantile": math.nan, "levels": 0.0}
 
 
@@ -242,3 +244,22 @@ def _forecast_of(source: str) -> Forecast:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput("forecast", source, f"name a forecast's file that can be read: {error}") from None
     return Forecast.parse(document, Path(source).name)
+
+
+def forecast_paths(
+    forecast: Forecast, *, margin: float = MARGIN, quantile: float | None = None, levels: int = 0
+) -> Paths:
+    """Return the capacity forecast after a view: `levels` quantiles of it, else one, else a path with a margin."""
+
+    def paths(view: View, steps: int) -> Floats:
+        known = np.append(view.history.capacity[-WINDOW:], view.capacity)
+        if levels:
+            return forecast.quantiles(known, view.hour_of_week, steps, middles(levels))
+        return forecast.path(known, view.hour_of_week, steps, quantile=quantile, margin=margin)
+
+    return paths
+
+
+def persistence(view: View, steps: int) -> Floats:
+    """Return the capacity of now for every step: what to expect before there is a record to fit a forecast to."""
+    return np.full(steps, float(view.capacity))

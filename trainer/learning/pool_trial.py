@@ -17,7 +17,7 @@ from agent.oversubscription.settings import DIGITS
 from agent.oversubscription.state import OversubscriptionStore
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import Margin
-from domain.rules.oversubscription.risk import promised_share
+from domain.rules.oversubscription.risk import clopper_pearson_lower
 from domain.units import HOUR_S
 from simulator.oversubscription.scenario import scenario_of
 from trainer.learning.pools import RecordedPool, export_scenario, read_pool
@@ -58,7 +58,7 @@ def lived(source: str, pool: str, champion: Champion) -> Kept | str:
 def hot_of(recorded: RecordedPool, hot: int, hours: int) -> Kept:
     """Return so many hot hours of so many against the pool's promise, which is about its horizon."""
     rules = recorded.rules
-    allowed = promised_share(recorded.horizon_h, int(rules["violation"]), 1.0 - float(rules["alpha"]))
+    allowed = clopper_pearson_lower(int(rules["violation"]), recorded.horizon_h, float(rules["alpha"]))
     return Kept(hot, hours, allowed, "hours were hot")
 
 

@@ -59,18 +59,6 @@ def count_at_least(probabilities: Floats, hours: int) -> float:
     return min(max(reached, 0.0), 1.0)
 
 
-def correlated_variance(by_owner: Floats, squared: Floats, variance: Floats, rho: float) -> float:
-    """Return a machine's variance when the VMs of one owner move together (§12.8).
-
-    by_owner, squared: sums of the VMs' cores and of their squares per owner, (N,); variance: of one VM's usage, (N,).
-    rho (sum c sd)^2 + (1 - rho) sum c^2 sd^2, summed over owners.
-    """
-    total = 0.0
-    for n in range(variance.size):
-        total += (rho * by_owner[n] * by_owner[n] + (1.0 - rho) * squared[n]) * variance[n]
-    return total
-
-
 def clopper_pearson_upper(bad: int, episodes: int, confidence: float = 0.95) -> float:
     """Return the one-sided upper bound on the chance of a bad episode after `bad` of so many; raises BadInput."""
     if not 0 <= bad <= episodes or episodes < 1:
@@ -90,21 +78,6 @@ def clopper_pearson_upper(bad: int, episodes: int, confidence: float = 0.95) -> 
 def clopper_pearson_lower(bad: int, episodes: int, confidence: float = 0.95) -> float:
     """Return the one-sided lower bound on the chance of a bad episode after `bad` of so many; raises BadInput."""
     return 1.0 - clopper_pearson_upper(episodes - bad, episodes, confidence)
-
-
-def promised_share(horizon_h: int, limit: int, allowed: float) -> float:
-    """Return the share of hot hours at which `limit` of so many independent hours are hot with this chance.
-
-    What a promise about a horizon says of its single hours: hours hot more often break it. allowed: 1 - alpha.
-    """
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if 1.0 - _at_most(limit - 1, horizon_h, middle) > allowed:
-            high = middle
-        else:
-            low = middle
-    return low
 
 
 def _at_most(bad: int, episodes: int, p: float) -> float:

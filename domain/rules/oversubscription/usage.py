@@ -113,19 +113,6 @@ def clean_sample(usage: float) -> float:
     return min(usage, 1.0)
 
 
-def hold_gaps(hourly: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return hourly usage with gaps (nan) of up to three hours held, and which hours are stale beyond that."""
-    held, stale = hourly.copy(), np.zeros(hourly.shape, dtype=np.bool_)
-    missing = 0
-    for t in range(hourly.size):
-        missing = missing + 1 if math.isnan(hourly[t]) else 0
-        if 0 < missing <= HELD_H and t >= missing:
-            held[t] = hourly[t - missing]
-        elif missing:
-            stale[t] = True
-    return held, stale
-
-
 def offset_belief(residual_sum: float, hours: int, persistence: float, shared: float) -> tuple[float, float]:
     """Return mean and variance of a VM's offset, in standard deviations of its owner's profile.
 
@@ -138,16 +125,6 @@ def offset_belief(residual_sum: float, hours: int, persistence: float, shared: f
     if scale <= 0.0:
         return 0.0, persistence
     return persistence * residual_sum / scale, persistence * noise / scale
-
-
-def believed_profile(
-    mu: float, sd: float, mean: float, variance: float, persistence: float, shared: float
-) -> tuple[float, float]:
-    """Return mu and sd of a VM's usage before clipping, given the belief on its offset.
-
-    The share common to the owner stays part of the variance.
-    """
-    return mu + sd * mean, sd * np.sqrt(max(variance + 1.0 - persistence, 0.0))
 
 
 SLACK = 0.5

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from agent.deferral.rolling import RollingPlan, check_available, forecast_paths, persistence, solve
+from agent.deferral.rolling import RollingPlan, check_available, solve
 from domain.errors import BadInput
 from domain.rules.deferral.choosing import Policy, View
 from domain.rules.deferral.forecast import History, fit
@@ -17,6 +17,7 @@ from domain.rules.deferral.rolling import program
 from simulator.deferral.scenarios import SCENARIOS, TRAINING_SEED, Episode, episode
 from simulator.deferral.world import World, play
 from trainer.deferral.exact import violations_of
+from trainer.deferral.policies import forecast_paths, persistence
 
 
 def _first(jobs: list[tuple[int, int, int, int, int]], capacity: list[int]) -> View:

@@ -13,7 +13,7 @@ import pytest
 from agent.models.directory import Champion, Probationer, Then
 from agent.oversubscription.settings import read_rates
 from domain.errors import BadInput
-from domain.rules.oversubscription.risk import promised_share
+from domain.rules.oversubscription.risk import clopper_pearson_lower
 from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.trainer.learning import steps
@@ -24,7 +24,7 @@ from trainer.promotion.directory import ModelsWriter
 
 START = 1_790_553_600.0
 SUBJECT = Subject("oversubscription", "main")
-PROMISED = promised_share(120, 3, 0.05)
+PROMISED = clopper_pearson_lower(3, 120)
 
 
 def rates(folder: Path, rate: float) -> Path:

@@ -22,10 +22,10 @@ from domain.rules.oversubscription.usage import (
     SLACK,
     THRESHOLD,
     PageHinkley,
-    believed_profile,
     offset_belief,
     peak_variance_ratio,
 )
+from simulator.oversubscription.batch import believed_profile
 from tests.oracles.persistence import estimate_persistence
 from tests.oracles.shield import Shielded, shield
 

@@ -16,10 +16,10 @@ from domain.rules.oversubscription.usage import (
     clipped_moments,
     drifted_means,
     fill_profile,
-    hold_gaps,
     moments_of,
     turned_excess,
 )
+from simulator.oversubscription.scenario import hold_gaps
 
 NODES = np.linspace(-8.0, 8.0, 400_001)
 WEIGHTS = np.exp(-0.5 * NODES**2)

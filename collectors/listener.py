@@ -20,7 +20,7 @@ from collectors.intake import IntakeCounters, LineReader
 log = structlog.get_logger(__name__)
 
 UDP_BUFFER_BYTES = 4 * 2**20
-"""Requested from the kernel, which may grant less: what of a burst fits is read, the rest it drops uncounted."""
+"""Requested from the kernel, which may grant less: of a burst that does not fit the rest is dropped uncounted."""
 OTHER_FILES = 512
 """File descriptors left to the ledger, to AWS and to HTTP: senders must not take those away."""
 _START_TIMEOUT_S = 10.0
@@ -330,7 +330,7 @@ class _Connection(asyncio.Protocol):
         self._listener.counters.connections_open = self._listener._slots.count
 
     def abort(self) -> None:
-        """Close at once, dropping whatever is under way."""
+        """Close at once and drop unread data."""
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
 

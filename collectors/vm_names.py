@@ -16,9 +16,9 @@ Place = tuple[str, str]
 """Fleet and group key; of a pool its name and ""."""
 
 COLLECTIONS: Final = 2
-"""A name that so many collections in a row do not show is dropped."""
+"""Collections in a row without a name after which it is dropped."""
 SPARE: Final = 16
-"""Names that may wait beside as many as the place can have VMs."""
+"""Names that may wait in addition to the VMs that the place can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class _Place(Generic[N]):
 
 
 class VmNames(Generic[N]):
-    """The VM names of several places; the owner of their readings calls it under a lock of its own.
+    """The VM names of several places; the owner of their readings calls it under its lock.
 
-    drop: forgets what is held of a name. most_waiting: names that may wait in all, `per_peer` of one sender.
+    drop: forgets the readings of a name. most_waiting: names that may wait in all, `per_peer` of one sender.
     """
 
     def __init__(self, drop: Callable[[Place, N], None], most_waiting: int, per_peer: int) -> None:
@@ -66,7 +66,7 @@ class VmNames(Generic[N]):
         self.waiting = 0
 
     def watch(self, places: Mapping[Place, int], most_waiting: int | None = None) -> None:
-        """Take names of these places from now on, each with so many VMs at most; most_waiting as when it was made."""
+        """Take names of these places from now on, each with its most VMs; most_waiting as in the constructor."""
         self._most = self._most if most_waiting is None else most_waiting
         for place in self._places.keys() - places.keys():
             gone = self._places.pop(place)
@@ -94,7 +94,7 @@ class VmNames(Generic[N]):
         return None
 
     def show(self, place: Place, names: Iterable[N], most: int, at: float) -> None:
-        """Take in a collection: the names that there are, of at most so many VMs; one of the same time counts once."""
+        """Take in a collection of names, of at most `most` VMs; one of the same time counts once."""
         here = self._places.get(place)
         if here is None:
             return
@@ -119,7 +119,7 @@ class VmNames(Generic[N]):
                 self._release(here, name)
 
     def unknown(self) -> Mapping[Place, UnknownVms]:
-        """Return by place what no collection has shown."""
+        """Return by place the names that no collection has shown."""
         return {place: UnknownVms(len(here.waiting), here.refusals, *here.last) for place, here in self._places.items()}
 
     def _count(self, place: Place, here: _Place[N]) -> None:

@@ -1,7 +1,7 @@
 """A cluster's admissions: requests are decided and events recorded, each in one transaction (specification §10).
 
 Everything it answers is in the ledger before the answer: a process that dies in between, and starts again, knows as
-much as it would have. What it holds in memory is only what the ledger has, with the futures computed from it.
+much as it would have. Its memory holds the ledger's state and the futures computed from it, nothing else.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Gauges:
     mode: `act` where asking takes a deployment in, `observe` where the answer is advice and takes nothing in.
     worst_slack_cores: by band, the least room that the rule leaves for those inside. safe: whether the rule holds for
     them alone; if not, it fails first `unsafe_from_hours` ahead. sla_budget_used: refused requests for more cores
-    against those that the SLA allows, this month; above 1 the promise is broken.
+    against the share allowed by the SLA, this month; above 1 the promise is broken.
     """
 
     cluster: str
@@ -124,7 +124,7 @@ class AdmissionService:
     ) -> tuple[AdmissionDecision, ...]:
         """Decide on deployments in this order, each knowing those admitted before it; all are recorded or none.
 
-        advice: return what would be decided on each, as if it alone asked, and record it as advice: nothing is taken
+        advice: decide on each as if it alone asked, and record that as advice: nothing is taken
         in, no request id used. Advice that equals the deployment's newest one is not recorded again: then that one is
         the answer. A request that was decided on, while the agent acted, gets that decision. None: as the mode has it.
 
@@ -222,7 +222,7 @@ class AdmissionService:
         return same or self._store.decision(known.decision_id)
 
     def _same_advice(self, advice: AdmissionDecision, made: Sequence[AdmissionDecision]) -> AdmissionDecision | None:
-        """Return the newest advice on the same deployment where it comes to the same, else None."""
+        """Return the newest advice on the same deployment where the result is the same, else None."""
         before = next((decision for decision in reversed(made) if decision.deployment_id == advice.deployment_id), None)
         before = before or next(iter(self._store.newest(self.rules.name, 1, advice.deployment_id)), None)
         if before is None:
@@ -295,7 +295,7 @@ class AdmissionService:
     # What is inside
 
     def prior_of(self, owner: str, label: str) -> PriorSource:
-        """Return what a newcomer with these names would be judged by now, whether or not labels decide.
+        """Return the basis of a forecast for these names now, whether or not labels decide.
 
         BadInput for a name that cannot be, or without one.
         """
@@ -316,7 +316,7 @@ class AdmissionService:
             return tuple(sorted(self._book().inside(), key=lambda found: found.deployment_id))
 
     def deployment(self, deployment_id: str) -> Deployment | None:
-        """Return what is known of a deployment, one that ended too; None when nothing is."""
+        """Return a deployment, also one that ended; None for an unknown one."""
         with self._lock:
             return self._book().known.get(deployment_id)
 
@@ -332,9 +332,9 @@ class AdmissionService:
             return book.refresh(now, all_of_them=all_of_them)
 
     def try_out(self, model: str, rules: ClusterRules | None) -> None:
-        """Ask other rules beside those that decide from now on, which changes no answer; None: no longer.
+        """Evaluate other rules as a shadow from now on, which changes no answer; None: no longer.
 
-        model: the SHA-256 of the file on probation that they are of.
+        model: the SHA-256 of their file, which is on probation.
         """
         with self._lock:
             held = self._shadow
@@ -343,17 +343,17 @@ class AdmissionService:
 
     @property
     def on_probation(self) -> str:
-        """The SHA-256 of the file whose rules are asked beside those that decide, "" for none."""
+        """The SHA-256 of the file on probation, "" for none."""
         return "" if self._shadow is None else self._shadow.model
 
     def resize(self, capacity_cores: int) -> None:
-        """Work with another capacity from now on, such as a quota that was raised; BadInput when it is none."""
+        """Work with another capacity from now on, such as a quota that was raised; BadInput for an invalid one."""
         with self._lock:
             self.rules = replace(self.rules, capacity_cores=capacity_cores)
             self._effective = effective(self.rules)
 
     def gauges(self, now: float) -> Gauges:
-        """Return what the cluster is like now; futures are those of the last decision or `refresh`."""
+        """Return the cluster's figures now; futures are those of the last decision or `refresh`."""
         with self._lock:
             book, rules, counts = self._book(), self.rules, self._counts
             if month_of(now) > counts.month:
@@ -383,7 +383,7 @@ class AdmissionService:
             )
 
     def alarms(self) -> tuple[Event, ...]:
-        """Return what a person should look into since the last call."""
+        """Return the alarms since the last call."""
         return tuple(self._alarms.popleft() for _ in range(len(self._alarms)))
 
     def forget(self, before: float) -> None:
@@ -394,7 +394,7 @@ class AdmissionService:
     # The transaction
 
     def _book(self) -> Book:
-        """Return what is inside as the ledger has it now."""
+        """Return the deployments inside as the ledger has them now."""
         if self._current is not None and self._store.revision(self.rules.name) != self._revision:
             self._drop()
         book = self._current
@@ -410,7 +410,7 @@ class AdmissionService:
         return book
 
     def _drop(self) -> None:
-        """Have what is inside read from the ledger again; futures outlive it where they hold."""
+        """Have the deployments read from the ledger again; futures that still hold are kept."""
         self._dropped = self._current or self._dropped
         self._current = None
 
@@ -433,10 +433,11 @@ class AdmissionService:
         self._first_seen |= self._with_new(change.deployments)
 
     def _lapses(self, book: Book, now: float) -> tuple[list[Deployment], list[Event]]:
-        """Return those that were admitted and did not start in time, without their cores, and an event for each.
+        """Return admitted deployments that did not start in time, without their cores, and an event for each.
 
-        Their time is what passed on this process's monotonic clock since it first saw them. A wall clock that is set,
-        or that differs from that of the agent which admitted them, ends no reservation; a restart begins the wait anew.
+        Their time is measured on this process's monotonic clock from when it first saw them. A wall clock that is set,
+        or that differs from that of the agent which admitted them, ends no reservation; a restart begins the wait
+        again.
         """
         at = self._clock.monotonic()
         late = [d for d in book.inside() if d.reserved_s is not None and at - self._seen_at(d, at) > d.reserved_s]
@@ -451,7 +452,7 @@ class AdmissionService:
         return [lapsed(deployment) for deployment in late], notes
 
     def _with_new(self, deployments: Iterable[Deployment]) -> dict[tuple[str, str], float]:
-        """Return when those that are reserved were first seen: now, unless they were seen before."""
+        """Return when reservations were first seen: now, unless they were seen before."""
         at = self._clock.monotonic()
         return {
             (one.deployment_id, one.decision_id): self._seen_at(one, at)
@@ -501,7 +502,7 @@ class Clusters(Services[AdmissionService]):
     word = "cluster"
 
     def alarms(self) -> tuple[Event, ...]:
-        """Return what a person should look into since the last call."""
+        """Return the alarms since the last call."""
         return tuple(event for service in self.values() for event in service.alarms())
 
     def forget(self, before: float) -> None:
@@ -545,7 +546,7 @@ def try_out(clusters: Clusters, settings: Settings) -> None:
 def clusters_of(
     settings: Settings, ledger: Ledger, clock: Clock, capacity: CapacityOf = lambda decision, subject: None
 ) -> Clusters:
-    """Return the clusters that the settings describe, on this ledger; capacity: what other parts know."""
+    """Return the clusters that the settings describe, on this ledger; capacity: of other parts."""
 
     def held_by(pools: Sequence[str]) -> float:
         return sum(found.reserved for pool in pools if (found := capacity("deferral", pool)) is not None)

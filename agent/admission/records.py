@@ -23,7 +23,7 @@ MOST_CORES: Final = 10_000_000
 MOST_KINDS: Final = 8
 MOST_NUMBER: Final = 1e15
 AHEAD_S: Final = 300.0
-"""Clocks of those who report events may be ahead of ours by as much."""
+"""Most by which the clock of a reporter may be ahead."""
 PRINTED: Final = r"^[^\x00-\x1f\x7f]+$"
 """A text without control characters."""
 
@@ -52,7 +52,7 @@ StartedOwner = Annotated[LabelName, Field(description="With `started`, of one th
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What was seen of a deployment's kind before it asks; several of them are the kinds that it may be of (§8)."""
+    """Observations of a deployment's kind before it asks; of several, each is a possible kind (§8)."""
 
     deaths: Annotated[Amount, Field(description="Cores that ended, one by one.")] = 0.0
     core_hours: Annotated[Amount, Field(description="Hours that those cores ran, together.")] = 0.0
@@ -97,7 +97,7 @@ class AdmissionRequest(Body, frozen=True):
 
 
 class PriorKind(StrEnum):
-    """What a newcomer was judged by; by its label or owner where something was seen of deployments of that name."""
+    """The basis of a forecast; label or owner where deployments of that name were seen."""
 
     POPULATION = "population"
     OWNER = "owner"
@@ -108,7 +108,7 @@ class PriorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabelWeight:
-    """A kind that a deployment may be of, and its chance after what its first size says."""
+    """A kind that a deployment may be of, and its chance given the first size."""
 
     label: str
     weight: float
@@ -118,7 +118,7 @@ class LabelWeight:
 class NamedLaw:
     """The law of a label within its owner, and from how many deployments it was learnt.
 
-    of_label, of_owner: those inside, and those that ended, which fade; of the owner the label's are included.
+    of_label, of_owner: live deployments and ended ones, which fade; the label's count for the owner too.
     """
 
     law: Population
@@ -129,7 +129,7 @@ class NamedLaw:
 
 @dataclass(frozen=True, slots=True)
 class PriorSource:
-    """What a newcomer was judged by: how many observations, the kinds it may be of, and what its names say.
+    """The basis of a forecast: how many observations, the possible kinds, and the law of its names.
 
     named: None unless the cluster goes by labels and the request names one, or an owner.
     """
@@ -150,9 +150,9 @@ class Contributor:
 
 @dataclass(frozen=True, slots=True)
 class ShadowAnswer:
-    """What a model on probation, by its file's SHA-256, would have decided on a request, with the cluster as it is.
+    """The decision that a model on probation, by its file's SHA-256, would have made in this cluster.
 
-    failed: why there is no answer, "" where there is one; then `admit` says nothing.
+    failed: why there is no answer, "" where there is one; then `admit` has no meaning.
     """
 
     model: str
@@ -163,11 +163,11 @@ class ShadowAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDecision:
-    """Whether a deployment may come in, and all that it rests on.
+    """Whether a deployment may come in, and the figures behind it.
 
     reason: ADMITTED, REJECTED_FEASIBILITY (does not fit now), REJECTED_RULE (would not fit in time to come),
     REJECTED_UNSAFE (the cluster breaks its rule without the newcomer, from `binding_hours` on) or REJECTED_INPUT.
-    total_cores, live: before the newcomer. What no horizon was looked at for is None.
+    total_cores, live: before the newcomer. Figures of a horizon are None where none was evaluated.
     """
 
     decision_id: str
@@ -208,11 +208,11 @@ class AdmissionDecision:
     top_variance: tuple[Contributor, ...] = ()
     evaluation_us: float = 0.0
     refreshed: int = 0
-    """Deployments whose future was computed anew."""
+    """Deployments whose future was computed again."""
     requested_by: str = ""
     request_id: str = ""
     advice: bool = False
-    """Nothing was taken in: this is what would have been decided."""
+    """Nothing was taken in: this would have been the decision."""
     label: str = ""
     owner: str = ""
     deferred_cores: int = 0
@@ -222,10 +222,10 @@ class AdmissionDecision:
 
 
 class EventKind(StrEnum):
-    """What happened to a deployment.
+    """The kind of an event; `cores` is the number that it names.
 
-    started: it runs, with so many cores. scaled: it got so many more. refused: it asked for so many more and got none.
-    core_ended: so many of its cores ended, one by one. shutdown: all of it ended at once.
+    started: it runs with them. scaled: it got them in addition. refused: it asked for them and got none. core_ended:
+    they ended, one by one. shutdown: all of it ended at once.
     """
 
     STARTED = "started"
@@ -239,8 +239,8 @@ class EventKind(StrEnum):
 class DeploymentEvent:
     """An event of a deployment at `time` (epoch seconds); `event_id` is never used for another event.
 
-    cores: see `EventKind`; 0 with shutdown. cores_after: how many cores it has then, where that is known; what
-    disagrees with it is put right, with an alarm. label, owner: of one that starts without having asked.
+    cores: see `EventKind`; 0 with shutdown. cores_after: how many cores it has then, where that is known; a
+    difference is corrected, with an alarm. label, owner: of one that starts without having asked.
     """
 
     event_id: EventId
@@ -258,9 +258,9 @@ class DeploymentEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventResult:
-    """What came of an event: it is on disk; `already_seen` when it was before and changed nothing now.
+    """The result of an event, which is on disk; `already_seen` when it was before and changed nothing now.
 
-    cores: those that the deployment has now. repaired: what did not add up, "" when all did.
+    cores: of the deployment now. repaired: the corrected difference, "" for none.
     """
 
     event_id: str
@@ -292,7 +292,7 @@ def bad_input(error: ValidationError) -> BadInput:
 def check_event(event: DeploymentEvent, now: float, last_at: float | None = None) -> None:
     """Raise BadInput for an event with a value that its type refuses, ahead of the clock, or about no cores.
 
-    last_at: the time of what is known of its deployment. An event may be as late as that, so that a clock that was set
+    last_at: the time of the last event of its deployment. An event may be as late as that, so that a clock that was set
     back does not stop what the agent itself observes.
     """
     try:

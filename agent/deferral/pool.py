@@ -1,8 +1,8 @@
 """One deferral pool: jobs are submitted to it, cancelled and looked up; its capacity is posted, its drains are ordered.
 
 Everything it answers is in the ledger before the answer: a process that dies in between, and starts again, knows as
-much as it would have. Several agents may serve one pool on a shared ledger: who finds that another wrote reads again
-and decides again. Only the one that leads starts jobs (`agent.deferral.turn`).
+much as it would have. Several agents may serve one pool on a shared ledger: after a write of another one an agent reads
+and decides again. Only the leader starts jobs (`agent.deferral.turn`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class JobExpired(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class FromQueue:
-    """A message of the submit queue: its id and text, the job in it or why it is none, and when it was sent."""
+    """A message of the submit queue: its id, its text, the job in it or why it is refused, and when it was sent."""
 
     message_id: str
     body: str
@@ -70,14 +70,14 @@ class FromQueue:
 
     @property
     def key(self) -> str:
-        """What tells it from other messages, whatever its id."""
+        """Identifies the message, also among messages of the same id."""
         return hashlib.sha256(f"{self.message_id} {self.body}".encode()).hexdigest()[:32]
 
 
 class DeferralPool:
     """One pool; every method may be called from any thread and raises LedgerUnavailable when the ledger cannot be used.
 
-    mode: of the agent; in observe mode nothing is started, whatever the pool's own says.
+    mode: of the agent; in observe mode nothing is started in any mode of the pool.
     """
 
     def __init__(self, name: str, settings: DeferralSettings, ledger: Ledger, clock: Clock, mode: Mode) -> None:
@@ -173,8 +173,7 @@ class DeferralPool:
     def submit(self, order: JobOrder) -> SubmissionResult:
         """Take a job; the same id with the same content gets the same answer.
 
-        BadInput names the field of what cannot be a job; JobExpired where its window is over; StateConflict for an id
-        that stands for another job.
+        BadInput names the wrong field; JobExpired where its window is over; StateConflict for the id of another job.
         """
 
         def work(state: PoolState, now: float) -> tuple[SubmissionResult, Change | None]:
@@ -188,10 +187,10 @@ class DeferralPool:
         return made
 
     def take_messages(self, messages: Sequence[FromQueue], epoch: int) -> tuple[Event, ...]:
-        """Record what messages of the submit queue say, all at once; then they may be deleted.
+        """Record the jobs in messages of the submit queue, all at once; then they may be deleted.
 
-        A message that is no job is recorded whole with the reason, and not again when it could not be deleted and
-        comes once more. Returns the notes. Fenced when the epoch is over.
+        A refused message is recorded whole with the reason, and only once if it could not be deleted and comes again.
+        Returns the notes. Fenced when the epoch is over.
         """
         fresh = [message for message in messages if message.key not in self._refusals]
 
@@ -405,7 +404,7 @@ class DeferralPool:
         return self.transact(work)
 
     def taken_alarms(self) -> tuple[Event, ...]:
-        """Return what was recorded since the last call."""
+        """Return the events recorded since the last call."""
         return tuple(self.alarms.popleft() for _ in range(len(self.alarms)))
 
 

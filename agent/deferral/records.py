@@ -1,4 +1,4 @@
-"""What a deferral pool is asked, what it decides, and what the ledger keeps of its jobs and its capacity.
+"""Orders to a deferral pool, its decisions, and its jobs and capacity as the ledger has them.
 
 Steps are whole numbers: seconds since the epoch over the pool's step length, rounded down. A job that starts in step t
 holds its cores in the steps t to t + duration - 1.
@@ -22,7 +22,7 @@ from domain.decisions import Reason
 
 LONGEST_ID: Final = 80
 ID: Final = r"^[A-Za-z0-9_.-]{1,80}$"
-"""Of a job: it is a deduplication id of SQS, and stands in logs and in paths."""
+"""Of a job: it is a deduplication id of SQS, and part of logs and paths."""
 MOST_CORES: Final = 1_000_000
 MOST_STEPS: Final = 10_000
 LATEST_AT: Final = 1e11
@@ -33,7 +33,7 @@ VERSION: Final = 1
 STEP: Final = "step"
 COMPARISON: Final = "comparison"
 REFUSAL: Final = "refusal"
-"""Kinds of decisions: of a step, a day's comparison of two policies, and on a message that is no job."""
+"""Kinds of decisions: of a step, a day's comparison of two policies, and the refusal of a message."""
 
 
 class Stage(StrEnum):
@@ -95,7 +95,7 @@ class JobOrder(Body, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """What is asked for, in short: equal for equal orders."""
+        """A digest of the order, equal for equal orders."""
         asked = [self.cores, self.duration_steps, self.earliest_at, self.latest_at, self.payload]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
@@ -104,12 +104,12 @@ class JobOrder(Body, frozen=True):
 class JobRecord:
     """A job as the ledger has it.
 
-    number: counts the pool's jobs, which orders equal ones. earliest, latest, submitted: steps; earliest as it was
-    asked for, which may lie before `submitted` where `late` is set. unlikely: larger than any capacity seen. start: its
+    number: counts the pool's jobs, which orders equal ones. earliest, latest, submitted: steps; the earliest is that of
+    the order, and may lie before `submitted` where `late` is set. unlikely: larger than any capacity seen. start: its
     first step. free_from: the step from which its cores are free again. attempts: times that its start was, or may have
-    been, sent; uncertain: those of them that may have arrived, the first at `attempted_at`; sent_to: the
-    queue; repeats: whether the attempt under way may bring a second copy. duplicates: messages with this job that came
-    after the first.
+    been, sent; uncertain: those of them that may have arrived, the first at `attempted_at`; sent_to: the queue;
+    repeats: whether the attempt under way may bring a second copy. duplicates: messages with this job that came after
+    the first.
     """
 
     job_id: str
@@ -146,7 +146,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A number of cores that was posted: at what time, by whom."""
+    """A posted number of cores, its time and its sender."""
 
     cores: float
     at: float
@@ -155,7 +155,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """No job may run into this step or beyond it; who ordered that, and why."""
+    """The order that no job runs into this step or beyond it: its owner and reason."""
 
     by_step: int
     owner: str
@@ -165,11 +165,11 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts since the ledger began. Cores times steps where the name says core_steps.
+    """Counts since the ledger began. core_steps: cores times steps.
 
     repeated_starts: starts that were sent again and may have arrived twice. duplicates: messages with a job that was
     recorded before. delays: started jobs by "CORES/DELAY", cores as the power of two at or above
-    them, delay in steps up to 6, which stands for more too.
+    them, delay in steps, 6 for 6 and more.
     """
 
     submitted: int = 0
@@ -195,7 +195,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class PoolHead:
-    """What changes with every write to a pool.
+    """The part of a pool that changes with every write.
 
     jobs, decisions: how many there were. step: the last that was decided. step_s: length of the steps by which all
     is counted, 0 before the first write. capacity, capacity_step: cores that were last measured, and in which step.
@@ -237,7 +237,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The steps of the last 28 days, oldest first, and what is forecast of the next one.
+    """The steps of the last 28 days, oldest first, and the forecast of the next one.
 
     next_mean: cores to expect; next_low, next_high: quantiles 0.1 and 0.9, None without a forecast.
     """
@@ -260,7 +260,7 @@ class PolicyAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A job that starts: delay in steps behind the earliest start that was asked for; rank among those that could."""
+    """A job that starts: delay in steps behind the ordered earliest start; rank among the jobs able to start."""
 
     job_id: str
     cores: int
@@ -280,13 +280,13 @@ class JobScore:
 
 @dataclass(frozen=True, slots=True)
 class StepDecision:
-    """What was decided in a step, as recorded before anything is sent.
+    """The decision of a step, recorded before anything is sent.
 
     capacity: cores that were believed, None where nothing is known. measured: whether they were read in this step, else
     they are held from an earlier one. margin: cores kept free. free: cores that starts could take. running: cores of
     jobs before the starts. best: jobs that could start, by score. waiting, future: how many could start, and not yet.
     expired: jobs whose window ended. skipped: steps before this one in which nothing was decided. violation: cores
-    beyond the capacity. advice: nothing is started. versions: of what decided. state_hash: of the inputs.
+    beyond the capacity. advice: nothing is started. versions: of program and model. state_hash: of the inputs.
     """
 
     decision_id: str
@@ -318,7 +318,7 @@ class StepDecision:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A day of two policies side by side: what each earned, in core-steps (revenue less delay and violation)."""
+    """A day of two policies side by side: the earnings of each, in core-steps (revenue less delay and violation)."""
 
     decision_id: str
     pool: str
@@ -337,7 +337,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """A message of the submit queue that is no job, whole, and why."""
+    """A refused message of the submit queue, whole, and the reason."""
 
     decision_id: str
     pool: str
@@ -358,7 +358,7 @@ class SubmissionResult:
 
 @dataclass(frozen=True, slots=True)
 class CancellationResult:
-    """The answer to a cancellation. core_steps: what of a running job was used, which is its revenue pro rata."""
+    """The answer to a cancellation. core_steps: those that a running job has used, its revenue pro rata."""
 
     already: bool
     job: JobRecord

@@ -49,7 +49,7 @@ class RatePolicy:
 
     budget: expected hot hours of a machine in a day that its requests may leave, by its file's guard and the settings.
 
-    rates: from what is seen of a pool to rates by subscriber, without those of which the policy knows nothing; it
+    rates: from the observation of a pool to rates by subscriber, without subscribers unknown to the policy; it
     raises BadInput when it fails.
     """
 
@@ -65,7 +65,7 @@ def policy_of(text: str, rules: PoolRules, models: ModelsDirectory | None = None
     """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:FILE` or `learned`.
 
     models: the directory of the champion that `learned` takes. A file that changes is read again with every call.
-    BadInput says what is wrong, also where a file's guard and the rules contradict each other.
+    BadInput names the fault, also where a file's guard and the rules contradict each other.
     """
     name, _, given = text.partition(":")
     if name == MOVING_AVERAGE and not given:
@@ -124,7 +124,7 @@ def champion_of(directory: ModelsDirectory, rules: PoolRules) -> Champion:
 
 
 def _by_model(path: Path, text: str, rules: PoolRules, forced: str) -> RatePolicy:
-    # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
+    # ONNX Runtime costs a third of a second and 30 MB: paid only where there is a model.
     from agent.oversubscription.rate_model import load_rate_model
 
     model = load_rate_model(path, rules)

@@ -16,7 +16,7 @@ from agent.autoscaling.status import FleetStatus, fleet_status
 from agent.autoscaling.store import FleetStore
 from agent.deferral.look import PoolService
 from agent.deferral.part import DeferralPart
-from agent.kernel.part import Check, Host, Services
+from agent.kernel.part import Check, Host, Services, Turn
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.oversubscription.part import OversubscriptionPart
@@ -27,6 +27,7 @@ from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView
 from collectors.base import CollectorHealth
+from domain.clock import read_both
 from domain.subject import fleet_subject
 from tests.faults.world import World
 
@@ -143,7 +144,10 @@ class Running:
 
     def turn_pools(self) -> TurnReport:
         """Turn the pools once, as after a turn of the loop."""
-        return self.pools.turned(TurnReport(self.world.agent_clock.now()), self.world.loop.epoch)
+        clock = self.world.agent_clock
+        part = next(part for part in self.parts.parts if isinstance(part, OversubscriptionPart))
+        now = clock.now()
+        return part.turn(Turn(now, read_both(clock), self.world.loop.epoch, TurnReport(now)))
 
     def tick(self, minutes: int = 1) -> TurnReport | None:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ def house_of(folder: Path, usage: float, hours: int, **changes: Any) -> House:
     vms = [vm(f"v{n}", "web" if n % 2 else "batch", f"m{n % 4}") for n in range(20)]
     given = rules(horizon_h=24, hot_hours=2, policy=changes.pop("policy", "static:0.6"), **changes)
     house = House(folder, given, vms)
-    house.pool.models = replace(house.pool.models, directory=folder / "models")
     draws = np.random.default_rng(3)
     for hour in range(hours):
         n = 20 + hour

@@ -81,7 +81,6 @@ def cut_down(model: Mapping[str, Any], operations: Collection[str]) -> dict[str,
 
 
 def _named(part: Any) -> Iterator[str]:
-    """Yield the names of shapes that a part of the description refers to."""
     if isinstance(part, Mapping):
         for key, value in part.items():
             if key == "shape" and isinstance(value, str):

@@ -144,7 +144,6 @@ class Poller:
 
 
 def _close(turns: Iterable[_Turn]) -> None:
-    """Close the connections of collectors that keep some; one that still collects closes them when it is collected."""
     for turn in turns:
         close = getattr(turn.collector, "close", None)
         if callable(close) and (turn.running is None or not turn.running.is_alive()):

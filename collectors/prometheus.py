@@ -118,7 +118,6 @@ class PrometheusCollector:
     def _answered(
         self, query: Query, now: float, deadline: float, taken: Collection[Series]
     ) -> dict[Series, list[tuple[float, float]]]:
-        """Return what a query gives, each series with its points; CollectionFailed when any of it is not usable."""
         found: dict[Series, list[tuple[float, float]]] = {}
         for series, points in self._series(query, self._asked(query, now, deadline)):
             if series in found or series in taken:
@@ -128,7 +127,6 @@ class PrometheusCollector:
         return found
 
     def _asked(self, query: Query, now: float, deadline: float) -> list[Any]:
-        """Return the series of the answer, each with labels and points."""
         promql, age = query.promql.replace(OF_THE_FLEET, self._fleet.name), f"{math.ceil(self._options.max_age_s)}s"
         promql = f"{promql}[{age}]" if SELECTOR.fullmatch(promql) else bounded(promql, age)
         form = {
@@ -155,7 +153,6 @@ class PrometheusCollector:
                 raise self._source.failed(f"{_shown(promql)}: the answer has no series: a query must give numbers")
 
     def _series(self, query: Query, answer: list[Any]) -> Iterator[tuple[Series, list[tuple[float, float]]]]:
-        """Yield each series of the fleet with its (time, value) pairs, by time; those of others are skipped."""
         for item in answer:
             match item:
                 case {"metric": dict(labels), "values": list(points)} | {"metric": dict(labels), "value": points}:
@@ -205,6 +202,5 @@ def _reading(point: Any) -> tuple[float, float] | None:
 
 
 def _shown(text: str) -> str:
-    """Return a text of others as it may stand in a log: printable and cut to size."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"

@@ -129,8 +129,6 @@ class RenderCollector:
 
 
 class _PathMap:
-    """The map of other senders' paths, with what comes out of it for one fleet."""
-
     def __init__(self, fleet: str, rules: InputMap, hosts: Hosts) -> None:
         self._fleet = fleet
         self._sink = MappedSink(self, rules, hosts)

@@ -103,7 +103,6 @@ class RunDirectory:
             new.replace(self._drain)
 
     def _read(self, name: str, now: float) -> tuple[WorkerReport, float]:
-        """Return a worker's report and its age in seconds."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         handle = os.open(self._workers / name, flags)
         try:

@@ -227,7 +227,6 @@ class ClusterReader:
         return ClusterGroups(tuple(sorted(found, key=lambda group: group.name)), unreadable)
 
     def _cores(self, vm_types: Collection[str]) -> tuple[Mapping[str, int], frozenset[str]]:
-        """Return the cores of VMs of these types, and the types whose description cannot be used."""
         try:
             return {name: size.cores for name, size in self._tagged.sizes(vm_types).items()}, frozenset()
         except MALFORMED:

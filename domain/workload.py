@@ -83,7 +83,6 @@ class Trace:
         object.__setattr__(self, "digest", text.hexdigest())
 
     def _refuse(self, column: str, wrong: NDArray[np.bool_], remedy: str) -> None:
-        """Raise for the first job where `wrong` is true."""
         if wrong.any():
             first = int(np.argmax(wrong))
             value = getattr(self, column)[first].item()

@@ -40,7 +40,6 @@ def bands_of(horizons_h: Floats) -> tuple[str, ...]:
 
 
 def _places(horizons_h: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the number of each horizon's band."""
     found = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons_h)
     return np.minimum(found, len(BANDS) - 1)
 
@@ -367,7 +366,6 @@ def _names_of(deployment: Deployment) -> list[Name]:
 
 
 def _tally(book: Book, name: Name, inside: list[Deployment], now: float) -> Tally:
-    """Return the tally of a name, its live deployments included."""
     rules = book.rules
     half_life_s = rules.label_half_life_days * DAY_S
     # In the order of ids, so that the sums are the same to the last digit wherever the same are inside.

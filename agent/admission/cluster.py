@@ -154,7 +154,6 @@ class AdmissionService:
     def _answer(
         self, book: Book, force: EffectiveRules, requests: Sequence[AdmissionRequest], *, advice: bool
     ) -> tuple[tuple[AdmissionDecision, ...], list[AdmissionDecision]]:
-        """Return the decision on each request, and those among them that are new."""
         now = self._clock.now()
         changed, notes = self._lapses(book, now)
         counts = self._counts
@@ -248,7 +247,6 @@ class AdmissionService:
         return answers
 
     def _observe(self, book: Book, events: Sequence[DeploymentEvent]) -> tuple[tuple[EventResult, ...], list[Event]]:
-        """Return the answer to each event, and an event for each repair."""
         now = self._clock.now()
         for event in events:
             there = book.known.get(event.deployment_id)
@@ -394,7 +392,6 @@ class AdmissionService:
     # The transaction
 
     def _book(self) -> Book:
-        """Return the deployments inside as the ledger has them now."""
         if self._current is not None and self._store.revision(self.rules.name) != self._revision:
             self._drop()
         book = self._current

@@ -157,7 +157,6 @@ def _fewer(now: Deployment, ended: int) -> EventEffect:
 
 
 def _checked(result: EventEffect, event: DeploymentEvent) -> EventEffect:
-    """Return the result with the size that the event says the deployment has."""
     found = result.deployment
     if event.cores_after is None or event.cores_after == found.cores:
         return result

@@ -216,7 +216,6 @@ def asked_at(
 
 
 def _permitted(book: Book, rules: ClusterRules) -> float:
-    """Return the chance, or the share of requests, that the rule allows now."""
     return (rules.risk or 0.0) * (book.unused_budget if rules.feedback else 1.0)
 
 
@@ -246,7 +245,6 @@ def _failing(book: Book, rules: ClusterRules, sums: Curves) -> float:
 
 
 def _tail(rules: ClusterRules, sums: Curves, k: int, limit: float) -> float:
-    """Return the chance of more cores than the limit at a horizon, by the rule's own law."""
     if rules.policy is PolicyKind.GAMMA:
         mean = float(sums.mean[k])
         return gamma_tail(mean, max(float(sums.variance[k]), 0.0), limit) if mean > 0.0 else 0.0
@@ -258,7 +256,6 @@ def _sgamma(sums: Curves, k: int, limit: float) -> float:
 
 
 def _merged(found: list[tuple[str, float]], newcomer: str, part: float | None) -> tuple[Contributor, ...]:
-    """Return the largest parts, the newcomer's among them unless it has none."""
     more = [] if part is None else [(newcomer, part)]
     ordered = sorted([*found, *more], key=lambda pair: -pair[1])
     return tuple(Contributor(name, amount) for name, amount in ordered[:TOP])
@@ -404,7 +401,6 @@ class Shadow:
         return ShadowAnswer(self.model, found.admit, found.reason)
 
     def _follow(self, real: Book) -> None:
-        """Take over what is inside the real book, which may have been read again since."""
         own = self._book
         inside = {one.deployment_id: one for one in real.inside()}
         for gone in [one for one in own.inside() if one.deployment_id not in inside]:

@@ -223,7 +223,6 @@ def rules_of(name: str, settings: ClusterSettings, model: ClusterModel | None = 
 
 
 def _by_rule(settings: ClusterSettings, text: str, promise: dict[str, Any]) -> ClusterRules:
-    """Return the rules that a rule's text says; BadInput, `rule`, when it cannot be, or when others say it too."""
     also = sorted(settings.model_fields_set & SAID_BY_RULE)
     if also:
         raise BadInput("rule", text, f"leave out {', '.join(also)}: the rule sets all of these")

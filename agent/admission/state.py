@@ -337,13 +337,11 @@ def _advance(connection: Connection, cluster: str, revision: int, counts: Cluste
 
 
 def _forget(connection: Connection, before: float, most: int) -> int:
-    """Remove up to `most` ended deployments older than `before`; return how many there were."""
     gone = (deployments.c.last_at < before) & (deployments.c.stage == Stage.GONE.value)
     return _remove_old(connection, deployments.c.deployment_id, deployments.c.last_at, gone, most)
 
 
 def _forget_events(connection: Connection, before: float, most: int) -> int:
-    """Remove up to `most` events older than `before`; return how many there were."""
     return _remove_old(connection, events.c.event_id, events.c.at, events.c.at < before, most)
 
 

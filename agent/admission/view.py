@@ -81,7 +81,6 @@ def _prior(prior: PriorSource) -> str:
 
 
 def _named(decision: AdmissionDecision) -> list[str]:
-    """Return what the names of a newcomer are, and what was learnt of them where that counted."""
     names = [f"{word} {name}" for word, name in (("label", decision.label), ("owner", decision.owner)) if name]
     named = decision.prior.named
     if not names or named is None:

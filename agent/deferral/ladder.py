@@ -116,7 +116,6 @@ class Ladder:
         return PolicyChoice("", np.empty(0, dtype=np.int64), knapsack_values(view), tuple(tried))
 
     def _asked(self, name: str, view: View, path: Floats) -> tuple[Starts | None, str]:
-        """Return what a policy starts, or why that is not followed."""
         rung = self.rungs.get(name)
         if rung is None:
             return None, self.absent.get(name, "there is none")

@@ -239,7 +239,6 @@ def next_step(state: PoolState, now: float, step_s: int) -> int:
 
 
 def _rows(jobs: Sequence[JobRecord]) -> Ints:
-    """Return jobs as rows with the columns of `Group`."""
     rows = [
         (job.number, job.cores, job.duration, job.earliest, job.latest, job.submitted, job.duration) for job in jobs
     ]
@@ -247,7 +246,6 @@ def _rows(jobs: Sequence[JobRecord]) -> Ints:
 
 
 def _taken(jobs: Iterable[JobRecord], first: int, steps: int) -> Ints:
-    """Return the cores of jobs that run, in the steps from `first` on."""
     taken = np.zeros(steps, dtype=np.int64)
     for job in jobs:
         if job.start is not None and job.free_from is not None and job.free_from > first:

@@ -409,7 +409,6 @@ class DeferralPool:
 
 
 def _with_jobs_of(submitted: PoolHead, head: PoolHead) -> PoolHead:
-    """Return a head with what submissions change as in another one."""
     totals = replace(head.totals, submitted=submitted.totals.submitted, unlikely=submitted.totals.unlikely)
     return replace(head, jobs=submitted.jobs, totals=totals)
 

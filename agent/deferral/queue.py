@@ -115,7 +115,6 @@ def received(message: Mapping[str, Any]) -> FromQueue:
 
 
 def _sent_at(message: Mapping[str, Any]) -> float | None:
-    """Return when a message was sent, epoch seconds; None where SQS does not say."""
     try:
         return int(message["Attributes"]["SentTimestamp"]) / 1000.0
     except (KeyError, TypeError, ValueError, OverflowError):

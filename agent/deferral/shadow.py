@@ -88,7 +88,6 @@ class Shadow:
         return compared
 
     def _as_shadow(self, job: JobRecord, step: int) -> JobRecord:
-        """Return a job as the shadow's books have it."""
         start = self._started.get(job.job_id)
         if start is not None:
             ends = start + job.duration

@@ -312,7 +312,6 @@ class PoolTurns:
         )
 
     def _newest_step(self, state: PoolState) -> StepDecision | None:
-        """Return the newest decision of a step, whichever process made it; None before the first."""
         if self._newest is None or self._newest.step != state.head.step:
             found = self.pool.store.newest(self.pool.name, 1, STEP)
             self._newest = found[0] if found and isinstance(found[0], StepDecision) else None

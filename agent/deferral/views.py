@@ -110,7 +110,6 @@ def _history(rows: Sequence[StepRow]) -> History:
 
 
 def _history_of(columns: Mapping[str, Any]) -> History:
-    """Return the history of columns by name."""
     found: dict[str, Any] = {
         name: np.array(columns[name], dtype=np.int64 if name in _INTS else np.float64) for name in History._fields
     }

@@ -374,7 +374,6 @@ def _subject_of(line: Mapping[str, Any]) -> Subject:
 
 
 def _first(error: ValidationError) -> str:
-    """Return where the first mistake is, and which."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}"
 

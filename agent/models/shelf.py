@@ -220,7 +220,7 @@ class Shelf(Generic[M]):
         return model
 
     def _await(self, task: str, call: Callable[[], M | None]) -> M | None:
-        """Return what the call returns, run in a thread of its own; ModelPending when that outlasts the patience."""
+        """Return the result of the call, run in another thread; ModelPending when that outlasts the patience."""
         if self.patience_s is None:
             return call()
         with self._lock:

@@ -160,7 +160,6 @@ def _level(rate: float, actions: Sequence[float]) -> float:
 
 
 def _level_below(rate: float, actions: Sequence[float]) -> float:
-    """Return the next level below a rate, the lowest from there on down."""
     below = [level for level in actions if level < rate - 1e-9]
     return below[-1] if below else actions[0]
 
@@ -415,7 +414,6 @@ def _drifting(memory: PoolMemory, loads: Loads, profiles: Profiles) -> bool:
 
 
 def _closed(folded: HourFold, rules: PoolRules) -> tuple[str, ...]:
-    """Return the machines that take no new oversold VM: hot ones, until they have been cool for an hour."""
     hot = {machine.machine for machine in folded.hot}
     still = {name for name in folded.memory.closed if folded.cores_in_use.get(name, 0.0) >= rules.warning_cores}
     return tuple(sorted(hot | still))

@@ -134,7 +134,6 @@ def _of_days(memory: SubscriberMemory, usual: float) -> float:
 
 
 def _with_day(memory: SubscriberMemory, counted: float) -> SubscriberMemory:
-    """Return the memory with an hour more of its day; days of a drift say nothing of what is usual."""
     if memory.drifting:
         return replace(memory, today_h=0, today_sum=0.0)
     hours, total = memory.today_h + 1, memory.today_sum + counted

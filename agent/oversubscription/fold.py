@@ -191,7 +191,6 @@ def _seen(
 
 
 def _uses(seen: _HourVms, groups: int) -> list[HourUse]:
-    """Return what each subscriber's measured VMs used."""
     measured = ~np.isnan(seen.usage)
     group, usage = seen.group[measured], seen.usage[measured]
     peak = np.full(groups, -np.inf)
@@ -227,7 +226,6 @@ def _ended_days(seen: _HourVms, groups: int, day: int) -> list[dict[str, float]]
 
 
 def _new(alive: Sequence[Vm], seen: _HourVms, groups: int) -> list[tuple[float, float, float]]:
-    """Return the cores, memory and network of each subscriber's VMs that were measured for the first time."""
     first = np.flatnonzero(~np.isnan(seen.usage) & ~seen.before.known).tolist()
     sums = [[0.0, 0.0, 0.0] for _ in range(groups)]
     for k in first:
@@ -239,7 +237,6 @@ def _new(alive: Sequence[Vm], seen: _HourVms, groups: int) -> list[tuple[float, 
 
 
 def _machines(alive: Sequence[Vm], seen: _HourVms, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:
-    """Return the cores in use of each machine, and those that were hot by their names."""
     place: dict[str, int] = {}
     machine = np.fromiter((place.setdefault(vm.machine, len(place)) for vm in alive), np.int64, len(alive))
     size = np.fromiter((vm.cores for vm in alive), np.float64, len(alive))

@@ -585,7 +585,6 @@ def _listed(path: Path, before: Signature | None, rules: PoolRules) -> Inventory
 
 
 def _consequence(machine: HotMachine, decision: HourDecision) -> str:
-    """Return the change of the rates of the largest users of a hot machine, in words."""
     rows = {row.subscriber: row for row in decision.subscribers}
     raised = [name for name in machine.subscribers if rows[name].rate > rows[name].previous_rate + 1e-9]
     most = f"mostly by {' and '.join(machine.subscribers)}"
@@ -597,7 +596,6 @@ def _consequence(machine: HotMachine, decision: HourDecision) -> str:
 
 
 def _with_answers(folded: PoolMemory, now: PoolMemory) -> PoolMemory:
-    """Return the folded memory with the changes that requests and operators made meanwhile."""
     mine = folded.counts
     counts = replace(
         now.counts,

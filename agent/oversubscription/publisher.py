@@ -103,7 +103,7 @@ class Publisher:
         return self._ended(record, report.done("put"), now, epoch)
 
     def _ended(self, record: Publication, outcome: Outcome, now: float, epoch: int) -> tuple[Event, ...]:
-        """Record an outcome; what failed for good is open no longer, and a newer decision is put in its place."""
+        """Record an outcome; a permanent failure closes the record, and a newer decision is put in its place."""
         done = outcome.status is Status.DONE
         reason = Reason.RATES_PUBLISHED if done else outcome.reason
         detail = f"{record.decision_id} to {record.parameter}: {'done' if done else outcome.detail}"
@@ -125,7 +125,6 @@ class Publisher:
         return events
 
     def _held(self, now: float, controls: Controls) -> tuple[Reason, str] | None:
-        """Return what holds the publication back, by the guard that does; None when nothing does."""
         breakers = self._records.memory(self._pool.rules.name).breakers
         stopped = (
             held_by_pause(controls, (Direction.OUT,), now)

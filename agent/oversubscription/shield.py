@@ -69,7 +69,6 @@ def ask_shield(
 
 
 def _moments(machines: Machines, k: int, demand: Demand) -> tuple[tuple[float, ...], ...]:
-    """Return mean, variance and third moment by hour of what is used on a machine with the VM on it."""
     added = (machines.mean[k] + demand.mean, machines.variance[k] + demand.variance, machines.third[k] + demand.third)
     return tuple(tuple(values.tolist()) for values in added)
 

@@ -220,7 +220,6 @@ def _result(
 
 
 def _by_hour(rows: tuple[StepRow, ...], demand: Mapping[int, list[float]]) -> dict[int, tuple[float, float]]:
-    """Return mean cores of on-demand work and of jobs by the hour of the day."""
     first = rows[0].step if rows else 0
     found: dict[int, list[tuple[float, float]]] = {}
     for row in rows:

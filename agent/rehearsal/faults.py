@@ -124,8 +124,6 @@ class FaultPlan:
 
 
 def _of_aws(kind: str, **how: Any) -> Inject:
-    """Return what injects a fault of the fake AWS."""
-
     def inject(target: FaultTarget) -> str:
         target.control.add_fault(kind, **how)
         return NO_VM

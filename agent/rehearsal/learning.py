@@ -267,12 +267,10 @@ class LearningRehearsal:
         return self._started(name, [*words, *budget, *more])
 
     def _train(self, name: str, jobs: Path) -> _Started:
-        """Start `trimtab train` in the world that lies, on jobs that the fleet recorded."""
         words = ["train", "autoscaling", "--form", "scorer", *self._lie, "--workload", str(jobs)]
         return self._started(name, [*words, *_fields(TRAINING), "--out", str(self.folder / "elsewhere")])
 
     def _hand_to_the_gate(self, name: str, day: float, *more: str) -> _Started:
-        """Start `trimtab promote` with the scorer that was trained elsewhere, over the recorded days."""
         (model,) = (self.folder / "elsewhere" / "seed-0").glob("*.onnx")
         words = ["promote", "autoscaling", FLEET, str(model), "--models-dir", str(self.models.path), "--traces", ""]
         at = f"{START + day * DAY_S:.0f}"

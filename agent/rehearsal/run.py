@@ -266,7 +266,6 @@ class DryRun:
             self._ended.set()
 
     def _let_arrive(self, agent: Agent) -> None:
-        """Wait until the agent has read every sample that was sent before now."""
         counters, before = agent.listener.counters, time.monotonic()
         while counters.accepted + counters.rejected_total < self._clock.sent:
             if time.monotonic() - before > ARRIVED_WITHIN_WALL_S or self._ended.wait(ARRIVAL_CHECKED_EVERY_WALL_S):
@@ -469,7 +468,6 @@ def play(
 
 
 def _hold_page(console: Console, screen: Screen, url: str) -> None:
-    """Print the URL of the page, and wait for Ctrl-C or SIGTERM."""
     if isinstance(screen, JsonScreen):
         screen.write(kind="page", detail=url)
     else:
@@ -480,7 +478,6 @@ def _hold_page(console: Console, screen: Screen, url: str) -> None:
 
 
 def _playing(console: Console, screen: Screen, name: str) -> AbstractContextManager[object]:
-    """Show which section is played, where there is a terminal to show it on."""
     return console.status(f"playing {name}") if isinstance(screen, LiveScreen) else nullcontext()
 
 

@@ -516,7 +516,6 @@ def sparkline(values: Sequence[int], width: int) -> str:
 
 
 def _drawn(line: Line, width: int) -> Text:
-    """Return a line of the log with a sentence that fits; a duration in it reads as people say it."""
     times = f" ×{line.times}" if line.times > 1 else ""
     head = f"{clock_text(line.at)[:5]}{times} "
     texts = [fitting(in_minutes(text), width - len(head)) for text in (line.text, line.short) if text]

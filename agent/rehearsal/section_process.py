@@ -112,7 +112,6 @@ def main() -> None:
 
 
 def _end_with_input() -> None:
-    """End this process when its input ends."""
     # Not through `sys.stdin`: its lock would be held at the regular end of this process.
     while os.read(0, 1):
         pass

@@ -336,7 +336,6 @@ class Worker(Thread):
             self._jobs.job_started(number, now)
 
     def _finish(self, now: float) -> bool:
-        """Finish what is done by now; return whether anything was."""
         before = len(self._running)
         while self._running and self._running[0].ends_at <= now:
             self._count(now)
@@ -530,7 +529,6 @@ class Site:
             self.clock.sleep(ROSTER_EVERY_S, self._ended)
 
     def _match(self, groups: list[dict[str, Any]]) -> None:
-        """Start workers on VMs that came into service and end those whose VM is gone."""
         alive = {
             instance["InstanceId"]: (group["AutoScalingGroupName"], instance["LifecycleState"])
             for group in groups

@@ -281,7 +281,6 @@ def unmeasured(snapshot: Snapshot, minutes: int) -> Snapshot:
 
 
 def _sold_out(faults: Sequence[SimulatedFault], now_s: float) -> frozenset[str]:
-    """Return the VM types of which AWS has none at this second."""
     return frozenset(fault.vm_type for fault in faults if fault.lack is Lack.VMS and fault.during(now_s))
 
 
@@ -576,7 +575,6 @@ class Summary:
 
 
 def _labelled(lines: Mapping[str, str]) -> Table:
-    """Return lines with their labels in a column of fixed width."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(no_wrap=True, style="bold", min_width=LABEL_WIDTH)
     rows.add_column(ratio=1)

@@ -97,8 +97,6 @@ class Telemetry:
 
 
 class _Catalogue(Collector):
-    """What prometheus_client asks for the families."""
-
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
 

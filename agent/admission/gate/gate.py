@@ -135,7 +135,6 @@ class Gate:
         return tuple(turn.events)
 
     def _measure(self, turn: GateTurn) -> None:
-        """Read the capacities that are due and give them to the clusters; one that cannot be read stays as it was."""
         for name, terms in self._terms.items():
             read_at, before = self._measured.get(name, (float("-inf"), 0))
             if terms.fixed or 0.0 <= turn.now - read_at < MEASURED_FOR_S:
@@ -236,7 +235,6 @@ class Gate:
         return bool(self._store.events(record.cluster, [event_id]))
 
     def _took(self, turn: GateTurn, record: GroupRecord, effect: Effect) -> None:
-        """Record what came of bringing a group to its size; when that is over, go on to its tags."""
         outcome = effect.outcome
         if outcome is None or not outcome.status.final:
             self._journal.write(turn, record, effect)
@@ -282,7 +280,6 @@ class Gate:
                 self._advised[group.name] = (turn.now, wanted)
 
     def _judge(self, turn: GateTurn, group: ClusterGroup, number: int) -> None:
-        """Ask the cluster for a pending group, unless a rail holds it or what it asks for makes no sense."""
         turn.asked += 1
         cluster = group.cluster
         try:
@@ -321,7 +318,6 @@ class Gate:
         turn.events.append(Event(Subject(ADMISSION, group.cluster), turn.now, Reason.OBSERVE_MODE, detail, group.name))
 
     def _refuse(self, turn: GateTurn, group: ClusterGroup, number: int, why: str) -> None:
-        """Refuse what the cluster need not be asked for."""
         if self._mode is not Mode.ACT:
             self._journal.say(turn, group.cluster, group.name, Reason.REJECTED_INPUT, f"{group.name}: {why}")
             return
@@ -350,7 +346,6 @@ class Gate:
         raise BadInput("request_id", deployment_id(group.name, number), f"{NUMBERS_TRIED} after it were used as well")
 
     def _begin(self, turn: GateTurn, group: ClusterGroup, asked: GroupRequest, decision: AdmissionDecision) -> None:
-        """Write what will be done, then do it."""
         record = GroupRecord(
             cluster=group.cluster,
             group=group.name,
@@ -376,7 +371,6 @@ class Gate:
             self._mark(turn, record)
 
     def _observe(self, cluster: str, event: DeploymentEvent) -> None:
-        """Tell a cluster what came of an admission; one that lapsed meanwhile has nothing to hear of it."""
         try:
             self._clusters[cluster].observe([event])
         except BadInput as error:

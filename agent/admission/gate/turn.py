@@ -121,7 +121,6 @@ class GateJournal:
         return Event(Subject(ADMISSION, cluster), turn.now, reason, f"{cluster}: {detail}", subject)
 
     def _memories(self, record: GroupRecord, outcome: Outcome | None, now: float) -> Mapping[str, GuardState]:
-        """Return what the rails shall remember of an attempt that is over."""
         if outcome is None or not outcome.status.final:
             return {}
         memory = self._records.memory(record.cluster)

@@ -146,7 +146,6 @@ class GateWatch:
                     self._refused_to_fleet(turn, turn.records[name], turn.groups[name], refusal)
 
     def _gone(self, turn: GateTurn, record: GroupRecord) -> None:
-        """Tell the end of a deployment whose group is no longer there."""
         if record.cluster not in self._clusters or turn.has_group(record) is not None or turn.is_unknown(record):
             return
         deployment = self._clusters[record.cluster].deployment(record.deployment_id)
@@ -173,7 +172,6 @@ class GateWatch:
             self._adopt(turn, group, record.number + 1 if record is not None else 1)
 
     def _adopt(self, turn: GateTurn, group: ClusterGroup, number: int) -> None:
-        """Count a group that runs in a cluster without having asked it."""
         cores = group.cores
         if cores > self._clusters[group.cluster].rules.capacity_cores:
             detail = f"{group.name} has {cores} cores in service, more than the whole cluster: correct its capacity"
@@ -185,7 +183,6 @@ class GateWatch:
         self._tell(turn, record, start_event(record.deployment_id, cores, turn.now))
 
     def _shortage(self, turn: GateTurn, record: GroupRecord, deployment: Deployment, group: ClusterGroup) -> None:
-        """Tell of VMs that AWS did not have, once for each time that they were asked for."""
         lack = (group.desired, group.there)
         if group.there >= group.desired:
             self._short.pop(group.name, None)
@@ -214,7 +211,6 @@ class GateWatch:
         self._journal.say(turn, record.cluster, record.group, Reason.NO_CAPACITY, detail)
 
     def _tell(self, turn: GateTurn, record: GroupRecord, event: DeploymentEvent | None) -> None:
-        """Report to the record's cluster; an event names what it cannot take."""
         if event is None:
             return
         try:

@@ -95,7 +95,6 @@ class Path:
         self._new_rate, self._rate = old, new
 
     def _fill_hazard(self, hours: float, single: Floats) -> None:
-        """Fill in the rate of dying at zero, as `ab.hazard` does."""
         size, sig = self._points.size, self._sig
         x = self._points.mu * hours
         gone = -np.expm1(-x)

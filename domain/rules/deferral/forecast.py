@@ -172,7 +172,6 @@ class Forecast:
         return values, share
 
     def _drops(self, known: Floats, hour: int) -> Bools:
-        """Return which of the known capacities (n,) are within a drop."""
         hours = (hour - np.arange(len(known))[::-1]) % HOURS_PER_WEEK
         wide = np.where(self.enter >= _OFTEN, 0.0, self._wide())
         return _below(known, hours, self.level, self.depth, wide)
@@ -265,7 +264,6 @@ def _below(values: Floats, hours: Ints, level: Floats, depth: Floats, wide: Floa
 
 
 def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
-    """Return calendar and drops of pieces of hours of the week and capacities."""
     hours = np.concatenate([own for own, _ in pieces])
     values = np.concatenate([own for _, own in pieces])
     there = np.isfinite(values)

@@ -509,7 +509,6 @@ class Cluster:
         return index
 
     def _exclude(self, app: int) -> None:
-        """Read the exclusions of an application again, and count what blocks it."""
         names = sorted(self.applications[app].excludes)
         self._excludes[app] = np.array([self._app_index[n] for n in names if n in self._app_index], dtype=np.int64)
         self.blocking[app] = self.instances[self._excludes[app]].sum(axis=0, dtype=np.int32)

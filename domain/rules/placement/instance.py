@@ -212,8 +212,6 @@ def _shown(value: object) -> str:
 
 
 class _Reader:
-    """Reads entries and gathers every mistake, so that all are reported at once."""
-
     def __init__(self, name: str) -> None:
         self._name = name
         self.mistakes: list[Mistake] = []

@@ -108,7 +108,7 @@ def _lightest(cluster: Cluster) -> list[int]:
 
 
 def _emptied(cluster: Cluster, host: int, budget: int) -> list[_Step] | None:
-    """Carry out the moves that empty a host and return them; None, and the cluster as it was, where there are none."""
+    """Carry out the moves that empty a host and return them; None, and the cluster unchanged, without such moves."""
     containers = [app for app, count in cluster.containers_on(host).items() for _ in range(count)]
     if len(containers) > budget:
         return None
@@ -177,6 +177,5 @@ def _candidates(cluster: Cluster, host: int) -> Sequence[int]:
 
 
 def _carry(cluster: Cluster, app: int, source: int, target: int) -> None:
-    """Start the container on its target, then end it where it was."""
     cluster.place(target, app)
     cluster.release(source, app)

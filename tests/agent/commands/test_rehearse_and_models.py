@@ -90,9 +90,9 @@ def test_models_are_listed_with_the_champion_and_with_what_is_refused(trimtab: T
 
 
 def test_models_lists_every_subject_of_every_decision_with_what_speaks_for_it_and_its_history(
-    trimtab: Trimtab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trimtab: Trimtab, tmp_path: Path
 ) -> None:
-    shared, own = tmp_path / "models", tmp_path / "pool"
+    shared = tmp_path / "models"
     shared.mkdir()
     promote(shared, preferring(shared, NOTHING), "web")
     cluster, pool = tmp_path / "cluster.json", tmp_path / "rates.json"
@@ -101,14 +101,7 @@ def test_models_lists_every_subject_of_every_decision_with_what_speaks_for_it_an
     put = read_model_file(cluster), Subject("admission", "main"), "a trial", "2026-03-01T12:00:00Z", lambda path: path
     ModelsWriter(shared).force(*put)
     put = read_model_file(pool), Subject("oversubscription", "main"), "in use before", "2026-03-02T12:00:00Z", put[4]
-    held = ModelsWriter(own).force(*put)
-    for name, value in {
-        "MACHINES": "2",
-        "MACHINE_CORES": "48",
-        "MACHINE_MEMORY_GB": "99",
-        "POLICY": f"model:{own}",
-    }.items():
-        monkeypatch.setenv(f"TRIMTAB_POOLS__main__{name}", value)
+    held = ModelsWriter(shared).force(*put)
     found = json.loads(trimtab("models", "--models", str(shared), "--json").stdout)
     assert [(row["decision"], row["subject"], row["by"]) for row in found["subjects"]] == [
         ("admission", "main", "forced: a trial"),
@@ -124,7 +117,7 @@ def test_models_lists_every_subject_of_every_decision_with_what_speaks_for_it_an
     assert [line["decision"] for line in of_one["history"]] == ["admission"]
     text = trimtab("models", "--models", str(shared)).stdout
     assert all(words in text for words in ("champion of web", "forced: in use before", "history:"))
-    (own / held.model).write_text("{}")
+    (shared / held.model).write_text("{}")
     refused = trimtab("models", "--models", str(shared))
     assert "it is damaged" in refused.stderr
 

@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -23,6 +24,7 @@ UDP_BUFFER_BYTES = 4 * 2**20
 """Requested from the kernel, which may grant less: of a burst that does not fit the rest is dropped uncounted."""
 OTHER_FILES = 512
 """File descriptors left to the ledger, to AWS and to HTTP: senders must not take those away."""
+REMEMBERED_ADDRESSES = 4096
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
@@ -52,21 +54,13 @@ class ListenerLimits:
 class Admittance:
     """The addresses that may send: those within the networks; an IPv4 address written as IPv6 counts as itself."""
 
-    _MOST_REMEMBERED = 4096
-
     def __init__(self, networks: Sequence[Network]) -> None:
         self._networks = tuple(networks)
-        self._seen: dict[str, bool] = {}
+        self._known = lru_cache(REMEMBERED_ADDRESSES)(self._judge)
 
     def allows(self, address: str) -> bool:
         """Return whether this peer may send; an address that cannot be read may not."""
-        known = self._seen.get(address)
-        if known is None:
-            known = self._judge(address)
-            if len(self._seen) >= self._MOST_REMEMBERED:
-                self._seen.clear()
-            self._seen[address] = known
-        return known
+        return self._known(address)
 
     def _judge(self, address: str) -> bool:
         try:

@@ -130,13 +130,11 @@ def _largest(means: tuple[Contributor, ...], variances: tuple[Contributor, ...])
     return rows
 
 
-def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list[str]:
-    """Return a cluster as lines: cores taken, room left in each band of time, the promise, the newest decisions."""
+def _rows(gauges: Gauges) -> list[tuple[str, str]]:
     share = gauges.total_cores / gauges.capacity_cores
-    rows: list[tuple[object, ...]] = [
+    return [
         ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,} ({share:.1%})"),
         ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
-        ("mode", "act" if gauges.mode is Mode.ACT else "observe: requests get advice, nothing is reserved"),
         ("rule", gauges.policy if gauges.safe else f"{gauges.policy}, broken by those inside"),
         *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
         (
@@ -144,6 +142,14 @@ def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list
             f"{gauges.failures_month_to_date:,} of {gauges.requests_month_to_date:,} requests for more cores refused, "
             f"{gauges.sla_budget_used:.0%} of the SLA",
         ),
+    ]
+
+
+def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list[str]:
+    """Return a cluster as lines: cores taken, room left in each band of time, the promise, the newest decisions."""
+    rows: list[tuple[object, ...]] = [
+        *_rows(gauges),
+        ("mode", "act" if gauges.mode is Mode.ACT else "observe: requests get advice, nothing is reserved"),
     ]
     made = [
         (
@@ -163,15 +169,8 @@ def cluster_card(gauges: Gauges, newest: tuple[AdmissionDecision, ...], *, pause
     badges = [("observe: advice only", "held")] if gauges.mode is Mode.OBSERVE else []
     badges += [("safe", "good") if gauges.safe else ("breaks its rule", "bad")]
     badges += [("paused", "held")] if paused else []
-    rows = [
-        ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,}"),
-        ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
-        ("rule", gauges.policy),
-        *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
-        ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
-    ]
     sentence, decision_id = (
         (outcome(newest[0]), newest[0].decision_id) if newest else ("Nothing was requested yet.", "")
     )
     title = f"Cluster {gauges.cluster}"
-    return Card(gauges.cluster, title, tuple(badges), tuple(rows), sentence, decision_id=decision_id)
+    return Card(gauges.cluster, title, tuple(badges), tuple(_rows(gauges)), sentence, decision_id=decision_id)

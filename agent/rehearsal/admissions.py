@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED, group_records
+from agent.admission.gate.records import ADMISSION, ADMITTED, PENDING, REQUESTED, group_records
 from agent.admission.part import AdmissionPart
 from agent.admission.state import AdmissionStore
 from agent.rehearsal.scenario import (
@@ -178,7 +178,7 @@ class Owners:
             if answer == PENDING:
                 continue
             serving = sum(vm["LifecycleState"] == "InService" for vm in group["Instances"])
-            wanted = self.demand.desired(one, serving) if answer == "admitted" and serving else 0
+            wanted = self.demand.desired(one, serving) if answer == ADMITTED and serving else 0
             if wanted:
                 self._resize(name, group["DesiredCapacity"], serving, wanted)
             else:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from collectors.listener import Admittance, GraphiteListener
+from collectors.listener import REMEMBERED_ADDRESSES, Admittance, GraphiteListener
 from tests.collectors.surroundings import Serve
 from tests.waiting import until
 
@@ -109,7 +109,7 @@ def test_addresses_without_end_do_not_grow_what_is_remembered() -> None:
     admittance = Admittance([ip_network("10.0.0.0/8")])
     for number in range(20_000):
         admittance.allows(f"11.0.{number // 250}.{number % 250}")
-    assert len(admittance._seen) <= Admittance._MOST_REMEMBERED
+    assert admittance._known.cache_info().currsize <= REMEMBERED_ADDRESSES
 
 
 def test_silent_connections_that_hold_every_slot_give_way_to_one_that_has_something_to_say(

@@ -21,11 +21,11 @@ from agent.admission.cluster import AdmissionService, Clusters
 from agent.admission.deployments import Stage
 from agent.admission.gate.effects import GateEffects
 from agent.admission.gate.records import (
+    ADMITTED,
     REQUESTED,
     Effect,
     GroupRecord,
     Step,
-    admitted,
     deployment_id,
     group_records,
     refused,
@@ -359,7 +359,7 @@ class Gate:
             epoch=turn.epoch,
             deadline_at=turn.now + self._terms[group.cluster].boot_deadline_s,
             decision_id=decision.decision_id,
-            answer=admitted() if decision.admit else refused(decision.reason),
+            answer=ADMITTED if decision.admit else refused(decision.reason),
         )
         verb = "comes in" if decision.admit else "is refused"
         detail = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"

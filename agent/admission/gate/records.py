@@ -23,6 +23,7 @@ REQUESTED: Final = "trimtab:requested"
 DECISION: Final = "trimtab:decision"
 """The id of the decision that the answer rests on."""
 PENDING: Final = "pending"
+ADMITTED: Final = "admitted"
 REQUESTED_BY: Final = "gate"
 """Who asks for a group, in the records of decisions."""
 LONGEST_GROUP: Final = 150
@@ -115,11 +116,6 @@ def deployment_id(group: str, number: int) -> str:
     if len(group) > LONGEST_GROUP:
         group = f"{group[:LONGEST_GROUP]}~{hashlib.sha256(group.encode()).hexdigest()[:12]}"
     return f"{group}.{number}"
-
-
-def admitted() -> str:
-    """Return what the tag says of a deployment that was let in."""
-    return "admitted"
 
 
 def refused(reason: Reason) -> str:

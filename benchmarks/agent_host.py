@@ -1,11 +1,21 @@
-"""The agent's host in benchmarks: its clock, which may be wrong, and the way of readings into it, which may be cut."""
+"""The agent's host in benchmarks: its clock, which may be wrong, the way of readings into it, and its view."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from agent.autoscaling.loop import Loop
+from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.kernel.part import Host
+from agent.kernel.parts import parts_of
+from agent.ledger import Ledger
+from agent.settings import Settings
+from agent.view.board import ServiceBoard
+from agent.view.view import AgentParts, AgentView
 from collectors.base import Refusal, SampleSink
-from domain.clock import VirtualClock
+from collectors.intake import IntakeCounters
+from domain.clock import Clock, VirtualClock
 from domain.samples import Sample
 
 
@@ -53,3 +63,32 @@ class Feed:
     def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
         """Pass on readings whose series is known."""
         return self._store.append_samples(samples, self._clock.now())
+
+
+def agent_view(
+    ledger: Ledger,
+    loop: Loop,
+    store: SeriesStore,
+    clock: Clock,
+    settings: Settings,
+    intake: IntakeCounters,
+    aws_calls: Callable[[], Mapping[tuple[str, str], int]],
+) -> AgentView:
+    """Return the view of an agent with this loop."""
+    parts = parts_of(Host(ledger, settings, clock))
+    for part in parts:
+        if isinstance(part, AutoscalingPart):
+            part.attach(loop, store)
+    return AgentView(
+        AgentParts(
+            settings=settings,
+            board=ServiceBoard(clock.now()),
+            ledger=ledger,
+            now=clock.now,
+            monotonic=clock.monotonic,
+            parts=parts,
+            collectors=dict,
+            intake=lambda: intake,
+            aws_calls=aws_calls,
+        )
+    )

@@ -18,20 +18,15 @@ from pathlib import Path
 import structlog
 
 from agent.autoscaling.history import FleetHistory, cost_chart, queue_chart, size_charts
-from agent.autoscaling.loop import Loop
-from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.status import fleet_status
 from agent.autoscaling.store import FleetStore
-from agent.kernel.part import Host
-from agent.kernel.parts import parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.settings import Settings
-from agent.view.board import ServiceBoard
-from agent.view.view import AgentParts, AgentView
 from agent.web.page import Pages
+from benchmarks.agent_host import agent_view
 from benchmarks.loaded_cloud import LoadedCloud, make_fleets
 from benchmarks.report import Figures, Target, arguments, repeat, report
 from benchmarks.tick import make_loop
@@ -53,7 +48,7 @@ def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
     cpu: list[float] = []
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
         loop = make_loop(made, [POLICY] * fleets, cloud, store, ledger)
-        pages = Pages(_view(ledger, loop, store, cloud))
+        pages = Pages(agent_view(ledger, loop, store, cloud.clock, Settings(mode="act"), IntakeCounters(), dict))
         for turn in range(turns + 1):
             cloud.pass_minute(store)
             now = cloud.clock.now()
@@ -74,28 +69,6 @@ def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
         "history_ms": history_ms,
         "overview_kb": size / 1024.0,
     }
-
-
-def _view(ledger: Ledger, loop: Loop, store: SeriesStore, cloud: LoadedCloud) -> AgentView:
-    settings = Settings(mode="act")
-    parts = parts_of(Host(ledger, settings, cloud.clock))
-    for part in parts:
-        if isinstance(part, AutoscalingPart):
-            part.attach(loop, store)
-    intake = IntakeCounters()
-    return AgentView(
-        AgentParts(
-            settings=settings,
-            board=ServiceBoard(cloud.clock.now()),
-            ledger=ledger,
-            now=cloud.clock.now,
-            monotonic=cloud.clock.monotonic,
-            parts=parts,
-            collectors=dict,
-            intake=lambda: intake,
-            aws_calls=dict,
-        )
-    )
 
 
 def _rendered(pages: Pages, subject: Subject | None) -> str:

@@ -30,7 +30,7 @@ from pathlib import Path
 from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.loop import Loop
-from agent.autoscaling.part import POLICY_DEADLINE_S, AutoscalingPart
+from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Evaluate, Proposer, evaluate_within
 from agent.autoscaling.replay import LATE, replay
@@ -38,8 +38,6 @@ from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.store import FleetStore
-from agent.kernel.part import Host
-from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
@@ -48,9 +46,7 @@ from agent.service import chores
 from agent.service.chores import collect_between_turns, freeze_live_objects
 from agent.settings import Settings
 from agent.telemetry.telemetry import Telemetry
-from agent.view.board import ServiceBoard
-from agent.view.view import AgentParts, AgentView
-from benchmarks.agent_host import Feed
+from benchmarks.agent_host import Feed, agent_view
 from benchmarks.loaded_cloud import GRACE_S, make_fleets
 from benchmarks.report import Target, arguments, progress, report
 from benchmarks.soak_audit import Audit
@@ -60,7 +56,6 @@ from benchmarks.troubled_cloud import TroubledCloud
 from collectors.intake import IntakeCounters, LineReader
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
-from domain.clock import Clock
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Proposal
 from domain.errors import PolicyFailure
@@ -140,7 +135,6 @@ class Soak:
         tagged = TaggedLines(store)
         states = [FleetStore(ledger).loop_state(fleet.name) for fleet in self.fleets]
         self.feed, self.reader = Feed(tagged, clock), LineReader(tagged.sink, intake, clock.now)
-        self.board = ServiceBoard(clock.now())
         self.loop = Loop(
             fleets=tuple(
                 ManagedFleet(fleet, LIMITS, policy, (), AggregationSettings(limits=LIMITS, grace_s=GRACE_S))
@@ -162,19 +156,8 @@ class Soak:
             interruptions=InterruptionQueue(cloud, "https://sqs.invalid/interruptions", clock),
             hosts=tagged.hosts,
         )
-        self.view = AgentView(
-            AgentParts(
-                settings=Settings(),
-                board=self.board,
-                ledger=ledger,
-                now=clock.now,
-                monotonic=clock.monotonic,
-                parts=self._parts(ledger, clock, store),
-                collectors=dict,
-                intake=lambda: intake,
-                aws_calls=lambda: cloud.budget.counts,
-            )
-        )
+        self.view = agent_view(ledger, self.loop, store, clock, Settings(), intake, lambda: cloud.budget.counts)
+        self.board = self.view.parts.board
         self.telemetry = Telemetry(self.view)
         self._chosen = {m.fleet.name: m.policy.partition(":")[0] for m in self.loop.fleets}
 
@@ -190,13 +173,6 @@ class Soak:
             self.disk.put_back(files)
         self._start(self._policies)
         self.audit.restarted(self.ledger)
-
-    def _parts(self, ledger: Ledger, clock: Clock, store: SeriesStore) -> Parts:
-        parts = parts_of(Host(ledger, Settings(), clock))
-        for part in parts:
-            if isinstance(part, AutoscalingPart):
-                part.attach(self.loop, store)
-        return parts
 
     def minute(self) -> None:
         """Let a minute pass and turn the loop; once an hour, forget what is old."""

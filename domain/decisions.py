@@ -193,6 +193,7 @@ class Reason(StrEnum):
     START_REPEATED = "start_repeated"
     STEPS_SKIPPED = "steps_skipped"
     CAPACITY_MISSING = "capacity_missing"
+    FORECAST_UNCOVERED = "forecast_uncovered"
     VIOLATION_BUDGET_USED = "violation_budget_used"
     POLICY_FELL_BACK = "policy_fell_back"
     JOBS_AT_RISK = "jobs_at_risk"

@@ -32,7 +32,13 @@ Floats = NDArray[np.float64]
 HELD_STEPS: Final = 2
 """A capacity that is not measured any more is held for so many steps."""
 LOW, HIGH = 0.1, 0.9
-"""Quantiles that each step forecasts of the next."""
+"""Quantiles that each step forecasts of the next, and that coverage is counted of."""
+NOMINAL: Final = 0.9
+"""Share of the steps that lie above the low quantile, and below the high one."""
+COVERAGE_DAYS: Final = 7
+COVERAGE_LEAST: Final = 48
+"""Steps with a forecast from which on coverage is stated."""
+TOLERANCE: Final = 0.05
 SPREAD_SHARE: Final = 0.1
 """Of the capacity: its spread while too few steps are known to measure one."""
 
@@ -141,6 +147,22 @@ def budget_used(settings: DeferralSettings, amount: int) -> float:
     if settings.violation_budget > 0.0:
         return amount / settings.violation_budget
     return 1.0 if amount else 0.0
+
+
+def coverage(rows: Sequence[StepRow], step: int, step_s: int) -> dict[str, float]:
+    """Return the share of the last 7 days' steps above the low quantile and below the high one; {} where too few."""
+    since = step - round(COVERAGE_DAYS * DAY_S / step_s)
+    known = [
+        (row.capacity, row.low, row.high)
+        for row in rows
+        if row.step >= since and row.capacity is not None and row.low is not None and row.high is not None
+    ]
+    if len(known) < COVERAGE_LEAST:
+        return {}
+    return {
+        "0.1": sum(cores >= low for cores, low, _ in known) / len(known),
+        "0.9": sum(cores <= high for cores, _, high in known) / len(known),
+    }
 
 
 class Outlook:

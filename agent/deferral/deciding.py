@@ -159,7 +159,7 @@ def decide(
         hashlib.sha256(inputs).hexdigest()[:16] if inputs else "",
         dict(versions or {}),
     )
-    row = _row(step, cores, held, starts, violation, seen, asked, fallback)
+    row = _row(state.history, step, cores, held, starts, violation, seen, asked, fallback)
     coming = outlook.expected(1)[0] if cores.measured else None
     first = step - round(HISTORY_DAYS * DAY_S / settings.step_s)
     history = History(
@@ -315,6 +315,7 @@ def _best(seen: IndexedView | None, chosen: PolicyChoice | None) -> tuple[JobSco
 
 
 def _row(
+    history: History,
     step: int,
     cores: EffectiveCapacity,
     held: int,
@@ -324,6 +325,7 @@ def _row(
     asked: bool,
     fallback: bool,
 ) -> StepRow:
+    forecast_of_it = history.next_step == step
     cur = None if seen is None else seen.view.cur
     return StepRow(
         step,
@@ -331,6 +333,8 @@ def _row(
         held,
         held + sum(one.cores for one in starts),
         violation,
+        history.next_low if forecast_of_it else None,
+        history.next_high if forecast_of_it else None,
         0 if cur is None else cur.size,
         0.0 if cur is None or not cur.size else round(float(cur.cores.mean()), 6),
         0.0 if cur is None or not cur.size else round(float(cur.duration.mean()), 6),

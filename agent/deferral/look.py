@@ -45,8 +45,8 @@ class PoolView:
     """A pool now. step: the newest that was decided, None before the first; next_at: when the next one is.
 
     capacity: cores that the pool goes by, None where it knows none; margin: of them kept free; running: cores of jobs;
-    free: what starts could take. jobs: by stage. at_risk: jobs that may not start in
-    their window. budget_used: share of the violation budget. problem: what a person should look into.
+    free: what starts could take. jobs: by stage. coverage: of the forecast, by quantile. at_risk: jobs that may not
+    start in their window. budget_used: share of the violation budget. problem: what a person should look into.
     expected: what is forecast of the step after `step`.
     """
 
@@ -66,6 +66,7 @@ class PoolView:
     jobs: Mapping[str, int]
     totals: Totals
     budget_used: float
+    coverage: Mapping[str, float]
     fallback_share: float
     at_risk: tuple[str, ...]
     drain: Drain | None
@@ -222,6 +223,7 @@ class PoolService(DeferralPool):
             counts,
             state.head.totals,
             used,
+            watch.coverage,
             watch.fallback_share,
             watch.at_risk,
             state.head.drain,

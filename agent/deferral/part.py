@@ -85,6 +85,12 @@ class DeferralPart(Part):
                     "pool",
                 ),
                 gauge(
+                    "deferral_forecast_coverage_ratio",
+                    "Steps of 7 days that lay on the right side of a forecast quantile; nominal 0.9.",
+                    "pool",
+                    "quantile",
+                ),
+                gauge(
                     "deferral_forecast_cores",
                     "Left-over cores forecast of the next step: mean, and quantiles 0.1 and 0.9.",
                     "pool",
@@ -122,6 +128,7 @@ class DeferralPart(Part):
     alarms = MappingProxyType(
         {
             Reason.CAPACITY_MISSING: Severity.CRITICAL,
+            Reason.FORECAST_UNCOVERED: Severity.WARNING,
             Reason.VIOLATION_BUDGET_USED: Severity.WARNING,
             Reason.POLICY_FELL_BACK: Severity.WARNING,
             Reason.JOBS_AT_RISK: Severity.WARNING,
@@ -362,6 +369,8 @@ def _readings(name: str, service: PoolService) -> Iterator[Reading]:
     yield "deferral_at_risk_jobs", (name,), len(view.at_risk)
     yield "deferral_capacity_missing", (name,), view.capacity is None
     yield "deferral_violation_budget_used_ratio", (name,), view.budget_used
+    for quantile, share in view.coverage.items():
+        yield "deferral_forecast_coverage_ratio", (name, quantile), share
     if (expected := view.expected) is not None:
         for level, amount in (("mean", expected.cores), ("0.1", expected.low), ("0.9", expected.high)):
             if amount is not None:

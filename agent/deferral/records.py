@@ -215,11 +215,12 @@ class PoolHead:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step that was decided, with its cores (None where they were not measured).
+    """A step that was decided: its cores (None where they were not measured), and the forecast of it.
 
-    held: cores of jobs before the starts of this step; running: with them. violation: cores of jobs beyond the
-    capacity. waiting: jobs that could start, of that many cores and steps in the mean. asked: whether a policy was;
-    fallback: whether another one decided than the first.
+    low, high: the quantiles 0.1 and 0.9 that the step before forecast, None where it had no forecast. held: cores of
+    jobs before the starts of this step; running: with them. violation: cores of jobs beyond the capacity. waiting: jobs
+    that could start, of that many cores and steps in the mean. asked: whether a policy was; fallback: whether another
+    one decided than the first.
     """
 
     step: int
@@ -227,6 +228,8 @@ class StepRow:
     held: int = 0
     running: int = 0
     violation: int = 0
+    low: float | None = None
+    high: float | None = None
     waiting: int = 0
     mean_cores: float = 0.0
     mean_duration: float = 0.0

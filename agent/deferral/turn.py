@@ -9,7 +9,15 @@ from typing import Final
 
 import structlog
 
-from agent.deferral.capacity import Outlook, budget_used, read_capacity, recent_violation
+from agent.deferral.capacity import (
+    NOMINAL,
+    TOLERANCE,
+    Outlook,
+    budget_used,
+    coverage,
+    read_capacity,
+    recent_violation,
+)
 from agent.deferral.deciding import StepPlan, decide
 from agent.deferral.ladder import Ladder
 from agent.deferral.pool import DeferralPool, open_starts
@@ -39,8 +47,9 @@ FALLBACK_LEAST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is looked at in every turn."""
+    """What is looked at in every turn. coverage: by quantile, {} where too little is known."""
 
+    coverage: Mapping[str, float]
     budget_used: float
     fallback_share: float
     at_risk: tuple[str, ...]
@@ -71,7 +80,7 @@ class PoolTurns:
         self._offset: float | None = None
         self._doubted_s: float | None = None
         self.problem = self._send_problem = self._behind = self._shadow_problem = ""
-        self.watch = Watch(0.0, 0.0, (), "", 0)
+        self.watch = Watch({}, 0.0, 0.0, (), "", 0)
 
     def turn(self, now: float, epoch: int) -> tuple[Event, ...]:
         """Turn once; return what is an alarm while it lasts. Raises LedgerError, or Fenced once the epoch is over."""
@@ -304,6 +313,7 @@ class PoolTurns:
         # Before the first step of a process its outlook knows nothing.
         outlook.follow(rows, step + 1)
         return Watch(
+            coverage(rows, step, settings.step_s),
             budget_used(settings, recent_violation(settings, rows, step)[0]),
             share,
             at_risk(state, step, outlook, margin),
@@ -323,6 +333,14 @@ class PoolTurns:
         if watch.missing:
             detail = f"the capacity of {name} is missing: {watch.missing}"
             found.append(self.pool.event(now, Reason.CAPACITY_MISSING, detail))
+        for quantile, share in watch.coverage.items():
+            if share < NOMINAL - TOLERANCE:
+                detail = (
+                    f"in 7 days {share:.0%} of the steps kept the quantile {quantile} of the forecast of {name} "
+                    f"(nominal {NOMINAL:.0%}): the capacity changes in another way than before; raise MARGIN"
+                )
+                found.append(self.pool.event(now, Reason.FORECAST_UNCOVERED, detail))
+                break
         if watch.budget_used > BUDGET_ALARM:
             detail = (
                 f"{watch.budget_used:.0%} of the violation budget of {name} is used: its margin is {watch.margin} cores"

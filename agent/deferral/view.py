@@ -92,6 +92,9 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
         lines.append(
             f"  perhaps sent twice: {totals.repeated_starts:,}; messages received twice: {totals.duplicates:,}"
         )
+    if view.coverage:
+        shares = ", ".join(f"{quantile}: {share:.0%}" for quantile, share in view.coverage.items())
+        lines.append(f"  forecast kept by quantile, nominal 90%: {shares}")
     if view.expected is not None:
         lines.append(f"  forecast of the step after step {view.step}: {_expected(view.expected)}")
     if view.at_risk:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.deferral.capacity import margin_in_force
+from agent.deferral.capacity import coverage, margin_in_force
 from agent.deferral.deciding import replay_step
 from agent.deferral.pool import DeferralPool
 from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDecision, StepRow
@@ -444,6 +444,14 @@ class TestRecord:
             decided(turns, clock.now(), cores=4)
             clock.advance(HOUR_S)
         return [one for one in pool.store.newest(name, 5, "comparison") if isinstance(one, Comparison)]
+
+
+def test_coverage_is_stated_once_two_days_have_a_forecast() -> None:
+    rows = [StepRow(STEP + k, 10 if k % 5 else 4, low=6.0, high=12.0) for k in range(60)]
+    assert coverage(rows[:47], STEP + 47, 3600) == {}
+    found = coverage(rows, STEP + 60, 3600)
+    assert found["0.1"] == pytest.approx(0.8)
+    assert found["0.9"] == 1.0
 
 
 def random_job(draws: np.random.Generator, n: int) -> JobRecord:

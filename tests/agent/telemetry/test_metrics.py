@@ -225,7 +225,7 @@ def defer(agent: Running) -> None:
     """Let a job be deferred and start, on a capacity that was forecast for two days, where a model had decided."""
     service, now = agent.deferrals["night"], agent.world.agent_clock.now()
     first = int(now // HOUR_S) - 50
-    rows = tuple(StepRow(first + k, 10) for k in range(50))
+    rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0) for k in range(50))
     service.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
     service.submit(JobOrder(job_id="j1", cores=4, duration_steps=2, latest_at=now + 4 * HOUR_S))
     service.report(10)

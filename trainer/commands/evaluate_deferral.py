@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from agent.kernel.text import columns
-from domain.errors import BadInput
 from trainer.commands.options import PageOption, Rows, WorkersOption, epilog, labelled
-from trainer.commands.simulate_deferral import scenario_and_log
 from trainer.commands.verb import Answer, TableVerb
 
 if TYPE_CHECKING:
-    from trainer.deferral.evaluation import Evaluation, Subject
-    from trainer.deferral.report import Recorded
+    from trainer.deferral.evaluation import Evaluation
 
 SUFFIX = ".toml"
 KEPT = {True: "yes", False: "NO", None: "no verdict"}
@@ -65,8 +60,8 @@ scenario. Each schedule passes an independent check before a figure is shown.
 
     def run(self) -> Answer:
         """Play the episodes of each scenario."""
-        from trainer.deferral.evaluation import checks_of, contenders_of, evaluate
-        from trainer.deferral.report import write
+        from trainer.deferral.evaluation import checks_of, contenders_of, evaluate, subjects_of
+        from trainer.deferral.report import trained_in, write
         from trainer.kit.jobs import seeds_of
         from trainer.kit.progress import phases
 
@@ -87,60 +82,6 @@ scenario. Each schedule passes an independent check before a figure is shown.
         asked = [("kept", "", "asked", "found"), *((KEPT[one.kept], one.key, one.asked, one.found) for one in checks)]
         notes = [*(columns(asked) if checks else ()), *(f"report: {file}" for file in files[:1])]
         return Answer(data, notes, tables=[_table(one) for one in done])
-
-
-def subjects_of(scenarios: list[str], traces: list[str]) -> list[Subject]:
-    """Return what the options name; BadInput for what is no scenario, file or trace."""
-    from simulator.deferral.scenarios import SCENARIOS, read_scenario, scenario_of
-    from trainer.deferral.evaluation import Subject, trace_subject
-
-    found: dict[str, Subject] = {}
-    for name in scenarios:
-        if name == "all":
-            found |= {key: Subject(key, made) for key, made in SCENARIOS.items()}
-        elif name.endswith(SUFFIX):
-            label = Path(name).stem
-            # A file of the name of a scenario must not be held to what was asked of that one.
-            label = name if label in SCENARIOS else label
-            found[label] = Subject(label, read_scenario(Path(name)))
-        else:
-            found[name] = Subject(name, scenario_of(name))
-    for text in traces:
-        found[text] = trace_subject(*scenario_and_log(text))
-    return list(found.values())
-
-
-def trained_in(given: list[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
-    """Return the models under the folders by label, and the figures of what has no model file.
-
-    A method as published has the paper's name and decoding, and is played with the decoding of its card too.
-    """
-    from trainer.deferral.report import PAPER_1, Recorded
-    from trainer.kit.runs import RUN_FILE
-
-    names = {method: label for _, label, method, *_ in PAPER_1 if method}
-    pairs: list[tuple[str, str]] = []
-    recorded: list[Recorded] = []
-    for name in given:
-        try:
-            files = sorted(Path(name).glob(f"**/{RUN_FILE}"))
-            if not files:
-                raise ValueError("there is no finished run in it")
-            for file in files:
-                run = json.loads(file.read_text("utf-8"))
-                place = file.parent.parent.name
-                method = str(run["config"]["method"])
-                label = names[method] if place.endswith("-paper") else f"{place}:prefix"
-                if run["model"] is not None:
-                    model = file.parent / run["model"]
-                    pairs += [(label, f"{model}:prefix"), (place, str(model))]
-                else:
-                    means = {key: one["prefix"] for key, one in run["reports"].items() if "prefix" in one}
-                    recorded.append(Recorded(label, means))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            remedy = f"give the --out of a finished `trimtab train deferral`: {error}"
-            raise BadInput("--runs", name, remedy) from None
-    return pairs, recorded
 
 
 def _table(one: Evaluation) -> tuple[str, Rows]:

@@ -50,7 +50,7 @@ The gate: episodes that no training, choice or report plays.
 
     def gate(self) -> Gate:
         """Return episodes of the scenarios and traces."""
-        from trainer.commands.evaluate_deferral import subjects_of
+        from trainer.deferral.evaluation import subjects_of
         from trainer.promotion.deferral import deferral_gate
         from trainer.promotion.gate import Limits
 

@@ -87,7 +87,7 @@ where the file names none.
 
 def _subject(scenario: str | None, world: Path | None, trace: str | None) -> Subject:
     from simulator.deferral.scenarios import read_scenario, scenario_of
-    from trainer.deferral.evaluation import Subject, trace_subject
+    from trainer.deferral.evaluation import Subject, scenario_and_log, trace_subject
 
     given = [str(one) for one in (scenario, world, trace) if one is not None]
     if len(given) > 1:
@@ -96,14 +96,6 @@ def _subject(scenario: str | None, world: Path | None, trace: str | None) -> Sub
         return Subject(world.name, read_scenario(world))
     name = scenario or "valley"
     return Subject(name, scenario_of(name)) if trace is None else trace_subject(*scenario_and_log(trace))
-
-
-def scenario_and_log(text: str) -> tuple[str, Path]:
-    """Return the parts of --trace; BadInput for a text of another form."""
-    scenario, _, log = text.partition(",")
-    if not scenario or not log:
-        raise BadInput("--trace", text, "give SCENARIO,LOG such as azure_like,LOG.swf.gz")
-    return scenario, Path(log)
 
 
 def _lines(played: Played) -> list[str]:

@@ -62,12 +62,24 @@ Written to --out: rates.json, a policy of `trimtab simulate oversubscription`.
 
     def run(self) -> Answer:
         """Search, and write the rates."""
+        from trainer.kit.progress import phases
+        from trainer.oversubscription.calibration import write_tuned
+
         cluster, chosen = checked_scenario(self.scenario, self.start, self.weeks)
         place = self.out or folder_of(self.scenario)
-        options = {"start": self.start, "alpha": self.alpha, "evaluations": self.evaluations, "seed": self.seed}
+        options: dict[str, Any] = {
+            "start": self.start,
+            "alpha": self.alpha,
+            "evaluations": self.evaluations,
+            "seed": self.seed,
+        }
         place.mkdir(parents=True, exist_ok=True)
-        path, shield = place / "rates.json", _shield(self.shield)
-        data = _search(cluster, self.method, chosen, options, self.cap, shield, path, quiet=self.as_json)
+        path, reserve = place / "rates.json", {"cap": self.cap, "shield": _shield(self.shield)}
+        if self.method == STATIC and (len(chosen) > 1 or any(value is not None for value in reserve.values())):
+            raise BadInput("--method", self.method, f"give it one week, and --cap and --shield to {CALIBRATED}")
+        with phases(self.as_json) as on_phase:
+            options["on_progress"] = on_phase
+            data = write_tuned(cluster, self.method, chosen, path, options, None if self.method == STATIC else reserve)
         return Answer(data | {"file": str(path)}, _lines(data, path), 0 if data["feasible"] else 1)
 
 
@@ -100,47 +112,6 @@ def _shield(text: str | None) -> float | str | None:
         raise BadInput(
             "--shield", text, "give expected hot hours of a machine and day, such as 0.01, or auto"
         ) from None
-
-
-def _search(
-    cluster: Scenario,
-    method: str,
-    weeks: tuple[str, ...],
-    options: dict[str, Any],
-    cap: float | None,
-    shield: float | str | None,
-    path: Path,
-    *,
-    quiet: bool,
-) -> dict[str, Any]:
-    from domain.rules.oversubscription.rates import SHIELD, RateGuard
-    from trainer.kit.checkpoint import package_versions
-    from trainer.kit.progress import phases
-    from trainer.oversubscription.calibration import calibrate, fit_static
-    from trainer.oversubscription.policies import RatesFile, scenario_sha256, write_rates
-
-    with phases(quiet) as on_phase:
-        if method == STATIC:
-            if len(weeks) > 1 or shield is not None or cap is not None:
-                raise BadInput("--method", method, "give it one week, and --cap and --shield to calibrated")
-            found = fit_static(cluster, weeks[0] if weeks else cluster.weeks[0], on_progress=on_phase, **options)
-        else:
-            found = calibrate(cluster, weeks=weeks, cap=cap, shield=shield, on_progress=on_phase, **options)
-    rates = RatesFile(
-        name=str(path),
-        scenario=cluster.name,
-        scenario_sha256=scenario_sha256(cluster),
-        start=options["start"],
-        alpha=options["alpha"],
-        actions=cluster.actions,
-        subscribers=tuple(str(n) for n in range(cluster.subscribers)),
-        rates=tuple(found.rates.tolist()),
-        guard=None if found.budget is None else RateGuard(SHIELD, found.budget),
-        calibration={"method": method, "seed": options["seed"], **found.facts},
-        packages=package_versions(),
-    )
-    write_rates(rates, path)
-    return rates.as_data() | {"feasible": found.feasible}
 
 
 def _lines(data: dict[str, Any], path: Path) -> list[str]:

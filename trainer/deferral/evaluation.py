@@ -18,7 +18,15 @@ from domain.errors import BadInput
 from domain.rules.deferral.forecast import Forecast, History, fit
 from domain.rules.deferral.jobs import Ints, Score, objective, occupancy
 from domain.units import HOURS_PER_DAY
-from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, Scenario, episode
+from simulator.deferral.scenarios import (
+    CALIBRATION_SEEDS,
+    SCENARIOS,
+    Episode,
+    Scenario,
+    episode,
+    read_scenario,
+    scenario_of,
+)
 from trainer.deferral.exact import check
 from trainer.deferral.policies import OPTIMUM, Player, policy_of
 from trainer.kit.files import code_version
@@ -227,6 +235,32 @@ def trace_subject(load: str, log: Path) -> Subject:
     ]
     recorded = [History(one.start_h, one.capacity) for week in drawn[half:] for one in week]
     return Subject(f"{load},{log.name}", None, tuple(one for week in drawn[:half] for one in week), tuple(recorded))
+
+
+def scenario_and_log(text: str) -> tuple[str, Path]:
+    """Return the parts of a trace's text, SCENARIO,LOG; BadInput for another form."""
+    scenario, _, log = text.partition(",")
+    if not scenario or not log:
+        raise BadInput("--trace", text, "give SCENARIO,LOG such as azure_like,LOG.swf.gz")
+    return scenario, Path(log)
+
+
+def subjects_of(scenarios: Sequence[str], traces: Sequence[str]) -> list[Subject]:
+    """Return the scenarios, files and traces of options by their names; BadInput for another name."""
+    found: dict[str, Subject] = {}
+    for name in scenarios:
+        if name == "all":
+            found |= {key: Subject(key, made) for key, made in SCENARIOS.items()}
+        elif name.endswith(".toml"):
+            label = Path(name).stem
+            # A file with the name of a scenario is not held to the requirements of that scenario.
+            label = name if label in SCENARIOS else label
+            found[label] = Subject(label, read_scenario(Path(name)))
+        else:
+            found[name] = Subject(name, scenario_of(name))
+    for text in traces:
+        found[text] = trace_subject(*scenario_and_log(text))
+    return list(found.values())
 
 
 def contenders_of(given: Sequence[tuple[str, str]]) -> list[Contender]:

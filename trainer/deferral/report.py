@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from domain.errors import BadInput
 from trainer.deferral.evaluation import AHEAD, FEWEST, LEVELS, REFERENCE, Check, Evaluation, Figures, checks_of
 from trainer.deferral.policies import OPTIMUM
 from trainer.kit.drawing import FLEET, QUEUE, SOFT, panel, svg
 from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
+from trainer.kit.runs import RUN_FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,6 +72,36 @@ class Recorded:
 
     label: str
     means: Mapping[str, Mapping[str, float]]
+
+
+def trained_in(given: Sequence[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
+    """Return the models under the folders by label, and the figures of methods without a model file.
+
+    A method as published has the paper's name and decoding, and is played with the decoding of its card too.
+    """
+    names = {method: label for _, label, method, *_ in PAPER_1 if method}
+    pairs: list[tuple[str, str]] = []
+    recorded: list[Recorded] = []
+    for name in given:
+        try:
+            files = sorted(Path(name).glob(f"**/{RUN_FILE}"))
+            if not files:
+                raise ValueError("there is no finished run in it")
+            for file in files:
+                run = json.loads(file.read_text("utf-8"))
+                place = file.parent.parent.name
+                method = str(run["config"]["method"])
+                label = names[method] if place.endswith("-paper") else f"{place}:prefix"
+                if run["model"] is not None:
+                    model = file.parent / run["model"]
+                    pairs += [(label, f"{model}:prefix"), (place, str(model))]
+                else:
+                    means = {key: one["prefix"] for key, one in run["reports"].items() if "prefix" in one}
+                    recorded.append(Recorded(label, means))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            remedy = f"give the --out of a finished `trimtab train deferral`: {error}"
+            raise BadInput("--runs", name, remedy) from None
+    return pairs, recorded
 
 
 def write(folder: Path, done: Sequence[Evaluation], recorded: Sequence[Recorded] = ()) -> list[Path]:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.rates import SHIELD, next_level
+from domain.rules.oversubscription.rates import SHIELD, RateGuard, next_level
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Assessor, sample
+from trainer.kit.checkpoint import package_versions
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.policies import Guarded, OversubscriptionPolicy, Task
+from trainer.oversubscription.policies import (
+    Guarded,
+    OversubscriptionPolicy,
+    RatesFile,
+    Task,
+    scenario_sha256,
+    write_rates,
+)
 from trainer.oversubscription.search import EVALUATIONS, TAIL, Rule, optimise
 from trainer.oversubscription.unseen import CALIBRATION, arrivals_of, unseen_week
 
@@ -249,6 +258,40 @@ def fit_static(
         "s_cores": {week: found.s_cores},
     }
     return Calibrated(found.rates, found.feasible, facts)
+
+
+def write_tuned(
+    scenario: Scenario,
+    method: str,
+    weeks: Sequence[str],
+    path: Path,
+    options: dict[str, Any],
+    reserve: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Find constant rates, write them to a file, and return its data with `feasible`.
+
+    method: its name in the file. options: start, alpha, evaluations, seed and on_progress. reserve: the cap of a known
+    week's risk and the shield of calibrated rates; None for the best rates of the first week alone.
+    """
+    if reserve is None:
+        found = fit_static(scenario, weeks[0] if weeks else scenario.weeks[0], **options)
+    else:
+        found = calibrate(scenario, weeks=weeks, **options, **reserve)
+    rates = RatesFile(
+        name=str(path),
+        scenario=scenario.name,
+        scenario_sha256=scenario_sha256(scenario),
+        start=options["start"],
+        alpha=options["alpha"],
+        actions=scenario.actions,
+        subscribers=tuple(str(n) for n in range(scenario.subscribers)),
+        rates=tuple(found.rates.tolist()),
+        guard=None if found.budget is None else RateGuard(SHIELD, found.budget),
+        calibration={"method": method, "seed": options["seed"], **found.facts},
+        packages=package_versions(),
+    )
+    write_rates(rates, path)
+    return rates.as_data() | {"feasible": found.feasible}
 
 
 def _bad_weeks(assessor: Assessor, rates: Floats) -> int:

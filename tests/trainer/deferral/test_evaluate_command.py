@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from tests.architecture.product import ROOT
-from trainer.commands import evaluate_deferral
+from trainer.deferral import report
 
 
 def called(*words: str) -> Any:
@@ -54,7 +54,7 @@ def test_the_runs_of_a_training_get_the_names_of_the_paper(tmp_path: Path) -> No
         means = {"utilisation": 1.0, "delay_charge": 0.0, "total": 1.0}
         run = {"config": {"method": method}, "model": model, "reports": {"valley": {"prefix": means}}}
         (folder / "run.json").write_text(json.dumps(run), "utf-8")
-    pairs, recorded = evaluate_deferral.trained_in([str(tmp_path)])
+    pairs, recorded = report.trained_in([str(tmp_path)])
     labels = [(label, text.partition(".onnx")[2]) for label, text in pairs]
     assert labels == [
         ("full-imitation:prefix", ":prefix"), ("full-imitation", ""), ("OSDEC", ":prefix"), ("full-paper", "")

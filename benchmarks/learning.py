@@ -62,7 +62,7 @@ from trainer.autoscaling.scorer_tuning import (
 )
 from trainer.kit.checkpoint import plain
 from trainer.kit.files import code_version, replace_file
-from trainer.learning.round import SEEDS
+from trainer.learning.fleet import SEEDS
 from trainer.promotion.gate import Limits, Trial, judge
 
 WEEK_S = 7.0 * DAY_S

@@ -360,14 +360,6 @@ def _read(fleet: str, known: Mapping[int, MinuteContext], row: Row[Any]) -> Reco
     return decoded(float(row.minute), row.epoch, context, row.body)
 
 
-def first_minute(database: Database, fleet: str) -> float | None:
-    """Return the end of the first minute that was recorded of a fleet, None when there is none."""
-    query = select(minutes.c.minute).where(minutes.c.fleet == fleet).order_by(minutes.c.seq).limit(1)
-    with database.read() as connection:
-        found = connection.execute(query).scalar()
-    return None if found is None else float(found)
-
-
 def forget(connection: Connection, before: float, most: int) -> int:
     """Remove at most so many minutes older than a time, and return how many; the oldest rows alone are looked at.
 

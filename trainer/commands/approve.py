@@ -85,9 +85,9 @@ def _differing(source: str, subject: Subject, one: Probationer) -> str:
     from domain.subject import AUTOSCALING
 
     if subject.decision == AUTOSCALING:
-        from trainer.learning import probation
+        from trainer.learning import fleet_trial
 
-        return probation.divergence_of(source, subject.name, one).sentence
+        return fleet_trial.divergence_of(source, subject.name, one).sentence
     if subject.decision == "oversubscription":
         from trainer.learning import pool_trial
 

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from agent.models.rounds import Ending
     from domain.subject import Subject
-    from trainer.learning.state import State
+    from trainer.learning.round import Round
 
 OUT = Path("runs/learn")
 """Where the folders of rounds lie."""
@@ -55,7 +55,7 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
     """
     from agent.models.rounds import Ending
     from trainer.learning.recorded import NothingRecorded
-    from trainer.learning.stages import BudgetUsed, cpu_s
+    from trainer.learning.round import BudgetUsed, cpu_s
     from trainer.learning.windows import TooLittle
     from trainer.promotion.rounds import write_round
 
@@ -77,18 +77,19 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
     return end
 
 
-def end_of_promise(state: State, name: str) -> End:
+def end_of_promise(work: Round, name: str) -> End:
     """Return the end of a round for a pool or a cluster, whose stages are done."""
     from agent.models.rounds import Ending
+    from trainer.learning.round import GateResult, Truth
 
-    fidelity = state.stages["fidelity"]
-    if not fidelity["holds"]:
-        return End(Ending.NOT_TRUE, fidelity["sentence"], NOT_TRUE, state.cpu_s)
-    gate = state.stages["gate"]
-    if gate["promoted"]:
-        return End(Ending.PROMOTED, f"the gate passed a new champion of {name}", cpu_s=state.cpu_s)
-    if gate["on_probation"]:
-        return End(Ending.PROBATION, f"the gate passed a model of {name}, it is on probation", cpu_s=state.cpu_s)
-    if gate["passed"] is False:
-        return End(Ending.REFUSED, f"the gate: {'; '.join(gate['reasons'])}", REFUSED, state.cpu_s)
-    return End(Ending.KEPT, f"the policy of {name} stays: {'; '.join(gate['reasons'])}", cpu_s=state.cpu_s)
+    cpu_s = work.state.cpu_s
+    if "gate" not in work.state.stages:
+        return End(Ending.NOT_TRUE, work.state.result(Truth).sentence, NOT_TRUE, cpu_s)
+    gate = work.state.result(GateResult)
+    if gate.promoted:
+        return End(Ending.PROMOTED, f"the gate passed a new champion of {name}", cpu_s=cpu_s)
+    if gate.on_probation:
+        return End(Ending.PROBATION, f"the gate passed a model of {name}, it is on probation", cpu_s=cpu_s)
+    if gate.passed is False:
+        return End(Ending.REFUSED, f"the gate: {'; '.join(gate.reasons)}", REFUSED, cpu_s)
+    return End(Ending.KEPT, f"the policy of {name} stays: {'; '.join(gate.reasons)}", cpu_s=cpu_s)

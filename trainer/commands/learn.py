@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,13 +25,12 @@ from trainer.commands.options import AtOption, Bounds, KeyOption, ModelsDirOptio
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
-    from agent.models.directory import Probationer, Then
+    from agent.models.directory import Champion, Probationer, Then
     from domain.subject import Subject
-    from trainer.learning.probation import ProbationStatus
-    from trainer.learning.promise import Inspected
-    from trainer.learning.state import State
+    from trainer.learning.round import Round
     from trainer.learning.transfer import PartsExport
-    from trainer.promotion.directory import ModelsWriter, Verify
+    from trainer.learning.trial import Inspection, Tried
+    from trainer.promotion.directory import ModelsWriter
     from trainer.promotion.gate import Term
 
 
@@ -48,7 +47,7 @@ class Terms:
         """Return the probation from `since` on, epoch seconds; None where a model decides at once."""
         from trainer.promotion.gate import Term
 
-        return Term(since, self.probation_hours, self.then) if self.probation_hours > 0.0 else None
+        return Term(since, self.probation_hours, self.then) if self.probation_hours else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +81,8 @@ class Learning(Verb):
     export: Annotated[Path | None, "FILE", "Only write the input of a round on another machine."] = None
     origin: Annotated[Path | None, "--from", "FILE|DIR", "Learn from such a file in place of a ledger."] = None
 
-    def looked_after(self) -> End | None:
-        """Look after a promotion and a probation; None where a new round may begin."""
+    def case(self) -> Inspection:
+        """Return the case for a look at the models."""
         raise NotImplementedError
 
     def write_export(self, path: Path) -> Answer:
@@ -161,6 +160,18 @@ class Learning(Verb):
             known.watch_hours if self.watch_hours is None else self.watch_hours,
         )
 
+    @property
+    def round_arguments(self) -> dict[str, Any]:
+        """The arguments of every round (`trainer.learning.round`)."""
+        return {
+            "cpu_s": self.terms.cpu_s,
+            "directory": self.models,
+            "at": self.now,
+            "try_only": self.try_only,
+            "announce": lambda line: typer.echo(line, err=True),
+            "term": self.terms.term(self.now_s),
+        }
+
     def check(self) -> None:
         """Raise BadInput for an option that is wrong."""
         if self.origin is not None and (self.ledger is not None or self.export is not None):
@@ -183,6 +194,41 @@ class Learning(Verb):
             end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
         return Answer(end.data, end.lines, end.status)
 
+    def looked_after(self) -> End | None:
+        """Look after a promotion and a probation; None where a new round may begin."""
+        from trainer.learning.trial import watched_promotion
+
+        champion = watched_promotion(self.models, self.subject, self.now_s, self.terms.watch_hours)
+        end = None if champion is None else self._watched(self.case(), champion)
+        one = self.models.probationers().get(self.subject)
+        return end if end is not None or one is None else self._on_probation(self.case(), one)
+
+    def _watched(self, case: Inspection, champion: Champion) -> End | None:
+        from agent.models.rounds import Ending
+        from trainer.learning.trial import take_back, watch, write_watch
+
+        found = watch(case, champion)
+        typer.echo(found.sentence, err=True)
+        if found.lived is None:
+            return None
+        page = write_watch(self.folder, case.subject, found)
+        if not found.fault:
+            return None
+        sentence = found.sentence
+        if not self.try_only:
+            sentence = f"rolled back, {take_back(case, found)}: {sentence}"
+        data = {"watch": found.as_data(), "rolled_back": not self.try_only}
+        return self.end(End(Ending.ROLLED_BACK, sentence, ROLLED_BACK), data, page)
+
+    def _on_probation(self, case: Inspection, one: Probationer) -> End:
+        from trainer.learning.trial import examine, write_probation
+
+        found, act = examine(case, one), not self.try_only
+        page = write_probation(self.folder, case.subject, found) if found.replay is not None else None
+        end = after_probation(case, found, act=act)
+        about = {"status": found.status, "sentence": end.sentence, "changed": act}
+        return self.end(end, {"probation": found.as_data() | about}, page)
+
     def end(self, end: End, data: dict[str, Any], page: Path | None) -> End:
         """Return the end of a watch or a probation with its output."""
         tried = ["nothing is changed (--try)"] if self.try_only else []
@@ -198,38 +244,27 @@ class Learning(Verb):
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The status of a probation, the finding, and a sentence for people."""
-
-    one: Probationer
-    status: ProbationStatus
-    why: str
-    sentence: str
-
-
-def after_probation(
-    directory: ModelsWriter, subject: Subject, found: Judged, now: str, verify: Verify, *, act: bool
-) -> End:
+def after_probation(case: Inspection, found: Tried, *, act: bool) -> End:
     """Act on the status of a probation, and return the end of the call; act: else nothing is changed."""
     from agent.models.directory import Then
     from agent.models.rounds import Ending
-    from trainer.learning.probation import ProbationStatus
+    from trainer.learning.trial import ProbationStatus
 
-    held, sentence, then = found.status is ProbationStatus.HELD, found.sentence, found.one.then
+    directory, subject, sentence, then = case.directory, case.subject, found.sentence, found.probationer.then
+    held = found.status is ProbationStatus.HELD
     if found.status in (ProbationStatus.BROKEN, ProbationStatus.GIVEN_UP):
         if act:
-            directory.end_probation(subject, found.why, now)
+            directory.end_probation(subject, found.why, case.now)
         return End(Ending.REFUSED, f"{sentence}; its probation is over, the policy in use stays", REFUSED)
     if held and then is Then.PROMOTE:
         if act:
-            directory.approve(subject, now, verify, reason=found.why)
+            directory.approve(subject, case.now, case.verify, reason=found.why)
         return End(Ending.PROMOTED, f"{sentence}; it is the champion of {subject.name} now")
     if held and then is Then.APPROVE:
         return End(Ending.PROBATION, f"{sentence}; to use it: trimtab approve {subject}")
     if held:
         if act:
-            directory.end_probation(subject, f"{found.why}; nothing follows, as set", now)
+            directory.end_probation(subject, f"{found.why}; nothing follows, as set", case.now)
         return End(Ending.KEPT, f"{sentence}; nothing follows, as set")
     return End(Ending.PROBATION, sentence)
 
@@ -244,10 +279,6 @@ class PromiseLearning(Learning):
         from trainer.learning.transfer import read_parts
 
         return None if self.origin is None else read_parts(self.origin, self.subject)
-
-    def case(self) -> Inspected:
-        """Return the case for a look at its models."""
-        raise NotImplementedError
 
     def check(self) -> None:
         """Raise BadInput for an option that is wrong, or an export that is not of the subject."""
@@ -290,61 +321,24 @@ class PromiseLearning(Learning):
         line = f"{path}: {self.subject.decision} {self.name}, {len(models)} files of models"
         return Answer({"file": str(path), "models": len(models)}, [line])
 
-    def looked_after(self) -> End | None:
-        """Look after a promotion and a probation; None where a new round may begin."""
-        from trainer.learning.watch import watched_promotion
 
-        if watched_promotion(self.models, self.subject, self.now_s, self.terms.watch_hours) is not None:
-            end = self._watched(self.case())
-            if end is not None:
-                return end
-        one = self.models.probationers().get(self.subject)
-        return None if one is None else self._on_probation(self.case(), one)
-
-    def _watched(self, case: Inspected) -> End | None:
-        from agent.models.rounds import Ending
-        from trainer.learning.promise import take_back, watch, write_watch
-
-        found = watch(case, self.terms.watch_hours)
-        if found is None:
-            return None
-        typer.echo(found.sentence, err=True)
-        if found.kept is None:
-            return None
-        page = write_watch(self.folder, case.subject, found)
-        if not found.broken:
-            return None
-        sentence = found.sentence
-        if not self.try_only:
-            sentence = f"rolled back, {take_back(case, found)}: {sentence}"
-        data = {"watch": asdict(found), "rolled_back": not self.try_only}
-        return self.end(End(Ending.ROLLED_BACK, sentence, ROLLED_BACK), data, page)
-
-    def _on_probation(self, case: Inspected, one: Probationer) -> End:
-        from trainer.learning.promise import examine, write_probation
-
-        found, act = examine(case, one), not self.try_only
-        page = write_probation(self.folder, case.subject, found, case.cost) if found.replay is not None else None
-        judged = Judged(one, found.status, found.why, found.sentence)
-        end = after_probation(self.models, case.subject, judged, case.now, case.verify, act=act)
-        return self.end(end, {"probation": asdict(found) | {"sentence": end.sentence, "changed": act}}, page)
-
-
-def gate_lines(state: State, passed: str, name: str) -> list[str]:
+def gate_lines(work: Round, passed: str, name: str) -> list[str]:
     """Return the judgement of the gate for a pool or a cluster, and the path of its report. passed: the model."""
-    gate = state.stages["gate"]
-    if gate["promoted"]:
+    from trainer.learning.round import GateResult
+
+    gate = work.state.result(GateResult)
+    if gate.promoted:
         lines = [f"the gate: passed, {passed} is the champion of {name} now"]
-    elif gate["on_probation"]:
+    elif gate.on_probation:
         lines = [f"the gate: passed, {passed} is on probation for {name}: it decides nothing yet"]
-    elif gate["passed"]:
+    elif gate.passed:
         lines = ["the gate: passed; nothing is changed (--try)"]
     else:
-        lines = ["the gate: the policy in use stays", *(f"  {reason}" for reason in gate["reasons"])]
-    return [*lines, f"report: {state.folder / 'report.html'}"]
+        lines = ["the gate: the policy in use stays", *(f"  {reason}" for reason in gate.reasons)]
+    return [*lines, f"report: {work.state.folder / 'report.html'}"]
 
 
-def round_end(state: State, name: str, lines: list[str]) -> End:
+def round_end(work: Round, lines: list[str]) -> End:
     """Return the end of a round of a pool or a cluster whose stages are done."""
-    data = {"directory": str(state.folder), "cpu_s": state.cpu_s, **state.stages}
-    return replace(end_of_promise(state, name), data=data, lines=lines)
+    data = {"directory": str(work.state.folder), "cpu_s": work.state.cpu_s, **work.state.stages}
+    return replace(end_of_promise(work, work.subject.name), data=data, lines=lines)

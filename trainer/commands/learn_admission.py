@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument
 
 from agent.kernel.text import columns
@@ -24,8 +23,8 @@ from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
-    from trainer.learning.admission_round import AdmissionRound, InUse
-    from trainer.learning.promise import Inspected, Kept, Replay
+    from trainer.learning.cluster import ClusterInUse, ClusterRound
+    from trainer.learning.trial import Inspection, Promise, PromiseReplay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,27 +70,27 @@ class LearnAdmission(PromiseLearning):
 
     def write_export(self, path: Path) -> Answer:
         """Write the record and the policy in use."""
-        from trainer.learning.admission_round import PARTS
+        from trainer.learning.cluster import PARTS
 
         names = tuple(f"{part}.csv.gz{end}" for part in PARTS for end in ("", ".json"))
         return self.export_parts(path, names, self.keep, asdict(self.in_use()))
 
-    def case(self) -> Inspected:
+    def case(self) -> Inspection:
         """Return the case for a look at the cluster's rules."""
         from agent.admission.settings import cluster_model_in
         from trainer.learning.cluster_trial import lived, replay
-        from trainer.learning.promise import Inspected
-        from trainer.learning.stages import Budget
+        from trainer.learning.round import Budget
+        from trainer.learning.trial import Inspection
 
-        def watched(champion: Champion) -> Kept | str:
+        def watched(champion: Champion) -> Promise | str:
             rule = cluster_model_in(self.models.file_of(champion.model)).rule
             return lived(self.source, self.name, champion, rule, self.in_use().sla)
 
-        def replayed(one: Probationer) -> Replay:
+        def replayed(one: Probationer) -> PromiseReplay:
             with TemporaryDirectory() as place:
                 return replay(self.source, one, self.round_in(Path(place)), Budget(self.terms.cpu_s))
 
-        return Inspected(self.subject, self.models, cluster_model_in, self.now_s, "cores idle", watched, replayed)
+        return Inspection(self.subject, self.models, cluster_model_in, self.now_s, watched, replayed)
 
     def round(self) -> End:
         """Do a round."""
@@ -99,41 +98,37 @@ class LearnAdmission(PromiseLearning):
         self.place_parts()
         work = self.round_in(self.folder)
         work.go_on()
-        return round_end(work.state, self.name, _lines(work))
+        return round_end(work, _lines(work))
 
-    def round_in(self, folder: Path) -> AdmissionRound:
+    def round_in(self, folder: Path) -> ClusterRound:
         """Return the round in a folder, with the record that it keeps there."""
-        from trainer.learning.admission_round import AdmissionRound, ClusterRound
+        from trainer.learning.cluster import ClusterRound, ClusterSettings
         from trainer.learning.state import opened
 
         in_use, hours, digest = self.in_use(), self.years * HOURS_PER_YEAR, self.keep(folder)
         facts = {"cluster": in_use.cluster, "capacity": in_use.capacity, "sla": in_use.sla}
-        return AdmissionRound(
-            in_use,
-            opened(folder, {**facts, "record": digest, "hours": hours}),
-            ClusterRound(self.terms.cpu_s, hours),
-            self.models,
-            self.now,
-            self.try_only,
-            tell=lambda line: typer.echo(line, err=True),
-            term=self.terms.term(self.now_s),
+        return ClusterRound(
+            in_use=in_use,
+            settings=ClusterSettings(hours),
+            state=opened(folder, {**facts, "record": digest, "hours": hours}),
+            **self.round_arguments,
         )
 
     def keep(self, folder: Path) -> str:
         """Keep the record in a folder and return its digest."""
         from importlib.metadata import version
 
-        from trainer.learning.admission_round import keep_tables
+        from trainer.learning.cluster import keep_tables
         from trainer.learning.clusters import read_cluster
 
         return keep_tables(folder, partial(read_cluster, self.source, self.name), self.days, version("trimtab"))
 
-    def in_use(self) -> InUse:
+    def in_use(self) -> ClusterInUse:
         """Return the policy in use: the champion, where the settings permit it, else that of the settings."""
         from agent.admission.settings import LEARNED, SUBJECTS, champion_of, rules_of
         from agent.settings import load_settings
         from domain.rules.admission.population import POPULATIONS
-        from trainer.learning.admission_round import InUse
+        from trainer.learning.cluster import ClusterInUse
 
         if self.parts is not None:
             return _in_use_elsewhere(self.parts.about)
@@ -148,40 +143,41 @@ class LearnAdmission(PromiseLearning):
         capacity = self.capacity or cores
         if capacity is None:
             raise BadInput("--capacity", None, f"no settings describe the cluster {self.name}: give its cores")
-        return InUse(self.name, self.against or rule, population, capacity, self.sla or promised or 1e-3, learned)
+        return ClusterInUse(
+            self.name, self.against or rule, population, capacity, self.sla or promised or 1e-3, learned
+        )
 
 
-def _in_use_elsewhere(about: Mapping[str, Any]) -> InUse:
+def _in_use_elsewhere(about: Mapping[str, Any]) -> ClusterInUse:
     """Return what decides for a cluster by the file that its record came in; BadInput for a damaged one."""
     from domain.rules.admission.population import Population
-    from trainer.learning.admission_round import InUse
+    from trainer.learning.cluster import ClusterInUse
 
     try:
         given = dict(about)
-        return InUse(**given | {"population": Population(**given["population"])})
+        return ClusterInUse(**given | {"population": Population(**given["population"])})
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput("--from", "export.json", f"it does not name the present policy: {error}") from None
 
 
-def _lines(work: AdmissionRound) -> list[str]:
-    stages, name = work.state.stages, work.in_use.cluster
-    if not stages["fidelity"]["holds"]:
-        return [stages["fidelity"]["sentence"]]
-    judged = stages["judge"]
+def _lines(work: ClusterRound) -> list[str]:
+    from trainer.learning.cluster import LEARNT, Judged
+    from trainer.learning.round import GateResult, Truth
+
+    truth, name = work.state.result(Truth), work.in_use.cluster
+    if not truth.holds:
+        return [truth.sentence]
+    judged = work.state.result(Judged)
     rows: list[tuple[object, ...]] = [("in the later world", "rule", "cores taken", "refused", "upper 90 %", "promise")]
-    for label, rule in judged["rules"].items():
+    for label, rule in judged.rules.items():
         if rule is None:
             rows.append((label, "none keeps the promise", "-", "-", "-", "-"))
             continue
-        use, refused = judged["utilisation"][label]["value"], judged["refused"][label]["value"]
-        kept = "kept" if judged["keeps"][label] else "broken"
-        rows.append((label, rule, f"{use:.2%}", f"{refused:.2g}", f"{judged['upper_90'][label]:.2g}", kept))
-    lines = [
-        stages["fidelity"]["sentence"],
-        *columns(rows),
-        *gate_lines(work.state, str(stages["threshold"]["rules"]["learnt"]), name),
-    ]
-    if stages["gate"]["promoted"] and work.in_use.learned is not True:
+        use, refused = judged.utilisation[label].value, judged.refused[label].value
+        kept = "kept" if judged.keeps[label] else "broken"
+        rows.append((label, rule, f"{use:.2%}", f"{refused:.2g}", f"{judged.upper_90[label]:.2g}", kept))
+    lines = [truth.sentence, *columns(rows), *gate_lines(work, str(judged.rules[LEARNT]), name)]
+    if work.state.result(GateResult).promoted and work.in_use.learned is not True:
         once = f"it decides once TRIMTAB_CLUSTERS__{name}__RULE is `learned`, from the agent's next start on"
         lines.insert(-1, once)
     return lines

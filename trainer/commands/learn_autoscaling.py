@@ -14,16 +14,16 @@ from typer import Argument
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End
-from trainer.commands.learn import Judged, Learning, after_probation
+from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, TOO_LITTLE, End
+from trainer.commands.learn import Learning
 from trainer.commands.options import Bounds, epilog
 from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
     from trainer.learning.fidelity import Fidelity
-    from trainer.learning.round import Round, RoundSettings
+    from trainer.learning.fleet import FleetRound, FleetSettings
     from trainer.learning.subject import Learner
-    from trainer.learning.watch import Inspection
+    from trainer.learning.trial import Inspection
     from trainer.learning.windows import Windows
 
 
@@ -88,19 +88,14 @@ Exit status:
         return self.name
 
     @cached_property
-    def settings(self) -> RoundSettings:
+    def settings(self) -> FleetSettings:
         """How a round is done."""
         from trainer.autoscaling.scorer_tuning import FINE
         from trainer.kit.fields import changes_of, pairs_of
-        from trainer.learning.round import RoundSettings
+        from trainer.learning.fleet import FleetSettings
 
-        return RoundSettings(
-            cpu_s=self.terms.cpu_s,
-            recipe=replace(FINE, **changes_of("--set", type(FINE), pairs_of("--set", self.setting or ()))),
-            start=self.start,
-            probation_hours=self.terms.probation_hours,
-            then=self.terms.then,
-        )
+        recipe = replace(FINE, **changes_of("--set", type(FINE), pairs_of("--set", self.setting or ())))
+        return FleetSettings(recipe, start=self.start)
 
     def run(self) -> Answer:
         """Export, check the simulator, or learn."""
@@ -131,70 +126,31 @@ Exit status:
         lines = _lines(learner, windows, found)
         return Answer(_as_data(learner, windows, found), lines, 0 if found.holds else NOT_TRUE)
 
-    def looked_after(self) -> End | None:
-        """Look after a promotion and a probation; None where a new round may begin."""
+    def case(self) -> Inspection:
+        """Return the case for a look at the fleet's models."""
         from agent.autoscaling.policies.learned_models import ModelShelf
-        from trainer.learning.stages import Budget, BudgetUsed
+        from trainer.learning.fleet_trial import FleetEvidence
+        from trainer.learning.round import Budget
         from trainer.learning.subject import idle_s_of
-        from trainer.learning.watch import Inspection
 
-        case = Inspection(
+        evidence = FleetEvidence(
             self.name,
             self.source,
             self.models,
             ModelShelf(self.models.path),
             self.world,
             idle_s_of(self.name, self.idle, os.environ),
-            self.now_s,
             self.settings.seeds,
-            Budget(self.settings.cpu_s).spread,
+            Budget(self.terms.cpu_s).spread,
         )
-        try:
-            return self._watched(case) or self._on_probation(case)
-        except BudgetUsed as end:
-            return _spent(str(end))
-
-    def _watched(self, case: Inspection) -> End | None:
-        from agent.models.rounds import Ending
-        from trainer.learning.watch import take_back, watch, watched_promotion, write_watch
-
-        champion = watched_promotion(case.directory, case.subject, case.now_s, self.terms.watch_hours)
-        if champion is None:
-            return None
-        found = watch(case, champion)
-        typer.echo(found.sentence, err=True)
-        if not found.windows:
-            return None
-        page = write_watch(self.folder, case.fleet, found)
-        if not found.faults:
-            return None
-        sentence = found.sentence
-        if not self.try_only:
-            sentence = f"rolled back, {take_back(case, found)}: {sentence}"
-        data = {"watch": asdict(found) | {"faults": found.faults}, "rolled_back": not self.try_only}
-        return self.end(End(Ending.ROLLED_BACK, sentence, ROLLED_BACK), data, page)
-
-    def _on_probation(self, case: Inspection) -> End | None:
-        """Judge a model on probation, and do what follows from it; None where there is none."""
-        from agent.models.file import load_model
-        from trainer.learning.probation import examine, write_probation
-
-        one = case.directory.probationers().get(case.subject)
-        if one is None:
-            return None
-        found = examine(case, one, self.settings.limits)
-        page = write_probation(self.folder, case.fleet, found) if found.divergence is not None else None
-        judged, act = Judged(one, found.status, found.why, found.sentence), not self.try_only
-        end = after_probation(case.directory, case.subject, judged, case.now, load_model, act=act)
-        about = {"status": found.status, "sentence": end.sentence, "changed": act}
-        return self.end(end, {"probation": asdict(found) | about}, page)
+        return evidence.inspection(self.now_s, self.settings.limits)
 
     def round(self) -> End:
         """Do a new round, or go on with the one that was stopped."""
         from agent.autoscaling.policies.learned_models import ModelShelf
         from agent.models.rounds import Ending
-        from trainer.learning.round import Round
-        from trainer.learning.stages import BudgetUsed
+        from trainer.learning.fleet import FleetRound
+        from trainer.learning.round import BudgetUsed, GateResult
         from trainer.learning.state import opened, record_digest
         from trainer.learning.windows import windows_of
 
@@ -204,36 +160,35 @@ Exit status:
         facts = {"fleet": learner.fleet, "world": repr(learner.config), "idle_s": learner.loop.idle_s}
         facts |= {"record": record_digest(self.folder), **self.settings.facts}
         state = opened(self.folder, facts)
-        round_ = Round(
-            learner,
-            windows,
-            state,
-            self.settings,
-            self.models,
-            ModelShelf(self.models.path),
-            self.now,
-            self.try_only,
-            tell=lambda line: typer.echo(line, err=True),
+        work = FleetRound(
+            learner=learner,
+            windows=windows,
+            settings=self.settings,
+            shelf=ModelShelf(self.models.path),
+            state=state,
+            **self.round_arguments,
         )
         try:
-            stages = round_.go_on()
+            stages = work.go_on()
         except BudgetUsed as end:
-            return replace(_spent(f"{end} ({self.folder})"), cpu_s=state.cpu_s)
-        lines = _round_lines(round_)
+            sentence = f"{end} ({self.folder})"
+            typer.echo(sentence, err=True)
+            return End(Ending.BUDGET, sentence, BUDGET_USED, state.cpu_s)
+        lines = _round_lines(work)
         data = {"directory": str(self.folder), "cpu_s": state.cpu_s, **stages}
 
         def ended(outcome: Ending, sentence: str, status: int = 0) -> End:
             return End(outcome, sentence, status, state.cpu_s, data, lines)
 
-        if not stages["fidelity"]["holds"]:
+        if "gate" not in stages:
             return ended(Ending.NOT_TRUE, lines[0], NOT_TRUE)
-        gate, sentence = stages["gate"], _gate_sentence(round_)
-        if gate["promoted"]:
+        gate, sentence = state.result(GateResult), _gate_sentence(work)
+        if gate.promoted:
             return ended(Ending.PROMOTED, sentence)
-        whole = "; ".join([sentence, *gate["reasons"]])
-        if gate["passed"] is False:
+        whole = "; ".join([sentence, *gate.reasons])
+        if gate.passed is False:
             return ended(Ending.REFUSED, whole, REFUSED)
-        return ended(Ending.PROBATION if gate["on_probation"] else Ending.KEPT, whole)
+        return ended(Ending.PROBATION if gate.on_probation else Ending.KEPT, whole)
 
     def learner(self, folder: Path | None) -> Learner:
         """Return the fleet; folder: of a round, which keeps the record that it began with."""
@@ -272,37 +227,34 @@ Exit status:
         return Answer({"file": str(path), "minutes": minutes, "models": models}, [line])
 
 
-def _spent(sentence: str) -> End:
-    from agent.models.rounds import Ending
+def _gate_sentence(work: FleetRound) -> str:
+    from trainer.learning.fleet import ScorerRun
+    from trainer.learning.round import GateResult
 
-    typer.echo(sentence, err=True)
-    return End(Ending.BUDGET, sentence, BUDGET_USED)
-
-
-def _gate_sentence(round_: Round) -> str:
-    gate, stages = round_.state.stages["gate"], round_.state.stages
-    if gate["promoted"]:
-        return f"the gate: passed, {stages['scorer']['model']} is the champion of {round_.learner.fleet} now"
-    if gate["on_probation"]:
-        hours = round_.settings.probation_hours
-        return f"the gate: passed, {stages['scorer']['model']} is on probation for {hours:g} h"
-    return "the gate: passed; nothing is changed (--try)" if gate["passed"] else "the gate: the policy in use stays"
+    gate, model = work.state.result(GateResult), work.state.result(ScorerRun).model
+    if gate.promoted:
+        return f"the gate: passed, {model} is the champion of {work.learner.fleet} now"
+    if gate.on_probation:
+        hours = 0.0 if work.term is None else work.term.hours
+        return f"the gate: passed, {model} is on probation for {hours:g} h"
+    return "the gate: passed; nothing is changed (--try)" if gate.passed else "the gate: the policy in use stays"
 
 
-def _round_lines(round_: Round) -> list[str]:
-    stages = round_.state.stages
-    lines = [stages["fidelity"]["sentence"]]
-    if not stages["fidelity"]["holds"]:
-        return lines
+def _round_lines(work: FleetRound) -> list[str]:
+    from trainer.learning.fidelity import Fidelity
+    from trainer.learning.fleet import Judged
+    from trainer.learning.round import GateResult
+
+    truth, folder = work.state.result(Fidelity), work.state.folder
+    if not truth.holds:
+        return [truth.sentence]
     rows: list[tuple[object, ...]] = [("on the held-out windows", "cost of now", "95 %", "sure")]
-    for name, found in stages["judge"]["against_now"].items():
-        r = found["relative"]
-        span, sure = f"{r['low']:+.1%} to {r['high']:+.1%}", f"{found['probability_lower']:.1%}"
-        rows.append((name, f"{r['mean']:+.1%}", span, sure))
-    gate, folder = stages["gate"], round_.state.folder
-    lines += [*columns(rows), f"the rule's setting: {folder / 'rule.env'}"]
-    lines += [_gate_sentence(round_), *(f"  {reason}" for reason in gate["reasons"])]
-    return [*lines, f"report: {folder / 'report.html'}"]
+    for name, found in work.state.result(Judged).against_now.items():
+        r = found.relative
+        rows.append((name, f"{r.mean:+.1%}", f"{r.low:+.1%} to {r.high:+.1%}", f"{found.probability_lower:.1%}"))
+    reasons = [f"  {reason}" for reason in work.state.result(GateResult).reasons]
+    lines = [truth.sentence, *columns(rows), f"the rule's setting: {folder / 'rule.env'}", _gate_sentence(work)]
+    return [*lines, *reasons, f"report: {folder / 'report.html'}"]
 
 
 def _as_data(learner: Learner, windows: Windows, found: Fidelity) -> dict[str, Any]:

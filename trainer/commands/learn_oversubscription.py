@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument
 
 from agent.kernel.text import columns
@@ -23,9 +22,9 @@ from trainer.commands.verb import Answer
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
     from domain.rules.oversubscription.pool import PoolRules
-    from trainer.learning.oversubscription_round import OversubscriptionRound, PoolInUse
+    from trainer.learning.pool import PoolInUse, PoolRound
     from trainer.learning.pools import RecordedPool
-    from trainer.learning.promise import Inspected, Kept, Replay
+    from trainer.learning.trial import Inspection, Promise, PromiseReplay
     from trainer.promotion.directory import ModelsWriter
 
 
@@ -76,7 +75,7 @@ class LearnOversubscription(PromiseLearning):
 
     def write_export(self, path: Path) -> Answer:
         """Write the record and the policy in use."""
-        from trainer.learning.oversubscription_round import PARTS, keep_weeks
+        from trainer.learning.pool import PARTS, keep_weeks
 
         record = _record(self.source, self.name, self.days)
         about = _about(self.in_use(record.policy), _opted_out(self.rules))
@@ -92,37 +91,37 @@ class LearnOversubscription(PromiseLearning):
     def in_use(self, recorded: str) -> PoolInUse:
         """Return the policy in use: the champion, where the settings permit it, else the settings, else as recorded."""
         from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
-        from trainer.learning.oversubscription_round import PoolInUse, in_words
+        from trainer.learning.pool import PoolInUse, in_words
 
         champion, rules = self.models.champion(self.subject), self.rules
-        policy = in_words({"policy": recorded if rules is None else rules.policy})
+        policy = in_words(recorded if rules is None else rules.policy)
         if champion is not None and (rules is None or rules.policy == "learned"):
             policy = str(self.models.file_of(champion.model))
         budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
         margin = NO_MARGIN if rules is None else rules.margin
         return PoolInUse(self.name, policy, budget, alpha, margin)
 
-    def case(self) -> Inspected:
+    def case(self) -> Inspection:
         """Return the case for a look at the pool's rates."""
         from trainer.learning.pool_trial import lived, replay
         from trainer.learning.pools import read_pool
-        from trainer.learning.promise import Inspected
+        from trainer.learning.trial import Inspection
 
-        def replayed(one: Probationer) -> Replay:
+        def replayed(one: Probationer) -> PromiseReplay:
             in_use = self.in_use(read_pool(self.source, self.name).policy)
             texts = (in_use.policy, str(self.models.file_of(one.model)))
             return replay(self.source, self.name, one, texts, in_use.budget, in_use.margin, in_use.alpha)
 
-        def watched(champion: Champion) -> Kept | str:
+        def watched(champion: Champion) -> Promise | str:
             return lived(self.source, self.name, champion)
 
-        return Inspected(self.subject, self.models, self.verify, self.now_s, "cores reserved", watched, replayed)
+        return Inspection(self.subject, self.models, self.verify, self.now_s, watched, replayed)
 
     def round(self) -> End:
         """Do a round."""
         import json
 
-        from trainer.learning.oversubscription_round import EARLIER, OversubscriptionRound, PoolRound, keep_weeks
+        from trainer.learning.pool import EARLIER, PoolRound, PoolSettings, keep_weeks
         from trainer.learning.state import opened
 
         self.set_aside()
@@ -135,20 +134,16 @@ class LearnOversubscription(PromiseLearning):
             in_use, opted_out = self.in_use(kept["recorded"]["policy"]), _opted_out(self.rules)
         facts = {"pool": self.name, "alpha": in_use.alpha, "budget": in_use.budget}
         facts |= {"margin": list(astuple(in_use.margin)), "opted_out": sorted(opted_out), "record": digest}
-        work = OversubscriptionRound(
-            in_use,
-            opted_out,
-            opened(self.folder, facts),
-            PoolRound(self.terms.cpu_s),
-            self.models,
-            self.verify,
-            self.now,
-            self.try_only,
-            tell=lambda line: typer.echo(line, err=True),
-            term=self.terms.term(self.now_s),
+        work = PoolRound(
+            in_use=in_use,
+            opted_out=opted_out,
+            settings=PoolSettings(),
+            state=opened(self.folder, facts),
+            verify=self.verify,
+            **self.round_arguments,
         )
         work.go_on()
-        return round_end(work.state, self.name, _lines(work))
+        return round_end(work, _lines(work))
 
 
 def _record(source: str, pool: str, days: float) -> RecordedPool:
@@ -170,7 +165,7 @@ def _about(in_use: PoolInUse, opted_out: frozenset[str]) -> dict[str, Any]:
 def _in_use_elsewhere(models: ModelsWriter, about: Mapping[str, Any]) -> tuple[PoolInUse, frozenset[str]]:
     """Return what decides for a pool, and who is reserved in full, by the file that its record came in."""
     from domain.rules.oversubscription.rates import Margin
-    from trainer.learning.oversubscription_round import PoolInUse
+    from trainer.learning.pool import PoolInUse
 
     given = dict(about)
     try:
@@ -182,17 +177,20 @@ def _in_use_elsewhere(models: ModelsWriter, about: Mapping[str, Any]) -> tuple[P
         raise BadInput("--from", "export.json", f"it does not name the present policy: {error}") from None
 
 
-def _lines(work: OversubscriptionRound) -> list[str]:
-    stages, name = work.state.stages, work.in_use.pool
-    if not stages["fidelity"]["holds"]:
-        return [stages["fidelity"]["sentence"]]
-    judged = stages["judge"]
+def _lines(work: PoolRound) -> list[str]:
+    from trainer.learning.pool import Judged
+    from trainer.learning.round import GateResult, Truth
+
+    truth, name = work.state.result(Truth), work.in_use.pool
+    if not truth.holds:
+        return [truth.sentence]
+    judged = work.state.result(Judged)
     rows: list[tuple[object, ...]] = [("on the later weeks", "reserved", "hot, worst week", "at most, 95 %", "promise")]
-    for label, reserved in judged["reserved"].items():
-        kept = "kept" if judged["keeps"][label] else "broken"
-        mean, worst = sum(reserved) / len(reserved), max(judged["hot"][label])
-        rows.append((label, f"{mean:.1%}", f"{worst:.1%}", f"{judged['upper_95'][label]:.1%}", kept))
-    lines = [stages["fidelity"]["sentence"], *columns(rows), *gate_lines(work.state, str(work.model), name)]
-    if stages["gate"]["promoted"]:
+    for label, reserved in judged.reserved.items():
+        kept = "kept" if judged.keeps[label] else "broken"
+        mean, worst = sum(reserved) / len(reserved), max(judged.hot[label])
+        rows.append((label, f"{mean:.1%}", f"{worst:.1%}", f"{judged.upper_95[label]:.1%}", kept))
+    lines = [truth.sentence, *columns(rows), *gate_lines(work, str(work.model), name)]
+    if work.state.result(GateResult).promoted:
         lines.insert(-1, f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
     return lines

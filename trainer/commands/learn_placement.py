@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument
 
 from agent.kernel.text import columns
@@ -18,8 +17,8 @@ from trainer.commands.promote_placement import policy_in_use
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
-    from trainer.learning.placement_round import PlacementLearning
-    from trainer.learning.promise import Inspected, Kept, Replay
+    from trainer.learning.placement import PlacementRound
+    from trainer.learning.trial import Inspection, Promise, PromiseReplay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +53,19 @@ class LearnPlacement(PromiseLearning):
         str, "POLICY", "Policy in use without a champion, as in the settings; else that of the settings."
     ] = ""
 
-    def case(self) -> Inspected:
+    def case(self) -> Inspection:
         """Return the case for a look at the pool's policies."""
         from agent.placement.choosing import read_policy
         from agent.placement.settings import LEARNED
         from trainer.learning.placement_trial import lived, replay
-        from trainer.learning.promise import Inspected
+        from trainer.learning.trial import Inspection
 
-        def replayed(one: Probationer) -> Replay:
+        def replayed(one: Probationer) -> PromiseReplay:
             now = policy_in_use(self.name, self.models, self.against)
             policies = now, read_policy(self.models.file_of(one.model))
             return replay(self.source, self.name, one, policies, self.now_s)
 
-        def watched(champion: Champion) -> Kept | str:
+        def watched(champion: Champion) -> Promise | str:
             before = None if champion.previous is None else read_policy(self.models.file_of(champion.previous))
             if before is None:
                 text = self.against or _policy_text(self.name)
@@ -79,33 +78,29 @@ class LearnPlacement(PromiseLearning):
             policies = before, read_policy(self.models.file_of(champion.model))
             return lived(self.source, self.name, champion, policies, self.now_s)
 
-        return Inspected(self.subject, self.models, read_policy, self.now_s, "open hosts", watched, replayed)
+        return Inspection(self.subject, self.models, read_policy, self.now_s, watched, replayed)
 
     def round(self) -> End:
         """Do a round."""
         from agent.placement.choosing import read_policy
-        from trainer.learning.placement_round import PlacementLearning, PlacementRound
+        from trainer.learning.placement import PlacementRound, PlacementSettings
         from trainer.learning.placements import kept_windows, read_placements
         from trainer.learning.state import opened
 
         self.set_aside()
         since = self.now_s - self.days * DAY_S
         windows, digest = kept_windows(self.folder, lambda: read_placements(self.source, self.name, since, self.now_s))
-        work = PlacementLearning(
-            self.name,
-            policy_in_use(self.name, self.models, self.against),
-            windows,
-            opened(self.folder, {"pool": self.name, "record": digest}),
-            PlacementRound(self.terms.cpu_s),
-            self.models,
-            read_policy,
-            self.now,
-            self.try_only,
-            tell=lambda line: typer.echo(line, err=True),
-            term=self.terms.term(self.now_s),
+        work = PlacementRound(
+            pool=self.name,
+            in_use=policy_in_use(self.name, self.models, self.against),
+            windows=windows,
+            settings=PlacementSettings(),
+            state=opened(self.folder, {"pool": self.name, "record": digest}),
+            verify=read_policy,
+            **self.round_arguments,
         )
         work.go_on()
-        return round_end(work.state, self.name, _lines(work))
+        return round_end(work, _lines(work))
 
 
 def _policy_text(pool: str) -> str:
@@ -117,18 +112,21 @@ def _policy_text(pool: str) -> str:
     return LEARNED if found is None else found.policy
 
 
-def _lines(work: PlacementLearning) -> list[str]:
-    judged = work.state.stages["judge"]
+def _lines(work: PlacementRound) -> list[str]:
+    from trainer.learning.placement import BOUND, Judged
+    from trainer.learning.round import GateResult
+
+    judged = work.state.result(Judged)
     rows: list[tuple[object, ...]] = [("on the held-out windows", "hosts", "against now", "95 %")]
-    for name, hosts in judged["hosts"].items():
-        against = judged["against_now"].get(name)
+    for name, hosts in judged.hosts.items():
+        against = judged.against_now.get(name)
         shown = ("", "")
         if against is not None:
-            one = against["difference"]
-            shown = f"{one['mean']:+.2f}", f"{one['low']:+.2f} to {one['high']:+.2f}"
+            one = against.difference
+            shown = f"{one.mean:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}"
         rows.append((name, f"{hosts:.2f}", *shown))
-    rows.append(("bound", f"{judged['bound']:.2f}", "", ""))
-    lines = [*columns(rows), *gate_lines(work.state, str(work.model), work.pool)]
-    if work.state.stages["gate"]["promoted"]:
+    rows.append((BOUND, f"{judged.bound:.2f}", "", ""))
+    lines = [*columns(rows), *gate_lines(work, str(work.model), work.pool)]
+    if work.state.result(GateResult).promoted:
         lines.insert(-1, f"it decides with the next turn where TRIMTAB_PLACEMENTS__{work.pool}__POLICY is `learned`")
     return lines

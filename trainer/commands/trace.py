@@ -330,7 +330,7 @@ class TraceFromLedger(Verb):
 
     def run(self) -> Answer:
         """Write the record."""
-        from trainer.learning.exported import ENDINGS
+        from trainer.learning.tables import ENDINGS
 
         given = {"--fleet": self.fleet, "--cluster": self.cluster, "--pool": self.pool}
         if sum(name is not None for name in given.values()) != 1:

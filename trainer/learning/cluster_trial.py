@@ -1,8 +1,8 @@
-"""What a cluster lived under its champion, and what its challenger would have made of the newest record.
+"""The evidence on a cluster's models: requests under its champion, and the answers of its challenger.
 
-The agent recorded what the challenger would have answered beside what it did. What that would have cost the answers do
-not say, as nobody knows how those would have grown who were turned away: for that both play the world that is fitted to
-the newest part of the record, each believing in its own population, as in a round (`trainer.learning.admission_round`).
+The agent recorded the answers of the challenger with its own. They do not show their cost, as the growth of a refused
+deployment is unknown: for that both play the world that is fitted to the newest part of the record, each with its own
+belief of the population, as in a round (`trainer.learning.cluster`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from domain.rules.admission.population import Population
-from trainer.learning.admission_round import AdmissionRound
-from trainer.learning.probation import LEAST_SHARE
-from trainer.learning.promise import Kept, Replay
+from trainer.learning.cluster import ClusterRound
 from trainer.learning.recorded import ledger_url
-from trainer.learning.stages import Budget
+from trainer.learning.round import Budget
+from trainer.learning.trial import LEAST_SHARE, Promise, PromiseReplay
 
 LEAST_REQUESTS: Final = 50
-"""Requests for more cores that must have come under a champion before anything is said of it."""
+"""Requests for more cores under a champion for a judgement."""
 _REQUESTS: Final = (EventKind.SCALED, EventKind.REFUSED)
 WORDS: Final = "requests for more cores were refused"
+COST: Final = "cores idle"
 
 
-def lived(source: str, cluster: str, champion: Champion, rule: str, sla: float) -> Kept | str:
-    """Return how many requests for more cores were refused since a champion decides, or why that cannot be said.
+def lived(source: str, cluster: str, champion: Champion, rule: str, sla: float) -> Promise | str:
+    """Return the requests for more cores that were refused since a champion decides, or why they are not known.
 
     rule: the champion's, as decisions name it: it decides from the agent's next start on, and from its first decision
     on requests count. LedgerUnavailable.
@@ -44,11 +44,11 @@ def lived(source: str, cluster: str, champion: Champion, rule: str, sla: float) 
         events = [one for one in store.events_since(cluster, made[0].at) if one.kind in _REQUESTS]
     if len(events) < LEAST_REQUESTS:
         return f"{len(events)} requests for more cores came, {LEAST_REQUESTS} are needed to judge it by"
-    return Kept(sum(one.kind is EventKind.REFUSED for one in events), len(events), sla, WORDS)
+    return Promise(sum(one.kind is EventKind.REFUSED for one in events), len(events), sla, WORDS)
 
 
 def divergence_of(source: str, cluster: str, one: Probationer) -> tuple[int, int, str]:
-    """Return on how many requests a model on probation was asked and on how many it was to be; and, where it differs.
+    """Return the requests on which a model on probation was asked, all requests, and the differences, for people.
 
     LedgerUnavailable.
     """
@@ -62,14 +62,14 @@ def divergence_of(source: str, cluster: str, one: Probationer) -> tuple[int, int
     return len(asked), len(made), f"{text} and refused {len(fewer)} more ({_cores(fewer)} cores)"
 
 
-def replay(source: str, one: Probationer, work: AdmissionRound, budget: Budget) -> Replay:
-    """Return what challenger and present rule make of the world of the newest part of the record.
+def replay(source: str, one: Probationer, work: ClusterRound, budget: Budget) -> PromiseReplay:
+    """Return the costs of challenger and present rule in the world of the newest part of the record.
 
-    work: a round over the record as it is now, of which the fit and the plan are made here where they are not yet.
+    work: a round over the present record, of which the fit and the plan are made here where they are missing.
     Raises BudgetUsed, TooLittle, LedgerUnavailable.
     """
     asked, were, divergence = divergence_of(source, work.in_use.cluster, one)
-    none = Replay(asked, max(round(LEAST_SHARE * were), 1), divergence)
+    none = PromiseReplay(COST, asked, max(round(LEAST_SHARE * were), 1), divergence)
     challenger = cluster_model_in(work.directory.file_of(one.model))
     beliefs: list[tuple[str, Population]] = [
         (work.in_use.rule, work.in_use.population),
@@ -83,7 +83,9 @@ def replay(source: str, one: Probationer, work: AdmissionRound, budget: Budget) 
         idle.append(tuple((1.0 - runs.utilisation).tolist()))
         refused, of = int(runs.failures.sum()), int(runs.requests.sum())
     names = tuple(f"run {k}" for k in range(len(idle[0])))
-    return replace(none, windows=names, now=idle[0], challenger=idle[1], kept=Kept(refused, of, work.in_use.sla, WORDS))
+    return replace(
+        none, windows=names, now=idle[0], challenger=idle[1], kept=Promise(refused, of, work.in_use.sla, WORDS)
+    )
 
 
 def _cores(made: list[AdmissionDecision]) -> int:

@@ -7,20 +7,15 @@ are hashed. What was refused is in no table, and is counted beside it.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import heapq
-import io
-import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from agent.admission.deployments import Deployment, applied
 from agent.admission.records import DeploymentEvent, EventKind
@@ -29,12 +24,11 @@ from agent.ledger import Ledger
 from domain.errors import BadInput, StateConflict
 from domain.units import DAY_S, HOUR_S
 from trainer.learning.recorded import NothingRecorded, ledger_url
+from trainer.learning.tables import write_table
 
-ENDINGS: Final = (".csv", ".csv.gz")
 GAP_EVENTS: Final = 20.0
 """A stretch without an event is a gap where so many were to be expected at the mean rate of the rest."""
 _LONGEST: Final = 100
-_LEVEL: Final = 1
 _DIGITS: Final = 16
 _ORDER: Final = {kind: place for place, kind in enumerate(EventKind)}
 
@@ -264,29 +258,16 @@ def export_table(
     path: ends in .csv or .csv.gz. The side file has the digest, gaps, and what no table shows: see `Counts`. Both
     appear whole or not at all. BadInput when no deployment began in the span.
     """
-    if not path.name.endswith(ENDINGS):
-        raise BadInput("--out", str(path), f"give a file that ends in {' or '.join(ENDINGS)}")
-    partial, counts = path.with_name(f".{path.name}.partial"), Counts()
-    side_partial = partial.with_name(f"{partial.name}.json")
-    try:
-        with ExitStack() as stack:
-            raw = stack.enter_context(partial.open("wb"))
-            text = stack.enter_context(_text(raw, packed=path.name.endswith(".gz")))
-            text.writelines(table_of(recorded, counts, on_time))
+    counts = Counts()
+
+    def side(digest: str) -> dict[str, Any]:
         if not counts.deployments:
             raise NothingRecorded(
                 "--cluster", recorded.cluster, "no deployment began in this span: widen --since and --until"
             )
-        with partial.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        side = _side(recorded, counts, version, parameters, digest)
-        side_partial.write_text(json.dumps(side, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
-        os.replace(partial, path)
-        os.replace(side_partial, path.with_name(path.name + ".json"))
-    finally:
-        partial.unlink(missing_ok=True)
-        side_partial.unlink(missing_ok=True)
-    return side
+        return _side(recorded, counts, version, parameters, digest)
+
+    return write_table(path, table_of(recorded, counts, on_time), side)
 
 
 def _side(
@@ -314,9 +295,3 @@ def _side(
             "repaired": counts.repaired,
         },
     }
-
-
-def _text(raw: IO[bytes], *, packed: bool) -> io.TextIOWrapper:
-    # Without name and time in its head the same record gives the same file.
-    stream: Any = gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) if packed else raw
-    return io.TextIOWrapper(stream, encoding="ascii", newline="\n")

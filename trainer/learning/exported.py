@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import json
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from domain.errors import BadInput
 from domain.fleet import Fleet, VmType
 from domain.units import DAY_S
-from domain.workload import DEFAULT_RAM_GB
+from domain.workload import DEFAULT_RAM_GB, make_trace
 from simulator.autoscaling.world_file import World, world_from, world_text
+from trainer.kit.files import replace_file
 from trainer.learning.recorded import QUANTILES, Recorded, RecordedTrace, measured_world, traced
+from trainer.learning.tables import write_table
 
 HEADER = "job_id,arrival_s,service_s,width,ram_gb\n"
-ENDINGS = (".csv", ".csv.gz")
-_LEVEL = 1
+_NO_JOBS = make_trace("none", [], [])
 
 
 def export_trace(
@@ -42,38 +37,20 @@ def export_trace(
     digest. Both appear whole or not at all. on_window: called with the end of each day read, epoch seconds. BadInput
     when the recording has no jobs of a known length.
     """
-    if not path.name.endswith(ENDINGS):
-        raise BadInput("--out", str(path), f"give a file that ends in {' or '.join(ENDINGS)}")
-    partial = path.with_name(f".{path.name}.partial")
     summary = _Summary(recorded)
-    try:
-        with ExitStack() as stack:
-            raw = stack.enter_context(partial.open("wb"))
-            text = stack.enter_context(_text(raw, packed=path.name.endswith(".gz")))
-            text.write(HEADER)
-            for window in traced(recorded, DAY_S, on_window):
-                first, offset = summary.take(window)
-                text.write(_rows(window, first, offset))
+
+    def lines() -> Iterator[str]:
+        yield HEADER
+        for window in traced(recorded, DAY_S, on_window):
+            yield _rows(window, *summary.take(window))
+
+    def side(digest: str) -> dict[str, Any]:
         if not summary.jobs:
             why = f"the recording of {recorded.fleet.name} has no jobs, or nothing of their length"
             raise BadInput("--fleet", recorded.fleet.name, f"{why}: give a longer span")
-        with partial.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        side = summary.side(version, parameters, digest)
-        side_path = path.with_name(path.name + ".json")
-        side_partial = partial.with_name(f"{partial.name}.json")
-        side_partial.write_text(json.dumps(side, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
-        os.replace(partial, path)
-        os.replace(side_partial, side_path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return side
+        return summary.side(version, parameters, digest)
 
-
-def _text(raw: IO[bytes], *, packed: bool) -> io.TextIOWrapper:
-    # Without name and time in its head the same recording gives the same file.
-    stream: Any = gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) if packed else raw
-    return io.TextIOWrapper(stream, encoding="ascii", newline="\n", write_through=True)
+    return write_table(path, lines(), side)
 
 
 def _rows(window: RecordedTrace, first: int, offset_s: float) -> str:
@@ -84,62 +61,46 @@ def _rows(window: RecordedTrace, first: int, offset_s: float) -> str:
     )
 
 
+@dataclass(slots=True)
 class _Summary:
-    """What the side file says, gathered window by window."""
+    """The content of the side file, gathered window by window; of these only figures are kept."""
 
-    def __init__(self, recorded: Recorded) -> None:
-        groups = recorded.fleet.groups
-        self._recorded = recorded
-        self.jobs, self._end_s, self._windows = 0, 0.0, 0
-        self._began: float | None = None
-        self._until = 0.0
-        self._gaps: list[list[float]] = []
-        self._boots: dict[str, list[float]] = {group.key: [] for group in groups}
-        self._interrupted: dict[str, int] = {}
-        self._refused: dict[str, int] = {}
-        self._rent = self._waiting_cost = self._lost_core_s = 0.0
-        self._measured = self._quantiles = True
-        self._policies: set[str] = set()
+    recorded: Recorded
+    windows: list[RecordedTrace] = field(default_factory=list)
+    jobs: int = 0
+    end_s: float = 0.0
+    gaps: list[list[float]] = field(default_factory=list)
 
     def take(self, window: RecordedTrace) -> tuple[int, float]:
-        """Take in a window; return the number of its first job, and what is added to its arrivals.
+        """Take in a window; return the number of its first job, and the offset of its arrivals.
 
         Where the clock was set back a window follows right after the one before it.
         """
-        self._began = window.start if self._began is None else self._began
-        offset, first = max(window.start - self._began, self._end_s), self.jobs + 1
-        if offset > self._end_s:
-            self._add_gap(self._end_s, offset)
-        for since, until in window.gaps_s:
-            self._add_gap(offset + since, offset + until)
-        self._end_s, self._until = offset + window.duration_s, window.start + window.duration_s
+        began = self.windows[0].start if self.windows else window.start
+        first, offset = self.jobs + 1, max(window.start - began, self.end_s)
+        gaps = [(self.end_s, offset)] if offset > self.end_s else []
+        for since, until in [*gaps, *((offset + since, offset + until) for since, until in window.gaps_s)]:
+            if self.gaps and self.gaps[-1][1] >= since:
+                self.gaps[-1][1] = until
+            else:
+                self.gaps.append([since, until])
+        self.end_s = offset + window.duration_s
         self.jobs += window.trace.jobs
-        self._windows += 1
-        keys = [group.key for group in window.fleet.groups]
-        for k, key in enumerate(keys):
-            if window.boots is not None:
-                self._boots.setdefault(key, []).extend(window.boots[k])
-            self._interrupted[key] = self._interrupted.get(key, 0) + window.interrupted[k]
-            self._refused[key] = self._refused.get(key, 0) + window.refused[k]
-        self._measured &= window.boots is not None
-        self._quantiles &= window.has_quantiles
-        self._rent += window.rent
-        self._waiting_cost += window.waiting_cost
-        self._lost_core_s += window.lost_core_s
-        self._policies.update(window.policies)
+        self.windows.append(replace(window, trace=_NO_JOBS))
         return first, offset
-
-    def _add_gap(self, since: float, until: float) -> None:
-        if self._gaps and self._gaps[-1][1] >= since:
-            self._gaps[-1][1] = until
-        else:
-            self._gaps.append([since, until])
 
     def side(self, version: str, parameters: Mapping[str, object], digest: str) -> dict[str, Any]:
         """Return the side file of the trace."""
-        recorded = self._recorded
+        boots: dict[str, list[float]] = {group.key: [] for group in self.recorded.fleet.groups}
+        interrupted, refused = Counter[str](), Counter[str]()
+        for one in self.windows:
+            for k, group in enumerate(one.fleet.groups):
+                boots.setdefault(group.key, []).extend(() if one.boots is None else one.boots[k])
+                interrupted[group.key] += one.interrupted[k]
+                refused[group.key] += one.refused[k]
+        last = self.windows[-1]
         return {
-            "name": recorded.fleet.name,
+            "name": self.recorded.fleet.name,
             "generator": "ledger",
             "version": version,
             "seed": None,
@@ -148,19 +109,19 @@ class _Summary:
             "jobs": self.jobs,
             "sha256": digest,
             "recorded": {
-                "from": _utc(self._began or 0.0),
-                "until": _utc(self._until),
-                "duration_s": self._end_s,
-                "gaps_s": self._gaps,
-                "lengths": "quantiles" if self._quantiles else "means, at least in part",
-                "boots_s": {key: _quantiles(found) for key, found in self._boots.items()},
-                "boots": "measured" if self._measured else "unknown in part",
-                "spot_notices": self._interrupted,
-                "refusals_by_aws": self._refused,
-                "lost_core_s": round(self._lost_core_s, 1),
-                "rent_dollars": round(self._rent, 4),
-                "waiting_dollars": round(self._waiting_cost, 4),
-                "policies": sorted(self._policies),
+                "from": _utc(self.windows[0].start),
+                "until": _utc(last.start + last.duration_s),
+                "duration_s": self.end_s,
+                "gaps_s": self.gaps,
+                "lengths": "quantiles" if all(w.has_quantiles for w in self.windows) else "means, at least in part",
+                "boots_s": {key: _quantiles(found) for key, found in boots.items()},
+                "boots": "unknown in part" if any(w.boots is None for w in self.windows) else "measured",
+                "spot_notices": dict(interrupted),
+                "refusals_by_aws": dict(refused),
+                "lost_core_s": round(sum(w.lost_core_s for w in self.windows), 1),
+                "rent_dollars": round(sum(w.rent for w in self.windows), 4),
+                "waiting_dollars": round(sum(w.waiting_cost for w in self.windows), 4),
+                "policies": sorted({policy for w in self.windows for policy in w.policies}),
             },
         }
 
@@ -201,10 +162,5 @@ def export_world(
     text = world_text(World(config, path.stem, "", base.job_sizes, base.typical_job_core_s))
     comment = "\n".join([head, *measured.notes])
     text = world_text(world_from(text, path.stem), comment)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    replace_file(path, text)
     return world_from(text, path.stem), measured.notes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.minutes import Span
 from trainer.learning.replay import Loop, Played, play
+from trainer.learning.state import StageResult
 
 WITHIN = 0.05
 """By how much the cost of all windows together may differ from what was recorded."""
@@ -78,13 +79,16 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Fidelity:
+class Fidelity(StageResult):
     """Whether the world describes the fleet.
 
     windows: see `WindowCost`. rent, penalty, boot_minutes, work: replayed over recorded, minus 1, of all windows:
     rent, price of waiting, minutes of boot per VM launched, busy core-minutes. suspects: the best change of each
     quantity, the likeliest first; none where the cost is within `WITHIN`.
     """
+
+    STAGE: ClassVar = "fidelity"
+    DERIVED: ClassVar = ("holds", "off", "named", "sentence")
 
     windows: tuple[WindowCost, ...]
     rent: float

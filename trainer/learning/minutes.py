@@ -34,11 +34,11 @@ from trainer.learning.recorded import (
     Follows,
     NothingRecorded,
     follows,
+    measured_world,
     newest_end,
     read_decisions,
     read_recorded,
     shape_of,
-    world_of,
 )
 
 LONGEST_FILLED_S = 600.0
@@ -183,8 +183,9 @@ def _read(source: str, fleet: str, since: float | None) -> Record:
         if CLOCK_SET in one.absent or (one.lengths is not None and one.lengths.quantiles is not None)
     }
     found = record_of(fleet, (inputs for inputs, _ in read_decisions(source, fleet, since)), known)
-    same = shape_of(found.fleet) == shape_of(recorded.fleet)
-    return replace(found, boots=world_of(recorded, preset("live-like")).boot_quantiles_s) if same else found
+    if shape_of(found.fleet) != shape_of(recorded.fleet):
+        return found
+    return replace(found, boots=measured_world(recorded, preset("live-like")).config.boot_quantiles_s)
 
 
 def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None = None) -> Record:

@@ -1,6 +1,6 @@
-"""What a placement pool lived under its champion, and what its challenger would have made of the same requests.
+"""The evidence on a placement pool's models: recorded requests, placed again under champion or challenger.
 
-Both are held to what decided before, or decides now: the recorded requests are placed anew under both, window by
+Both are held to the policy before, or to the one in use: the recorded requests are placed again under both, window by
 window, and a window in which more hosts are open than under the other is a bad one. Half of them may be: surely more
 are not chance.
 """
@@ -23,9 +23,8 @@ from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from domain.units import HOUR_S
 from trainer.learning.placements import read_placements, window_of
-from trainer.learning.probation import LONGEST
-from trainer.learning.promise import Kept, Replay
 from trainer.learning.recorded import ledger_url
+from trainer.learning.trial import Promise, PromiseReplay, end_of
 from trainer.placement.windows import Case
 
 WINDOW_H: Final = 6
@@ -33,13 +32,14 @@ LEAST_WINDOWS: Final = 5
 """Fewer windows cannot surely be worse, even if all of them are."""
 ALLOWED: Final = 0.5
 """Share of windows in which chance alone opens more hosts under one of two equal policies."""
+COST: Final = "open hosts"
 BAD: Final = "windows had more hosts open than under the other policy"
 
 
-def lived(source: str, pool: str, champion: Champion, policies: tuple[Policy, Policy], now_s: float) -> Kept | str:
-    """Return in how many windows since its promotion a champion opened more hosts, or why that cannot be said.
+def lived(source: str, pool: str, champion: Champion, policies: tuple[Policy, Policy], now_s: float) -> Promise | str:
+    """Return the windows since its promotion in which a champion opened more hosts, or why they are not known.
 
-    policies: the one that decided before, and the champion. now_s: epoch seconds. LedgerUnavailable.
+    policies: the policy before it, and the champion. now_s: epoch seconds. LedgerUnavailable.
     """
     assert champion.at_s is not None, "a promotion that is watched has a time"
     try:
@@ -52,31 +52,31 @@ def lived(source: str, pool: str, champion: Champion, policies: tuple[Policy, Po
     return kept_of(after, before)
 
 
-def kept_of(ours: Sequence[float], theirs: Sequence[float]) -> Kept:
-    """Return in how many windows `ours` opened more hosts than `theirs`."""
+def kept_of(ours: Sequence[float], theirs: Sequence[float]) -> Promise:
+    """Return the number of windows in which `ours` opened more hosts than `theirs`."""
     worse = sum(one > other + 1e-9 for one, other in zip(ours, theirs, strict=True))
-    return Kept(worse, len(ours), ALLOWED, BAD)
+    return Promise(worse, len(ours), ALLOWED, BAD)
 
 
-def replay(source: str, pool: str, one: Probationer, policies: tuple[Policy, Policy], now_s: float) -> Replay:
-    """Return what the hours of a probation would have been; LedgerUnavailable.
+def replay(source: str, pool: str, one: Probationer, policies: tuple[Policy, Policy], now_s: float) -> PromiseReplay:
+    """Return the hours of a probation, replayed; LedgerUnavailable.
 
-    policies: what decides now, and the challenger.
+    policies: the one in use, and the challenger.
     """
-    until = min(now_s, one.since + LONGEST * one.hours * HOUR_S)
+    until = min(now_s, end_of(one))
     with Ledger.open(ledger_url(source), read_only=True) as ledger:
         made = PlacementStore(ledger).newest(pool, 1000, COMPARISON)
     days = [row for row in made if isinstance(row, Comparison) and one.since <= row.at < until]
     asked = [row for row in days if row.shadow == policies[1].name]
     saved = f", and would have saved {np.mean([row.saved for row in asked]):+.1f} hosts" if asked else ""
-    none = Replay(len(asked), 0, f"as a shadow it followed {len(asked)} days{saved}")
+    none = PromiseReplay(COST, len(asked), 0, f"as a shadow it followed {len(asked)} days{saved}")
     try:
         windows = _windows(source, pool, one.since, until)
     except BadInput as error:
-        return replace(none, too_little=str(error))
+        return replace(none, unknown=str(error))
     if len(windows) < LEAST_WINDOWS:
         why = f"{len(windows)} windows of {WINDOW_H} h with requests are recorded, {LEAST_WINDOWS} are needed"
-        return replace(none, too_little=why)
+        return replace(none, unknown=why)
     now, challenger = (_costs(windows, policy) for policy in policies)
     names = tuple(window.name for window in windows)
     return replace(none, windows=names, now=now, challenger=challenger, kept=kept_of(challenger, now))

@@ -1,7 +1,7 @@
-"""What a pool lived under its champion, and what its challenger would have made of the same hours.
+"""The evidence on a pool's models: hours under its champion, and the same hours under its challenger.
 
-The agent recorded what the challenger would have answered beside what it did. What that would have cost says the replay
-of the recorded hours under both: requests as they came, usage as measured, the hours cut into windows of half a day.
+The agent recorded the answers of the challenger with its own. Their cost is that of a replay of the recorded hours
+under both: the recorded requests, the measured usage, and windows of half a day.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from agent.oversubscription.state import OversubscriptionStore
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import Margin
 from domain.rules.oversubscription.risk import clopper_pearson_lower
-from domain.units import HOUR_S
 from simulator.oversubscription.scenario import scenario_of
 from trainer.learning.pools import RecordedPool, export_scenario, read_pool
-from trainer.learning.probation import LEAST_SHARE, LONGEST
-from trainer.learning.promise import Kept, Replay
 from trainer.learning.recorded import ledger_url
+from trainer.learning.trial import LEAST_SHARE, Promise, PromiseReplay, end_of
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.trials import SEED
@@ -32,11 +30,12 @@ from trainer.promotion.oversubscription import guarded
 WINDOW_H: Final = 12
 LEAST_WINDOWS: Final = 3
 LEAST_HOURS: Final = 24
-"""Hours that a champion must have decided before anything is said of it."""
+"""Hours that a champion must have decided for a judgement."""
+COST: Final = "cores reserved"
 
 
-def lived(source: str, pool: str, champion: Champion) -> Kept | str:
-    """Return how many of the hours that a champion decided were hot, or why that cannot be said.
+def lived(source: str, pool: str, champion: Champion) -> Promise | str:
+    """Return the hot hours among those of a champion, or why they are not known.
 
     An hour is lived under the decision of the one before. LedgerUnavailable.
     """
@@ -55,16 +54,16 @@ def lived(source: str, pool: str, champion: Champion) -> Kept | str:
     return hot_of(recorded, sum(hot.values()), len(hot))
 
 
-def hot_of(recorded: RecordedPool, hot: int, hours: int) -> Kept:
-    """Return so many hot hours of so many against the pool's promise, which is about its horizon."""
+def hot_of(recorded: RecordedPool, hot: int, hours: int) -> Promise:
+    """Return counts of hours with the share that the pool's promise allows, which is about its horizon."""
     rules = recorded.rules
     allowed = clopper_pearson_lower(int(rules["violation"]), recorded.horizon_h, float(rules["alpha"]))
-    return Kept(hot, hours, allowed, "hours were hot")
+    return Promise(hot, hours, allowed, "hours were hot")
 
 
 def divergence_of(source: str, pool: str, one: Probationer) -> tuple[int, str]:
-    """Return for how many hours a model on probation was asked, and where it differs from what decided, for people."""
-    until = one.since + LONGEST * one.hours * HOUR_S
+    """Return the number of hours with an answer of a model on probation, and its differences, for people."""
+    until = end_of(one)
     digest = Path(one.model).stem[:DIGITS]
     with Ledger.open(ledger_url(source), read_only=True) as ledger:
         store = OversubscriptionStore(ledger)
@@ -85,27 +84,27 @@ def divergence_of(source: str, pool: str, one: Probationer) -> tuple[int, str]:
 
 def replay(
     source: str, pool: str, one: Probationer, texts: tuple[str, str], budget: float, margin: Margin, alpha: float
-) -> Replay:
-    """Return what the hours of a probation would have been; LedgerUnavailable.
+) -> PromiseReplay:
+    """Return the hours of a probation, replayed; LedgerUnavailable.
 
-    texts: what decides now and the challenger, as `simulate` has them. budget, margin: of the agent's shield.
+    texts: the policy in use and the challenger, as `simulate` has them. budget, margin: of the agent's shield.
     """
     asked, divergence = divergence_of(source, pool, one)
     needed = round(LEAST_SHARE * one.hours)
-    none = Replay(asked, needed, divergence)
-    until = one.since + LONGEST * one.hours * HOUR_S
+    none = PromiseReplay(COST, asked, needed, divergence)
+    until = end_of(one)
     with TemporaryDirectory() as place:
         try:
             recorded = read_pool(source, pool, one.since, until)
             cut = replace(recorded, rules={**recorded.rules, "horizon_h": WINDOW_H})
             export_scenario(cut, Path(place) / "hours")
         except BadInput as error:
-            return replace(none, too_little=str(error))
+            return replace(none, unknown=str(error))
         scenario = scenario_of(str(Path(place) / "hours"))
         weeks = [name for name in scenario.weeks if scenario.week(name).requests]
         if len(weeks) < LEAST_WINDOWS:
             why = f"{len(weeks)} windows of {WINDOW_H} h with requests are recorded, {LEAST_WINDOWS} are needed"
-            return replace(none, too_little=why)
+            return replace(none, unknown=why)
         costs: list[tuple[float, ...]] = []
         hot = 0
         for text in texts:
@@ -116,7 +115,7 @@ def replay(
                 found = judge(policy_of(guarded(text, budget, margin)), task, usage=usage, episodes=1, seed=SEED)
                 played.append(found)
             costs.append(tuple(1.0 - (found.s_cores or 0.0) for found in played))
-            # The challenger comes last, and its hot hours are those that count.
+            # The challenger comes last, and its hot hours count.
             hot = sum(int(found.sampled.hot_hours[0]) for found in played)
     kept = hot_of(recorded, hot, WINDOW_H * len(weeks))
     return replace(none, windows=tuple(weeks), now=costs[0], challenger=costs[1], kept=kept)

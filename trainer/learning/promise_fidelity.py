@@ -8,9 +8,8 @@ bound, a difference counts from there on.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from simulator.admission import Cluster, draw_run, play, rule_of
 from simulator.oversubscription.scenario import Scenario
 from trainer.admission.fitting.histories import Histories
 from trainer.learning.fidelity import WITHIN
-from trainer.learning.stages import Budget
+from trainer.learning.round import Budget, Truth
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.trials import SEED
@@ -31,11 +30,6 @@ FIRST_SEED = 2_900_000_000
 """Seeds of the replays of a cluster; what tunes, judges or asks the gate uses others."""
 APART = 2.09 * math.sqrt(1.0 + 1.0 / REPLAYS)
 """Standard deviations within which one more draw lies with 95 %, for as many replays (Student's t)."""
-
-
-def is_not_true(stage: str, found: Mapping[str, Any]) -> bool:
-    """Return whether a round ends with the result of a stage: nothing is learnt in a simulator that is not true."""
-    return stage == "fidelity" and not found["holds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,48 +54,30 @@ class Quantity:
         return abs(self.off) > WITHIN and abs(self.replayed - self.recorded) > self.chance
 
 
-@dataclass(frozen=True, slots=True)
-class PromiseFidelity:
-    """Whether a replay is true to the record. figure: what must be met. parts, rest: what it is made of."""
+def truth_of(subject: str, figure: Quantity, parts: Sequence[Quantity], rest: str = "") -> Truth:
+    """Return whether a replay is true to the record: the figure must be met.
 
-    figure: Quantity
-    parts: tuple[Quantity, ...]
-    rest: str = ""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the recorded figure is met."""
-        return not self.figure.differs
-
-    @property
-    def named(self) -> str:
-        """The quantity that is off, "" where the figure is met."""
-        if self.holds:
-            return ""
-        wrong = [one for one in self.parts if one.differs]
-        return max(wrong, key=lambda one: abs(one.off)).name if wrong else self.rest
-
-    def as_data(self, of: str) -> dict[str, Any]:
-        """Return the result of a stage; of: the pool or the cluster, for people."""
-        each = {one.name: asdict(one) | {"off": one.off} for one in (self.figure, *self.parts)}
-        about = {"holds": self.holds, "off": self.figure.off, "named": self.named, "quantities": each}
-        return {**about, "sentence": self.sentence(of)}
-
-    def sentence(self, of: str) -> str:
-        """Return what was found, for people."""
-        figure = self.figure
-        found = f"replayed, {figure.name} are {figure.off:+.1%} of the recorded figure, at most {WITHIN:.0%} is allowed"
-        if abs(figure.off) > WITHIN and self.holds:
+    subject: the pool or the cluster, for people. parts: of the figure, to name the one that is off; rest: the name
+    where none of them is.
+    """
+    found = f"replayed, {figure.name} are {figure.off:+.1%} of the recorded figure, at most {WITHIN:.0%} is allowed"
+    named = ""
+    if figure.differs:
+        wrong = [one for one in parts if one.differs]
+        named = max(wrong, key=lambda one: abs(one.off)).name if wrong else rest
+        apart = ", ".join(f"{one.name} {one.off:+.0%}" for one in parts)
+        sentence = f"the simulator does not describe {subject}: {found} ({apart}): {named} are off"
+    else:
+        if abs(figure.off) > WITHIN:
             found += f", or {figure.chance / figure.recorded:.0%} by chance"
-        if self.holds:
-            return f"the simulator describes {of}: {found}"
-        parts = ", ".join(f"{one.name} {one.off:+.0%}" for one in self.parts)
-        return f"the simulator does not describe {of}: {found} ({parts}): {self.named} are off"
+        sentence = f"the simulator describes {subject}: {found}"
+    each = {one.name: asdict(one) | {"off": one.off} for one in (figure, *parts)}
+    return Truth(not figure.differs, figure.off, named, each, sentence)
 
 
 def pool_fidelity(
     scenario: Scenario, policy: str, weeks: Sequence[tuple[str, float, float]], start: str, alpha: float, budget: Budget
-) -> PromiseFidelity:
+) -> Truth:
     """Replay weeks of a pool with the usage that was measured; raises BudgetUsed.
 
     policy: what ran, behind its shield. weeks: names, with the cores requested and reserved that were recorded, summed
@@ -115,18 +91,14 @@ def pool_fidelity(
         hours = judge(policy_of(policy), task, usage=usage, episodes=1, seed=SEED).hours()
         requested, wanted = requested + float(hours["cores_requested"].sum()), wanted + asked
         reserved, kept = reserved + float(hours["cores_reserved"].sum()), kept + given
-    return PromiseFidelity(
-        Quantity("cores reserved", kept, reserved),
-        (
-            Quantity("requests", wanted, requested),
-            Quantity("rates", kept / max(wanted, 1e-9), reserved / max(requested, 1e-9)),
-        ),
-    )
+    rates = Quantity("rates", kept / max(wanted, 1e-9), reserved / max(requested, 1e-9))
+    parts = (Quantity("requests", wanted, requested), rates)
+    return truth_of(f"pool {scenario.name}", Quantity("cores reserved", kept, reserved), parts)
 
 
 def cluster_fidelity(
-    recorded: Histories, population: Population, capacity: int, sla: float, budget: Budget, replays: int = REPLAYS
-) -> PromiseFidelity:
+    name: str, recorded: Histories, population: Population, capacity: int, sla: float, budget: Budget
+) -> Truth:
     """Replay those who came into a cluster, from an empty one on, with lives of the population; raises BudgetUsed.
 
     recorded: deployments that began in the part, what ran had admitted them: all that fit are admitted.
@@ -134,7 +106,7 @@ def cluster_fidelity(
     count, core_hours = len(recorded), float(recorded.core_hours.sum())
     cluster = Cluster("record", population, capacity, count / recorded.window_h, sla)
     rows = []
-    for seed in range(replays):
+    for seed in range(REPLAYS):
         budget.check()
         found = play(draw_run(cluster, FIRST_SEED + seed, hours=recorded.window_h), rule_of(f"zeroth:{capacity}"))
         cores = found.utilisation * capacity
@@ -160,4 +132,4 @@ def cluster_fidelity(
         Quantity(name, one, float(mean), float(chance))
         for name, one, mean, chance in zip(names, known, means, apart, strict=True)
     )
-    return PromiseFidelity(figure, tuple(parts), "sizes")
+    return truth_of(f"cluster {name}", figure, parts, "sizes")

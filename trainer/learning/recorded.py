@@ -6,7 +6,7 @@ fleet changes or the clock is set; what is missing within it is listed as gaps.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,8 +21,6 @@ from agent.autoscaling.minutes import (
     JobLengths,
     MinuteContext,
     RecordedMinute,
-    first_minute,
-    minute_of,
     newest_minute,
     read_minutes,
 )
@@ -36,8 +34,6 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import CooldownScope, SimulationConfig
 from trainer.learning.jobs import Floats, arrivals_in, lengths_at, shares_of
-
-__all__ = ["Recorded", "RecordedMinute", "RecordedTrace", "read_recorded", "traces", "windows", "world_of"]
 
 
 class NothingRecorded(BadInput):
@@ -122,20 +118,18 @@ class RecordedTrace:
 def read_recorded(source: str, fleet: str, since: float | None = None, until: float | None = None) -> Recorded:
     """Return the recording of a fleet with since <= end of a minute < until (epoch seconds).
 
-    source: a SQLite file, or the URL of a ledger. Minutes from before schema 0007 are those of the decisions' inputs,
-    as far as these are kept. BadInput for a fleet that the ledger does not know, or without a minute in the span;
-    LedgerUnavailable when the ledger cannot be read.
+    source: a SQLite file, or the URL of a ledger. BadInput for a fleet that the ledger does not know, or without a
+    minute in the span; LedgerUnavailable when the ledger cannot be read.
     """
     url = ledger_url(source)
     with Ledger.open(url, read_only=True) as ledger:
         place = ledger.place
         _check_known(ledger, fleet)
-    minutes = _Minutes(url, fleet, since, until)
-    newest = minutes.newest()
+        newest = newest_minute(ledger.database, fleet, since, until)
     if newest is None:
         why = f"ledger {place} has no minute of it in this span"
         raise NothingRecorded("--fleet", fleet, f"{why}: widen --since and --until")
-    return Recorded(newest.context.fleet, minutes, newest.context, place)
+    return Recorded(newest.context.fleet, _Minutes(url, fleet, since, until), newest.context, place)
 
 
 def read_decisions(
@@ -171,10 +165,7 @@ def newest_end(source: str, fleet: str) -> float | None:
     """Return the end of the newest minute of a fleet, epoch seconds; None before the first."""
     with Ledger.open(ledger_url(source), read_only=True) as ledger:
         minute = newest_minute(ledger.database, fleet)
-        if minute is not None:
-            return minute.end_s
-        rows = FleetStore(ledger).decisions(fleet, limit=1)
-        return rows[0].decision.at if rows else None
+    return None if minute is None else minute.end_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,31 +179,7 @@ class _Minutes:
 
     def __iter__(self) -> Iterator[RecordedMinute]:
         with Ledger.open(self.url, read_only=True) as ledger:
-            first = first_minute(ledger.database, self.fleet)
-            bounds = [end for end in (first, self.until) if end is not None]
-            yield from _of_decisions(ledger, self.fleet, self.since, min(bounds, default=None))
             yield from read_minutes(ledger.database, self.fleet, self.since, self.until)
-
-    def newest(self) -> RecordedMinute | None:
-        """Return the last minute whose groups were read, else the last one; None when there is none."""
-        with Ledger.open(self.url, read_only=True) as ledger:
-            found = newest_minute(ledger.database, self.fleet, self.since, self.until)
-        if found is None:
-            last = deque(self, maxlen=1)
-            found = last[0] if last else None
-        return found
-
-
-def _of_decisions(ledger: Ledger, fleet: str, since: float | None, until: float | None) -> Iterator[RecordedMinute]:
-    """Yield minutes as the inputs of decisions know them: lengths are means, boots unknown."""
-    done: int | None = None
-    for inputs, made in FleetStore(ledger).inputs(fleet, since, until):
-        minute, queue = minute_of(inputs, made, None), None if inputs.snapshot is None else inputs.snapshot.queue
-        before, done = done, None if queue is None else queue.submitted - queue.waiting - queue.running
-        # A count that falls is that of a new episode of the job source.
-        finished = None if before is None or done is None else max(done - before, 0)
-        if since is None or minute.end_s >= since:
-            yield replace(minute, finished=finished)
 
 
 class Follows(Enum):
@@ -444,9 +411,11 @@ def windows(recorded: Recorded, window_s: float = DAY_S) -> Iterator[_Window]:
 def traced(
     recorded: Recorded, window_s: float = DAY_S, on_window: Callable[[float], None] = lambda end_s: None
 ) -> Iterator[RecordedTrace]:
-    """Yield one trace per window with jobs of a known length, in the order of time; see `traces`.
+    """Yield one trace per window of `window_s` seconds with jobs of a known length, in the order of time.
 
-    on_window: called with the end of each window that was read, epoch seconds.
+    A window ends early where the groups change or the clock is set. Jobs before the first known length take that one;
+    where none is ever reported it is the work of the busy cores over the jobs that finished. on_window: called with the
+    end of each window that was read, epoch seconds.
     """
     if not window_s >= MINUTE_S:
         raise BadInput("window_s", window_s, "give at least a minute")
@@ -475,16 +444,6 @@ def _word(window_s: float) -> str:
     return "day" if window_s == DAY_S else "window"
 
 
-def traces(recorded: Recorded, window_s: float = DAY_S) -> list[RecordedTrace]:
-    """Return one trace per window of `window_s` seconds, none of a window without jobs.
-
-    A window ends early where the groups change or the clock is set. Jobs before the first known length take that one;
-    where none is ever reported it is the work of the busy cores over the jobs that finished. Returns nothing when no
-    length can be known.
-    """
-    return list(traced(recorded, window_s))
-
-
 # The world
 
 
@@ -494,11 +453,6 @@ class MeasuredWorld:
 
     config: SimulationConfig
     notes: tuple[str, ...]
-
-
-def world_of(recorded: Recorded, base: SimulationConfig) -> SimulationConfig:
-    """Return the world of a recording; see `measured_world`."""
-    return measured_world(recorded, base).config
 
 
 def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:

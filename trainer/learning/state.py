@@ -1,11 +1,11 @@
 """The folder of a round: its state, sealed and written whole or not at all, and the lock of its subject.
 
-    state.json        what the round depends on, and the result of each stage that is done, with a SHA-256 over it
-    recorded.json.gz  what was recorded when the round began; a round that goes on learns from the same minutes
+    state.json        the facts that results depend on, and the result of each finished stage, with a SHA-256 over it
+    recorded.json.gz  the record at the begin of a fleet's round; a round that resumes learns from the same minutes
     scorer/           the training run of the scorer
-    report.html, summary.json, rule.env   what people read
+    report.html, summary.json, rule.env   for people
 
-A stage that was interrupted is done again; one that is done is not. A state that was changed by hand decides nothing.
+An interrupted stage is done again, a finished one is not. A state that was changed by hand decides nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ import fcntl
 import gzip
 import hashlib
 import json
+import math
 import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import EnumType
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from agent.ledger import codec
 from agent.models.directory import Seal, seal_of
@@ -31,21 +36,79 @@ from trainer.learning.minutes import Record
 from trainer.promotion.directory import sealed
 
 STATE_FILE, RECORD_FILE = "state.json", "recorded.json.gz"
+PAGE_FILE, DATA_FILE = "report.html", "summary.json"
 FORMAT = 1
 _ANEW = "give another --out, or remove it to start again"
+
+
+class StageResult:
+    """The result of a stage, a frozen dataclass. STAGE: the name of the stage. DERIVED: properties in its JSON data."""
+
+    __slots__ = ()
+
+    STAGE: ClassVar[str]
+    DERIVED: ClassVar[tuple[str, ...]] = ()
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON data: numbers that are not finite become None, optional fields without a value go."""
+        optional = [one.name for one in fields(self) if one.default is None]  # type: ignore[arg-type]
+        values = asdict(self) | {name: getattr(self, name) for name in self.DERIVED}  # type: ignore[call-overload]
+        return {name: plain(one) for name, one in values.items() if one is not None or name not in optional}
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return the result from the data of `as_data`."""
+        found: Self = _typed(cls, data)
+        return found
+
+
+R = TypeVar("R", bound=StageResult)
+
+
+def _typed(kind: Any, data: Any) -> Any:
+    """Return JSON data as a value of a type; None in place of a number is not a number."""
+    if data is None:
+        return math.nan if kind is float else None
+    parts = get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        known = {one.name: _typed(hints[one.name], data[one.name]) for one in fields(kind) if one.name in data}
+        return kind(**known)  # type: ignore[operator]
+    if isinstance(kind, UnionType):
+        return _typed(parts[0], data)
+    if get_origin(kind) is tuple:
+        return tuple(_typed(parts[0], one) for one in data)
+    if isinstance(kind, EnumType):
+        return kind(data)
+    return {name: _typed(parts[1], one) for name, one in data.items()} if parts else data
+
+
+def plain(data: Any) -> Any:
+    """Return JSON data: numbers that are not finite become None."""
+    if isinstance(data, Mapping):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [plain(value) for value in data]
+    if isinstance(data, np.generic | np.ndarray):
+        return plain(data.tolist())
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 @dataclass(slots=True)
 class State:
     """The state of a round in a folder.
 
-    facts: what the round depends on. stages: results by name, as JSON data. cpu_s: seconds of a processor so far.
+    facts: the inputs of the round. stages: results by name, as JSON data. cpu_s: seconds of a processor so far.
     """
 
     folder: Path
     facts: dict[str, Any]
     stages: dict[str, Any] = field(default_factory=dict)
     cpu_s: float = 0.0
+
+    def result(self, kind: type[R]) -> R:
+        """Return the result of a finished stage; KeyError for another one."""
+        return kind.of_data(self.stages[kind.STAGE])
 
     def done(self, stage: str, result: Any, cpu_s: float) -> None:
         """Keep the result of a stage; it is on disk when this returns."""
@@ -85,11 +148,19 @@ def opened(folder: Path, facts: Mapping[str, Any]) -> State:
     return State(folder, data["facts"], data["stages"], float(data["cpu_s"]))
 
 
-def set_aside(folder: Path) -> Path | None:
-    """Move a round that is over out of its folder, and return where it is now; None where there is none.
+def write_folder(folder: Path, files: Mapping[str, str], data: Mapping[str, Any]) -> Path:
+    """Write files, text by name, and data into a folder, each whole or not at all, and return the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {DATA_FILE: json.dumps(data, indent=1) + "\n", **files}.items():
+        replace_file(folder / name, text)
+    return folder / PAGE_FILE
 
-    One is kept, so that a timer does not fill the disk. A round is over when the gate has spoken, or when the simulator
-    was not true; one that can go on stays, and so does a state that cannot be read, which `opened` refuses.
+
+def set_aside(folder: Path) -> Path | None:
+    """Move a finished round out of its folder, and return its new place; None without one.
+
+    One is kept, so that a timer does not fill the disk. A round is over with the judgement of the gate, or with a
+    simulator that was not true. Any other stays, and so does a state that cannot be read, which `opened` refuses.
     """
     try:
         stages = json.loads((folder / STATE_FILE).read_bytes())["stages"]
@@ -104,12 +175,12 @@ def set_aside(folder: Path) -> Path | None:
 
 
 def packed(recorded: Record) -> bytes:
-    """Return what was recorded as a file; the same bytes for the same record."""
+    """Return a record as a file; the same bytes for the same record."""
     return gzip.compress(codec.encode(recorded), mtime=0)
 
 
 def unpacked(content: bytes, source: str) -> Record:
-    """Return what a file of `packed` holds; BadInput for any other."""
+    """Return the record in a file of `packed`; BadInput for any other."""
     try:
         found: Record = codec.decode(Record, gzip.decompress(content))
     except Exception as error:
@@ -118,9 +189,9 @@ def unpacked(content: bytes, source: str) -> Record:
 
 
 def kept_record(folder: Path | None, read: Callable[[], Record]) -> Record:
-    """Return the record that the round in a folder began with, else a fresh one, which is then kept.
+    """Return the record at the begin of the round in a folder, else a fresh one, which is then kept.
 
-    folder: None where nothing is to be kept. BadInput for a record that is cut or changed beyond reading.
+    folder: None to keep nothing. BadInput for a record that is cut or changed beyond reading.
     """
     path = None if folder is None else folder / RECORD_FILE
     if path is not None and path.is_file():
@@ -141,8 +212,8 @@ def record_digest(folder: Path) -> str:
 def locked(place: Path, subject: str, at: str) -> Iterator[None]:
     """Let one process alone learn for a subject while the block runs.
 
-    place: a directory that all who learn for it share. at: now, for who comes second. Raises BadInput that says which
-    process holds it and since when. The lock ends with the process, however that ends.
+    place: a directory that all processes share. at: now, for the message to others. Raises BadInput that names the
+    process with the lock and its time. The lock ends with the process, however that ends.
     """
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"learn-{subject}.lock"

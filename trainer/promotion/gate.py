@@ -8,6 +8,7 @@ cores that stays reserved, clusters the share of cores that stays idle.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -218,6 +219,10 @@ class Term:
     since: float
     hours: float
     then: Then
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.hours < math.inf:
+            raise BadInput("--probation-hours", self.hours, "give hours, 0 for no probation")
 
 
 @dataclass(frozen=True, slots=True)

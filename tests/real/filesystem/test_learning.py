@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.filesystem.disks import Disk
-from tests.trainer.learning.test_oversubscription_round import round_of
+from tests.trainer.learning.test_pool import round_of
 from tests.trainer.learning.test_pools import lived
 from trainer.learning.state import State, opened
 from trainer.promotion.directory import ModelsWriter

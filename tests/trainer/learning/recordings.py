@@ -15,7 +15,9 @@ from agent.rails.state import LoopState
 from domain.decisions import Mode
 from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import Terms
-from trainer.learning.recorded import Recorded
+from domain.units import DAY_S
+from simulator.autoscaling.configuration import SimulationConfig
+from trainer.learning.recorded import Recorded, RecordedTrace, measured_world, traced
 
 START_S = 1_772_000_040.0
 GROUPS = (
@@ -40,6 +42,16 @@ def minute(n: int, submitted: int | None = 0, mean: float | None = None, **more:
 def recording(minutes: Iterable[RecordedMinute]) -> Recorded:
     found = list(minutes)
     return Recorded(found[-1].context.fleet, found, found[-1].context)
+
+
+def traces(recorded: Recorded, window_s: float = DAY_S) -> list[RecordedTrace]:
+    """The traces of a recording, none of a window without jobs."""
+    return list(traced(recorded, window_s))
+
+
+def world_of(recorded: Recorded, base: SimulationConfig) -> SimulationConfig:
+    """The world of a recording."""
+    return measured_world(recorded, base).config
 
 
 def written(path: Path, minutes: Iterable[RecordedMinute]) -> Path:

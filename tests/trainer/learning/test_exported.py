@@ -20,11 +20,22 @@ from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from simulator.autoscaling.world_file import preset, read_world, world_named
 from simulator.workloads.named import load_trace, workload_of
-from tests.trainer.learning.recordings import CONTEXT, FLEET, GROUPS, START_S, minute, recording, without, written
+from tests.trainer.learning.recordings import (
+    CONTEXT,
+    FLEET,
+    GROUPS,
+    START_S,
+    minute,
+    recording,
+    traces,
+    without,
+    world_of,
+    written,
+)
 from tests.trainer.learning.steps import trimtab
 from trainer.learning.exported import export_trace, export_world
 from trainer.learning.minutes import read_record
-from trainer.learning.recorded import read_recorded, traces, world_of
+from trainer.learning.recorded import read_recorded
 from trainer.learning.subject import learner_of
 
 MINUTES = 100

@@ -25,7 +25,7 @@ import pytest
 from simulator.admission import Cluster
 from tests.killed import changes, killed_at
 from tests.trainer.learning.recorded_clusters import SMALL, record
-from tests.trainer.learning.test_admission_round import SUBJECT, round_of
+from tests.trainer.learning.test_cluster import SUBJECT, round_of
 from trainer.learning.state import opened
 from trainer.promotion.directory import ModelsWriter
 

@@ -16,6 +16,7 @@ from agent.ledger import Ledger
 from agent.ledger.schema import metadata
 from agent.models.directory import Champion, Probationer, Then
 from agent.rehearsal.virtual_time import START
+from domain.units import HOUR_S
 from simulator.admission import Cluster
 from tests.agent.ledger.postgres.server import EMPTY_LEDGER, Server, shared_server
 from tests.trainer.learning.recorded_clusters import SMALL, START_S, record
@@ -24,13 +25,14 @@ from tests.trainer.learning.test_pools import lived as lived_pool
 from tests.trainer.learning.test_promise_fidelity import CAPACITY
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site
 from trainer.learning import cluster_trial, pool_trial
-from trainer.learning.admission_round import keep_tables
+from trainer.learning.cluster import keep_tables
 from trainer.learning.clusters import read_cluster
+from trainer.learning.fleet_trial import divergence_of
 from trainer.learning.minutes import read_record
-from trainer.learning.oversubscription_round import keep_weeks
+from trainer.learning.pool import keep_weeks
 from trainer.learning.pools import read_pool
-from trainer.learning.probation import ProbationStatus, divergence_of, examine
-from trainer.learning.watch import watch, watched_promotion
+from trainer.learning.trial import ProbationStatus, examine, watch, watched_promotion
+from trainer.promotion.gate import Limits
 
 pytestmark = pytest.mark.needs_postgresql
 _numbers = itertools.count(1)
@@ -83,7 +85,7 @@ def test_a_probation_and_a_watch_say_the_same(server: Server, hour: Site) -> Non
     url, one = copied(server, hour.ledger), hour.directory.probationers()[SUBJECT]
     found = []
     for ledger in (str(hour.ledger), url):
-        case = replace(hour.look(1.1), ledger=ledger)
+        case = replace(hour.evidence(), ledger=ledger).inspection(START + 1.1 * HOUR_S, Limits())
         champion = watched_promotion(case.directory, case.subject, case.now_s, 168.0)
         assert champion is not None
         found.append((examine(case, one), watch(case, champion)))

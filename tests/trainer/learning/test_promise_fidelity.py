@@ -8,8 +8,8 @@ from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from trainer.admission.fitting.histories import Histories, histories_of, read_vm_table
 from trainer.learning.clusters import export_table, read_cluster
-from trainer.learning.promise_fidelity import PromiseFidelity, Quantity, cluster_fidelity
-from trainer.learning.stages import Budget, BudgetUsed
+from trainer.learning.promise_fidelity import Quantity, cluster_fidelity, truth_of
+from trainer.learning.round import Budget, BudgetUsed
 
 CAPACITY = 100_000
 
@@ -24,10 +24,11 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Histories:
 
 
 def test_the_population_that_a_cluster_has_describes_it(lived: Histories) -> None:
-    found = cluster_fidelity(lived, SMALL, CAPACITY, 1e-3, Budget(60.0))
+    found = cluster_fidelity("main", lived, SMALL, CAPACITY, 1e-3, Budget(60.0))
     assert found.holds
-    assert "describes cluster main" in found.sentence("cluster main")
-    assert found.figure.recorded == pytest.approx(found.figure.replayed, rel=0.25)
+    assert "describes cluster main" in found.sentence
+    cores = found.quantities["cores taken"]
+    assert cores["recorded"] == pytest.approx(cores["replayed"], rel=0.25)
 
 
 @pytest.mark.parametrize(
@@ -37,19 +38,19 @@ def test_the_population_that_a_cluster_has_describes_it(lived: Histories) -> Non
 def test_a_population_that_is_another_one_is_named_by_what_is_off(
     lived: Histories, changes: dict[str, float], named: str
 ) -> None:
-    found = cluster_fidelity(lived, replace(SMALL, **changes), CAPACITY, 1e-3, Budget(60.0))
+    found = cluster_fidelity("main", lived, replace(SMALL, **changes), CAPACITY, 1e-3, Budget(60.0))
     assert (found.holds, found.named) == (False, named)
-    assert f"{named} are off" in found.sentence("cluster main")
+    assert f"{named} are off" in found.sentence
 
 
 def test_a_cluster_that_has_no_room_for_who_came_is_another_one(lived: Histories) -> None:
-    found = cluster_fidelity(lived, SMALL, 100, 1e-3, Budget(60.0))
+    found = cluster_fidelity("main", lived, SMALL, 100, 1e-3, Budget(60.0))
     assert (found.holds, found.named) == (False, "arrivals")
 
 
 def test_replays_end_with_the_budget(lived: Histories) -> None:
     with pytest.raises(BudgetUsed):
-        cluster_fidelity(lived, SMALL, CAPACITY, 1e-3, Budget(0.0))
+        cluster_fidelity("main", lived, SMALL, CAPACITY, 1e-3, Budget(0.0))
 
 
 @pytest.mark.parametrize(
@@ -61,11 +62,11 @@ def test_a_quantity_differs_beyond_the_bound_and_beyond_chance(
 ) -> None:
     quantity = Quantity("cores", recorded, replayed, chance)
     assert quantity.differs is differs
-    assert PromiseFidelity(quantity, ()).holds is not differs
+    assert truth_of("pool main", quantity, ()).holds is not differs
 
 
 def test_what_no_part_explains_is_the_rest() -> None:
     cores, requests = Quantity("cores taken", 100.0, 150.0, 10.0), Quantity("requests", 4.0, 4.1)
-    assert PromiseFidelity(cores, (requests,), "sizes").named == "sizes"
+    assert truth_of("pool main", cores, (requests,), "sizes").named == "sizes"
     more = Quantity("requests", 4.0, 6.0)
-    assert PromiseFidelity(cores, (Quantity("arrivals", 10.0, 11.0), more), "sizes").named == "requests"
+    assert truth_of("pool main", cores, (Quantity("arrivals", 10.0, 11.0), more), "sizes").named == "requests"

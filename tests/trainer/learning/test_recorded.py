@@ -11,13 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.minutes import CLOCK_SET, Boot, JobLengths
-from agent.autoscaling.store import FleetStore
-from agent.ledger import Ledger
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
 from domain.units import DAY_S, HOUR_S
 from simulator.autoscaling.world_file import preset
-from tests.agent.ledger.records import made
 from tests.trainer.learning.recordings import (
     CONTEXT,
     FLEET,
@@ -26,10 +23,13 @@ from tests.trainer.learning.recordings import (
     TERMS,
     minute,
     recording,
+    traces,
     without,
+    world_of,
     written,
 )
-from trainer.learning.recorded import lengths_at, measured_world, read_recorded, traces, windows, world_of
+from trainer.learning.jobs import lengths_at
+from trainer.learning.recorded import measured_world, read_recorded, windows
 
 
 def test_minutes_become_jobs_spread_over_them_with_the_length_known_then() -> None:
@@ -229,22 +229,6 @@ def test_a_ledger_is_read_in_a_span_and_several_times(tmp_path: Path) -> None:
         ends = [found.end_s for found in recorded.minutes]
         assert (len(ends), ends[0], ends[-1]) == (8499, START_S + 60.0, START_S + 60.0 * 8499)
     assert recorded.fleet == FLEET
-
-
-def test_minutes_of_an_older_version_are_those_of_the_decisions(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with Ledger.open(f"sqlite:///{path}") as ledger:
-        FleetStore(ledger).record([made(number) for number in range(6)])
-        with ledger.database.write() as connection:
-            connection.exec_driver_sql("DELETE FROM learning_minutes WHERE seq <= 3")
-    recorded = read_recorded(str(path), "web")
-    found = list(recorded.minutes)
-    assert len(found) == 6
-    assert [one.boots is None for one in found[:3]] == [True] * 3
-    assert found[1].lengths == JobLengths(55.25)
-    assert found[0].submitted == 15
-    (one,) = traces(recorded)
-    assert (one.boots, one.trace.jobs) == (None, 90)
 
 
 def test_what_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:

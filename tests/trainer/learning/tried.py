@@ -17,9 +17,11 @@ from domain.units import HOUR_S
 from simulator.autoscaling.configuration import SimulationConfig
 from tests.agent.models.making import reported, scorer
 from tests.trainer.learning.recording import FLEET, WORLD, batches, loop_of, recorded_in
+from trainer.learning.fleet_trial import FleetEvidence
 from trainer.learning.replay import play
-from trainer.learning.watch import Inspection
+from trainer.learning.trial import Inspection
 from trainer.promotion.directory import ModelsWriter
+from trainer.promotion.gate import Limits
 
 SUBJECT = Subject(AUTOSCALING, FLEET)
 HOURS = 8.5
@@ -82,10 +84,13 @@ class Site:
         return self.directory.put_on_probation(file, SUBJECT, report, START, hours, then, load_model, beaten=beaten)
 
     def look(self, hour: float, world: Path | None = None) -> Inspection:
-        """A look at it so many hours after the begin, with one boot seed."""
+        """A look at it so many hours after the begin."""
+        return self.evidence(world).inspection(START + hour * HOUR_S, Limits())
+
+    def evidence(self, world: Path | None = None) -> FleetEvidence:
+        """Its ledger, replayed with one boot seed."""
         source = None if world is None else str(world)
-        now_s = START + hour * HOUR_S
-        return Inspection(FLEET, str(self.ledger), self.directory, self.shelf(), source, 120.0, now_s, seeds=1)
+        return FleetEvidence(FLEET, str(self.ledger), self.directory, self.shelf(), source, 120.0, seeds=1)
 
     def events(self) -> list[tuple[str, str]]:
         """The changes of the pointer: event, and the first letters of the reason."""

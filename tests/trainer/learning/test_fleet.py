@@ -23,13 +23,22 @@ from tests.trainer.learning.recording import FLEET, WORLD, batches, made, record
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.autoscaling.scorer_runs import shipped_scorer
 from trainer.kit import files
-from trainer.learning import round as round_module
+from trainer.learning import fleet
+from trainer.learning.fleet import RULE_FILE, FleetRound
 from trainer.learning.minutes import Record
 from trainer.learning.recent import FAMILY
-from trainer.learning.report import DATA_FILE, PAGE_FILE, RULE_FILE
-from trainer.learning.round import Round
-from trainer.learning.stages import BudgetUsed
-from trainer.learning.state import STATE_FILE, State, kept_record, locked, packed, set_aside, unpacked
+from trainer.learning.round import BudgetUsed
+from trainer.learning.state import (
+    DATA_FILE,
+    PAGE_FILE,
+    STATE_FILE,
+    State,
+    kept_record,
+    locked,
+    packed,
+    set_aside,
+    unpacked,
+)
 from trainer.promotion.directory import sealed
 from trainer.promotion.gate import Trial, Verdict, judge
 
@@ -80,14 +89,6 @@ def test_the_rule_that_is_chosen_costs_least_under_the_fleets_own_limits(
     tried = finished[1]["rule"]["tried"]
     best = min(tried, key=lambda one: float(one["cost"]))
     assert {name: best[name] for name in ("horizon_s", "idle_s", "job_core_s")} == finished[1]["rule"]["setting"]
-
-
-def test_a_finished_round_is_not_done_again(finished: tuple[Path, dict[str, Any]], ten_hours: Record) -> None:
-    work = round_of(finished[0], ten_hours)
-    begun: list[str] = []
-    work.tell = begun.append
-    assert list(work.go_on()) == STAGES
-    assert begun == []
 
 
 @pytest.mark.parametrize("after", [4, 6])
@@ -212,7 +213,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Record]:
     return folder / "before", recorded
 
 
-def _at_the_gate(trained: tuple[Path, Record], folder: Path, **changed: Any) -> Round:
+def _at_the_gate(trained: tuple[Path, Record], folder: Path, **changed: Any) -> FleetRound:
     """The round in a folder of its own, with a scorer that is the cheapest under the fleet's limits."""
     shutil.copytree(trained[0], folder, dirs_exist_ok=True)
     work = round_of(folder, trained[1], **changed)
@@ -246,7 +247,7 @@ def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
 def test_the_shipped_scorer_comes_back_where_it_costs_less_than_the_one_that_was_fine_tuned(
     trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Round, "policy_now", f"learned:{'0' * 64}")
+    monkeypatch.setattr(FleetRound, "policy_now", f"learned:{'0' * 64}")
     work = _at_the_gate(trained, tmp_path)
     work.state.stages["scorer"]["used"] = False
     means = work.state.stages["judge"]["means"]
@@ -256,7 +257,7 @@ def test_the_shipped_scorer_comes_back_where_it_costs_less_than_the_one_that_was
         handed.append(model)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trainer.learning.stages.hold", hold)
+    monkeypatch.setattr("trainer.learning.round.hold", hold)
     means["shipped scorer"] = [0.9 * cost for cost in means["tuned rule"]]
     with pytest.raises(KeyboardInterrupt):
         work.go_on()
@@ -340,7 +341,7 @@ def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         trials = [Trial(f"{k}", FAMILY, f"{k}", 0, 1.0 + 0.01 * k, 0.8) for k in range(8)]
         return lambda challenger, beaten: Verdict(judge(trials, given[1]), "tuned rule", {})
 
-    monkeypatch.setattr(round_module, "fleet_gate", won)
+    monkeypatch.setattr(fleet, "fleet_gate", won)
 
 
 @pytest.mark.exhaustive

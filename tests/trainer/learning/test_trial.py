@@ -18,8 +18,19 @@ from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.trainer.learning import steps
 from tests.trainer.learning.steps import directory_of
-from trainer.learning.probation import ProbationStatus
-from trainer.learning.promise import Inspected, Kept, Replay, examine, take_back, watch, write_probation, write_watch
+from trainer.learning.trial import (
+    Inspection,
+    ProbationStatus,
+    Promise,
+    PromiseReplay,
+    Watched,
+    examine,
+    take_back,
+    watch,
+    watched_promotion,
+    write_probation,
+    write_watch,
+)
 from trainer.promotion.directory import ModelsWriter
 
 START = 1_790_553_600.0
@@ -44,16 +55,22 @@ def tried(directory: ModelsWriter, folder: Path, rate: float = 0.2, then: Then =
 def look(
     directory: ModelsWriter,
     hour: float,
-    lived: Kept | str = "",
-    replay: Callable[[Probationer], Replay] = lambda one: Replay(0, 24, ""),
-) -> Inspected:
+    lived: Promise | str = "",
+    replay: Callable[[Probationer], PromiseReplay] = lambda one: PromiseReplay("cores reserved", 0, 24, ""),
+) -> Inspection:
     """A look so many hours after the begin, which finds this."""
     now_s = START + hour * HOUR_S
-    return Inspected(SUBJECT, directory, read_rates, now_s, "cores reserved", lambda champion: lived, replay)
+    return Inspection(SUBJECT, directory, read_rates, now_s, lambda champion: lived, replay)
 
 
-def kept(bad: int, of: int = 120) -> Kept:
-    return Kept(bad, of, PROMISED, "hours were hot")
+def watched(case: Inspection) -> Watched | None:
+    """The watch over a promotion of the last week, None without one."""
+    champion = watched_promotion(case.directory, case.subject, case.now_s, 168.0)
+    return None if champion is None else watch(case, champion)
+
+
+def kept(bad: int, of: int = 120) -> Promise:
+    return Promise(bad, of, PROMISED, "hours were hot")
 
 
 @pytest.mark.parametrize(
@@ -66,21 +83,21 @@ def test_the_promise_is_surely_broken_where_chance_does_not_explain_what_was_bad
     found = kept(bad, of)
     assert found.broken is broken
     assert found.low <= bad / of <= found.high
-    assert f"{bad} of {of} hours were hot" in found.sentence
+    assert f"{bad} of {of} hours were hot" in found.counts
 
 
 def test_nothing_seen_breaks_nothing() -> None:
     assert (kept(0, 0).broken, kept(0, 0).low, kept(0, 0).high) == (False, 0.0, 1.0)
-    assert Kept(0, 50, 0.0, "hours were hot").broken is False
+    assert Promise(0, 50, 0.0, "hours were hot").broken is False
 
 
 def test_a_promotion_that_surely_breaks_the_promise_is_taken_back(tmp_path: Path) -> None:
     directory = directory_of(tmp_path)
     before, now = promoted(directory, tmp_path, 0.5), promoted(directory, tmp_path, 0.3, 10.0)
     case = look(directory, 60.0, kept(3, 50))
-    found = watch(case, 168.0)
+    found = watched(case)
     assert found is not None
-    assert (found.broken, found.model) == (True, now.model)
+    assert (found.fault != "", found.model) == (True, now.model)
     page = write_watch(tmp_path, SUBJECT, found)
     assert "surely more" in page.read_text()
     assert json.loads((page.parent / "summary.json").read_text())["broken"] is True
@@ -90,24 +107,24 @@ def test_a_promotion_that_surely_breaks_the_promise_is_taken_back(tmp_path: Path
     assert last["event"] == "rolled back"
     assert "3 of 50 hours were hot" in last["reason"]
     # What a rollback brought back is not watched, and the next look takes nothing more back.
-    assert watch(case, 168.0) is None
+    assert watched(case) is None
 
 
 @pytest.mark.parametrize("lived", [kept(1, 120), kept(0, 50), "too few hours"])
-def test_one_that_keeps_it_or_of_which_too_little_is_known_stays(tmp_path: Path, lived: Kept | str) -> None:
+def test_one_that_keeps_it_or_of_which_too_little_is_known_stays(tmp_path: Path, lived: Promise | str) -> None:
     directory = directory_of(tmp_path)
     promoted(directory, tmp_path, 0.3)
-    found = watch(look(directory, 130.0, lived), 168.0)
+    found = watched(look(directory, 130.0, lived))
     assert found is not None
-    assert not found.broken
-    assert watch(look(directory, 169.0, kept(9)), 168.0) is None
+    assert found.fault == ""
+    assert watched(look(directory, 169.0, kept(9))) is None
 
 
 def test_a_rollback_of_the_first_champion_leaves_the_settings(tmp_path: Path) -> None:
     directory = directory_of(tmp_path)
     promoted(directory, tmp_path, 0.3)
     case = look(directory, 60.0, kept(9, 60))
-    found = watch(case, 168.0)
+    found = watched(case)
     assert found is not None
     # Another one has come meanwhile: nothing of it is taken back.
     promoted(directory, tmp_path, 0.4, 59.0)
@@ -118,11 +135,11 @@ def test_a_rollback_of_the_first_champion_leaves_the_settings(tmp_path: Path) ->
     assert SUBJECT not in directory.champions()
 
 
-def replayed(bad: int, challenger: float, asked: int = 48) -> Callable[[Probationer], Replay]:
+def replayed(bad: int, challenger: float, asked: int = 48) -> Callable[[Probationer], PromiseReplay]:
     """Four windows in which what decided reserved half of the cores."""
     windows, now = tuple("abcd"), (0.50, 0.52, 0.48, 0.51)
     ours = tuple(challenger * cost for cost in now)
-    return lambda one: Replay(asked, 24, "it differs", windows, now, ours, kept(bad, 48))
+    return lambda one: PromiseReplay("cores reserved", asked, 24, "it differs", windows, now, ours, kept(bad, 48))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +161,7 @@ def test_a_probation_is_held_to_the_promise_and_to_what_decides(
     found = examine(look(directory, 49.0, "", replayed(bad, challenger)), one)
     assert found.status is status
     assert re.search(said, found.why), found.why
-    page = write_probation(tmp_path, SUBJECT, found, "cores reserved")
+    page = write_probation(tmp_path, SUBJECT, found)
     assert "it differs" in page.read_text()
     # Nothing is changed by looking.
     assert directory.probationers()[SUBJECT] == one
@@ -155,7 +172,7 @@ def test_it_runs_and_waits_and_is_given_up_in_its_time(tmp_path: Path) -> None:
     promoted(directory, tmp_path, 0.5, -1.0)
     one = tried(directory, tmp_path)
 
-    def status(hour: float, replay: Replay) -> ProbationStatus:
+    def status(hour: float, replay: PromiseReplay) -> ProbationStatus:
         return examine(look(directory, hour, "", lambda _: replay), one).status
 
     good = replayed(0, 0.8)(one)
@@ -163,7 +180,7 @@ def test_it_runs_and_waits_and_is_given_up_in_its_time(tmp_path: Path) -> None:
     assert status(47.9, good) is ProbationStatus.RUNNING
     assert status(48.0, good) is ProbationStatus.HELD
     assert status(48.0, few) is ProbationStatus.WAITING
-    assert status(48.0, replace(good, too_little="no window")) is ProbationStatus.WAITING
+    assert status(48.0, replace(good, unknown="no window")) is ProbationStatus.WAITING
     assert status(96.0, few) is ProbationStatus.GIVEN_UP
     promoted(directory, tmp_path, 0.6, 1.0)
     assert status(20.0, good) is ProbationStatus.GIVEN_UP

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.models.directory import Champion, Probationer, Then
+from agent.models.rounds import Ending
 from agent.placement.choosing import named_policy, read_policy
 from domain.errors import BadInput
 from domain.rules.placement.policies import BF, FF, RESERVE, WF, policy_document
@@ -16,11 +17,11 @@ from domain.subject import Subject
 from domain.units import HOUR_S
 from tests.agent.placement.hosts import START
 from tests.trainer.learning.recorded_placements import drawn, lived
-from tests.trainer.learning.steps import trimtab
+from tests.trainer.learning.steps import ending, trimtab
 from trainer.learning import placement_trial as trial
-from trainer.learning.placement_round import LEARNT, NOW, SHIPPED_ONE, PlacementLearning, PlacementRound
+from trainer.learning.placement import LEARNT, NOW, SHIPPED_ONE, PlacementRound, PlacementSettings
 from trainer.learning.placements import kept_windows, reordered
-from trainer.learning.stages import BudgetUsed
+from trainer.learning.round import BudgetUsed
 from trainer.learning.state import opened
 from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Limits
@@ -33,22 +34,23 @@ AT = "2026-11-23T00:00:00Z"
 SUBJECT = Subject("placement", "main")
 
 
-def round_of(folder: Path, **changes: Any) -> PlacementLearning:
+def round_of(folder: Path) -> PlacementRound:
     windows, digest = kept_windows(folder / "round", drawn)
-    return PlacementLearning(
-        "main",
-        WF,
-        windows,
-        opened(folder / "round", {"pool": "main", "record": digest}),
-        PlacementRound(**{"cpu_s": 600.0, "population": 4, "iterations": (2, 2), "orders": 1, **changes}),
-        ModelsWriter(folder / "models"),
-        read_policy,
-        AT,
+    return PlacementRound(
+        pool="main",
+        in_use=WF,
+        windows=windows,
+        settings=PlacementSettings(4, (2, 2), orders=1),
+        state=opened(folder / "round", {"pool": "main", "record": digest}),
+        cpu_s=600.0,
+        directory=ModelsWriter(folder / "models"),
+        verify=read_policy,
+        at=AT,
     )
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> PlacementLearning:
+def done(tmp_path_factory: pytest.TempPathFactory) -> PlacementRound:
     """A round that is over; worst fit decided before it."""
     work = round_of(tmp_path_factory.mktemp("done"))
     work.go_on()
@@ -56,7 +58,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> PlacementLearning:
 
 
 @pytest.mark.exhaustive
-def test_what_opens_fewer_hosts_is_the_champion_and_decides(done: PlacementLearning) -> None:
+def test_what_opens_fewer_hosts_is_the_champion_and_decides(done: PlacementRound) -> None:
     gate = done.state.stages["gate"]
     assert (gate["promoted"], gate["reasons"]) == (True, [])
     models = ModelsWriter(done.directory.path)
@@ -68,7 +70,7 @@ def test_what_opens_fewer_hosts_is_the_champion_and_decides(done: PlacementLearn
 
 
 @pytest.mark.exhaustive
-def test_the_report_has_all_policies_above_the_bound(done: PlacementLearning) -> None:
+def test_the_report_has_all_policies_above_the_bound(done: PlacementRound) -> None:
     judged = done.state.stages["judge"]
     assert {NOW, LEARNT, SHIPPED_ONE, "FF", "BF", "WF"} < {*judged["hosts"]}
     assert all(hosts >= judged["bound"] > 0.0 for hosts in judged["hosts"].values())
@@ -80,11 +82,11 @@ def test_the_report_has_all_policies_above_the_bound(done: PlacementLearning) ->
 
 @pytest.mark.exhaustive
 def test_a_round_that_was_stopped_goes_on_to_the_same_policy(
-    tmp_path: Path, done: PlacementLearning, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, done: PlacementRound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = round_of(tmp_path)
     told: list[object] = []
-    module = "trainer.learning.placement_round._keep"
+    module = "trainer.learning.placement._keep"
 
     def stop(path: Path, values: Any) -> None:
         path.write_text(json.dumps([one.tolist() for one in values.values]))
@@ -103,7 +105,7 @@ def test_a_round_that_was_stopped_goes_on_to_the_same_policy(
 
 
 @pytest.mark.exhaustive
-def test_what_decides_already_is_not_handed_to_the_gate(tmp_path: Path, done: PlacementLearning) -> None:
+def test_what_decides_already_is_not_handed_to_the_gate(tmp_path: Path, done: PlacementRound) -> None:
     work = round_of(tmp_path)
     work.in_use = read_policy(done.model)
     work.go_on()
@@ -207,6 +209,7 @@ def test_the_verbs_learn_and_promote(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answer = trimtab("learn", "placement", "main", *common, "--days", "2", "--json")
     # Whether something is better than worst fit on so short a record is chance; the round is whole either way.
     assert answer.exit_code in (0, 1), answer.stderr
+    assert ending(tmp_path, SUBJECT) in (Ending.PROMOTED, Ending.REFUSED, Ending.KEPT)
     assert set(json.loads(answer.stdout)["judge"]["hosts"]) > {NOW, LEARNT}
     best = tmp_path / "best.json"
     best.write_text(json.dumps(policy_document(BF)))

@@ -22,18 +22,8 @@ from simulator.autoscaling.world_file import World, write_world
 from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site, name_of
-from trainer.kit.intervals import compare
-from trainer.learning.probation import (
-    Divergence,
-    ProbationStatus,
-    Situation,
-    Tried,
-    divergence_of,
-    examine,
-    judged,
-    write_probation,
-)
-from trainer.promotion.gate import Limits
+from trainer.learning.fleet_trial import Divergence, Situation, TriedWindow, divergence_of, replayed
+from trainer.learning.trial import ProbationStatus, examine, judged, write_probation
 
 
 @pytest.fixture
@@ -92,7 +82,7 @@ def test_hours_that_are_not_over_are_waited_for(hour: Site) -> None:
 def test_too_few_minutes_let_it_go_on_for_twice_its_hours_at_most(hour: Site) -> None:
     one = hour.directory.probationers()[SUBJECT]
     found = examine(hour.look(1.1), one)
-    assert (found.status, found.divergence is not None) == (ProbationStatus.WAITING, True)
+    assert (found.status, found.replay is not None) == (ProbationStatus.WAITING, True)
     assert re.search(r"1 windows, 8 .* 2026-11-20T23:10:00Z", found.why)
     late = examine(hour.look(2.0), one)
     assert late.status is ProbationStatus.GIVEN_UP
@@ -126,12 +116,10 @@ def test_a_champion_that_changed_ends_it(hour: Site, tmp_path: Path) -> None:
 def test_a_promise_holds_while_it_is_not_surely_dearer_nor_beyond_the_gates_limit(
     hour: Site, mean: float, spread: float, status: ProbationStatus, why: str
 ) -> None:
-    theirs = [1.0] * 12
-    ours = [1.0 + mean + spread * (-1) ** k for k in range(12)]
+    windows = [TriedWindow(f"{k}", 1.0, 1.0, 1.0, 1.0 + mean + spread * (-1) ** k) for k in range(12)]
     every = Divergence(600, 600, 0, (Situation("all", 600, 60, 1.5, 3.0),))
     one = hour.directory.probationers()[SUBJECT]
-    tried = Tried(one, ProbationStatus.RUNNING, "", -0.05)
-    found = judged(tried, every, compare(ours, theirs), Limits())
+    found = judged(hour.look(1.0), one, replayed(every, -0.05, tuple(windows)))
     assert found.status is status
     assert why in found.why
     assert re.search(r"10\.0% of 600 .* \+1\.5 VMs .* \+3\.0 cores", found.why)
@@ -255,7 +243,7 @@ def test_a_simulator_that_is_not_true_to_these_hours_judges_nobody(long: Site, t
 def test_a_command_that_is_killed_between_its_stages_is_gone_on_with(long: Site, tmp_path: Path, point: str) -> None:
     site = begun(long, tmp_path)
     module = {
-        "write_probation": "trainer.learning.probation",
+        "write_probation": "trainer.learning.trial",
         "approve": "trainer.promotion.directory.ModelsWriter",
         "write_round": "trainer.promotion.rounds",
     }[point]
@@ -314,7 +302,7 @@ def test_a_person_may_end_it_and_the_models_are_shown_with_their_history(site: S
 
 def test_a_report_of_a_probation_without_windows_can_be_written(hour: Site, tmp_path: Path) -> None:
     found = examine(hour.look(1.1), hour.directory.probationers()[SUBJECT])
-    page = write_probation(tmp_path, FLEET, found).read_text()
+    page = write_probation(tmp_path, SUBJECT, found).read_text()
     assert "jobs wait" in page
     assert "8 are needed" in page
     assert name_of(hour.lavish).partition(":")[2] in page

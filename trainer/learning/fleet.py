@@ -1,0 +1,486 @@
+"""The round of a fleet: from its record to a setting of the queue rule, a scorer, a report, and the gate.
+
+record    the minutes are kept in the folder
+fidelity  the simulator must be true to them (`trainer.learning.fidelity`)
+rule      the queue rule is tuned on the earlier windows
+lessons   as many as the budget allows
+scorer    a scorer is fine-tuned on the earlier windows
+judge     all play the held-out windows, under the fleet's own limits
+report    for people
+gate      the scorer against the policy in use (`trainer.promotion.gate`), where it is the cheapest;
+or the bundled one, which a fleet whose load has changed again may need back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
+from agent.models.card import ScorerCard
+from agent.models.file import load_model
+from domain.subject import AUTOSCALING, Subject
+from domain.units import HOUR_S, MINUTE_S
+from simulator.autoscaling.branching import RuleSetting
+from simulator.autoscaling.configuration import RemovalMode
+from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
+from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue_rule
+from trainer.autoscaling.evaluation.suite import Case, suite
+from trainer.autoscaling.evaluation.suite import World as SuiteWorld
+from trainer.autoscaling.fleets import LEAST_WINDOWS, LEFT_OUT
+from trainer.autoscaling.scorer import Lesson, Recipe, Samples, Trained, gather
+from trainer.autoscaling.scorer_runs import RELEASE, run, shipped_scorer, start_of
+from trainer.autoscaling.scorer_tuning import FINE, Loads, OwnLessons, own_plan, tuned_rule
+from trainer.autoscaling.tuned_settings import settings_of
+from trainer.kit.intervals import FEWEST_CASES, Comparison, compare
+from trainer.kit.report import Section, chip, document, escape, lines, table
+from trainer.learning.fidelity import Fidelity, check_fidelity
+from trainer.learning.minutes import Span, span_of
+from trainer.learning.recent import FAMILY
+from trainer.learning.replay import Loop, play
+from trainer.learning.round import Budget, Round, Stages, cpu_s
+from trainer.learning.state import StageResult
+from trainer.learning.subject import Learner
+from trainer.learning.windows import Windows
+from trainer.promotion.autoscaling import fleet_gate
+from trainer.promotion.directory import Verify
+from trainer.promotion.gate import Gate, Limits
+
+RULE_FILE = "rule.env"
+NOW, RULE, SCORER, SHIPPED = "decides now", "tuned rule", "scorer", "shipped scorer"
+SEEDS, JUDGING_SEED = 3, 2_500_000_000
+"""Boot seeds of each held-out window, and the first of them."""
+LESSONS_SHARE = 0.5
+"""Share of the rest of the budget that the training may take; judging and the gate need the other part."""
+FEWEST_LESSONS = 4
+"""Lessons of a round of data aggregation; with a budget for fewer no scorer is trained."""
+FIT = 0.15
+"""See `trainer.autoscaling.scorer_runs.FIT`."""
+OPEN_S = 20.0
+"""Seconds of a processor that a bound may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """How a round is done.
+
+    recipe: of the scorer; its rounds are shortened to
+    the budget. seeds: boot seeds of the replay and of each held-out window. suite: groups of the short suite that the
+    gate runs too, against forgetting. bounds: number of held-out windows with a clairvoyant bound. start: the scorer to
+    begin with where no model decides. limits: of the gate.
+    """
+
+    recipe: Recipe = FINE
+    seeds: int = SEEDS
+    suite: tuple[str, ...] = ("T3",)
+    suite_seeds: int = 3
+    bounds: int = 2
+    start: str = RELEASE
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The settings that results depend on."""
+        return {"recipe": asdict(self.recipe), "seeds": self.seeds, "suite": list(self.suite), "start": self.start}
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRule(StageResult):
+    """The best setting of the queue rule, and all candidates with their costs."""
+
+    STAGE: ClassVar = "rule"
+
+    setting: RuleSetting
+    tried: tuple[Mapping[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LessonPlan(StageResult):
+    """The lessons of each round of data aggregation; None where no scorer is trained, and the reason."""
+
+    STAGE: ClassVar = "lessons"
+
+    rounds: tuple[int, ...] | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerRun(StageResult):
+    """The file of the trained scorer; None without one, and the reason. used: whether it has the new weights."""
+
+    STAGE: ClassVar = "scorer"
+
+    model: str | None
+    why: str
+    used: bool | None = None
+    figures: Mapping[str, float] | None = None
+    lessons: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(StageResult):
+    """Dollars of the held-out windows by policy, window and seed; means are over seeds.
+
+    recorded: dollars of each window. bounds: of some windows, see `FleetRound._bounds`. now: the policy in use.
+    """
+
+    STAGE: ClassVar = "judge"
+
+    windows: tuple[str, ...]
+    recorded: tuple[float, ...]
+    costs: Mapping[str, tuple[tuple[float, ...], ...]]
+    means: Mapping[str, tuple[float, ...]]
+    against_now: Mapping[str, Comparison]
+    bounds: tuple[Mapping[str, Any], ...]
+    now: str
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetRound(Round):
+    """A round under way. shelf: finds the models that decided."""
+
+    learner: Learner
+    windows: Windows
+    settings: FleetSettings
+    shelf: ModelShelf
+    verify: Verify = load_model
+
+    @property
+    def subject(self) -> Subject:
+        """The fleet."""
+        return Subject(AUTOSCALING, self.learner.fleet)
+
+    def stages(self) -> Stages:
+        """Return the stages before the report."""
+        return {
+            Fidelity: self._fidelity,
+            TunedRule: self._rule,
+            LessonPlan: self._lessons,
+            ScorerRun: self._scorer,
+            Judged: self._judge,
+        }
+
+    def _fidelity(self, budget: Budget) -> Fidelity:
+        return check_fidelity(
+            self.learner.loop,
+            self.learner.config,
+            self.windows.stretches,
+            self.windows.replayed,
+            seeds=self.settings.seeds,
+            spread=budget.spread,
+        )
+
+    def _rule(self, budget: Budget) -> TunedRule:
+        """Tune the rule as the simulator's policies are tuned, then choose its form under the fleet's own limits."""
+        loads = self._loads()
+        found = tuned_rule(self.learner.config, loads, self.learner.typical_core_s, budget.spread)
+        # The agent waits for proposals in a row before it gives VMs back: that is idle time too.
+        patience_s = (self.learner.loop.limits.in_periods - 1) * MINUTE_S
+        now = self._now_setting()
+        tried = list(dict.fromkeys([now, found, replace(found, idle_s=max(found.idle_s - patience_s, 0.0))]))
+        spans = self._earlier_replayed()
+        costs = [sum(self._cost(RULE, one, span, 0, budget) for span in spans) for one in tried]
+        best = tried[int(np.argmin(costs))]
+        return TunedRule(best, tuple({**asdict(one), "cost": cost} for one, cost in zip(tried, costs, strict=True)))
+
+    def _lessons(self, budget: Budget) -> LessonPlan:
+        """Choose the lessons of each round; a separate stage, so that a round that resumes has the same."""
+        if len(self.windows.earlier) < 2 * LEAST_WINDOWS:
+            missing = 2 * LEAST_WINDOWS - len(self.windows.earlier)
+            return LessonPlan(None, f"{missing} more earlier windows are needed to learn and choose on")
+        lessons = OwnLessons(self.learner.config, self.setting, self._loads())
+        recipe, start = self.settings.recipe, self._start()
+        for number in range(2):
+            # The first lesson compiles; the second one takes the time of every other.
+            begun_s = cpu_s()
+            gather(lessons(number, 1), recipe, start.weights, recipe.explore[0], Samples())
+        lesson_s = max(cpu_s() - begun_s, 1e-4)
+        left_s = LESSONS_SHARE * budget.left_s
+        each_s = lesson_s * (1.0 + FIT * (start.weights[0].shape[0] + len(recipe.rounds)))
+        share = min(left_s / (each_s * sum(recipe.rounds)), 1.0)
+        rounds = tuple(int(share * count) for count in recipe.rounds)
+        if min(rounds) < min(FEWEST_LESSONS, *recipe.rounds):
+            return LessonPlan(None, "the budget is too small for lessons: give more --cpu-minutes")
+        return LessonPlan(rounds)
+
+    def _scorer(self, budget: Budget) -> ScorerRun:
+        chosen = self.state.result(LessonPlan)
+        if chosen.rounds is None:
+            return ScorerRun(None, chosen.why)
+        rule, loads, start = self.setting, self._loads(), self._start()
+        recipe = replace(self.settings.recipe, rounds=chosen.rounds)
+        plan = own_plan(self.learner.config, loads, rule, recipe, 0, start)
+        lessons = OwnLessons(self.learner.config, rule, loads)
+        trained = run(replace(plan, lessons=_Bounded(lessons, budget.check)), self.place, resume=True)
+        (model,) = self.place.glob("*.onnx")
+        return ScorerRun(model.name, "", bool(trained.figures["own/used"]), dict(trained.figures), recipe.rounds)
+
+    def _judge(self, budget: Budget) -> Judged:
+        """Let all play the held-out windows."""
+        names = [NOW, RULE, *self._scorers]
+        spans = [span for span in self.windows.replayed if span.name in {one.name for one in self.windows.held_out}]
+        costs = {
+            name: tuple(
+                tuple(self._cost(name, self.setting, span, seed, budget) for seed in range(self.settings.seeds))
+                for span in spans
+            )
+            for name in names
+        }
+        means = {name: np.mean(rows, axis=1) for name, rows in costs.items()}
+        return Judged(
+            tuple(span.name for span in spans),
+            tuple(span.cost for span in spans),
+            costs,
+            {name: tuple(row.tolist()) for name, row in means.items()},
+            {name: compare(means[name], means[NOW]) for name in names if name != NOW},
+            self._bounds(budget),
+            self.policy_now,
+        )
+
+    def gate(self, budget: Budget) -> Gate:
+        """Return the gate on the held-out windows and the short suite."""
+        known, setting = queue_rule(SuiteWorld.LIVE_LIKE), self.setting
+        text = f"queue-rule:horizon_s={setting.horizon_s:g},idle_s={setting.idle_s:g},skip_cooling=true"
+        text += f",job_core_s={setting.job_core_s:g}" if setting.job_core_s else ""
+        rule = Contender(known.label, {**known.texts, FAMILY: text, ANYWHERE: text})
+        facts = {"groups": ",".join(self.settings.suite), "short": True, "recent": len(self.windows.held_out)}
+        facts |= {"world": self.learner.world, "round": self.state.facts.get("record", "")}
+        return fleet_gate(self._cases(), self.settings.limits, facts=facts, rule=lambda: rule)
+
+    def challenger(self) -> Path | str:
+        """Return the cheapest scorer, or the reason why none goes to the gate."""
+        candidates, scorer = dict(self._scorers), self.state.result(ScorerRun)
+        why = scorer.why
+        if SCORER in candidates and not scorer.used and names_model(self.policy_now):
+            why = "new weights are not surely better than those in use"
+            del candidates[SCORER]
+        means = {name: float(np.mean(row)) for name, row in self.state.result(Judged).means.items()}
+        best = min(candidates, key=lambda name: means[name], default=None)
+        if best is None:
+            return why
+        dearer = [name for name in (NOW, RULE) if means[best] >= means[name]]
+        if not dearer:
+            return candidates[best]
+        if why:
+            return why
+        than = " and ".join(f"the {name}" if name == RULE else "the policy in use" for name in dearer)
+        return f"under the fleet's own limits it does not cost less than {than} on the held-out windows"
+
+    @property
+    def _scorers(self) -> dict[str, Path]:
+        """The files of the scorers that are judged: the one of this round, and the bundled one where it is another."""
+        model = self.state.result(ScorerRun).model
+        found = {} if model is None else {SCORER: self.place / model}
+        shipped = shipped_scorer()
+        if names_model(self.policy_now) and sha_of(self.policy_now) != shipped.stem:
+            found[SHIPPED] = shipped
+        return found
+
+    @property
+    def setting(self) -> RuleSetting:
+        """The tuned setting of the queue rule."""
+        return self.state.result(TunedRule).setting
+
+    @property
+    def place(self) -> Path:
+        """The folder of the scorer's training."""
+        return self.state.folder / "scorer"
+
+    @property
+    def policy_now(self) -> str:
+        """The policy of the newest minute."""
+        return self.learner.recorded.minutes[-1].policy
+
+    def _now_setting(self) -> RuleSetting:
+        """Return the present setting of the fleet's queue rule."""
+        loop, terms = self.learner.loop, self.learner.recorded.terms
+        horizon_s = terms.horizon_s if terms is not None else RuleSetting().horizon_s
+        return RuleSetting(horizon_s, loop.idle_s, self.learner.typical_core_s)
+
+    def _cost(self, name: str, setting: RuleSetting, span: Span, seed: int, budget: Budget) -> float:
+        """Return dollars of a window under one of the policies and the fleet's own limits."""
+        budget.check()
+        loop, policy = self.learner.loop, self.policy_now
+        if name != NOW:
+            terms = None if loop.terms is None else replace(loop.terms, horizon_s=setting.horizon_s)
+            loop = replace(loop, idle_s=setting.idle_s, terms=terms)
+            expected = setting.job_core_s or (terms.job_core_s if terms is not None else 120.0)
+            policy = f"queue-rule:horizon_s={setting.horizon_s:g},job_core_s={expected:g}"
+        if name in (SCORER, SHIPPED):
+            policy = f"model:{self._scorers[name]}"
+        return _dollars(loop, self.learner, span, policy, JUDGING_SEED + seed)
+
+    def _earlier_replayed(self) -> list[Span]:
+        names = {span.name for span in self.windows.earlier}
+        found = [span for span in self.windows.replayed if span.name in names]
+        return found[:: max(len(found) // 6, 1)][:6]
+
+    def _loads(self) -> Loads:
+        """Return the earlier windows as loads; the later two fifths of them judge the weights before they are used.
+
+        The held-out windows of the round take no part.
+        """
+        earlier = self.windows.earlier
+        kept = len(earlier) - max(round(LEFT_OUT * len(earlier)), 1)
+        until_s = earlier[kept].start_s
+        job_core_s = self.learner.recorded.job_core_s
+        assert job_core_s is not None
+        parts = []
+        for stretch in self.learner.recorded.stretches:
+            before = [minute for minute in stretch if minute.end_s <= until_s]
+            if len(before) > 1 and (part := span_of("part", before, job_core_s).trace).jobs > 1:
+                parts.append(part)
+        learnt, left_out = (tuple(span.trace for span in some) for some in (earlier[:kept], earlier[kept:]))
+        return Loads(tuple(parts), learnt, left_out, self.windows.window_s)
+
+    def _start(self) -> Trained:
+        """Return the scorer in use, else that of the settings."""
+        if names_model(self.policy_now):
+            model = self.shelf.policy(self.policy_now, self.learner.loop.fleet).model
+            if isinstance(model.card, ScorerCard):
+                found = self.directory.path / f"{model.name}.onnx"
+                return start_of(str(found)) if found.is_file() else start_of(RELEASE)
+        return start_of(self.settings.start)
+
+    def _cases(self) -> list[Case]:
+        """Return the held-out windows as cases of the gate, and those of the short suite."""
+        config = self.learner.config
+        found = []
+        for span in self.windows.held_out:
+            limits = zip(span.first.requested, config.minimum, config.limits, strict=True)
+            initial = tuple(min(max(there, low), high) for there, low, high in limits)
+            world = replace(config, initial=initial, max_steps=span.steps + 20_000)
+            found += [
+                Case(f"{FAMILY} {span.name} boot {seed}", FAMILY, self.learner.world, world, span.trace, seed)
+                for seed in range(self.settings.seeds)
+            ]
+        return [*found, *suite(self.settings.suite, short=True, seeds=self.settings.suite_seeds)]
+
+    def _bounds(self, budget: Budget) -> tuple[Mapping[str, Any], ...]:
+        """Return lower bounds of the cost of some held-out windows: in a world without rests, with VMs gone at once.
+
+        Every plan in the fleet's own world is possible in that one at no higher cost.
+        """
+        found: list[Mapping[str, Any]] = []
+        for span in self.windows.held_out[: self.settings.bounds]:
+            budget.check()
+            config = replace(self.learner.config, cooldown_s=0.0, removal_mode=RemovalMode.IMMEDIATE)
+            try:
+                bound = solve(config, span.trace, single=False, time_limit_s=OPEN_S, relaxed=True).bound
+                found.append({"window": span.name, "bound": bound})
+            except Unavailable as reason:
+                found.append({"window": span.name, "unavailable": reason.remedy})
+        return tuple(found)
+
+    def files(self) -> Mapping[str, str]:
+        """Return the tuned rule as settings."""
+        return {RULE_FILE: self._rule_text()}
+
+    def _rule_text(self) -> str:
+        """Return the tuned rule as lines for the agent's environment, with its origin and its gain."""
+        setting, fleet = self.setting, self.learner.fleet
+        text = f"queue-rule:horizon_s={setting.horizon_s:g}"
+        text += f",job_core_s={setting.job_core_s:g}" if setting.job_core_s else ""
+        pairs = settings_of(text, fleet) | {f"TRIMTAB_FLEETS__{fleet}__IDLE_S": f"{setting.idle_s:g}"}
+        if self.policy_now.partition(":")[0] != "queue-rule":
+            # The rule complements a learned policy, which continues to decide.
+            pairs.pop(f"TRIMTAB_FLEETS__{fleet}__POLICY")
+        gain = self.state.result(Judged).against_now[RULE].relative
+        settings = [
+            f"# The queue rule tuned on the record of fleet {fleet}, world {self.learner.world}",
+            f"# On {len(self.windows.held_out)} held-out windows: {gain.mean:+.1%} of the cost of the policy in use "
+            f"(95 %: {gain.low:+.1%} to {gain.high:+.1%})",
+            *(f"{name}={value}" for name, value in pairs.items()),
+        ]
+        return "\n".join(settings) + "\n"
+
+    def page(self) -> str:
+        """Return the page of the report."""
+        windows = self.windows
+        facts = {
+            "fleet": self.learner.fleet,
+            "world": self.learner.world,
+            "decides now": self.policy_now,
+            "windows": f"{len(windows.earlier)} to learn on, {len(windows.held_out)} held out, "
+            f"{windows.window_s / HOUR_S:.3g} h each",
+        }
+        sections = [
+            Section("cost", "Cost on the held-out windows", _costs(self.state.result(Judged))),
+            Section("truth", "Is the simulator true?", _truth(self.state.result(Fidelity))),
+            Section("rule", "The queue rule", lines(self._rule_text())),
+            Section("scorer", "The scorer", _trained(self.state.result(ScorerRun))),
+        ]
+        return document(f"The learning record of fleet {self.learner.fleet}", sections, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """Lessons that end with the budget."""
+
+    lessons: OwnLessons
+    check: Callable[[], None]
+
+    def __call__(self, first: int, count: int) -> Iterator[Lesson]:
+        for lesson in self.lessons(first, count):
+            self.check()
+            yield lesson
+
+
+def _dollars(loop: Loop, learner: Learner, span: Span, policy: str, seed: int) -> float:
+    limits = zip(span.first.requested, learner.config.limits, strict=True)
+    config = replace(learner.config, initial=tuple(min(there, limit) for there, limit in limits))
+    policies = [policy] * len(span.policies)
+    return play(loop, config, span.trace, policies, seed, span.first.end_s, lead=span.lead).cost
+
+
+def _costs(judged: Judged) -> str:
+    names = list(judged.means)
+    bounds = {one["window"]: one.get("bound") for one in judged.bounds}
+    rows = []
+    for place, window in enumerate(judged.windows):
+        bound = bounds.get(window)
+        cells = [f"{judged.means[name][place]:.4f} $" for name in names]
+        rows.append([escape(window), f"{judged.recorded[place]:.4f} $", *cells, f"{bound:.4f} $" if bound else "—"])
+    ratio = []
+    for name, found in judged.against_now.items():
+        r = found.relative
+        enough = r.cases >= FEWEST_CASES
+        cheaper = None if not enough or r.low <= 0.0 <= r.high else r.high < 0.0
+        ratio.append(
+            [
+                escape(name),
+                f"{1.0 + r.mean:.3f}",
+                chip(cheaper, f"{r.mean:+.1%}"),
+                f"{r.low:+.1%} to {r.high:+.1%}",
+                f"{found.probability_lower:.1%}" if enough else chip(None, "no verdict"),
+            ]
+        )
+    head = ["policy", "times the cost of the policy in use", "change", "95 %", "sure it is cheaper"]
+    words = (
+        "All play the same jobs and boots under the fleet's own limits; a window's figure is the mean over the boot "
+        "seeds. The bound is a cost that no policy beats, in a world without rests. "
+        f"From fewer than {FEWEST_CASES} windows there is no verdict; these are {len(judged.windows)}."
+    )
+    return (
+        f'<p class="soft">{escape(words)}</p>{table(head, ratio)}{table(["window", "recorded", *names, "bound"], rows)}'
+    )
+
+
+def _truth(truth: Fidelity) -> str:
+    rows = [
+        [escape(one.name), f"{one.recorded:.4f} $", f"{one.replayed:.4f} $", f"{one.off:+.1%}"] for one in truth.windows
+    ]
+    return f"<p>{escape(truth.sentence)}.</p>{table(['window', 'recorded', 'replayed', 'off'], rows)}"
+
+
+def _trained(found: ScorerRun) -> str:
+    if found.model is None:
+        return f"<p>None was trained: {escape(found.why)}.</p>"
+    used = "new weights" if found.used else "the weights from before: the new ones were not surely better"
+    lessons = "+".join(map(str, found.lessons or ()))
+    return f"<p>{escape(found.model)}: {escape(used)}; {lessons} lessons. The gate decides whether it is used.</p>"

@@ -1,0 +1,443 @@
+"""The round of an oversubscription pool: from its record to rates with their shield, a report, and the gate.
+
+    record   the earlier and the later weeks of the record, as scenario folders, each with the usage measured in it
+    now      the policy in use when the round begins
+    fidelity the recorded policy, replayed on the later weeks, must reserve the recorded cores
+             (`trainer.learning.promise_fidelity`)
+    plan     the number of assessments of a search
+    rates    constant rates calibrated on the earlier weeks, alone, and together with their shield
+    judge    both, and the policy in use, on the later weeks and on weeks redrawn from them, with the later usage
+    report   for people
+    gate     the rates and their shield against the policy in use (`trainer.promotion.gate`), where they are the best
+
+The bound are the constant rates that the later weeks themselves allow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
+from domain.rules.oversubscription.risk import clopper_pearson_upper
+from domain.subject import Subject
+from simulator.oversubscription.scenario import Scenario, Week, scenario_of
+from simulator.oversubscription.weekly import Assessor
+from trainer.kit.checkpoint import package_versions
+from trainer.kit.intervals import Comparison, compare
+from trainer.kit.report import Section, chip, document, escape, table
+from trainer.learning.pools import RecordedPool, export_scenario
+from trainer.learning.promise_fidelity import pool_fidelity
+from trainer.learning.round import Budget, Round, Stages, Truth, cpu_s
+from trainer.learning.state import StageResult, plain
+from trainer.learning.windows import TooLittle
+from trainer.oversubscription.calibration import AUTO, Calibrated, calibrate
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256, write_rates
+from trainer.oversubscription.search import optimise
+from trainer.oversubscription.trials import SEED, policy_text
+from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
+from trainer.promotion.gate import Gate, Limits
+from trainer.promotion.oversubscription import guarded, pool_gate
+
+OVERSUBSCRIPTION: Final = "oversubscription"
+EARLIER, LATER = PARTS = "earlier", "later"
+NOW, RULE, LEARNT, BOUND = "decides now", "tuned rates", "rates and shield", "bound"
+LATER_SHARE: Final = 0.4
+"""Of the recorded weeks, the latest, as of fleets (`trainer.learning.windows`)."""
+LEAST_WEEKS: Final = 4
+START: Final = "warm"
+"""A pool's week begins with the present VMs."""
+OF_FILES: Final = ("learned", "rates", "model")
+"""Policies of the settings that are files."""
+SEARCHES: Final = 5.0
+"""Searches of a round, in units of constant rates on the earlier weeks."""
+FIRST_REDRAWN: Final = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInUse(StageResult):
+    """The policy in use for a pool as a text of `simulate`; budget and margin: of its shield.
+
+    It is the result of the first stage: a promotion of this very round is not compared with itself.
+    """
+
+    STAGE: ClassVar = "now"
+
+    pool: str
+    policy: str
+    budget: float
+    alpha: float
+    margin: Margin = NO_MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """How a round is done.
+
+    evaluations: fewest and most of a search; between them the
+    budget decides. episodes: of usage on each week. redrawn: new draws of weeks from the later ones.
+    """
+
+    evaluations: tuple[int, int] = (200, 3000)
+    episodes: int = 300
+    redrawn: int = 4
+    limits: Limits = field(default_factory=Limits)
+
+
+def keep_weeks(folder: Path, read: Callable[[], RecordedPool]) -> str:
+    """Write the earlier and the later weeks into the folder, unless they are there; return the SHA-256 of all files.
+
+    Raises TooLittle for fewer than LEAST_WEEKS weeks, and BadInput for none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    places = {part: folder / part for part in (EARLIER, LATER)}
+    if not all(place.is_dir() for place in places.values()):
+        recorded = read()
+        found = export_scenario(recorded, folder / "whole")
+        numbers = [int(name[1:]) for name in found["recorded"]["weeks"]]
+        if len(numbers) < LEAST_WEEKS:
+            raise TooLittle(
+                f"pool {recorded.pool}: {len(numbers)} weeks of {recorded.horizon_h} h are recorded, {LEAST_WEEKS} are "
+                "needed: wait for more, or give more --days"
+            )
+        later = max(round(LATER_SHARE * len(numbers)), 1)
+        cut = numbers[-later]
+        export_scenario(recorded, places[LATER], range(cut, numbers[-1] + 1))
+        export_scenario(recorded, places[EARLIER], range(cut))
+    digest = hashlib.sha256()
+    for place in places.values():
+        for path in sorted(place.iterdir()):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan(StageResult):
+    """Seconds of one assessment of all weeks, and the number of assessments of a search."""
+
+    STAGE: ClassVar = "plan"
+
+    assessment_s: float
+    evaluations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates in the order of the subscribers, and whether they keep the promise. budget: of their shield, if any."""
+
+    rates: tuple[float, ...]
+    feasible: bool
+    facts: Mapping[str, Any]
+    budget: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration(StageResult):
+    """Rates by label; as data they are the mapping itself."""
+
+    STAGE: ClassVar = "rates"
+
+    found: Mapping[str, Rates]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the mapping as JSON data."""
+        return {name: plain(asdict(one)) for name, one in self.found.items()}
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return the rates in the data of `as_data`."""
+        return cls({name: Rates(**one) for name, one in data.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(StageResult):
+    """All policies on the later and the redrawn weeks, by label: a figure for each week, and the promise.
+
+    reserved: share of cores. hot: share of episodes with too many hot hours. replayed_hot_hours, recorded_*: of the
+    later weeks with the measured usage.
+    """
+
+    STAGE: ClassVar = "judge"
+
+    weeks: tuple[str, ...]
+    texts: Mapping[str, str]
+    reserved: Mapping[str, tuple[float, ...]]
+    hot: Mapping[str, tuple[float, ...]]
+    upper_95: Mapping[str, float]
+    keeps: Mapping[str, bool]
+    replayed_hot_hours: Mapping[str, tuple[int, ...]]
+    recorded_hot_hours: tuple[int, ...]
+    recorded_reserved: tuple[float, ...]
+    feasible: Mapping[str, bool]
+    against_now: Mapping[str, Comparison]
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolRound(Round):
+    """A round under way; the weeks are in the folder of its state.
+
+    opted_out: subscribers that are reserved in full.
+    """
+
+    in_use: PoolInUse
+    opted_out: frozenset[str]
+    settings: PoolSettings
+
+    @property
+    def subject(self) -> Subject:
+        """The pool."""
+        return Subject(OVERSUBSCRIPTION, self.in_use.pool)
+
+    @property
+    def model(self) -> Path:
+        """The file of the learnt rates and their shield."""
+        return self.state.folder / "rates.json"
+
+    @property
+    def now(self) -> PoolInUse:
+        """The policy in use when the round began."""
+        return self.state.result(PoolInUse)
+
+    def stages(self) -> Stages:
+        """Return the stages before the report."""
+        return {
+            PoolInUse: lambda _: self.in_use,
+            Truth: self._fidelity,
+            SearchPlan: self._plan,
+            Calibration: self._rates,
+            Judged: self._judge,
+        }
+
+    def _fidelity(self, budget: Budget) -> Truth:
+        """Replay the later weeks in which nothing but the newest policy decided."""
+        later, recorded, now = self._scenario(LATER), self._recorded(), self.now
+        policy, share = str(recorded["policy"]), float(recorded["share_of_vms"])
+        # A file that was in use represents itself; its name is in the settings, not in the record.
+        ran = now.policy if policy.partition(":")[0] in OF_FILES else in_words(policy)
+        weeks = [
+            (name, share * week["requested"], share * week["reserved"])
+            for name, week in recorded["weeks"].items()
+            if week.get("policies", [policy]) == [policy]
+        ]
+        if not weeks:
+            sentence = f"no later week of pool {now.pool} had one policy: its simulator was not checked"
+            return Truth(True, 0.0, "", {}, sentence)
+        return pool_fidelity(later, guarded(ran, now.budget, now.margin), weeks, START, now.alpha, budget)
+
+    def _plan(self, budget: Budget) -> SearchPlan:
+        """Choose the length of a search; a separate stage, so that a round that resumes has the same."""
+        scenario = self._scenario(EARLIER)
+        bare = [Assessor(scenario, scenario.week(name), START) for name in scenario.weeks]
+        rates = np.full(scenario.subscribers, 0.5)
+        # The first call compiles.
+        bare[0].c_hot_r(rates)
+        begun_s = cpu_s()
+        for assessor in bare:
+            assessor.c_hot_r(rates)
+        each_s = max(cpu_s() - begun_s, 1e-4)
+        return SearchPlan(each_s, budget.affordable(SEARCHES * each_s, self.settings.evaluations))
+
+    def _rates(self, budget: Budget) -> Calibration:
+        """Calibrate on the earlier weeks; find the rates that the later ones would have allowed."""
+        scenario, later, alpha = self._scenario(EARLIER), self._scenario(LATER), self.in_use.alpha
+        names, evaluations = self._names(), self.state.result(SearchPlan).evaluations
+
+        def in_time(_: object) -> None:
+            budget.check()
+
+        def permitted(found: Calibrated) -> Rates:
+            return Rates(self._with_opted_out(found.rates), found.feasible, found.facts, found.budget)
+
+        rule, learnt = (
+            permitted(
+                calibrate(
+                    scenario, start=START, alpha=alpha, evaluations=evaluations, shield=shield, on_progress=in_time
+                )
+            )
+            for shield in (None, AUTO)
+        )
+        bare = [Assessor(later, later.week(name), START) for name in later.weeks]
+        bound = optimise(bare, alpha, evaluations=evaluations, on_progress=in_time)
+        allowed = Rates(self._with_opted_out(bound.rates), bound.feasible, {})
+        write_rates(
+            RatesFile(
+                name=str(self.model),
+                scenario=scenario.name,
+                scenario_sha256=scenario_sha256(scenario),
+                start=START,
+                alpha=alpha,
+                actions=scenario.actions,
+                subscribers=names,
+                rates=learnt.rates,
+                guard=None if learnt.budget is None else RateGuard(SHIELD, learnt.budget),
+                calibration={"method": "learn", **learnt.facts},
+                packages=package_versions(),
+            ),
+            self.model,
+        )
+        return Calibration({RULE: rule, LEARNT: learnt, BOUND: allowed})
+
+    def _judge(self, budget: Budget) -> Judged:
+        """Play all on the later weeks, on redrawn ones, and once on the measured usage."""
+        later, found, now = self._scenario(LATER), self._found, self.now
+        texts = {
+            NOW: guarded(now.policy, now.budget, now.margin),
+            RULE: guarded(_text(found[RULE]), now.budget, now.margin),
+            LEARNT: guarded(str(self.model), now.budget, now.margin),
+            BOUND: _text(found[BOUND]),
+        }
+        arrivals = arrivals_of(later)
+        drawn = [unseen_week(arrivals, FIRST_REDRAWN + n, EVALUATION) for n in range(self.settings.redrawn)]
+        weeks = [*(later.week(name) for name in later.weeks), *drawn]
+        reserved, broken, replayed = {}, {}, {}
+        for name, text in texts.items():
+            rows = [self._played(text, later, week, budget) for week in weeks]
+            reserved[name] = tuple(1.0 - saved for saved, _ in rows)
+            broken[name] = [count for _, count in rows]
+            replayed[name] = tuple(self._replayed(text, later, week) for week in later.weeks)
+        episodes = self.settings.episodes
+        upper = {
+            name: clopper_pearson_upper(min(sum(row), episodes * len(weeks)), episodes * len(weeks))
+            for name, row in broken.items()
+        }
+        recorded = [self._recorded()["weeks"][name] for name in later.weeks]
+        return Judged(
+            tuple(week.name for week in weeks),
+            texts,
+            reserved,
+            {name: tuple(count / episodes for count in row) for name, row in broken.items()},
+            upper,
+            {name: bool(high <= 1.0 - self.in_use.alpha) for name, high in upper.items()},
+            replayed,
+            tuple(week["hot_hours"] for week in recorded),
+            tuple(week["reserved"] / max(week["requested"], 1e-9) for week in recorded),
+            {name: one.feasible for name, one in found.items()},
+            {name: compare(row, reserved[NOW]) for name, row in reserved.items() if name != NOW},
+        )
+
+    def challenger(self) -> Path | str:
+        """Return the learnt rates, or the reason why they do not go to the gate."""
+        judged = self.state.result(Judged)
+        if not judged.feasible[LEARNT]:
+            return "no rates and no shield keep the promise in the earlier weeks"
+        if not judged.keeps[LEARNT]:
+            return (
+                f"on the later weeks up to {judged.upper_95[LEARNT]:.1%} would have too many hot hours, more than "
+                f"the promised {1.0 - self.in_use.alpha:.1%}"
+            )
+        mean = {name: float(np.mean(row)) for name, row in judged.reserved.items()}
+        if judged.keeps[NOW] and mean[LEARNT] >= mean[NOW]:
+            return "on the later weeks they do not reserve less than the policy in use"
+        if judged.keeps[RULE] and mean[LEARNT] > mean[RULE]:
+            return f"on the later weeks they reserve more than the {RULE}"
+        return self.model
+
+    def gate(self, budget: Budget) -> Gate:
+        """Return the gate on the later weeks and on redrawn ones."""
+        later, now = self._scenario(LATER), self.now
+        return pool_gate(
+            later,
+            self.settings.limits,
+            now=now.policy,
+            budget=now.budget,
+            margin=now.margin,
+            alpha=now.alpha,
+            start=START,
+            weeks=later.weeks,
+            drawn=max(self.settings.redrawn, 1),
+            episodes=self.settings.episodes,
+            tuned=_text(self._found[BOUND]),
+            on_progress=lambda _: budget.check(),
+        )
+
+    @property
+    def _found(self) -> Mapping[str, Rates]:
+        return self.state.result(Calibration).found
+
+    def _file(self, part: str) -> Path:
+        return self.state.folder / part / f"{self.in_use.pool}.json"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(json.loads(self._file(EARLIER).read_bytes())["subscribers"])
+
+    def _recorded(self) -> dict[str, Any]:
+        """Return the facts of the later part of the record."""
+        found: dict[str, Any] = json.loads(self._file(LATER).read_bytes())["recorded"]
+        return found
+
+    def _scenario(self, part: str) -> Scenario:
+        return scenario_of(str(self._file(part)))
+
+    def _with_opted_out(self, rates: NDArray[np.float64]) -> tuple[float, ...]:
+        """Return rates with 1 for subscribers that may not be oversold, which leaves more room than in the search."""
+        pairs = zip(self._names(), rates.tolist(), strict=True)
+        return tuple(1.0 if name in self.opted_out else float(rate) for name, rate in pairs)
+
+    def _played(self, text: str, scenario: Scenario, week: Week, budget: Budget) -> tuple[float, int]:
+        """Return the share of cores saved in a week, and the number of its episodes with too many hot hours."""
+        budget.check()
+        episodes = self.settings.episodes
+        task = Task(scenario, week, START, self.in_use.alpha)
+        judged = judge(policy_of(text), task, episodes=episodes, seed=SEED)
+        return judged.s_cores or 0.0, episodes if judged.placement.rejects else judged.sampled.violations
+
+    def _replayed(self, text: str, scenario: Scenario, week: str) -> int:
+        """Return the hot hours of a week with its measured usage; where nothing was measured it is drawn."""
+        usage = f"replay:{self.state.folder / LATER / f'{scenario.name}_{week}_usage.csv.gz'}"
+        task = Task(scenario, scenario.week(week), START, self.in_use.alpha)
+        return int(judge(policy_of(text), task, usage=usage, episodes=1, seed=SEED).sampled.hot_hours[0])
+
+    def page(self) -> str:
+        """Return the page of the report."""
+        judged, found, now = self.state.result(Judged), self._found, self.now
+        facts = {"pool": now.pool, "decides now": now.policy, "weeks judged on": ", ".join(judged.weeks)}
+        rows = []
+        for name in judged.texts:
+            against = judged.against_now.get(name)
+            rows.append(
+                [
+                    escape(name),
+                    f"{np.mean(judged.reserved[name]):.1%}",
+                    "" if against is None else f"{against.relative.mean:+.1%}",
+                    f"{max(judged.hot[name]):.1%}",
+                    chip(judged.keeps[name], f"at most {judged.upper_95[name]:.1%}"),
+                    " ".join(map(str, judged.replayed_hot_hours[name])),
+                ]
+            )
+        head = ["", "cores reserved", "against now", "hot in the worst week", "all weeks, 95 %", "hot hours, replayed"]
+        words = (
+            f"Weeks of the later part and weeks redrawn from them, {self.settings.episodes} episodes of usage each, as "
+            f"measured in the later part. Promised: at most {1.0 - now.alpha:.1%} with too many hot hours. "
+            f"Replayed: with the usage that was measured; recorded were "
+            f"{' '.join(map(str, judged.recorded_hot_hours))} hot hours."
+        )
+        labels = (RULE, LEARNT, BOUND)
+        rates = [
+            [escape(name), *(f"{found[label].rates[n]:g}" for label in labels)] for n, name in enumerate(self._names())
+        ]
+        shield = found[LEARNT].budget
+        behind = "no shield" if shield is None else f"a shield of {shield:g} hot hours of a machine and day"
+        sections = [
+            Section("use", "The later weeks", f'<p class="soft">{escape(words)}</p>{table(head, rows)}'),
+            Section("rates", "The rates", f"<p>Behind {behind}.</p>{table(['', *labels], rates)}"),
+        ]
+        return document(f"The learning record of pool {now.pool}", sections, facts)
+
+
+def _text(found: Rates) -> str:
+    return policy_text(np.array(found.rates), None)
+
+
+def in_words(policy: str) -> str:
+    """Return a policy of the agent's settings, or of its record, as the simulator has it."""
+    kind, _, given = policy.partition(":")
+    texts = {"moving-average": "ma", "static": f"grid:{given}", "rates": given, "model": given}
+    return texts.get(kind, "none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,18 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def replace_file(path: Path, content: bytes | str) -> None:
-    """Write a file so that a reader sees the old content or the new one; it is on disk when this returns."""
+def replace_file(path: Path, content: bytes | str, before: Callable[[], object] = lambda: None) -> None:
+    """Write a file so that a reader sees the old content or the new one; it is on disk when this returns.
+
+    before: called when the new content is on disk, and only a rename is left.
+    """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        # A link under this name must not be written through.
+        fresh.unlink(missing_ok=True)
         write_synced(fresh, data)
+        before()
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
@@ -26,8 +32,8 @@ def replace_file(path: Path, content: bytes | str) -> None:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file that is on disk when this returns."""
-    with path.open("wb") as file:
+    """Write a new file that is on disk when this returns."""
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -35,7 +35,8 @@ from agent.models.directory import (
 from agent.models.regular_files import read_file
 from domain.errors import BadInput
 from domain.subject import AUTOSCALING, Subject
-from trainer.promotion.files import append_line, replace_file
+from trainer.kit.files import replace_file, sync_directory
+from trainer.promotion.files import append_line
 
 LOCK = "promotion.lock"
 Verify = Callable[[Path], object]
@@ -264,10 +265,16 @@ class ModelsWriter(ModelsDirectory):
         return {decision: own for decision, own in held.items() if own}
 
     def _write(self, champions: Champions, probation: Mapping[str, Any], line: Mapping[str, Any]) -> None:
-        text = json.dumps(line, sort_keys=True)
-        content = pointer_text(champions, probation) if champions or probation else None
-        # The history first: a pointer without its line could not be rolled back twice.
-        replace_file(self.path / POINTER, content, lambda: append_line(self.path / HISTORY, text))
+        def append() -> None:
+            # The history first: a pointer without its line could not be rolled back twice.
+            append_line(self.path / HISTORY, json.dumps(line, sort_keys=True))
+
+        if champions or probation:
+            replace_file(self.path / POINTER, pointer_text(champions, probation), append)
+        else:
+            append()
+            (self.path / POINTER).unlink()
+            sync_directory(self.path)
 
 
 def sealed(body: Mapping[str, Any], key: bytes | None) -> dict[str, Any]:

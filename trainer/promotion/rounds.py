@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.models.rounds import LONGEST_SENTENCE, Ending, RoundStatus, read_status, status_file
 from domain.errors import BadInput
 from domain.subject import Subject
-from trainer.promotion.files import replace_file
+from trainer.kit.files import replace_file
 
 
 def write_round(
@@ -29,5 +29,5 @@ def write_round(
     made = RoundStatus(subject.decision, subject.name, at, outcome, sentence[:LONGEST_SENTENCE], good_at, cpu_s)
     text = json.dumps(asdict(made), sort_keys=True, indent=1, allow_nan=False) + "\n"
     directory.mkdir(parents=True, exist_ok=True)
-    replace_file(status_file(directory, subject), text.encode("utf-8"))
+    replace_file(status_file(directory, subject), text)
     return made

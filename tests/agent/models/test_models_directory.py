@@ -14,6 +14,7 @@ from agent.models.file import load_model
 from domain.errors import BadInput
 from domain.subject import Subject
 from tests.agent.models.making import reported
+from trainer.kit import files
 from trainer.promotion.directory import ModelsWriter, sealed
 
 AT = "2026-03-01T12:00:00Z"
@@ -248,14 +249,15 @@ def test_on_a_full_disk_the_pointer_stays_and_no_line_is_written(
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
     report = reported(directory.path, models[1].name)
     directory.store(models[1].read_bytes(), models[1].name)
-    real = os.write
+    real = files.write_synced
 
-    def full(handle: int, content: bytes) -> int:
-        if b'"previous"' in content and b'"event"' not in content:
+    def full(path: Path, content: bytes) -> None:
+        if b'"previous"' in content:
+            path.write_bytes(content[: len(content) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(handle, content)
+        real(path, content)
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(files, "write_synced", full)
     with pytest.raises(OSError, match="No space left"):
         directory.promote(read_model_file(models[1]), EVERY_FLEET, report, AT, load_model)
     after = {path.name: path.read_bytes() for path in directory.path.iterdir()}

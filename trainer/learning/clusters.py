@@ -23,7 +23,7 @@ from agent.admission.state import AdmissionStore
 from agent.ledger import Ledger
 from domain.errors import BadInput, StateConflict
 from domain.units import DAY_S, HOUR_S
-from trainer.learning.recorded import NothingRecorded, ledger_url
+from trainer.learning.recorded import NothingRecorded, Stored, ledger_url
 from trainer.learning.tables import write_table
 
 GAP_EVENTS: Final = 20.0
@@ -75,22 +75,9 @@ def read_cluster(source: str, cluster: str, since: float | None = None, until: f
         if span is None or first is None or last is None or first >= last or last <= span[0]:
             why = f"ledger {place} has no events of it in this span"
             raise NothingRecorded("--cluster", cluster, f"{why}: report events, or widen --since and --until")
-        return RecordedCluster(
-            cluster, first, last, place, _Events(url, cluster, last), store.turned_away(cluster, first, last)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Events:
-    """The events of a cluster; the ledger is open while they are iterated."""
-
-    url: str
-    cluster: str
-    until: float
-
-    def __iter__(self) -> Iterator[DeploymentEvent]:
-        with Ledger.open(self.url, read_only=True) as ledger:
-            yield from AdmissionStore(ledger).stream(self.cluster, self.until)
+        turned_away = store.turned_away(cluster, first, last)
+    events = Stored(url, lambda ledger: AdmissionStore(ledger).stream(cluster, last))
+    return RecordedCluster(cluster, first, last, place, events, turned_away)
 
 
 @dataclass(slots=True)

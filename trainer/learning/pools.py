@@ -32,7 +32,7 @@ from domain.rules.oversubscription.usage import clean_sample
 from domain.units import HOUR_S, HOURS_PER_DAY
 from simulator.oversubscription.scenario import PROFILE_COLUMNS, REQUEST_COLUMNS
 from simulator.workloads.tables import USAGE_FIELDS, rows_of_table
-from trainer.learning.recorded import NothingRecorded, ledger_url
+from trainer.learning.recorded import NothingRecorded, Stored, ledger_url
 
 LEAST_HOURS: Final = 0.75
 """A week of which fewer of its hours are recorded is left out."""
@@ -81,12 +81,14 @@ def read_pool(source: str, pool: str, since: float | None = None, until: float |
         place, known = ledger.place, recorded_hours.pools_of(ledger.database)
         if pool not in known:
             raise BadInput("--pool", pool, f"ledger {place} has {', '.join(known) or 'no hour of a pool'}")
-    hours = _Hours(url, pool, first, end)
-    newest = hours.newest()
-    if newest is None:
+        last = recorded_hours.newest_hour(ledger.database, pool)
+        until_h = 0 if last is None else last + 1 if end is None else min(end, last + 1)
+        newest = deque(_hours(ledger, pool, max(first or 0, until_h - HOURS_PER_DAY), end), maxlen=1)
+    if last is None or not newest:
         why = f"ledger {place} has no hour of it in this span"
         raise NothingRecorded("--pool", pool, f"{why}: widen --since and --until")
-    return RecordedPool(pool, hours, newest.rules, newest.policy, place)
+    hours = Stored(url, lambda ledger: _hours(ledger, pool, first, end))
+    return RecordedPool(pool, hours, newest[0].rules, newest[0].policy, place)
 
 
 def table_of_usage(
@@ -155,32 +157,13 @@ def newest_of(source: str, pool: str) -> float:
     return (last + 1) * HOUR_S
 
 
-@dataclass(frozen=True, slots=True)
-class _Hours:
-    """The hours of a pool; the ledger is open while they are iterated. One that was decided twice comes once."""
-
-    url: str
-    pool: str
-    since: int | None
-    until: int | None
-
-    def __iter__(self) -> Iterator[RecordedHour]:
-        newest = -1
-        with Ledger.open(self.url, read_only=True) as ledger:
-            for hour in read_hours(ledger.database, self.pool, self.since, self.until):
-                if hour.hour > newest:
-                    newest = hour.hour
-                    yield hour
-
-    def newest(self) -> RecordedHour | None:
-        """Return the last hour, None when there is none."""
-        with Ledger.open(self.url, read_only=True) as ledger:
-            last = recorded_hours.newest_hour(ledger.database, self.pool)
-        if last is None:
-            return None
-        end = last + 1 if self.until is None else min(self.until, last + 1)
-        found = deque(_Hours(self.url, self.pool, max(self.since or 0, end - HOURS_PER_DAY), self.until), maxlen=1)
-        return found[0] if found else None
+def _hours(ledger: Ledger, pool: str, since: int | None, until: int | None) -> Iterator[RecordedHour]:
+    """Yield the hours of a pool; one that was decided twice comes once."""
+    newest = -1
+    for hour in read_hours(ledger.database, pool, since, until):
+        if hour.hour > newest:
+            newest = hour.hour
+            yield hour
 
 
 @dataclass(slots=True)

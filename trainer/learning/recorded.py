@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -129,7 +130,8 @@ def read_recorded(source: str, fleet: str, since: float | None = None, until: fl
     if newest is None:
         why = f"ledger {place} has no minute of it in this span"
         raise NothingRecorded("--fleet", fleet, f"{why}: widen --since and --until")
-    return Recorded(newest.context.fleet, _Minutes(url, fleet, since, until), newest.context, place)
+    minutes = Stored(url, lambda ledger: read_minutes(ledger.database, fleet, since, until))
+    return Recorded(newest.context.fleet, minutes, newest.context, place)
 
 
 def read_decisions(
@@ -168,18 +170,19 @@ def newest_end(source: str, fleet: str) -> float | None:
     return None if minute is None else minute.end_s
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
-class _Minutes:
-    """The minutes of a fleet; the ledger is open while they are iterated."""
+class Stored(Generic[T]):
+    """Rows of a ledger, which are read again by each iteration; the ledger is open while they are iterated."""
 
     url: str
-    fleet: str
-    since: float | None
-    until: float | None
+    read: Callable[[Ledger], Iterator[T]]
 
-    def __iter__(self) -> Iterator[RecordedMinute]:
+    def __iter__(self) -> Iterator[T]:
         with Ledger.open(self.url, read_only=True) as ledger:
-            yield from read_minutes(ledger.database, self.fleet, self.since, self.until)
+            yield from self.read(ledger)
 
 
 class Follows(Enum):

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from agent.commands.main import app
 from tests.architecture.product import PACKAGES, ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
@@ -71,9 +74,8 @@ def test_the_architecture_page_names_every_package() -> None:
 
 
 def test_every_file_of_the_product_that_a_page_names_exists() -> None:
-    pages = [page for page in PAGES if "evidence" not in page.parts]
     of_product = re.compile(rf"`((?:{'|'.join(PACKAGES)}|tests|deploy)/[\w./-]+\w)`")
-    named = {path for page in pages for path in of_product.findall(page.read_text("utf-8"))}
+    named = {path for page in PAGES for path in of_product.findall(page.read_text("utf-8"))}
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
@@ -81,6 +83,20 @@ def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))}
     assert named - targets == set()
+
+
+def test_every_command_that_a_page_names_exists() -> None:
+    of_program = re.compile(r"(?:^|`|bin/)trimtab ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?", re.MULTILINE)
+    named = {words for page in PAGES if page.name != "CHANGELOG.md" for words in of_program.findall(page.read_text())}
+    program, unknown = get_command(app), set()
+    for words in named:
+        known: object = program
+        for word in filter(None, words):
+            if isinstance(known, TyperGroup):
+                known = known.get_command(known.make_context("trimtab", [], resilient_parsing=True), word)
+        if known is None:
+            unknown.add(words)
+    assert unknown == set()
 
 
 def built(site: Path, source: Path = ROOT) -> subprocess.CompletedProcess[str]:

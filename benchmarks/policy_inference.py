@@ -31,7 +31,7 @@ from domain.snapshot import GroupSnapshot, Snapshot
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
 from trainer.autoscaling.export import Learned, answer_of, export, layers_of
-from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
+from trainer.autoscaling.ppo_lstm import NetworkKind, PolicyValueNetwork
 
 FEATURES, ACTIONS, HIDDEN = 7, 7, 128
 ROUND_STEPS = 50

@@ -34,11 +34,12 @@ from numpy.typing import NDArray
 from benchmarks.report import Target, arguments, progress, report
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSetting
-from trainer.autoscaling.configuration import PPOConfig, configuration
 from trainer.autoscaling.fast_lstm import fast_products
-from trainer.autoscaling.ppo import RewardScale, Training
+from trainer.autoscaling.ppo_lstm import PPOConfig, Training, worlds_of
+from trainer.autoscaling.presets import configuration
 from trainer.autoscaling.scorer import Lesson, Recipe, Samples, gather, joined, network_of
 from trainer.autoscaling.tasks import SELECTION_SEED, TRAINING_SEED, task_of
+from trainer.kit.ppo import RewardScale
 
 TASK = "train-fit"
 RULE = RuleSetting(horizon_s=150.0, idle_s=0.0)
@@ -84,8 +85,8 @@ def ours(quality: float, seed: int, most_s: float) -> tuple[float, bool]:
             before_s = time.process_time()
             training.update()
             spent_s += time.process_time() - before_s
-            found = training.selection.evaluate(training.network)
-            if max(found.greedy, found.sampled) < quality:
+            found = training.evaluate()
+            if max(found["held_out/greedy"], found["held_out/sampled"]) < quality:
                 return spent_s, True
     return spent_s, False
 
@@ -102,7 +103,7 @@ def peer(quality: float, seed: int, most_s: float) -> tuple[float, bool]:
 
 def _worlds(config: PPOConfig, copies: int) -> AutoscalingBatch:
     stage = task_of(config.task).stages[0]
-    return config.worlds(AutoscalingBatch, stage.config, stage.traces, copies)
+    return worlds_of(config, AutoscalingBatch, stage.config, stage.traces, copies)
 
 
 def _adapter(config: PPOConfig, worlds: AutoscalingBatch) -> Any:

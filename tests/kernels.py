@@ -59,8 +59,7 @@ def learning() -> None:
     from domain.rules.admission.population import POPULATIONS
     from trainer.admission.fitting.fits import Seen, rates_likelihood
     from trainer.admission.fitting.lives import cores_of, drawn_from, uniforms
-    from trainer.autoscaling.fast_lstm import LstmUnroll, UnrolledLstm
-    from trainer.autoscaling.rollout import choose
+    from trainer.autoscaling.fast_lstm import LstmUnroll, UnrolledLstm, choose
 
     unroll = LstmUnroll(2, 1, 1, 1)
     unroll.fill(torch.zeros(2, 1, 1), torch.zeros(2, 1), torch.zeros(1, 1), torch.zeros(1, 1))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from trainer.autoscaling.configuration import PPOConfig
+from trainer.autoscaling.ppo_lstm import PPOConfig
 from trainer.autoscaling.runs import HELD_OUT, held_out_unit, marks_of
 from trainer.kit.drawing import SOFT, panel, picture
 from trainer.kit.fields import changes_of

@@ -30,7 +30,7 @@ from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.twin import Simulation
-from trainer.autoscaling.networks import LstmTrunk, PolicyValueNetwork
+from trainer.autoscaling.ppo_lstm import LstmTrunk, PolicyValueNetwork
 from trainer.kit.export import Dense, ExportFailed, Layers, Recurrent, build, store
 
 PARITY = 1e-5
@@ -104,10 +104,10 @@ def answer_of(network: PolicyValueNetwork) -> Answer:
 
     @torch.no_grad()
     def answer(inputs: Rows) -> Rows:
-        memory = tuple(torch.from_numpy(inputs[name]) for name in network.memory_names)
+        memory = tuple(torch.from_numpy(inputs[name]) for name in network.trunk.memory_names)
         logits, value, after = network.step(torch.from_numpy(inputs["observation"]), memory)
         outputs = {"logits": logits, "value": value[:, None]}
-        outputs |= {f"{name}_next": tensor for name, tensor in zip(network.memory_names, after, strict=True)}
+        outputs |= {f"{name}_next": tensor for name, tensor in zip(network.trunk.memory_names, after, strict=True)}
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     return answer

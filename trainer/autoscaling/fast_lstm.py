@@ -1,4 +1,4 @@
-"""The LSTM layer of `trainer.autoscaling.networks`, fast on one CPU core: unrolled over time, with its gradient.
+"""The LSTM layer of `trainer.autoscaling.ppo_lstm`, fast on one CPU core: unrolled over time, with its gradient.
 
 Input, recurrent and bias weights are one matrix, so that each step is one matrix product of torch and one fused pass
 over the batch, which numba compiles to vector instructions; the weights' gradient is a few large products over many
@@ -8,7 +8,8 @@ and contiguous; B is the batch, H the hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -252,8 +253,49 @@ class UnrolledLstm(torch.autograd.Function):
         return ctx.unroll.backward(weight, grad_outputs[0].contiguous()), None
 
 
-class LstmActor:
-    """One step at a time of the same layer without gradients, for gathering experience; it keeps the memory."""
+class Actor(ABC):
+    """Steps B copies of a network side by side without gradients, and keeps the memory of their episodes."""
+
+    device = torch.device("cpu")
+
+    @property
+    @abstractmethod
+    def memory(self) -> tuple[Tensor, ...]:
+        """The memory, tensors [B, H] that may be written to before the next step."""
+
+    @abstractmethod
+    def step(self, observations: Tensor) -> Tensor:
+        """Return logits and value [B, A + 1] for observations [B, F]; the next step may overwrite the answer."""
+
+    def answer(self, observations: Floats) -> Floats:
+        """Return the same for arrays."""
+        answer: Floats = self.step(torch.from_numpy(observations).to(self.device)).cpu().numpy()
+        return answer
+
+    def peek(self, observations: Floats) -> Floats:
+        """Return the values [B] of observations, leaving the memory as it is."""
+        memory = self.copied_memory()
+        values: Floats = self.answer(observations)[:, -1].copy()
+        self.remember(memory)
+        return values
+
+    def copied_memory(self) -> tuple[Tensor, ...]:
+        """Return a copy of the memory."""
+        return tuple(part.clone() for part in self.memory)
+
+    def remember(self, memory: Iterable[Tensor]) -> None:
+        """Replace the memory."""
+        for part, kept in zip(self.memory, memory, strict=True):
+            part.copy_(kept)
+
+    def forget(self, where: NDArray[np.bool_]) -> None:
+        """Empty the memory of some copies."""
+        for part in self.memory:
+            part[torch.from_numpy(where).to(self.device)] = 0.0
+
+
+class LstmActor(Actor):
+    """One step at a time of the same layer, for gathering experience."""
 
     def __init__(self, weight: Tensor, head: Tensor, head_bias: Tensor, batch: int) -> None:
         """Take weight [H + F + 1, 4 H] and the heads [A + 1, H], [A + 1] (logits, then value) by copy."""
@@ -265,20 +307,16 @@ class LstmActor:
         self._output = torch.zeros(batch, self.hidden_size)
         self._answer = torch.empty(batch, head.shape[0])
         self._keep = np.ones(batch, dtype=np.float32)
-        self.load(weight, head, head_bias)
-
-    def load(self, weight: Tensor, head: Tensor, head_bias: Tensor) -> None:
-        """Take new weights; the memory stays."""
         self._weight, self._head_bias = weight.detach().clone(), head_bias.detach().clone()
         self._head = head.detach().t().contiguous()
 
     @property
     def memory(self) -> tuple[Tensor, ...]:
-        """Hidden and cell [B, H]; they may be written to before the next step."""
+        """Hidden and cell."""
         return self._inputs[:, : self.hidden_size], self._cell
 
     def step(self, observations: Tensor) -> Tensor:
-        """Return logits and value [B, A + 1] for observations [B, F]; the next step overwrites the answer."""
+        """Return logits and value [B, A + 1] for observations [B, F]; the next step overwrites them."""
         self._inputs[:, self.hidden_size : -1].copy_(observations)
         torch.mm(self._inputs, self._weight, out=self._gates)
         lstm_forward(
@@ -292,3 +330,44 @@ class LstmActor:
         )
         self._cell, self._cell_next = self._cell_next, self._cell
         return torch.addmm(self._head_bias, self._output, self._head, out=self._answer)
+
+
+def _choose(
+    answer: Floats,
+    masks: NDArray[np.bool_],
+    uniforms: NDArray[np.float64],
+    greedy: NDArray[np.bool_],
+    actions: NDArray[np.int64],
+    log_probs: Floats,
+    values: Floats,
+) -> None:
+    """Choose by logits and value [B, A + 1]; masks [B, heads, C], uniforms, actions [B, heads]; greedy [B]."""
+    rows, heads, choices = masks.shape
+    for b in range(rows):
+        total = 0.0
+        for k in range(heads):
+            first = k * choices
+            best, highest = -1, -np.inf
+            for c in range(choices):
+                if masks[b, k, c] and answer[b, first + c] > highest:
+                    best, highest = c, answer[b, first + c]
+            weight = 0.0
+            for c in range(choices):
+                if masks[b, k, c]:
+                    weight += np.exp(answer[b, first + c] - highest)
+            chosen = best
+            if not greedy[b]:
+                left = uniforms[b, k] * weight
+                for c in range(choices):
+                    if masks[b, k, c]:
+                        chosen = c
+                        left -= np.exp(answer[b, first + c] - highest)
+                        if left < 0.0:
+                            break
+            actions[b, k] = chosen
+            total += answer[b, first + chosen] - highest - np.log(weight)
+        log_probs[b] = total
+        values[b] = answer[b, heads * choices]
+
+
+choose = compiled(_choose)

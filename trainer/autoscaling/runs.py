@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from domain.errors import BadInput
 from domain.workload import Trace
@@ -23,15 +24,12 @@ from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
-from trainer.autoscaling.configuration import PPOConfig
+from trainer.autoscaling.environments import as_taken, play
 from trainer.autoscaling.episodes import run_many, stuck
 from trainer.autoscaling.evaluation.contenders import baselines
 from trainer.autoscaling.evaluation.suite import World
 from trainer.autoscaling.export import Learned, answer_of, export, layers_of
-from trainer.autoscaling.networks import PolicyValueNetwork
-from trainer.autoscaling.ppo import Trained, train
-from trainer.autoscaling.rollout import Player
-from trainer.autoscaling.selection import play
+from trainer.autoscaling.ppo_lstm import Player, PolicyValueNetwork, PPOConfig, Trained, train, worlds_of
 from trainer.autoscaling.tasks import FAMILIES, mixture, task_of
 from trainer.kit.checkpoint import (
     FACTS_FILE,
@@ -145,19 +143,12 @@ _COPIES, _STEPS, _SEED = 64, 600, 2_000_000_000
 def greedy_costs(network: PolicyValueNetwork, config: PPOConfig, episodes: Episodes) -> list[float]:
     """Return the cost, dollars, of each episode played greedily to its end, however late that is in its world."""
     count = len(episodes.seeds)
-    costs, _ = play(
-        AutoscalingBatch(
-            episodes.world, episodes.traces, count, observation=config.observation, actions=config.action_set
-        ),
-        network,
-        np.array(episodes.seeds, dtype=np.int64),
-        np.arange(count),
-        np.ones(count, dtype=np.bool_),
-        heads=config.heads(episodes.world),
-        masked=config.masked,
-        most_steps=episodes.world.max_steps,
-        rng=np.random.default_rng(0),
+    worlds = AutoscalingBatch(
+        episodes.world, episodes.traces, count, observation=config.observation, actions=config.action_set
     )
+    player = Player(worlds, network, count, config.masked, np.random.default_rng(0))
+    seeds, greedy = np.array(episodes.seeds, dtype=np.int64), np.ones(count, dtype=np.bool_)
+    costs, _ = play(worlds, player.choose, seeds, np.arange(count), greedy, episodes.world.max_steps)
     return [float(cost) for cost in costs]
 
 
@@ -181,19 +172,19 @@ def feature_ranges(network: PolicyValueNetwork, config: PPOConfig) -> tuple[Floa
 def _seen(network: PolicyValueNetwork, config: PPOConfig, world: SimulationConfig, traces: tuple[Trace, ...]) -> Floats:
     """Return the observations of sampled episodes, shape (steps, copies, F); what is over begins anew."""
     rng, drawn = np.random.default_rng(config.seed), np.zeros(_COPIES, dtype=np.bool_)
-    worlds = config.worlds(AutoscalingBatch, world, traces, _COPIES)
-    player = Player(worlds, network, _COPIES, config.heads(world), config.masked, rng)
+    worlds = worlds_of(config, AutoscalingBatch, world, traces, _COPIES)
+    player = Player(worlds, network, _COPIES, config.masked, rng)
     which = np.arange(_COPIES) * len(traces) // _COPIES
     observations = worlds.reset(_SEED + which, which)
     seen = np.empty((_STEPS, _COPIES, worlds.n_features), dtype=np.float32)
     for step in range(_STEPS):
         seen[step] = observations
-        observations, _, terminated, truncated = worlds.step(player.choose(observations, drawn))
+        observations, _, terminated, truncated = worlds.step(as_taken(player.choose(observations, drawn)))
         over = terminated | truncated
         if over.any():
             which[over] = rng.integers(len(traces), size=int(over.sum()))
             observations = worlds.reset_where(over, _SEED + step + which, which)
-            player.forget(over)
+            player.actor.forget(over)
     return seen
 
 
@@ -212,7 +203,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     config, directory = PPOConfig(**data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
-    trained = run_together(config.workers, partial(_lead, data), partial(_follow, dict(data)))
+    trained = run_together(config.workers, partial(_lead, config, data), partial(_follow, config, directory))
     checkpoints = checkpoints_of(directory)
     best, last = checkpoints.best(), checkpoints.last()
     if best is None or last is None:
@@ -225,36 +216,39 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         "cpu_s": last.progress["cpu_s"],
         "weights_hash": trained.weights_hash,
         "selection_cost": trained.best_cost,
-        **export_checkpoint(best, directory, int(data.get("episodes", EPISODES))),
+        **export_best(config, best, directory, int(data.get("episodes", EPISODES))),
         "goals": dict(data.get("goals", {})),
     }
     write_json(directory / RUN_FILE, summary)
     return summary
 
 
-def _lead(data: Mapping[str, Any], crew: Crew) -> Trained:
+def _lead(config: PPOConfig, data: Mapping[str, Any], crew: Crew) -> Trained:
     """Train as the worker that evaluates, saves and reports."""
     checkpoints = checkpoints_of(Path(data["directory"]))
     resume = checkpoints.last()
     with listeners(data, resume, HELD_OUT) as listener:
         more: dict[str, Any] = {"on_update": listener, "on_phase": listener.phase, "checkpoints": checkpoints}
-        return train(PPOConfig(**data["config"]), resume=resume, crew=crew, **more)
+        return train(config, resume=resume, crew=crew, **more)
 
 
-def _follow(data: Mapping[str, Any], crew: Crew) -> Trained:
+def _follow(config: PPOConfig, directory: Path, crew: Crew) -> Trained:
     """Train as another worker: its experience is its own, weights and counts are those of the leading one."""
-    directory = Path(data["directory"])
     resume, mine = checkpoints_of(directory).last(), checkpoints_of(directory, crew.rank)
     own = mine.last()
     if resume is not None and own is not None:
         resume = replace(resume, state={**resume.state, **{name: own.state[name] for name in _OF_A_WORKER}})
-    return train(PPOConfig(**data["config"]), resume=resume, checkpoints=mine, crew=crew)
+    return train(config, resume=resume, checkpoints=mine, crew=crew)
 
 
 def export_checkpoint(checkpoint: Checkpoint, directory: Path, episodes: int = EPISODES) -> dict[str, Any]:
     """Write a checkpoint's best policy as a model file, and return its name and its cost on the reported episodes."""
-    config = PPOConfig(**checkpoint.config)
-    network = network_of(checkpoint)
+    return export_best(PPOConfig(**checkpoint.config), checkpoint, directory, episodes)
+
+
+def export_best(config: PPOConfig, checkpoint: Checkpoint, directory: Path, episodes: int) -> dict[str, Any]:
+    """Write the best policy of a run with this configuration; see `export_checkpoint`."""
+    network = network_of(config, checkpoint.state["best_weights"])
     costs = greedy_costs(network, config, reported(config.task, episodes))
     interval = mean_interval(costs)
     result = {"episodes": len(costs), "cost": interval.mean, "low": interval.low, "high": interval.high}
@@ -294,13 +288,11 @@ def checkpoint_of(path: Path) -> Checkpoint:
     raise BadInput("checkpoint", str(path), "give the directory of a checkpoint, or that of a run")
 
 
-def network_of(checkpoint: Checkpoint) -> PolicyValueNetwork:
-    """Return a network with a checkpoint's best weights."""
-    config, weights = PPOConfig(**checkpoint.config), dict(checkpoint.state["best_weights"])
+def network_of(config: PPOConfig, weights: Mapping[str, Tensor]) -> PolicyValueNetwork:
+    """Return a network with these weights."""
     learned = learned_of(config)
-    sizes = len(learned.features), len(learned.actions)
-    network = PolicyValueNetwork(config.network, *sizes, config.hidden)
-    network.load_state_dict(weights)
+    network = PolicyValueNetwork(config.network, len(learned.features), len(learned.actions), config.hidden)
+    network.load_state_dict(dict(weights))
     return network
 
 

@@ -219,6 +219,21 @@ class Task:
         """Return the price of a step, dollars, where a minute of run time costs so much in any task."""
         return (price_per_minute + self.time_price_per_minute) * world.step_s / MINUTE_S
 
+    def score(self, costs: Floats) -> float:
+        """Return the mean cost of held-out episodes, dollars; with a par, the mean ratio to it and a penalty.
+
+        costs [episodes], over the selection's traces in turn. The ratio is the mean over families of their mean ratios.
+        Half of the excess of the dearest family over 1 is added: a policy that is cheap on the whole and dear on one
+        kind of load is not wanted.
+        """
+        if not self.par:
+            return float(costs.mean())
+        which = np.arange(costs.size) % len(self.selection)
+        ratios = costs / np.asarray(self.par)[which]
+        families = np.asarray(self.families or ("",) * len(self.selection))[which]
+        means = [float(ratios[families == family].mean()) for family in dict.fromkeys(families.tolist())]
+        return float(np.mean(means)) + 0.5 * max(max(means) - 1.0, 0.0)
+
     def stage_at(self, share: float) -> int:
         """Return which stage is on after a share (0..1) of all steps."""
         return next((k for k, stage in enumerate(self.stages) if share < stage.until), len(self.stages) - 1)

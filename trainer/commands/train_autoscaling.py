@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainer.autoscaling.campaign import Campaign
-    from trainer.autoscaling.configuration import PPOConfig
+    from trainer.autoscaling.ppo_lstm import PPOConfig
     from trainer.kit.jobs import Job
 
 LIVE_LIKE = "live-like"
@@ -180,7 +180,8 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
 
     def configuration(self) -> PPOConfig:
         """Return the settings: of the preset, then of --set, then of the options."""
-        from trainer.autoscaling.configuration import PPOConfig, configuration
+        from trainer.autoscaling.ppo_lstm import PPOConfig
+        from trainer.autoscaling.presets import configuration
         from trainer.kit.fields import changes_of
 
         changes = self.changes(PPOConfig, self.setting, ())

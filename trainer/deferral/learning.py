@@ -38,6 +38,7 @@ from trainer.deferral.networks import (
     widened,
 )
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
+from trainer.kit.ppo import RewardScale, advantages, clipped_loss, divergence
 from trainer.kit.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -91,19 +92,6 @@ class Batch(NamedTuple):
     """Mean of what a step earned, core-steps."""
 
 
-def advantages(batch: Batch, rewards: Floats, gamma: float, gae_lambda: float) -> Floats:
-    """Return the generalised advantage estimates [T, E] of scaled rewards (§5)."""
-    steps, places = rewards.shape
-    values = batch.values.double().numpy().reshape(places, steps).T
-    found, ahead, value_after = np.zeros_like(rewards), np.zeros(places), batch.last_values
-    for t in range(steps - 1, -1, -1):
-        goes_on = 1.0 - batch.dones[t]
-        error = rewards[t] + gamma * goes_on * value_after - values[t]
-        ahead = error + gamma * gae_lambda * goes_on * ahead
-        found[t], value_after = ahead, values[t]
-    return found
-
-
 def rewards_to_go(rewards: Floats, dones: Floats, gamma: float) -> Floats:
     """Return the discounted sums of the rewards still to come, [T, E]."""
     found, ahead = np.zeros_like(rewards), np.zeros(rewards.shape[1])
@@ -111,34 +99,6 @@ def rewards_to_go(rewards: Floats, dones: Floats, gamma: float) -> Floats:
         ahead = rewards[t] + gamma * (1.0 - dones[t]) * ahead
         found[t] = ahead
     return found
-
-
-@dataclass(slots=True)
-class ReturnScale:
-    """Running deviation of the discounted sums of rewards, by which rewards are divided; sums: [E]."""
-
-    sums: Floats
-    count: float = 1e-4
-    mean: float = 0.0
-    variance: float = 1.0
-
-    def add(self, rewards: Floats, dones: Floats, gamma: float) -> None:
-        """Add the rewards [T, E] of new experience."""
-        seen = np.empty_like(rewards)
-        for t, reward in enumerate(rewards):
-            self.sums = self.sums * gamma + reward
-            seen[t] = self.sums
-            self.sums = self.sums * (1.0 - dones[t])
-        total, delta = self.count + seen.size, float(seen.mean()) - self.mean
-        between = delta**2 * self.count * seen.size / total
-        self.variance = (self.variance * self.count + float(seen.var()) * seen.size + between) / total
-        self.mean += delta * seen.size / total
-        self.count = total
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation, never 0."""
-        return math.sqrt(self.variance + 1e-8)
 
 
 def judged(network: Network, inputs: Inputs, scores: Tensor, kind: Decoding) -> tuple[Tensor, Tensor, Answer]:
@@ -180,7 +140,7 @@ class Learner:
         self.best_weights: dict[str, Tensor] = {}
         self.best_total = -math.inf
         self.optimiser = self._optimiser()
-        self.scale = ReturnScale(np.zeros(config.environments))
+        self.scale = RewardScale(np.zeros(config.environments))
         self.played = [0] * config.environments
         self.worlds: list[World] = []
         self.outlooks: list[Outlook] = []
@@ -241,7 +201,8 @@ class Learner:
             gained = rewards_to_go(rewards, batch.dones, config.gamma)
             gained = gained - gained.mean()
         else:
-            gained = advantages(batch, rewards, config.gamma, config.gae_lambda)
+            values = batch.values.double().numpy().reshape(rewards.shape[::-1]).T
+            gained = advantages(rewards, values, batch.dones, batch.last_values, config.gamma, config.gae_lambda)
         flat = torch.from_numpy(gained.T.reshape(-1).astype(np.float32))
         targets = flat + batch.values
         ahead = (flat - flat.mean()) / (flat.std() + 1e-8)
@@ -261,9 +222,7 @@ class Learner:
                 if plain:
                     policy = -(ahead[chosen] * log_prob).mean()
                 else:
-                    ratio = log_ratio.exp()
-                    near = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-                    policy = -torch.min(ahead[chosen] * ratio, ahead[chosen] * near).mean()
+                    policy = clipped_loss(ahead[chosen], log_ratio, config.clip)
                 value = 0.5 * (answer.value - targets[chosen]).square().mean() * (not plain)
                 pull = torch.zeros(())
                 if anchor is not None:
@@ -275,8 +234,7 @@ class Learner:
                 # learn use up the norm of the gradient.
                 learnt = 0.0 if config.rounds else beside
                 self._descend(policy + value - config.entropy * entropy.mean() + config.kl * pull + learnt)
-                moved = (log_ratio.exp() - 1.0 - log_ratio).mean()
-                parts = (policy, value, entropy.mean(), moved, pull, beside)
+                parts = (policy, value, entropy.mean(), divergence(log_ratio), pull, beside)
                 sums, count = sums + np.array([float(torch.as_tensor(p).detach()) for p in parts]), count + 1
         self.steps += len(flat)
         figures = dict(zip(names, (sums / count).tolist(), strict=True))
@@ -456,7 +414,7 @@ class Learner:
         self.rng.bit_generator.state = state["rng"]
         self.updates, self.steps, known = state["counts"]
         self.standardised = bool(known)
-        self.scale = ReturnScale(**state["scale"])
+        self.scale = RewardScale(**state["scale"])
         self.worlds, self.outlooks = [], []
         for place, (start, until) in enumerate(zip(state["starts"], state["times"], strict=True)):
             self.played[place] = state["played"][place] - 1

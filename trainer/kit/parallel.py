@@ -41,6 +41,11 @@ class Crew:
         averaged: NDArray[np.float64] = (tensor / self.size).numpy()
         return averaged
 
+    def moments(self, values: NDArray[np.float64]) -> tuple[float, float, float]:
+        """Return count, mean and variance of numbers over all processes, the same in each."""
+        mean, square = self.mean(np.array([values.mean(), (values**2).mean()]))
+        return float(values.size * self.size), mean, square - mean**2
+
     def average_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Replace every gradient by its mean over all processes."""
         if self.size == 1:

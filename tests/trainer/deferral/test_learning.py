@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from agent.commands.main import app
@@ -19,10 +18,6 @@ from simulator.deferral.world import World, play
 from trainer.deferral.configuration import METHODS, preset
 from trainer.deferral.imitation import labels, outlook, outlook_of, prices, programme
 from trainer.deferral.learning import (
-    Batch,
-    Inputs,
-    ReturnScale,
-    advantages,
     hash_of,
     mean_capacity,
     rewards_to_go,
@@ -80,25 +75,9 @@ def test_what_is_lost_by_prices_is_what_the_total_falls_short_of_a_bound_that_no
     np.testing.assert_allclose(bounds, bounds[0])
 
 
-def test_advantages_look_forward_and_stop_at_an_end() -> None:
+def test_rewards_to_go_stop_at_an_end() -> None:
     rewards, dones = np.array([[1.0], [2.0], [4.0]]), np.array([[0.0], [1.0], [0.0]])
-    nothing = torch.zeros(3, 1)
-    inputs = Inputs(torch.zeros(3, 1, 18), torch.ones(3, 1, dtype=torch.bool), torch.zeros(3, 24, 11))
-    values = torch.tensor([0.5, 0.25, 0.125])
-    batch = Batch(inputs, nothing, values, values, nothing, nothing, rewards, dones, np.array([8.0]))
-    found = advantages(batch, rewards, gamma=0.5, gae_lambda=0.5)[:, 0]
-    last, middle = 4.0 + 0.5 * 8.0 - 0.125, 2.0 - 0.25
-    np.testing.assert_allclose(found, [1.0 + 0.5 * 0.25 - 0.5 + 0.25 * middle, middle, last])
     np.testing.assert_allclose(rewards_to_go(rewards, dones, 0.5)[:, 0], [2.0, 2.0, 4.0])
-
-
-def test_the_scale_of_returns_is_their_deviation_over_all_that_was_seen() -> None:
-    rng = np.random.default_rng(0)
-    rewards = [rng.normal(3.0, 2.0, (50, 4)) for _ in range(3)]
-    scale = ReturnScale(np.zeros(4))
-    for part in rewards:
-        scale.add(part, np.zeros_like(part), gamma=0.0)
-    assert scale.deviation == pytest.approx(np.concatenate(rewards).std(), rel=1e-3)
 
 
 def test_the_mean_capacity_is_that_of_training_episodes() -> None:

@@ -16,9 +16,9 @@ from simulator.autoscaling.world_file import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.export import PARITY, ExportFailed, Learned, answer_of, difference, export, layers_of, play
-from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
 from trainer.autoscaling.policies.model import read_network
 from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.ppo_lstm import NetworkKind, PolicyValueNetwork
 from trainer.kit.export import Dense
 
 WORLD = preset("train-text", max_steps=400)
@@ -95,8 +95,8 @@ def test_64_rows_at_once_get_what_torch_gives_each(tmp_path: Path, trace: Trace,
     session = read_network(export(layers_of(network), answer, policy, [trace], tmp_path)).model.session
     random = np.random.default_rng(6)
     inputs = {"observation": random.uniform(size=(64, 7)).astype(np.float32)}
-    for name in network.memory_names:
-        inputs[name] = random.uniform(-1, 1, size=(64, network.hidden_size)).astype(np.float32)
+    for name in network.trunk.memory_names:
+        inputs[name] = random.uniform(-1, 1, size=(64, network.trunk.width)).astype(np.float32)
     together = {out.name: value for out, value in zip(session.get_outputs(), session.run(None, inputs), strict=True)}
     for row in range(64):
         alone = answer({name: value[row : row + 1] for name, value in inputs.items()})

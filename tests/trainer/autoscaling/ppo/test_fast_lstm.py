@@ -13,7 +13,7 @@ from trainer.autoscaling.fast_lstm import (
     fast_sigmoid,
     fast_tanh,
 )
-from trainer.autoscaling.networks import lstm_reference, lstm_step
+from trainer.autoscaling.ppo_lstm import LstmTrunk
 
 
 @compiled
@@ -31,6 +31,16 @@ def experience(steps=11, batch=5, features=3, hidden=8, seed=0):
     hidden_before, cell_before = torch.randn(2, batch, hidden, generator=generator).unbind()
     grad = torch.randn(steps, batch, hidden, generator=generator)
     return weight, observations, starts, hidden_before, cell_before, grad
+
+
+def plain(weight):
+    """The layer in plain torch operations, with these weights of 64 bits."""
+    size = weight.shape[1] // 4
+    trunk = LstmTrunk(weight.shape[0] - size - 1, size, 0.0, torch.Generator())
+    del trunk.weight
+    trunk.weight = weight
+    assert not trunk.fast
+    return trunk
 
 
 def fused(weight, observations, starts, hidden, cell):
@@ -54,7 +64,7 @@ def test_fast_curves_are_within_half_a_millionth_and_saturate() -> None:
 def test_fused_outputs_and_gradients_are_those_of_plain_torch_in_64_bits(steps, batch, hidden) -> None:
     weight, observations, starts, h, c, grad = experience(steps, batch, 3, hidden)
     exact = weight.double().requires_grad_()
-    expected = lstm_reference(exact, *(x.double() for x in (observations, starts, h, c)))
+    expected = plain(exact).unroll(observations.double(), starts.double(), (h.double(), c.double()))
     expected.backward(grad.double())
     with fast_products():
         mine = weight.clone().requires_grad_()
@@ -68,8 +78,8 @@ def test_fused_outputs_and_gradients_are_those_of_plain_torch_in_64_bits(steps, 
 
 def test_the_plain_form_passes_torchs_own_gradient_check() -> None:
     weight, observations, starts, h, c, _ = experience(4, 2, 2, 3)
-    inputs = [x.double() for x in (observations, starts, h, c)]
-    assert torch.autograd.gradcheck(lambda w: lstm_reference(w, *inputs), weight.double().requires_grad_())
+    seen, begun, *memory = (x.double() for x in (observations, starts, h, c))
+    assert torch.autograd.gradcheck(lambda w: plain(w).unroll(seen, begun, memory), weight.double().requires_grad_())
 
 
 def test_nothing_before_an_episodes_start_reaches_what_follows_it() -> None:
@@ -93,7 +103,8 @@ def test_an_actor_takes_the_same_steps_and_keeps_the_memory() -> None:
         kept.copy_(value)
     for seen in observations:
         answer = actor.step(seen)
-        h, c = lstm_step(weight, seen, h, c)
+        _, (h, c) = plain(weight.double()).step(seen.double(), (h.double(), c.double()))
+        h, c = h.float(), c.float()
         torch.testing.assert_close(answer, h @ head.t() + bias, atol=1e-5, rtol=0)
     torch.testing.assert_close(actor.memory[0], h, atol=3e-6, rtol=0)
     torch.testing.assert_close(actor.memory[1], c, atol=3e-6, rtol=0)

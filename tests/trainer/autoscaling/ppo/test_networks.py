@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from domain.errors import BadInput
-from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
+from trainer.autoscaling.ppo_lstm import NetworkKind, PolicyValueNetwork
 
 
 def parameters(network: PolicyValueNetwork) -> int:
@@ -33,7 +33,7 @@ def test_unrolling_is_stepping_with_the_memory_dropped_where_an_episode_starts(k
     network = PolicyValueNetwork(kind, 5, 6, 16, seed=1)
     observations = torch.rand(9, 4, 5, generator=generator)
     starts = (torch.rand(9, 4, generator=generator) < 0.3).float()
-    memory = tuple(torch.randn(4, network.hidden_size, generator=generator) for _ in network.memory_names)
+    memory = tuple(torch.randn(4, network.trunk.width, generator=generator) for _ in network.trunk.memory_names)
     logits, values = network.unroll(observations, starts, memory)
     for t in range(9):
         memory = tuple(part * (1.0 - starts[t]).unsqueeze(1) for part in memory)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.autoscaling.ppo.test_ppo import TINY, run
+from domain.errors import BadInput
+from tests.trainer.autoscaling.ppo.test_ppo import TINY
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TwinWorlds
-from trainer.autoscaling.ppo import Training
+from trainer.autoscaling.ppo_lstm import Training, train
 from trainer.kit.checkpoint import weights_hash
 from trainer.kit.parallel import ALONE, Crew, run_together
 
@@ -48,13 +49,19 @@ def test_every_worker_has_the_same_weights_from_experience_of_its_own() -> None:
     assert run_together(2, weights_after_two_updates)
 
 
+def weights_of(workers: int, crew: Crew) -> str:
+    return train(replace(PAIR, workers=workers), task=SMALL, crew=crew, make_worlds=TwinWorlds).weights_hash
+
+
 @pytest.mark.exhaustive
 def test_a_run_with_two_workers_can_be_repeated() -> None:
-    one, found = run(PAIR, make_worlds=TwinWorlds)
-    again, _ = run(PAIR, make_worlds=TwinWorlds)
-    alone, _ = run(replace(PAIR, workers=1), make_worlds=TwinWorlds)
-    assert [progress.steps for progress in found] == [96, 192]
-    assert one.weights_hash == again.weights_hash != alone.weights_hash
+    one, again = (run_together(2, partial(weights_of, 2)) for _ in range(2))
+    assert one == again != weights_of(1, ALONE)
+
+
+def test_a_crew_of_another_size_is_refused() -> None:
+    with pytest.raises(BadInput, match="workers"):
+        weights_of(2, ALONE)
 
 
 def fail(rank: int, crew: Crew) -> None:

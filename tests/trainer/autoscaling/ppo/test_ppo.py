@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import torch
 
 from domain.errors import BadInput
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TwinWorlds
-from trainer.autoscaling.configuration import PRESETS, PPOConfig, configuration
-from trainer.autoscaling.ppo import Training, advantages, loss, train
-from trainer.autoscaling.rollout import Experience
+from trainer.autoscaling.ppo_lstm import PPOConfig, Training, train
+from trainer.autoscaling.ppo_lstm import loss as loss_of
+from trainer.autoscaling.presets import PRESETS, configuration
 from trainer.kit.checkpoint import Checkpoints, OtherConfiguration
 from trainer.kit.progress import Progress
 
@@ -31,48 +32,6 @@ TINY = PPOConfig(
 )
 
 
-def experience(rewards, values, dones, last, bootstraps=None) -> Experience:
-    shape = np.shape(rewards)
-    nothing = np.zeros(shape, np.float32)
-    return Experience(
-        observations=nothing[..., None],
-        starts=nothing,
-        actions=nothing[..., None].astype(np.int64),
-        masks=nothing[..., None, None].astype(bool),
-        log_probs=nothing,
-        rewards=np.array(rewards, dtype=np.float64),
-        values=np.array(values, np.float32),
-        dones=np.array(dones, np.float32),
-        bootstraps=nothing if bootstraps is None else np.array(bootstraps, np.float32),
-        last_values=np.array(last, np.float32),
-        memory=(),
-    )
-
-
-@pytest.mark.parametrize(
-    ("discount", "trace", "wanted"),
-    [
-        # The discounted return, less the value.
-        (0.5, 1.0, [1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 4)) - 0.5, 2 + 0.5 * (3 + 0.5 * 4) - 0.25, 3 + 0.5 * 4 - 0.125]),
-        # The difference that one step makes.
-        (0.5, 0.0, [1 + 0.5 * 0.25 - 0.5, 2 + 0.5 * 0.125 - 0.25, 3 + 0.5 * 4 - 0.125]),
-    ],
-)
-def test_advantages_go_from_one_step_to_the_whole_return(discount: float, trace: float, wanted: list[float]) -> None:
-    rewards = np.array([[1.0], [2.0], [3.0]], np.float32)
-    made = experience(rewards, [[0.5], [0.25], [0.125]], [[0], [0], [0]], [4.0])
-    assert advantages(made, rewards, discount, trace)[:, 0].tolist() == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize(("bootstrap", "wanted"), [(0.0, 0.5), (3.0, 1.0 + 0.9 * 3.0 - 0.5)])
-def test_nothing_flows_back_over_the_end_of_an_episode_but_the_value_where_it_was_cut_short(
-    bootstrap: float, wanted: float
-) -> None:
-    rewards = np.array([[1.0], [100.0]], np.float32)
-    made = experience(rewards, [[0.5], [7.0]], [[1], [0]], [4.0], [[bootstrap], [0.0]])
-    assert advantages(made, rewards, 0.9, 0.9)[0, 0] == pytest.approx(wanted)
-
-
 def minibatch(heads=1, choices=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     steps, batch = 4, 5
@@ -86,6 +45,12 @@ def minibatch(heads=1, choices=3, seed=0):
 
 
 PLAIN = replace(TINY, normalise_advantages=False)
+
+
+def loss(config, clip, part, logits, values):
+    """The total and its parts by their last names."""
+    total, parts = loss_of(config, clip, config.entropy_coefficient, part, logits, values)
+    return SimpleNamespace(total=total, **{name.partition("/")[2]: part for name, part in parts.items()})
 
 
 def test_at_the_policy_that_acted_the_loss_is_minus_the_mean_advantage() -> None:
@@ -205,11 +170,11 @@ def test_a_collapsed_policy_starts_over_from_the_best_weights_at_a_lower_rate() 
     training = Training(TINY, task=SMALL)
     figures = training.update()
     training.judge(figures)
-    best = {name: tensor.clone() for name, tensor in training.selection.best_weights.items()}
+    best = {name: tensor.clone() for name, tensor in training.best_weights.items()}
     with torch.no_grad():
         training.network.policy.weight.zero_()
         training.network.policy.bias[0] = 50.0
-    training.selection.best_cost = 0.01
+    training.best_cost = 0.01
     rate = figures["rate/learning_rate"]
     collapsed = training.update()
     assert collapsed["policy/most_frequent_action"] == 1.0
@@ -273,6 +238,7 @@ def test_a_run_passes_through_the_stages_of_its_task_and_resumes_in_the_later_on
 
 def test_where_run_time_has_a_price_checkpoints_are_judged_with_it() -> None:
     runs = (Training(replace(TINY, time_price_per_minute=price)) for price in (0.0, 0.5))
-    free, priced = (training.selection.evaluate(training.network) for training in runs)
-    assert priced.greedy == pytest.approx(free.greedy + 0.5 * free.greedy_steps)
-    assert priced.greedy_steps == free.greedy_steps
+    free, priced = (training.evaluate() for training in runs)
+    steps = free["held_out/greedy_steps"]
+    assert priced["held_out/greedy"] == pytest.approx(free["held_out/greedy"] + 0.5 * steps)
+    assert priced["held_out/greedy_steps"] == steps

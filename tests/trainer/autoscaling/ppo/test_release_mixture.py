@@ -1,10 +1,12 @@
 """The loads of the release policy: every family, no load twice, scaled to the fleet, chosen where it is worst."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from trainer.autoscaling.selection import score
-from trainer.autoscaling.tasks import BAGS, FAMILIES, LARGEST_BAG, MOST_JOBS, load_of, mixture
+from simulator.workloads.synthetic import train_fit
+from trainer.autoscaling.tasks import BAGS, FAMILIES, LARGEST_BAG, MOST_JOBS, Task, load_of, mixture
 
 
 def test_every_family_has_as_many_traces_and_no_load_comes_twice() -> None:
@@ -62,5 +64,6 @@ def test_an_idle_load_goes_on_for_hours_with_four_short_jobs() -> None:
 def test_checkpoints_are_judged_by_the_mean_ratio_and_the_worst_family() -> None:
     costs = np.array([1.0, 2.0, 6.0, 8.8])
     # Family a: 1.0 and 1.0; family b: 1.5 and 1.1, on the mean 1.3: 1.15 over both, and half of 0.3.
-    assert score(costs, 4, par=(1.0, 2.0, 4.0, 8.0), families=("a", "a", "b", "b")) == pytest.approx(1.15 + 0.15)
-    assert score(costs, 4) == pytest.approx(4.45)
+    task = Task("four", (), (train_fit(),) * 4, par=(1.0, 2.0, 4.0, 8.0), families=("a", "a", "b", "b"))
+    assert task.score(costs) == pytest.approx(1.15 + 0.15)
+    assert replace(task, par=()).score(costs) == pytest.approx(4.45)

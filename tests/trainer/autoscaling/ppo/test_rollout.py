@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.twin import Simulation
 from tests.trainer.autoscaling.ppo.twin_worlds import SHORT, TRACE, WORLD, TwinWorlds
-from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
-from trainer.autoscaling.rollout import NEVER, Collector, Plan, choose
+from trainer.autoscaling.environments import Environments
+from trainer.autoscaling.fast_lstm import choose
+from trainer.autoscaling.ppo_lstm import NEVER, Collector, NetworkKind, PolicyValueNetwork
+from trainer.autoscaling.tasks import Stage
 
 
 def chosen(answer, masks, *, greedy=False, seed=0):
@@ -61,16 +63,27 @@ def test_choices_are_drawn_as_often_as_the_network_says() -> None:
     assert np.bincount(actions[:, 0], minlength=4) / 40_000 == pytest.approx([0.625, 0.0, 0.25, 0.125], abs=0.01)
 
 
-PLAN = Plan(heads=1, batch=4, masked=True, first_seed=1_000_000, weights=np.array([0.5, 0.5]), jobs=(36, 10))
-
-
 def network_for(worlds: TwinWorlds) -> PolicyValueNetwork:
     return PolicyValueNetwork(NetworkKind.LSTM, worlds.n_features, worlds.n_actions, 16, seed=1)
 
 
-def collector(make=TwinWorlds, actions="act-7", observation="obs-7", plan=PLAN, config=WORLD) -> Collector:
-    worlds = make(config, (TRACE, SHORT), plan.batch, observation=observation, actions=actions)
-    return Collector(worlds, network_for(worlds), plan, np.random.default_rng(5))
+def collector(
+    make=TwinWorlds,
+    actions="act-7",
+    observation="obs-7",
+    *,
+    batch=4,
+    first_seed=1_000_000,
+    weights=(),
+    config=WORLD,
+    **prices,
+) -> Collector:
+    worlds, rng = (
+        make(config, (TRACE, SHORT), batch, observation=observation, actions=actions),
+        np.random.default_rng(5),
+    )
+    stage = Stage(config, (TRACE, SHORT), weights)
+    return Collector(Environments(worlds, stage, batch, first_seed, rng, **prices), network_for(worlds), True, rng)
 
 
 def same(one, other) -> None:
@@ -89,36 +102,33 @@ def same(one, other) -> None:
     assert all(torch.equal(a, b) for a, b in zip(one.memory, other.memory, strict=True))
 
 
-@pytest.mark.parametrize(("observation", "actions", "heads"), [("obs-7", "act-7", 1), ("obs-v2", "act-multi", 3)])
-def test_the_compiled_simulator_gives_the_same_experience_as_the_plain_one(observation, actions, heads) -> None:
-    plan = Plan(heads=heads, batch=4, masked=True, first_seed=7, weights=np.array([0.5, 0.5]), jobs=(36, 10))
-    plain, fast = (collector(make, actions, observation, plan) for make in (TwinWorlds, AutoscalingBatch))
-    one, ended = plain.collect(40)
-    other, ended_too = fast.collect(40)
+@pytest.mark.parametrize(("observation", "actions"), [("obs-7", "act-7"), ("obs-v2", "act-multi")])
+def test_the_compiled_simulator_gives_the_same_experience_as_the_plain_one(observation, actions) -> None:
+    plain, fast = (collector(make, actions, observation, first_seed=7) for make in (TwinWorlds, AutoscalingBatch))
+    one, other = plain.collect(40), fast.collect(40)
     same(one, other)
-    assert ended.steps == ended_too.steps
-    assert ended.costs == pytest.approx(ended_too.costs, abs=1e-9)
+    assert one.lengths == other.lengths
+    assert one.costs == pytest.approx(other.costs, abs=1e-9)
 
 
 def test_rewards_of_an_episode_add_up_to_its_cost() -> None:
-    made, ended = collector().collect(80)
-    assert len(ended.costs) >= 4
+    made = collector().collect(80)
+    assert len(made.costs) >= 4
     first = int(np.argmax(made.dones[:, 0]))
-    simulation = Simulation(WORLD, (TRACE, SHORT)[_trace_of(PLAN)], 1_000_000)
+    simulation = Simulation(WORLD, (TRACE, SHORT)[_trace_of(4)], 1_000_000)
     for t in range(first + 1):
         simulation.step(int(made.actions[t, 0, 0]))
     assert simulation.finished
     assert made.rewards[: first + 1, 0].sum() == pytest.approx(-simulation.measures().cost, abs=1e-9)
 
 
-def _trace_of(plan: Plan) -> int:
-    """Return the trace of copy 0's first episode, drawn as the collector draws it."""
-    return int(np.random.default_rng(5).choice(2, size=plan.batch, p=plan.weights)[0])
+def _trace_of(batch: int) -> int:
+    """Return the trace of copy 0's first episode, drawn as the environments draw it."""
+    return int(np.random.default_rng(5).choice(2, size=batch, p=[0.5, 0.5])[0])
 
 
 def test_progress_is_paid_once_over_an_episode_and_every_step_has_its_price() -> None:
-    shaped = Plan(1, 4, True, 1_000_000, PLAN.weights, PLAN.jobs, progress_reward=10.0, time_price=0.5)
-    plain, paid = collector().collect(60)[0], collector(plan=shaped).collect(60)[0]
+    plain, paid = collector().collect(60), collector(progress_reward=10.0, time_price=0.5).collect(60)
     assert np.array_equal(plain.actions, paid.actions)
     added = paid.rewards - plain.rewards + 0.5
     assert (added >= -1e-12).all()
@@ -128,7 +138,7 @@ def test_progress_is_paid_once_over_an_episode_and_every_step_has_its_price() ->
 
 
 def test_an_episode_starts_with_no_memory_and_where_the_last_one_ended() -> None:
-    made, _ = collector().collect(80)
+    made = collector().collect(80)
     ends = made.dones[:-1].astype(bool)
     assert np.array_equal(made.starts[1:], made.dones[:-1])
     assert (made.observations[1:][ends][:, 1:] == 0).all()
@@ -141,15 +151,14 @@ def network_of(made) -> PolicyValueNetwork:
 
 
 def test_an_episode_that_is_cut_short_has_the_value_that_the_network_sees_ahead() -> None:
-    short = Plan(1, 2, True, 0, PLAN.weights, PLAN.jobs)
-    made, _ = collector(plan=short, config=replace(WORLD, max_steps=3)).collect(6)
+    made = collector(batch=2, first_seed=0, config=replace(WORLD, max_steps=3)).collect(6)
     assert made.dones[:, 0].tolist() == [0, 0, 1, 0, 0, 1]
     assert (made.bootstraps != 0).astype(float).tolist() == made.dones.tolist()
     # The value ahead is that of the observation after the step, with the memory of the episode so far.
     network, memory = network_of(made), network_of(made).no_memory(2)
     for t in range(3):
         _, _, memory = network.step(torch.from_numpy(made.observations[t]), memory)
-    simulation = Simulation(replace(WORLD, max_steps=3), (TRACE, SHORT)[_trace_of(short)], 0)
+    simulation = Simulation(replace(WORLD, max_steps=3), (TRACE, SHORT)[_trace_of(2)], 0)
     for t in range(3):
         simulation.step(int(made.actions[t, 0, 0]))
     _, ahead, _ = network.step(torch.from_numpy(simulation.observe())[None], tuple(part[:1] for part in memory))
@@ -157,21 +166,20 @@ def test_an_episode_that_is_cut_short_has_the_value_that_the_network_sees_ahead(
 
 
 def test_copies_are_out_of_phase_after_the_advance() -> None:
-    gatherer = collector(plan=Plan(1, 8, True, 0, np.array([1.0, 0.0]), PLAN.jobs))
+    gatherer = collector(batch=8, first_seed=0, weights=(1.0, 0.0))
     gatherer.advance(16)
     assert len(set(gatherer.state()["elapsed"].tolist())) >= 6
 
 
 @pytest.mark.parametrize("make", [TwinWorlds, AutoscalingBatch])
-@pytest.mark.parametrize(("actions", "heads"), [("act-7", 1), ("act-multi", 3)])
-def test_a_collector_goes_on_from_its_state_as_if_it_had_never_stopped(make, actions, heads) -> None:
-    plan = Plan(heads, 4, True, 0, PLAN.weights, PLAN.jobs, progress_reward=1.0)
-    one = collector(make, actions, plan=plan)
+@pytest.mark.parametrize("actions", ["act-7", "act-multi"])
+def test_a_collector_goes_on_from_its_state_as_if_it_had_never_stopped(make, actions) -> None:
+    one = collector(make, actions, first_seed=0, progress_reward=1.0)
     one.advance(5)
     one.collect(33)
     state = one.state()
-    expected, _ = one.collect(25)
-    other = collector(make, actions, plan=plan)
+    expected = one.collect(25)
+    other = collector(make, actions, first_seed=0, progress_reward=1.0)
     other.collect(3)
     other.restore(state)
-    same(other.collect(25)[0], expected)
+    same(other.collect(25), expected)

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from trainer.autoscaling.configuration import PPOConfig, configuration
+from trainer.autoscaling.ppo_lstm import PPOConfig
+from trainer.autoscaling.presets import configuration
 
 TINY: dict[str, Any] = {
     "task": "train-fit",

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
-from simulator.autoscaling.view import Measures, StepResult
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from simulator.autoscaling.view import Measures
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.registry import is_model, policy_of
 from trainer.kit.jobs import Pool
 
-if TYPE_CHECKING:
-    from simulator.autoscaling.batch import FastSimulation
-
 RULES = ("threshold", "target-tracking", "queue-rule")
 """Policies that are expected to change the fleet; a constant fleet, or a script, is not."""
-
-OnStep = Callable[[AnySimulation, StepResult], None]
-"""Called after each step of an episode."""
-
-
-def begin(policy: SimulatedPolicy, config: SimulationConfig, trace: Trace, seed: int = 0) -> FastSimulation:
-    """Start the policy and return an episode at its start, in the world that the policy needs (see `world`)."""
-    world = policy.world(config)
-    policy.start(world, trace)
-    # `simulate` runs without numba too.
-    from simulator.autoscaling.batch import FastSimulation
-
-    return FastSimulation(world, trace, seed)
-
-
-def run_policy(
-    policy: SimulatedPolicy, config: SimulationConfig, trace: Trace, seed: int = 0, on_step: OnStep | None = None
-) -> Measures:
-    """Run one episode to its end and return its figures (autoscaler specification §11)."""
-    simulation = begin(policy, config, trace, seed)
-    while not (simulation.finished or simulation.truncated):
-        result = simulation.step_orders(policy.choose(simulation))
-        if on_step is not None:
-            on_step(simulation, result)
-    return simulation.measures()
 
 
 def run_many(

@@ -23,6 +23,7 @@ from domain.workload import Trace
 from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEpisodes, Branches, RuleSetting, Weights
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.announcing import announced, announced_in_part
+from trainer.autoscaling.evaluation.suite import boot_twice_as_long, dearer_type
 from trainer.autoscaling.fleets import HORIZONS_S, fleet_of, tuned
 from trainer.autoscaling.tasks import BAGS, FAMILIES, SELECTION_SEED, TRAINING_SEED, load_of
 
@@ -153,15 +154,9 @@ def suite_lessons(first: int, count: int, world: SimulationConfig) -> Iterator[L
         rng = np.random.default_rng([seed, 77])
         family, config = str(rng.choice(np.array(LOADS), p=LOAD_SHARES)), world
         if rng.random() < SHIFTED:
-            longer = rng.uniform(1.0, 2.4)
-            config = replace(config, boot_low_s=config.boot_low_s * longer, boot_high_s=config.boot_high_s * longer)
+            config = config.boots_scaled(rng.uniform(1.0, 2.4))
         if rng.random() < SHIFTED:
-            kind, factor = int(rng.integers(len(config.types))), rng.uniform(0.75, 1.7)
-            types = [
-                replace(t, price_per_hour=t.price_per_hour * factor) if k == kind else t
-                for k, t in enumerate(config.types)
-            ]
-            config = replace(config, types=tuple(types))
+            config = dearer_type(config, int(rng.integers(len(config.types))), rng.uniform(0.75, 1.7))
         trace = load_of(family, seed, config.max_cores)
         yield Lesson(config, trace, RuleSetting(), seed, announced_in_part(trace, seed, ANNOUNCED_SHARE))
 
@@ -269,14 +264,10 @@ class Scorer(nn.Module):
             for weight in layer.parameters():
                 nn.init.uniform_(weight, -bound, bound, generator=generator)
 
-    def forward(self, states: Tensor, candidates: Tensor, there: Tensor, remembered: Tensor | None = None) -> Tensor:
-        """Return the logits [B, M] of states [B, S] and candidates [B, M, C]; very low where not `there` [B, M].
-
-        remembered: what a recurrent scorer adds to the inputs of the first layer's units [B, hidden].
-        """
+    def forward(self, states: Tensor, candidates: Tensor, there: Tensor) -> Tensor:
+        """Return the logits [B, M] of states [B, S] and candidates [B, M, C]; very low where not `there` [B, M]."""
         weight = self.first.weight
         shared = states @ weight[:, :STATES].T + self.first.bias
-        shared = shared if remembered is None else shared + remembered
         # Most rows have a few candidates, and M is of the longest: only the pairs that exist are computed.
         row, place = there.nonzero(as_tuple=True)
         one = torch.relu(shared[row] + candidates[row, place] @ weight[:, STATES:].T)
@@ -608,14 +599,9 @@ class Selection:
             return announced_by_half(self.lesson(FAMILIES[0], number))
         world, seed = self.world, SELECTION_SEED + number
         if group == BOOTS:
-            world = replace(world, boot_low_s=2.0 * world.boot_low_s, boot_high_s=2.0 * world.boot_high_s)
+            world = boot_twice_as_long(world)
         if group == PRICE:
-            dearest = max(kind.price_per_hour for kind in world.types)
-            types = [
-                replace(kind, price_per_hour=kind.price_per_hour * (1.5 if kind.price_per_hour == dearest else 1.0))
-                for kind in world.types
-            ]
-            world = replace(world, types=tuple(types))
+            world = dearer_type(world, int(np.argmax([kind.price_per_hour for kind in world.types])))
         family = group if group in LOADS else FAMILIES[0]
         return Lesson(world, load_of(family, seed, world.max_cores), RuleSetting(), seed)
 

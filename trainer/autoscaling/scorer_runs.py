@@ -4,8 +4,7 @@
     samples/         what lessons taught, in parts of a few lessons: 000120.npz begins with lesson 120 of the run
     curve.csv        a row per part and per round
     MODEL.onnx       the file that the agent runs, named after its content
-    trained.npz      the weights with all that is known of them
-    run.json         the figures
+    run.json         the figures and the name of the model file; a run is finished once it is there
 
 A part is written whole or not at all. Networks are fitted anew from the samples, from seeds alone, so that nothing else
 has to be kept: a run that is stopped at any moment loses at most the parts that were being played.
@@ -21,7 +20,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,11 +68,14 @@ from trainer.kit.progress import (
 )
 from trainer.kit.runs import RUN_FILE, on_screen
 
-RECIPE_FILE, TRAINED_FILE, SAMPLES_FOLDER = "recipe.json", "trained.npz", "samples"
+RECIPE_FILE, SAMPLES_FOLDER = "recipe.json", "samples"
 SOURCES = (
     *("domain/announcements.py", "domain/observations/autoscaling_scorer.py", "domain/rules/autoscaling.py"),
     *("domain/workload.py", "domain/units.py", "simulator/autoscaling", "simulator/workloads"),
-    *(f"trainer/autoscaling/{name}.py" for name in ("announcing", "fleets", "scorer", "scorer_runs", "tasks")),
+    *(
+        f"trainer/autoscaling/{name}.py"
+        for name in ("announcing", "evaluation/suite", "fleets", "scorer", "scorer_runs", "tasks")
+    ),
 )
 """Program text that decides weights: a run of another version is not gone on with."""
 FIT = 0.15
@@ -120,8 +122,7 @@ def run(plan: Plan, directory: Path, *, jobs: int = 1, resume: bool = False, sho
     check(plan, directory, resume=resume)
     directory.mkdir(parents=True, exist_ok=True)
     write_json(directory / RECIPE_FILE, plan.plain())
-    finished = directory / TRAINED_FILE
-    if not finished.exists():
+    if not (directory / RUN_FILE).exists():
         meter = _Meter(plan, directory, show)
         with _one_thread(), Pool(_timed, jobs) as pool, meter.listeners:
 
@@ -136,9 +137,8 @@ def run(plan: Plan, directory: Path, *, jobs: int = 1, resume: bool = False, sho
             meter.finished(trained)
         model = write_model(trained, _minutes(plan), directory)
         write_json(directory / RUN_FILE, {**summary_of(plan, trained, meter), "model": model.name})
-        replace_file(finished, packed(trained))
     shutil.rmtree(directory / SAMPLES_FOLDER, ignore_errors=True)
-    return load_trained(finished)
+    return trained_in(directory)
 
 
 def check(plan: Plan, directory: Path, *, resume: bool) -> None:
@@ -388,51 +388,6 @@ def hash_of(trained: Trained) -> str:
     return weights_hash({f"{name}{at}": part for name, parts_ in parts.items() for at, part in enumerate(parts_)})
 
 
-_RANGES = ("low", "high", "least", "greatest")
-
-
-def packed(trained: Trained) -> bytes:
-    """Return what was trained as an npz of arrays; `load_trained` reads it back bit for bit."""
-    arrays = {f"votes{at}": part for at, part in enumerate(trained.weights)}
-    arrays |= {f"gains{at}": part for at, part in enumerate(trained.gains)}
-    arrays |= {name: getattr(trained, name) for name in _RANGES}
-    facts = {
-        "format": 1,
-        "margin": trained.margin,
-        "idle_limit_min": trained.idle_limit_min,
-        "recipe": plain(asdict(trained.recipe)),
-        "seed": trained.seed,
-        "figures": dict(trained.figures),
-    }
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, facts=np.array(json.dumps(facts)), **arrays)
-    return buffer.getvalue()
-
-
-def load_trained(path: Path) -> Trained:
-    """Return what a run has trained; BadInput names a file that does not hold it."""
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-            facts = json.loads(str(stored["facts"]))
-            arrays = {name: stored[name] for name in stored.files}
-        known = {field.name for field in fields(Recipe)}
-        recipe = Recipe(**{name: value for name, value in facts["recipe"].items() if name in known})
-        return Trained(
-            weights=tuple(arrays[f"votes{at}"] for at in range(5)),
-            gains=tuple(arrays[f"gains{at}"] for at in range(5)),
-            margin=float(facts["margin"]),
-            idle_limit_min=float(facts["idle_limit_min"]),
-            **{name: arrays[name] for name in _RANGES},
-            recipe=recipe,
-            seed=int(facts["seed"]),
-            figures=facts["figures"],
-        )
-    except OSError as error:
-        raise BadInput("run", str(path), f"{error.strerror or error}: give the directory of a finished run") from None
-    except (EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise BadInput("run", str(path), f"it does not hold a scorer ({error}): train it again") from None
-
-
 RELEASE = "release"
 
 
@@ -444,6 +399,18 @@ def shipped_scorer() -> Path:
     raise BadInput("--from", RELEASE, "no scorer ships with this version: give a FILE.onnx or the directory of a run")
 
 
+def trained_in(directory: Path) -> Trained:
+    """Return what a finished run has trained; BadInput for the directory of anything else."""
+    path = directory / RUN_FILE
+    try:
+        summary = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput("run", str(path), f"{error}: give the directory of a finished run") from None
+    if summary.get("form") != "scorer":
+        raise BadInput("run", str(path), "it is the run of another form: give that of a scorer")
+    return read_trained(directory / summary["model"])
+
+
 def start_of(text: str) -> Trained:
     """Return the scorer that `release`, a model file or the directory of a run names; BadInput otherwise."""
     path = Path(text)
@@ -451,9 +418,9 @@ def start_of(text: str) -> Trained:
         return read_trained(shipped_scorer())
     if path.suffix == ".onnx":
         return read_trained(path)
-    for place in (path, path / TRAINED_FILE, path / "seed-0" / TRAINED_FILE):
-        if place.is_file():
-            return load_trained(place)
+    for place in (path, path / "seed-0"):
+        if (place / RUN_FILE).is_file():
+            return trained_in(place)
     raise BadInput("--from", text, "give release, a FILE.onnx of a scorer, or the directory of a finished run")
 
 

@@ -66,7 +66,7 @@ Scorers (--form scorer; settings by --set, such as --set rounds=300+300):
   epochs, batch, rate     of the fit
   selection               fleets that the margin is chosen on
 They learn from exact comparisons in the simulator. Written to --out, per
-seed: recipe.json, curve.csv, trained.npz, run.json; a run that was stopped
+seed: recipe.json, curve.csv, MODEL.onnx, run.json; a run that was stopped
 continues by --resume from the lessons in samples/, with the same result.
 
 Fine-tuning (--from with --world and --workload) continues from weights that

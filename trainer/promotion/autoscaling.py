@@ -17,10 +17,9 @@ from agent.models.file import load_model
 from domain.errors import BadInput
 from simulator.autoscaling.batch import FastState
 from simulator.autoscaling.view import Measures
-from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.evaluation.contenders import Contender, beside, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, World
-from trainer.autoscaling.policies.base import SimulatedPolicy
+from trainer.autoscaling.policies.base import SimulatedPolicy, begin
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.kit.jobs import Pool
 from trainer.promotion.gate import Gate, Limits, Trial, Verdict, digest, judge

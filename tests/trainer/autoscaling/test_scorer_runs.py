@@ -23,13 +23,11 @@ from trainer.autoscaling.scorer_file import read_trained
 from trainer.autoscaling.scorer_runs import (
     RECIPE_FILE,
     SAMPLES_FOLDER,
-    TRAINED_FILE,
     Plan,
     hash_of,
-    load_trained,
-    packed,
     run,
     start_of,
+    trained_in,
 )
 from trainer.kit.checkpoint import OtherConfiguration
 from trainer.kit.files import ROOT
@@ -71,7 +69,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_trains_what_training_in_memory_trains(whole: Path) -> None:
-    ours, plain = load_trained(whole / TRAINED_FILE), train(LESSONS, TINY, 0)
+    ours, plain = trained_in(whole), train(LESSONS, TINY, 0)
     assert hash_of(ours) == hash_of(plain)
     assert (ours.low == plain.low).all()
     assert (ours.greatest == plain.greatest).all()
@@ -80,12 +78,10 @@ def test_a_run_trains_what_training_in_memory_trains(whole: Path) -> None:
     assert (ours.margin, ours.idle_limit_min, ours.seed) == (1.0, 8.0, 0)
 
 
-def test_what_was_trained_reads_back_bit_for_bit(whole: Path, tmp_path: Path) -> None:
-    first = load_trained(whole / TRAINED_FILE)
-    (tmp_path / "again.npz").write_bytes(packed(first))
-    again = load_trained(tmp_path / "again.npz")
-    assert hash_of(first) == hash_of(again)
-    assert packed(first) == packed(again)
+def model_in(place: Path) -> bytes:
+    """The model file of a finished run."""
+    (path,) = place.glob("*.onnx")
+    return path.read_bytes()
 
 
 def test_a_run_leaves_what_it_depends_on_its_figures_and_its_curve(whole: Path) -> None:
@@ -97,7 +93,7 @@ def test_a_run_leaves_what_it_depends_on_its_figures_and_its_curve(whole: Path) 
     model = read_trained(whole / summary["model"])
     assert hash_of(model) == summary["weights_hash"]
     assert model.figures == summary["figures"]
-    assert summary["weights_hash"] == hash_of(load_trained(whole / TRAINED_FILE))
+    assert summary["weights_hash"] == hash_of(trained_in(whole))
     assert summary["cpu_s"] > 0.0
     assert summary["figures"]["branched_minutes"] > 0
     rows = read_curve(whole / CURVE_FILE)
@@ -127,8 +123,8 @@ def test_a_run_stopped_within_a_round_or_between_two_ends_with_the_same_weights(
         with pytest.raises(Stopped):
             run(plan(), tmp_path)
     assert len(list((tmp_path / SAMPLES_FOLDER).glob("*.npz"))) == lessons
-    resumed = run(plan(), tmp_path, resume=True)
-    assert packed(resumed) == (whole / TRAINED_FILE).read_bytes()
+    run(plan(), tmp_path, resume=True)
+    assert model_in(tmp_path) == model_in(whole)
 
 
 def test_lessons_that_were_played_are_not_played_again(
@@ -151,15 +147,15 @@ def test_lessons_that_were_played_are_not_played_again(
         gather(given, *rest)
 
     monkeypatch.setattr(scorer_runs, "gather", counting)
-    resumed = run(plan(), tmp_path, resume=True)
+    run(plan(), tmp_path, resume=True)
     assert played == [1, 3, 4], "the damaged part, and those of the second round"
-    assert packed(resumed) == (whole / TRAINED_FILE).read_bytes()
+    assert model_in(tmp_path) == model_in(whole)
 
 
 def test_weights_are_found_by_the_run_its_parent_or_its_files(whole: Path, tmp_path: Path) -> None:
     model = json.loads((whole / "run.json").read_text())["model"]
     (tmp_path / "seed-0").symlink_to(whole)
-    texts = (whole, whole / TRAINED_FILE, whole / model, tmp_path)
+    texts = (whole, whole / model, tmp_path)
     assert len({hash_of(start_of(str(text))) for text in texts}) == 1
     with pytest.raises(BadInput, match="give release, a FILE"):
         start_of(str(tmp_path / "absent"))
@@ -185,7 +181,7 @@ def test_every_source_of_the_code_s_version_exists() -> None:
 
 def test_a_finished_run_asked_again_changes_nothing(whole: Path) -> None:
     before = {path.name: path.read_bytes() for path in whole.iterdir()}
-    assert packed(run(plan(), whole, resume=True)) == before[TRAINED_FILE]
+    run(plan(), whole, resume=True)
     assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
 
 
@@ -239,19 +235,20 @@ def test_a_seed_whose_lessons_are_kept_for_reports_is_refused() -> None:
         train(LESSONS, TINY, MOST_SEED + 1)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive"])
-def test_a_file_that_holds_no_scorer_is_refused_by_its_name(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "trained.npz").write_bytes(content)
-    with pytest.raises(BadInput, match=r"trained\.npz"):
-        load_trained(tmp_path / "trained.npz")
+@pytest.mark.parametrize("content", ["", "{", '{"form": "ppo"}'])
+def test_a_directory_without_a_finished_scorer_is_refused_by_its_name(tmp_path: Path, content: str) -> None:
     with pytest.raises(BadInput, match="of a finished run"):
-        load_trained(tmp_path / "absent.npz")
+        trained_in(tmp_path)
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(BadInput, match=r"run\.json"):
+        trained_in(tmp_path)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_several_processes_train_what_one_trains(whole: Path, tmp_path: Path) -> None:
-    assert packed(run(plan(), tmp_path, jobs=2)) == (whole / TRAINED_FILE).read_bytes()
+    run(plan(), tmp_path, jobs=2)
+    assert model_in(tmp_path) == model_in(whole)
 
 
 KILLED = """
@@ -274,5 +271,5 @@ def test_a_run_that_was_killed_goes_on(whole: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert packed(run(plan(), tmp_path, resume=True)) == (whole / TRAINED_FILE).read_bytes()
-    assert np.load(whole / TRAINED_FILE)["low"].dtype == np.float32
+    assert run(plan(), tmp_path, resume=True).low.dtype == np.float32
+    assert model_in(tmp_path) == model_in(whole)

@@ -6,8 +6,8 @@ import pytest
 
 from domain.errors import BadInput
 from tests.trainer.promotion.arena import cases, idler, spender
-from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.promotion.autoscaling import trials
 

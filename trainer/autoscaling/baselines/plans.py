@@ -21,8 +21,7 @@ from simulator.autoscaling.actions import MULTI_CHANGES, Order
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.baselines.clairvoyant import EXTRA_STEPS, first_end_s, solve
-from trainer.autoscaling.episodes import begin
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy, begin
 from trainer.autoscaling.policies.fixed import Action, ScriptPolicy
 from trainer.autoscaling.policies.rules import QueueRulePolicy
 

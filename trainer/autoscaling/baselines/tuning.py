@@ -14,7 +14,8 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from trainer.autoscaling.baselines.clairvoyant import first_end_s
-from trainer.autoscaling.episodes import Task, run_policy, run_task
+from trainer.autoscaling.episodes import Task, run_task
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.fixed import ConstantPolicy
 from trainer.kit.jobs import Pool
 

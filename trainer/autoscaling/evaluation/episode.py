@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from domain.units import MINUTE_S
 from simulator.autoscaling.view import Measures, StepInfo, StepResult
-from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy, run_policy
 
 Ints = NDArray[np.int64]
 

@@ -22,9 +22,8 @@ from agent.models.file import load_model
 from domain.errors import BadInput
 from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, Weights
 from simulator.autoscaling.world_file import preset
-from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy, begin
 from trainer.autoscaling.scorer import ANNOUNCED, FLEETS, INPUTS, Lesson, Selection
 from trainer.autoscaling.scorer_file import read_trained
 from trainer.kit.intervals import Interval, mean_interval

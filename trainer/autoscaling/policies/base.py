@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
@@ -10,6 +10,7 @@ from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.actions import Order
 from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import Measures, StepResult
 from trainer.kit.fields import value_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,32 @@ class SimulatedPolicy:
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Return the orders of the coming step."""
         raise NotImplementedError
+
+
+OnStep = Callable[[AnySimulation, StepResult], None]
+"""Called after each step of an episode."""
+
+
+def begin(policy: SimulatedPolicy, config: SimulationConfig, trace: Trace, seed: int = 0) -> FastSimulation:
+    """Start the policy and return an episode at its start, in the world that the policy needs (see `world`)."""
+    world = policy.world(config)
+    policy.start(world, trace)
+    # `simulate` runs without numba too.
+    from simulator.autoscaling.batch import FastSimulation
+
+    return FastSimulation(world, trace, seed)
+
+
+def run_policy(
+    policy: SimulatedPolicy, config: SimulationConfig, trace: Trace, seed: int = 0, on_step: OnStep | None = None
+) -> Measures:
+    """Run one episode to its end and return its figures (autoscaler specification §11)."""
+    simulation = begin(policy, config, trace, seed)
+    while not (simulation.finished or simulation.truncated):
+        result = simulation.step_orders(policy.choose(simulation))
+        if on_step is not None:
+            on_step(simulation, result)
+    return simulation.measures()
 
 
 def _written(value: object) -> str:

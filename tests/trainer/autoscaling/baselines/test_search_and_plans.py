@@ -9,7 +9,7 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable
 from trainer.autoscaling.baselines.plans import Replay, SearchSettings, as_data, better, kept_plan, key_of, make_plan
-from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.fixed import ScriptPolicy
 from trainer.autoscaling.policies.registry import policy_of
 

@@ -26,7 +26,7 @@ from trainer.autoscaling.baselines.tuning import (
     least_rent,
     tune,
 )
-from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.registry import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)

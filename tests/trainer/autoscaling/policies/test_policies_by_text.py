@@ -8,7 +8,7 @@ from agent.autoscaling.policies.registry import policy_from_name
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
-from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from agent.models.file import load_model
 from tests.trainer.autoscaling.train.tiny_run import options
-from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.runs import baseline_costs, baselines_of, reported
 from trainer.autoscaling.tasks import TASKS

@@ -37,7 +37,7 @@ FIRST_DECISION_S, WHOLE_S = 60.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class RunResult:
     """One dry run: its summary, how often the clock jumped, and its time until the first decision and in all."""
 
     summary: dict[str, Any]
@@ -47,7 +47,7 @@ class Lived:
     cpu_s: float
 
 
-def lived(parent: Path | None, *options: str) -> Lived:
+def lived(parent: Path | None, *options: str) -> RunResult:
     """Run `trimtab dry-run` with options to its end, in a folder of its own; CalledProcessError without a summary."""
     began, before = time.monotonic(), _children_cpu_s()
     first_s, clock_jumps, summary = math.inf, 0, dict[str, Any]()
@@ -63,7 +63,7 @@ def lived(parent: Path | None, *options: str) -> Lived:
     # It also fails where other jobs lead to less than its story, which is no matter here.
     if not summary:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return Lived(summary, clock_jumps, first_s, time.monotonic() - began, _children_cpu_s() - before)
+    return RunResult(summary, clock_jumps, first_s, time.monotonic() - began, _children_cpu_s() - before)
 
 
 def _children_cpu_s() -> float:
@@ -101,7 +101,7 @@ def main(given: Sequence[str] | None = None) -> int:
     ratios: dict[str, dict[str, float]] = {"": {}, "_busy": {}}
     clock_jumps, walls, costs = 0, dict[str, list[float]](), list[float]()
 
-    def fleet_alone(policy: str, seed: str, *more: str) -> Lived:
+    def fleet_alone(policy: str, seed: str, *more: str) -> RunResult:
         about = ("--section", "fleet", "--fault", "none", "--minutes", asked.minutes, "--seed", seed)
         return lived(asked.directory, *about, "--set", f"FLEETS__web__POLICY={policy}", *more)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.admission.deployments import Deployment, Stage
-from agent.admission.futures import Curves, DeploymentSeen, futures
+from agent.admission.futures import Curves, DeploymentStatistics, futures
 from agent.admission.records import DeploymentEvent, EventKind, NamedLaw, Prior, PriorKind, PriorSource
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.cluster import ClusterRules
@@ -53,7 +53,7 @@ FUTURES = ("mean", "variance", "third", "requests", "since", "computed_cores", "
 """What `Book.arrays` gives: the futures, and the sizes and times that they were computed for."""
 
 
-def seen_of(deployment: Deployment, at: float) -> DeploymentSeen:
+def seen_of(deployment: Deployment, at: float) -> DeploymentStatistics:
     """Return a deployment's observations up to `at`, the quiet time since the last event included.
 
     Of one that has not started nothing was seen but the size that it asked for.
@@ -61,7 +61,7 @@ def seen_of(deployment: Deployment, at: float) -> DeploymentSeen:
     if deployment.stage is Stage.RESERVED:
         at = deployment.since
     quiet_h = max(at - deployment.last_at, 0.0) / HOUR_S
-    return DeploymentSeen(
+    return DeploymentStatistics(
         float(deployment.cores),
         float(deployment.deaths),
         deployment.core_hours + deployment.cores * quiet_h,
@@ -147,7 +147,7 @@ class Book:
         key = (cores, priors, law)
         found = self._newcomers.get(key)
         if found is None:
-            seen = DeploymentSeen(float(cores), 0.0, 0.0, 0.0, 0.0, cores - 1.0, 1.0)
+            seen = DeploymentStatistics(float(cores), 0.0, 0.0, 0.0, 0.0, cores - 1.0, 1.0)
             rules = self.rules
             moments = rules.moments if priors or law else rules.fresh or rules.moments
             found = futures(

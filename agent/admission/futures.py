@@ -30,7 +30,7 @@ from domain.rules.admission.population import Belief, Population
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentSeen:
+class DeploymentStatistics:
     """What was seen of one deployment itself, up to now: see `population.Statistics`."""
 
     cores: float
@@ -70,7 +70,7 @@ class Curves:
 
 def futures(
     population: Population,
-    seen: Sequence[DeploymentSeen],
+    seen: Sequence[DeploymentStatistics],
     priors: Sequence[tuple[Prior, ...]],
     horizons_h: Floats,
     moments: Moments,
@@ -95,13 +95,15 @@ def futures(
     return _mixed(found, owner, weight, len(seen))
 
 
-def label_weights(population: Population, seen: DeploymentSeen, priors: tuple[Prior, ...]) -> tuple[LabelWeight, ...]:
+def label_weights(
+    population: Population, seen: DeploymentStatistics, priors: tuple[Prior, ...]
+) -> tuple[LabelWeight, ...]:
     """Return the chance of each kind after what was seen of the deployment itself (§8)."""
     chances = _weights(population, seen, priors)
     return tuple(LabelWeight(prior.label, float(chance)) for prior, chance in zip(priors, chances, strict=True))
 
 
-def _rows(seen: Sequence[DeploymentSeen], priors: Sequence[Prior]) -> Floats:
+def _rows(seen: Sequence[DeploymentStatistics], priors: Sequence[Prior]) -> Floats:
     """Return (7, N): deaths, core-hours, scale-outs, hours, gap hours, extra cores, size draws."""
     rows = [
         (
@@ -163,10 +165,10 @@ def _moments(
     return Curves(*ab_batch(sizes, belief, power, lifetimes, horizons_h, fast=fast))
 
 
-def _weights(population: Population, seen: DeploymentSeen, priors: tuple[Prior, ...]) -> Floats:
+def _weights(population: Population, seen: DeploymentStatistics, priors: tuple[Prior, ...]) -> Floats:
     if len(priors) < 2:
         return np.ones(1)
-    blank = DeploymentSeen(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    blank = DeploymentStatistics(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     count = len(priors)
     after = _log_evidence(population, _rows([seen] * count, priors))
     before = _log_evidence(population, _rows([blank] * count, priors))

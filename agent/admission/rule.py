@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from agent.admission.book import Book, kappas_of, law_in, named_prior
 from agent.admission.deployments import Stage
-from agent.admission.futures import Curves, DeploymentSeen, label_weights
+from agent.admission.futures import Curves, DeploymentStatistics, label_weights
 from agent.admission.records import (
     AdmissionDecision,
     AdmissionRequest,
@@ -368,7 +368,7 @@ def prior_source(book: Book, request: AdmissionRequest, now: float) -> PriorSour
         return named_prior(book, request.owner, request.label, now)
     counted = float(max((max(p.deaths, p.scale_outs, p.size_draws) for p in priors), default=0.0))
     if len(priors) > 1:
-        seen = DeploymentSeen(float(request.cores), 0.0, 0.0, 0.0, 0.0, request.cores - 1.0, 1.0)
+        seen = DeploymentStatistics(float(request.cores), 0.0, 0.0, 0.0, 0.0, request.cores - 1.0, 1.0)
         return PriorSource(PriorKind.MIXTURE, counted, label_weights(rules.population, seen, priors))
     is_blank = not priors or priors[0].core_hours + priors[0].gap_hours + counted <= 0.0
     return PriorSource(PriorKind.POPULATION if is_blank else PriorKind.OBSERVATIONS, counted)

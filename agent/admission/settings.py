@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agent.models.directory import ModelsDirectory, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
-from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
+from agent.settings.kinds import File, QuotaCode, ReservationId, Section, ValueHint
 from agent.settings.subjects import Conflict, Subjects
 from domain.errors import BadInput
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
@@ -42,7 +42,7 @@ SAID_BY_RULE = frozenset(
 RuleText = Annotated[
     str,
     Field(max_length=300, pattern=rf"^(({'|'.join(KINDS)}):|{LEARNED}$)"),
-    Expected(f"a rule such as second:2.8 (one of {', '.join(KINDS)}, a colon and its threshold), or {LEARNED}"),
+    ValueHint(f"a rule such as second:2.8 (one of {', '.join(KINDS)}, a colon and its threshold), or {LEARNED}"),
 ]
 
 
@@ -50,7 +50,7 @@ _KEY = r"[a-z][a-z0-9_-]{0,62}"
 DeferralPools = Annotated[
     str,
     Field(max_length=1000, pattern=rf"^({_KEY}(,{_KEY})*)?$"),
-    Expected("names of deferral pools, separated by commas, such as night,weekend"),
+    ValueHint("names of deferral pools, separated by commas, such as night,weekend"),
 ]
 
 

@@ -49,7 +49,7 @@ class ResumeOrder(SubjectOrder):
     scope: Scope = PauseScope.ALL
 
 
-class Paused(BaseModel):
+class PauseResult(BaseModel):
     """The pause that now holds; fleet: the subject where it is one."""
 
     decision: str
@@ -58,7 +58,7 @@ class Paused(BaseModel):
     pause: Pause
 
 
-class Resumed(BaseModel):
+class ResumeResult(BaseModel):
     """Whether there was a pause to lift, and those that still hold; fleet: the subject where it is one."""
 
     decision: str
@@ -79,7 +79,7 @@ def create_control_router(view: AgentView) -> APIRouter:
         return Subject(part.name, name)
 
     @router.post("/pause", summary="Hold changes")
-    def pause(order: PauseOrder) -> Paused:
+    def pause(order: PauseOrder) -> PauseResult:
         """Hold scale-in, scale-out or both, for a time or until resumed; of a cluster, admissions of tagged groups."""
         subject = meant(order)
         made = controls.pause(
@@ -90,14 +90,14 @@ def create_control_router(view: AgentView) -> APIRouter:
             lasting_s=order.for_s,
         )
         log.info("paused", **subject.fields(), scope=order.scope, owner=order.owner)
-        return Paused(**subject.fields(), pause=made)
+        return PauseResult(**subject.fields(), pause=made)
 
     @router.post("/resume", summary="Let changes happen again")
-    def resume(order: ResumeOrder) -> Resumed:
+    def resume(order: ResumeOrder) -> ResumeResult:
         """Lift pauses."""
         subject = meant(order)
         done = controls.resume(ledger, *subject, order.scope, owner=order.owner, now=now())
         log.info("resumed", **subject.fields(), scope=order.scope, owner=order.owner)
-        return Resumed(**subject.fields(), lifted=done.lifted, left=list(done.left))
+        return ResumeResult(**subject.fields(), lifted=done.lifted, left=list(done.left))
 
     return router

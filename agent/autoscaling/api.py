@@ -69,7 +69,7 @@ class UnpinOrder(Order):
     """Lift the pin, so that the policy decides again."""
 
 
-class Pinned(BaseModel):
+class PinResult(BaseModel):
     """The pin that now holds, and the one whose place it took."""
 
     fleet: str
@@ -77,7 +77,7 @@ class Pinned(BaseModel):
     before: Pin | None
 
 
-class Unpinned(BaseModel):
+class UnpinResult(BaseModel):
     """Whether there was a pin to lift."""
 
     fleet: str
@@ -140,7 +140,7 @@ class AnnouncedWork(BaseModel):
     since: float | None
 
 
-class Taken(BaseModel):
+class AnnouncementResult(BaseModel):
     """The announcement as it is kept, and whether it is new."""
 
     announced: AnnouncedWork
@@ -226,7 +226,7 @@ def _add_announcements(router: APIRouter, part: AutoscalingPart) -> None:
     @router.post(
         "/autoscaling/announcements", summary="Announce work", responses={**UNKNOWN, **CONFLICT}, tags=["control"]
     )
-    def announce(order: AnnouncementOrder) -> Taken:
+    def announce(order: AnnouncementOrder) -> AnnouncementResult:
         """Say what work will come, so that the fleet is prepared; the same again, with its id, changes nothing."""
         fleet, now = one_subject(part, order.fleet, field="fleet"), clock.now()
         if (order.at is None) == (order.in_minutes is None):
@@ -237,7 +237,7 @@ def _add_announcements(router: APIRouter, part: AutoscalingPart) -> None:
         made = Announced(order.id, told, order.owner, now, order.in_minutes)
         found, new = announcements.announce(store, fleet, made)
         log.info("announced", fleet=fleet, id=order.id, jobs=order.jobs, owner=order.owner, new=new)
-        return Taken(announced=_work(fleet, found.announcement, found), new=new)
+        return AnnouncementResult(announced=_work(fleet, found.announcement, found), new=new)
 
     @router.delete(
         "/autoscaling/announcements/{announcement_id}", summary="Withdraw work", responses=UNKNOWN, tags=["control"]
@@ -263,7 +263,7 @@ def _add_pins(router: APIRouter, part: AutoscalingPart) -> None:
     ledger, clock = part.host.ledger, part.host.clock
 
     @router.post("/pin", summary="Keep a size", responses=UNKNOWN, tags=["control"])
-    def pin(order: PinOrder) -> Pinned:
+    def pin(order: PinOrder) -> PinResult:
         """Keep a fleet or one group at a size for a time; a pause stands before it."""
         fleet = one_subject(part, order.fleet, field="fleet")
         done = pins.pin(
@@ -277,12 +277,12 @@ def _add_pins(router: APIRouter, part: AutoscalingPart) -> None:
             lasting_s=order.for_s,
         )
         log.info("pinned", fleet=fleet, desired=dict(done.pin.desired), owner=order.owner)
-        return Pinned(fleet=fleet, pin=done.pin, before=done.before)
+        return PinResult(fleet=fleet, pin=done.pin, before=done.before)
 
     @router.post("/unpin", summary="Let the policy decide the size again", responses=UNKNOWN, tags=["control"])
-    def unpin(order: UnpinOrder) -> Unpinned:
+    def unpin(order: UnpinOrder) -> UnpinResult:
         """Lift the pin."""
         fleet = one_subject(part, order.fleet, field="fleet")
         lifted = pins.unpin(ledger, fleet, owner=order.owner, now=clock.now())
         log.info("unpinned", fleet=fleet, owner=order.owner)
-        return Unpinned(fleet=fleet, lifted=lifted)
+        return UnpinResult(fleet=fleet, lifted=lifted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from agent.settings.kinds import Expected, Section, Url
+from agent.settings.kinds import Section, Url, ValueHint
 from agent.settings.subjects import Conflict, Subjects
 from domain.units import DAY_S, HOUR_S
 
@@ -38,14 +38,14 @@ class PoolMode(StrEnum):
 CapacityText = Annotated[
     str,
     Field(max_length=1000, pattern=rf"^({HTTP}|{POOL}:{_KEY}|{FLEET}:{_KEY}(,{_KEY})*)$"),
-    Expected("http, fleet:NAME or fleet:NAME,NAME of fleets that are managed, or pool:NAME of an oversold pool"),
+    ValueHint("http, fleet:NAME or fleet:NAME,NAME of fleets that are managed, or pool:NAME of an oversold pool"),
 ]
 MarginText = Annotated[
     str,
     Field(pattern=r"^([0-9]{1,7}|[0-9]{1,2}(\.[0-9]{1,3})?%)$"),
-    Expected("whole cores such as 4, or a share of the capacity such as 10%"),
+    ValueHint("whole cores such as 4, or a share of the capacity such as 10%"),
 ]
-PolicyText = Annotated[str, Field(pattern=rf"^({'|'.join(LADDER)})$"), Expected(f"one of {', '.join(LADDER)}")]
+PolicyText = Annotated[str, Field(pattern=rf"^({'|'.join(LADDER)})$"), ValueHint(f"one of {', '.join(LADDER)}")]
 
 
 class DeferralSettings(Section, title="A deferral pool"):
@@ -87,7 +87,7 @@ class DeferralSettings(Section, title="A deferral pool"):
         KNAPSACK,
         description="Shadow policy, which starts nothing; compared once a day. Unused if it is the policy itself.",
     )
-    model_pin: Annotated[str, Field(pattern=r"^([0-9a-f]{8,64})?$"), Expected("the beginning of a model's digest")] = (
+    model_pin: Annotated[str, Field(pattern=r"^([0-9a-f]{8,64})?$"), ValueHint("the beginning of a model's digest")] = (
         Field("", description="Digest of the only model that `learned` may take, or its beginning. Not set: any.")
     )
     learned_within_ms: float = Field(50.0, ge=1, le=10_000, description="The model must answer within that time.")

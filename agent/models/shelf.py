@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 Signature = tuple[int, int, int] | None
 
 
-class Named(Protocol):
+class NamedModel(Protocol):
     """A verified model: `name` is the SHA-256 of its file."""
 
     @property
@@ -31,7 +31,7 @@ class Named(Protocol):
         """The SHA-256 of the model's file."""
 
 
-M = TypeVar("M", bound=Named)
+M = TypeVar("M", bound=NamedModel)
 
 
 class ModelMissing(BadInput):

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field
 
 from agent.models.regular_files import read_file
-from agent.settings.kinds import Expected, File, Key, Section
+from agent.settings.kinds import File, Key, Section, ValueHint
 from agent.settings.subjects import Conflict, Subjects
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
@@ -47,13 +47,13 @@ LARGEST_RATES_BYTES: Final = 4 * 2**20
 ParameterName = Annotated[
     str,
     Field(pattern=r"^/trimtab/oversubscription(/[A-Za-z0-9_.-]{1,100}){1,5}$"),
-    Expected("a parameter's name below /trimtab/oversubscription, such as /trimtab/oversubscription/main"),
+    ValueHint("a parameter's name below /trimtab/oversubscription, such as /trimtab/oversubscription/main"),
 ]
 Rate = Annotated[float, Field(gt=0, le=1)]
 RatePolicyText = Annotated[
     str,
     Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|model:/.+|learned)$"),
-    Expected("moving-average, static:RATE, learned, rates:FILE or model:FILE with an absolute path"),
+    ValueHint("moving-average, static:RATE, learned, rates:FILE or model:FILE with an absolute path"),
 ]
 
 
@@ -65,7 +65,7 @@ def _zone(name: str) -> str:
     return name
 
 
-Zone = Annotated[str, AfterValidator(_zone), Expected("a time zone such as UTC or Europe/Berlin")]
+Zone = Annotated[str, AfterValidator(_zone), ValueHint("a time zone such as UTC or Europe/Berlin")]
 
 
 class SubscriberSettings(Section, title="A subscriber of a pool"):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agent.settings.kinds import Expected, File, Key, Section
+from agent.settings.kinds import File, Key, Section, ValueHint
 from agent.settings.subjects import Subjects
 
 BEST_FIT = "bf"
@@ -18,7 +18,7 @@ _POLICY = r"(ff|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file
 PlacementPolicyText = Annotated[
     str,
     Field(max_length=300, pattern=rf"^{_POLICY}$"),
-    Expected("ff, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE with an absolute path, or learned"),
+    ValueHint("ff, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE with an absolute path, or learned"),
 ]
 
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, create_model
 
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting, cron_fault
-from agent.settings.kinds import Expected, GroupName, HookName, Key, Section, Url, VmTypeName
+from agent.settings.kinds import GroupName, HookName, Key, Section, Url, ValueHint, VmTypeName
 from agent.settings.plug_ins import POLICIES, installed
 from collectors.intake import Claims
 from domain.announcements import WEEKDAYS, Recurring
@@ -57,7 +57,7 @@ def _policy(text: str) -> str:
 Policy = Annotated[
     str,
     AfterValidator(_policy),
-    Expected(_POLICIES),
+    ValueHint(_POLICIES),
 ]
 """A member of PolicyName, or the name of another package's policy."""
 
@@ -78,7 +78,7 @@ def _shadows(text: str) -> str:
     return ",".join(names)
 
 
-Shadows = Annotated[str, AfterValidator(_shadows), Expected(f"{_SHADOWS}, each of them once")]
+Shadows = Annotated[str, AfterValidator(_shadows), ValueHint(f"{_SHADOWS}, each of them once")]
 
 
 SPARES = 10
@@ -227,9 +227,9 @@ class AnnouncementSettings(Section, title="Work announced for a fleet"):
     """Jobs that come at a time of day, every day or on some. `<announcement>` is a key of your choice."""
 
     at: Annotated[
-        str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$"), Expected("a time of day in UTC such as 02:30")
+        str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$"), ValueHint("a time of day in UTC such as 02:30")
     ] = Field(description="When the first of them comes, in UTC.", examples=["02:30"])
-    days: Annotated[str, AfterValidator(_weekdays), Expected(f"some of {','.join(WEEKDAYS)}")] = Field(
+    days: Annotated[str, AfterValidator(_weekdays), ValueHint(f"some of {','.join(WEEKDAYS)}")] = Field(
         ",".join(WEEKDAYS), description="Days of the week, in UTC."
     )
     jobs: int = Field(ge=1, le=10_000_000, description="How many jobs.", examples=[200])
@@ -274,12 +274,12 @@ def _cron(text: str) -> str:
 Cron = Annotated[
     str,
     AfterValidator(_cron),
-    Expected("a cron expression of five fields such as 0 18 * * mon-fri, with one day field at most"),
+    ValueHint("a cron expression of five fields such as 0 18 * * mon-fri, with one day field at most"),
 ]
 LocalTime = Annotated[
     str,
     AfterValidator(_local_time),
-    Expected(
+    ValueHint(
         f"a date of the years {FIRST_YEAR} to {LAST_YEAR} and a time of day without an offset, such as 2026-11-27T18:00"
     ),
 ]
@@ -306,7 +306,7 @@ class WindowSettings(Section, title="A window of a fleet's schedule"):
         examples=["2026-11-27T18:00"],
     )
     ends: LocalTime | None = Field(None, description="When it ends.", examples=["2026-11-28T02:00"])
-    time_zone: Annotated[str, AfterValidator(_zone), Expected("a time zone such as Europe/Berlin")] = Field(
+    time_zone: Annotated[str, AfterValidator(_zone), ValueHint("a time zone such as Europe/Berlin")] = Field(
         "UTC", description="Time zone of the window's times."
     )
     min: int | None = Field(None, ge=0, le=100_000, description="Fewest VMs of the whole fleet meanwhile.")

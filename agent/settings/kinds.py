@@ -52,7 +52,7 @@ class Section(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ValueHint:
     """The values that a text setting accepts, as a phrase after the word "give"."""
 
     phrase: str
@@ -95,37 +95,37 @@ def _url(url: str) -> str:
 Url = Annotated[
     str,
     AfterValidator(_url),
-    Expected("a URL that begins with http:// or https://, with a host and, if any, a port from 1 to 65535"),
+    ValueHint("a URL that begins with http:// or https://, with a host and, if any, a port from 1 to 65535"),
 ]
-Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Expected("an AWS region such as eu-west-1")]
-Account = Annotated[str, Field(pattern=r"^[0-9]{12}$"), Expected("an AWS account's 12 digits")]
+Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), ValueHint("an AWS region such as eu-west-1")]
+Account = Annotated[str, Field(pattern=r"^[0-9]{12}$"), ValueHint("an AWS account's 12 digits")]
 Accounts = Annotated[
-    str, Field(pattern=r"^([0-9]{12}(,[0-9]{12})*)?$"), Expected("AWS accounts of 12 digits, separated by commas")
+    str, Field(pattern=r"^([0-9]{12}(,[0-9]{12})*)?$"), ValueHint("AWS accounts of 12 digits, separated by commas")
 ]
 HookName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9\-_/]{1,255}$"), Expected("the name of a lifecycle hook, such as drain")
+    str, Field(pattern=r"^[A-Za-z0-9\-_/]{1,255}$"), ValueHint("the name of a lifecycle hook, such as drain")
 ]
-Host = Annotated[str, AfterValidator(host_name), Expected("a host name or address such as 127.0.0.1")]
+Host = Annotated[str, AfterValidator(host_name), ValueHint("a host name or address such as 127.0.0.1")]
 VmId = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_-]{1,128}$"),
-    Expected("an id of letters, digits, - and _ such as i-0abc1234, without dots"),
+    ValueHint("an id of letters, digits, - and _ such as i-0abc1234, without dots"),
 ]
 VmTypeName = Annotated[
-    str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$"), Expected("an EC2 instance type such as m5a.large")
+    str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$"), ValueHint("an EC2 instance type such as m5a.large")
 ]
 GroupName = Annotated[
     str,
     Field(pattern=r"^[^\s:][^:]{0,254}$"),
-    Expected("the name of an Auto Scaling group, at most 255 characters, none of them a colon or a line break"),
+    ValueHint("the name of an Auto Scaling group, at most 255 characters, none of them a colon or a line break"),
 ]
 QuotaCode = Annotated[
-    str, Field(pattern=r"^L-[0-9A-Z]{8}$"), Expected("the code of a service quota such as L-1216C47A")
+    str, Field(pattern=r"^L-[0-9A-Z]{8}$"), ValueHint("the code of a service quota such as L-1216C47A")
 ]
 ReservationId = Annotated[
     str,
     Field(pattern=r"^cr-[0-9a-f]{8,17}$"),
-    Expected("the id of a capacity reservation such as cr-0123456789abcdef0"),
+    ValueHint("the id of a capacity reservation such as cr-0123456789abcdef0"),
 ]
 
 
@@ -182,19 +182,19 @@ def _networks(text: str) -> str:
 Networks = Annotated[
     str,
     AfterValidator(_networks),
-    Expected("networks separated by commas, such as 10.0.0.0/16,fd00:12::/64, without bits beyond each one's prefix"),
+    ValueHint("networks separated by commas, such as 10.0.0.0/16,fd00:12::/64, without bits beyond each one's prefix"),
 ]
-Directory = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a directory")]
-File = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a file")]
-SocketPath = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a unix socket")]
+Directory = Annotated[Path, AfterValidator(_absolute), ValueHint("the absolute path of a directory")]
+File = Annotated[Path, AfterValidator(_absolute), ValueHint("the absolute path of a file")]
+SocketPath = Annotated[Path, AfterValidator(_absolute), ValueHint("the absolute path of a unix socket")]
 
 Authorization = Annotated[
-    SecretStr, AfterValidator(_authorization), Expected("a scheme and its credentials, such as Bearer TOKEN")
+    SecretStr, AfterValidator(_authorization), ValueHint("a scheme and its credentials, such as Bearer TOKEN")
 ]
 LedgerUrl = Annotated[
     SecretStr,
     AfterValidator(_ledger_url),
-    Expected("sqlite:////FILE, an absolute path, or postgresql://USER:PASSWORD@HOST/DATABASE"),
+    ValueHint("sqlite:////FILE, an absolute path, or postgresql://USER:PASSWORD@HOST/DATABASE"),
 ]
 
 UNITS = {
@@ -219,7 +219,7 @@ def unit(name: str) -> str:
 def expected(name: str, field: FieldInfo) -> str:
     """Return the values that the setting accepts, as a phrase after the word "give"."""
     kind, metadata = _unwrapped(field)
-    phrase = next((item.phrase for item in metadata if isinstance(item, Expected)), None)
+    phrase = next((item.phrase for item in metadata if isinstance(item, ValueHint)), None)
     if phrase is not None:
         return phrase
     if kind is bool:

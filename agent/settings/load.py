@@ -56,7 +56,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GivenSetting:
+class SettingSource:
     """One value as it was given: name as spelled, text, source; place: FILE:LINE, which begins the name too."""
 
     name: str
@@ -70,10 +70,10 @@ class LoadResult:
     """The settings, the values given by path, and the file of settings; any other path has its default."""
 
     settings: Settings
-    given: Mapping[SettingPath, GivenSetting]
+    given: Mapping[SettingPath, SettingSource]
     file: SettingsFile
 
-    def origin(self, path: SettingPath) -> GivenSetting | None:
+    def origin(self, path: SettingPath) -> SettingSource | None:
         """Return the value given for this path, or for a section around it as JSON; None for a default."""
         return next((self.given[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.given), None)
 
@@ -150,14 +150,14 @@ class _PlugIns:
         return [mistake for of_one in self._found.values() for mistake in of_one or ()]
 
 
-def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> tuple[dict[SettingPath, GivenSetting], _PlugIns]:
+def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> tuple[dict[SettingPath, SettingSource], _PlugIns]:
     """Return every known name of a variable or credential that has a value; add unknown and double ones to mistakes."""
     try:
         secrets = credentials(environ)
     except BadInput as error:
         mistakes.append(Mistake(CREDENTIALS, str(error.value), error.remedy))
         secrets = {}
-    given: dict[SettingPath, GivenSetting] = {}
+    given: dict[SettingPath, SettingSource] = {}
     of_plug_ins = _PlugIns(environ)
     for source, values in ((Source.CREDENTIALS, secrets), (Source.ENVIRONMENT, environ)):
         spellings: dict[SettingPath, list[str]] = defaultdict(list)
@@ -168,9 +168,9 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> tuple[dict[Se
             if known(path):
                 if text:
                     spellings[path].append(name)
-                    given[path] = GivenSetting(name, text, source)
+                    given[path] = SettingSource(name, text, source)
             elif not of_plug_ins.have(path[0]):
-                mistakes.append(_unknown(path, GivenSetting(name, text, source)))
+                mistakes.append(_unknown(path, SettingSource(name, text, source)))
         for path, names in spellings.items():
             if len(names) > 1:
                 mistakes.append(Mistake(names[-1], _shown(path, given), _one_of(names)))
@@ -184,7 +184,7 @@ def _one_of(names: Sequence[str]) -> str:
 def _add_file(
     file: SettingsFile,
     raw: dict[str, Any],
-    given: dict[SettingPath, GivenSetting],
+    given: dict[SettingPath, SettingSource],
     of_plug_ins: _PlugIns,
     mistakes: list[Mistake],
 ) -> None:
@@ -192,7 +192,7 @@ def _add_file(
     names: dict[SettingPath, str] = {}
     for keys, value in file.values.items():
         path = tuple(key.lower() for key in keys)
-        item = GivenSetting(file.spelled(keys), text_of(value), Source.FILE, file.place(file.lines[keys]))
+        item = SettingSource(file.spelled(keys), text_of(value), Source.FILE, file.place(file.lines[keys]))
         node = leaf(path) if all(path) else None
         if node is None:
             if not of_plug_ins.have(path[0]):
@@ -226,7 +226,7 @@ def _insert(raw: dict[str, Any], path: SettingPath, value: Any) -> bool:
     return True
 
 
-def _unknown(path: SettingPath, item: GivenSetting) -> Mistake:
+def _unknown(path: SettingPath, item: SettingSource) -> Mistake:
     of_file = item.source is Source.FILE
     close = CONFIG if not of_file and _likeness(item.name.upper(), CONFIG) >= SAME_WORD else suggestion(path)
     shown = _masked_unknown(item.text, item.source)
@@ -256,7 +256,7 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _validated(
-    raw: dict[str, Any], given: Mapping[SettingPath, GivenSetting], mistakes: list[Mistake], file: SettingsFile
+    raw: dict[str, Any], given: Mapping[SettingPath, SettingSource], mistakes: list[Mistake], file: SettingsFile
 ) -> tuple[Settings, set[SettingPath]]:
     """Return the settings with each wrong value replaced by its default or example, and the paths of those."""
     bad: set[SettingPath] = set()
@@ -283,7 +283,7 @@ def _location(loc: tuple[int | str, ...]) -> tuple[SettingPath, bool]:
 def _mistake(
     path: SettingPath,
     kind: str,
-    given: Mapping[SettingPath, GivenSetting],
+    given: Mapping[SettingPath, SettingSource],
     is_key: bool,
     value: Any,
     file: SettingsFile,
@@ -320,7 +320,7 @@ def _repair(raw: dict[str, Any], path: SettingPath, is_key: bool) -> None:
         place[last] = field.field.examples[0] if field.field.examples else {}
 
 
-def _name(path: SettingPath, given: Mapping[SettingPath, GivenSetting], file: SettingsFile) -> str:
+def _name(path: SettingPath, given: Mapping[SettingPath, SettingSource], file: SettingsFile) -> str:
     """Return the name given for this path, else its place in its table of the file, else its proper name."""
     if path in given:
         return given[path].name
@@ -330,7 +330,7 @@ def _name(path: SettingPath, given: Mapping[SettingPath, GivenSetting], file: Se
     return name_of(path)
 
 
-def _shown(path: SettingPath, given: Mapping[SettingPath, GivenSetting], value: Any = None) -> str:
+def _shown(path: SettingPath, given: Mapping[SettingPath, SettingSource], value: Any = None) -> str:
     """Return the value as given, with secrets and passwords masked.
 
     A section given as JSON is masked when it can hold a secret: in text that cannot be parsed, it may be anywhere.

@@ -20,7 +20,6 @@ from agent.settings.kinds import (
     Accounts,
     Authorization,
     Directory,
-    Expected,
     File,
     Host,
     Key,
@@ -30,6 +29,7 @@ from agent.settings.kinds import (
     Section,
     SocketPath,
     Url,
+    ValueHint,
     VmId,
     plainly_written,
     web_address,
@@ -184,14 +184,14 @@ def _webhook(value: SecretStr) -> SecretStr:
 
 
 WebhookUrl = Annotated[
-    SecretStr, AfterValidator(_webhook), Expected("the https:// address of a webhook; http:// only for this machine")
+    SecretStr, AfterValidator(_webhook), ValueHint("the https:// address of a webhook; http:// only for this machine")
 ]
 
 
 TopicArn = Annotated[
     str,
     Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}$"),
-    Expected("the ARN of an SNS topic such as arn:aws:sns:eu-west-1:123456789012:ops"),
+    ValueHint("the ARN of an SNS topic such as arn:aws:sns:eu-west-1:123456789012:ops"),
 ]
 
 
@@ -205,7 +205,7 @@ def _actuator(name: str) -> str:
     return name
 
 
-ActuatorName = Annotated[str, AfterValidator(_actuator), Expected("the name of an installed actuator")]
+ActuatorName = Annotated[str, AfterValidator(_actuator), ValueHint("the name of an installed actuator")]
 
 
 class AlarmSettings(Section, title="Alarms"):
@@ -361,14 +361,14 @@ def _token(value: SecretStr) -> SecretStr:
 Token = Annotated[
     SecretStr,
     AfterValidator(_token),
-    Expected(
+    ValueHint(
         f"a secret of at least {SHORTEST_TOKEN} letters, digits and signs, such as the output of `openssl rand -hex 32`"
     ),
 ]
 MetricPrefix = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){0,5}$"),
-    Expected("a metric path such as trimtab-agent"),
+    ValueHint("a metric path such as trimtab-agent"),
 ]
 
 
@@ -431,7 +431,7 @@ def _key(value: SecretStr) -> SecretStr:
     return value
 
 
-PromotionKey = Annotated[SecretStr, AfterValidator(_key), Expected(f"a key of at least {SHORTEST_KEY_BYTES} bytes")]
+PromotionKey = Annotated[SecretStr, AfterValidator(_key), ValueHint(f"a key of at least {SHORTEST_KEY_BYTES} bytes")]
 
 
 class LearnedSettings(Section, title="Learned policies"):

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from domain.rules.admission.policies import YOUNG_H
 from simulator.admission.engine import ONE_KIND, Record, State
 from simulator.admission.moments import (
+    DeploymentStatistics,
     Floats,
     Prior,
     Room,
-    Seen,
     Sums,
     forecast,
     forecast_mixed,
@@ -105,23 +105,23 @@ def _add_slot(curves: Curves, slot: int, sign: float) -> None:
 
 
 @compiled
-def _before(arrival: Record, other: bool) -> Seen:
+def _before(arrival: Record, other: bool) -> DeploymentStatistics:
     """Return the observations of a kind before the deployment arrived."""
     if other:
-        return Seen(
+        return DeploymentStatistics(
             *(1, arrival.other_deaths, arrival.other_core_hours, arrival.other_requests),
             *(0.0, arrival.other_gap_hours, arrival.other_extra, arrival.other_sizes),
         )
-    return Seen(
+    return DeploymentStatistics(
         *(1, arrival.seen_deaths, arrival.seen_core_hours, arrival.seen_requests),
         *(0.0, arrival.seen_gap_hours, arrival.seen_extra, arrival.seen_sizes),
     )
 
 
 @compiled
-def _of_other(arrival: Record, seen: Seen) -> Seen:
+def _of_other(arrival: Record, seen: DeploymentStatistics) -> DeploymentStatistics:
     """Return the observations of the other kind if the deployment is of it: its own events belong to it then."""
-    return Seen(
+    return DeploymentStatistics(
         seen.size,
         seen.deaths - arrival.seen_deaths + arrival.other_deaths,
         seen.core_hours - arrival.seen_core_hours + arrival.other_core_hours,
@@ -144,7 +144,9 @@ def _prior_of(setting: Setting, arrival: Record) -> Prior:
 
 
 @compiled
-def _forecast(setting: Setting, method: int, arrival: Record, seen: Seen, curves: Curves, out: Sums) -> None:
+def _forecast(
+    setting: Setting, method: int, arrival: Record, seen: DeploymentStatistics, curves: Curves, out: Sums
+) -> None:
     """Fill in the curves of a deployment that arrived as `arrival`."""
     prior, times, room, conjugate = _prior_of(setting, arrival), curves.times, curves.room, setting.conjugate
     if arrival.kinds == ONE_KIND:
@@ -166,7 +168,7 @@ def forecast_arrival(curves: Curves, setting: Setting, arrival: Record) -> None:
         return
     if setting.drawn:
         extra, sizes = extra + arrival.size - 1, sizes + 1
-    seen = Seen(
+    seen = DeploymentStatistics(
         *(arrival.size, arrival.seen_deaths, arrival.seen_core_hours, arrival.seen_requests),
         *(0.0, arrival.seen_gap_hours, extra, sizes),
     )
@@ -208,7 +210,7 @@ def renew(state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.v
     """Compute the curves of one deployment and bring the sums up to date."""
     deployment, now = state.live[slot], state.books[0].now
     drop(curves, slot)
-    seen = Seen(
+    seen = DeploymentStatistics(
         *(deployment.size, deployment.deaths, deployment.core_hours + deployment.size * (now - deployment.at)),
         *(deployment.requests, now - deployment.admitted_at, deployment.gap_hours),
         *(deployment.extra, deployment.sizes),

@@ -45,7 +45,7 @@ def prior_of(law: Population) -> Prior:
     return Prior(*astuple(law))
 
 
-class Seen(NamedTuple):
+class DeploymentStatistics(NamedTuple):
     """The statistics of one deployment (admission specification §3)."""
 
     size: int
@@ -86,7 +86,7 @@ def room_for(horizons: int, thirds: int, requests: int) -> Room:
 
 
 @compiled
-def believed(prior: Prior, seen: Seen, conjugate: bool) -> Belief:
+def believed(prior: Prior, seen: DeploymentStatistics, conjugate: bool) -> Belief:
     """Return the belief given the statistics, in the form of `domain.rules.admission.belief`."""
     everything = (
         *(prior.mu_shape, prior.mu_rate, prior.lam_shape, prior.lam_rate, prior.sig_shape, prior.sig_rate),
@@ -102,7 +102,7 @@ def forecast(
     method: int,
     conjugate: bool,
     prior: Prior,
-    seen: Seen,
+    seen: DeploymentStatistics,
     times: Floats,
     room: Room,
     out: Sums,
@@ -134,7 +134,7 @@ def forecast(
 
 
 @compiled
-def _evidence(prior: Prior, seen: Seen, room: Room) -> float:
+def _evidence(prior: Prior, seen: DeploymentStatistics, room: Room) -> float:
     belief = believed(prior, seen, False)
     nodes = _node_count(belief[0])
     value: float = _log_evidence(
@@ -145,7 +145,13 @@ def _evidence(prior: Prior, seen: Seen, room: Room) -> float:
 
 @compiled
 def share_of_first(
-    kinds: int, prior: Prior, one: Seen, one_before: Seen, two: Seen, two_before: Seen, room: Room
+    kinds: int,
+    prior: Prior,
+    one: DeploymentStatistics,
+    one_before: DeploymentStatistics,
+    two: DeploymentStatistics,
+    two_before: DeploymentStatistics,
+    room: Room,
 ) -> float:
     """Return the chance that a deployment is of the first of two kinds, half and half before it came (§8).
 
@@ -165,8 +171,8 @@ def forecast_mixed(
     conjugate: bool,
     prior: Prior,
     share: float,
-    one: Seen,
-    two: Seen,
+    one: DeploymentStatistics,
+    two: DeploymentStatistics,
     times: Floats,
     room: Room,
     out: Sums,

@@ -20,7 +20,7 @@ from domain.rules.deferral.jobs import Ints
 from domain.units import DAY_S, HOUR_S, HOURS_PER_DAY, HOURS_PER_WEEK
 from simulator.deferral.scenarios import CORE_SIZES, DURATIONS, REFERENCE_WORK, VALLEY, Episode, Scenario, windows
 from simulator.oversubscription.scenario import PACKAGED, scenario_of
-from simulator.workloads.swf import Dropped, SwfOptions, WidthRule, read_swf
+from simulator.workloads.swf import SkipReason, SwfOptions, WidthRule, read_swf
 from simulator.workloads.tables import ENDINGS, read_jobs
 
 LONGEST = max(DURATIONS)
@@ -83,7 +83,9 @@ def log_jobs(path: Path) -> LogJobs:
         # The log goes around at its end, so that hours of the day stay what they are.
         span_h -= span_h % HOURS_PER_DAY
     inside = arrival < span_h
-    dropped = {why.value: count for why, count in report.dropped.items() if why not in (Dropped.HEADER, Dropped.BLANK)}
+    dropped = {
+        why.value: count for why, count in report.dropped.items() if why not in (SkipReason.HEADER, SkipReason.BLANK)
+    }
     dropped[TOO_LONG] = int((~short).sum())
     counts = MappingProxyType({why: count for why, count in dropped.items() if count})
     return LogJobs(arrival[inside], cores[inside], np.maximum(1, hours[short][inside]), span_h, counts)

@@ -237,7 +237,7 @@ def assess(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sampled:
+class EpisodeResults:
     """The results of a number of episodes."""
 
     limit: int
@@ -327,10 +327,10 @@ def _episodes(
         hot_hours[e] = hot_by_hour.sum()
 
 
-def sample(placement: Placement, model: UsageModel, seeds: NDArray[np.integer]) -> Sampled:
+def sample(placement: Placement, model: UsageModel, seeds: NDArray[np.integer]) -> EpisodeResults:
     """Return what the episodes with these seeds bring; the same placement and seeds give the same answer."""
     scenario, week, count = placement.scenario, placement.week, len(seeds)
-    sampled = Sampled(
+    sampled = EpisodeResults(
         scenario.violation_hours,
         np.zeros(count, np.int64),
         np.zeros(max(placement.opened, 1), np.int64),

@@ -41,7 +41,7 @@ class WidthRule(StrEnum):
     MOLD = "mold"
 
 
-class Dropped(StrEnum):
+class SkipReason(StrEnum):
     """Why a line gave no job."""
 
     HEADER = "header"
@@ -96,11 +96,11 @@ class SwfReport:
     lines: int
     kept: int
     trace_jobs: int
-    dropped: dict[Dropped, int]
+    dropped: dict[SkipReason, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class LogJob:
     """A job of a log: number, seconds of the log's clock at submission, seconds of the run, cores."""
 
     number: int
@@ -121,7 +121,7 @@ def read_swf(
     logs are not; a number that occurs twice is numbered anew.
     """
     options = options or SwfOptions()
-    drops: Counter[Dropped] = Counter()
+    drops: Counter[SkipReason] = Counter()
     try:
         with _open(path) as stream:
             lines_read = stream if progress is None else _counted(stream, progress)
@@ -134,14 +134,14 @@ def read_swf(
 
 
 def trace_of(
-    recorded: list[Recorded], options: SwfOptions, drops: Counter[Dropped], name: str
+    recorded: list[LogJob], options: SwfOptions, drops: Counter[SkipReason], name: str
 ) -> tuple[Trace, SwfReport]:
     """Return recorded jobs, sorted, as a trace under the options; drops: counts of earlier reasons, added to."""
     lines = len(recorded) + sum(drops.values())
     recorded = _window(recorded, options, drops)
     jobs = list(_widths(_renumbered(recorded), options, drops))
     keep = np.random.default_rng(options.seed).random(len(jobs)) < options.thin
-    drops[Dropped.THINNED] += int((~keep).sum())
+    drops[SkipReason.THINNED] += int((~keep).sum())
     jobs = [job for job, kept in zip(jobs, keep, strict=True) if kept]
     start = jobs[0].submit_s if jobs and options.from_s is None else 0.0
     trace = make_trace(
@@ -167,11 +167,11 @@ def _counted(stream: Iterable[str], progress: Callable[[int], None]) -> Iterator
         yield line
 
 
-def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Counter[Dropped]) -> Iterator[Recorded]:
+def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Counter[SkipReason]) -> Iterator[LogJob]:
     for number, line in enumerate(stream, start=1):
         text = line.strip()
         if not text or text.startswith(";"):
-            drops[Dropped.HEADER if text else Dropped.BLANK] += 1
+            drops[SkipReason.HEADER if text else SkipReason.BLANK] += 1
             continue
         fields = text.split()
         where = f"{path.name} line {number}"
@@ -186,17 +186,17 @@ def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Cou
             raise TraceError(f"{where}: field {used} ({_READ[used]})", processors, f"give at most {_MOST_PROCESSORS}")
         if values[11] in _PARTIAL:
             # The job has a line of status 0 or 1 too, with the sum of its parts.
-            drops[Dropped.PARTIAL_EXECUTION] += 1
+            drops[SkipReason.PARTIAL_EXECUTION] += 1
         elif values[2] < 0:
-            drops[Dropped.NO_SUBMIT_TIME] += 1
+            drops[SkipReason.NO_SUBMIT_TIME] += 1
         elif values[4] <= 0:
-            drops[Dropped.NO_RUN_TIME] += 1
+            drops[SkipReason.NO_RUN_TIME] += 1
         elif processors <= 0:
-            drops[Dropped.NO_PROCESSORS] += 1
+            drops[SkipReason.NO_PROCESSORS] += 1
         elif options.drop_failed and values[11] in _FAILED:
-            drops[Dropped.STATUS] += 1
+            drops[SkipReason.STATUS] += 1
         else:
-            yield Recorded(int(values[1]), values[2], values[4], processors)
+            yield LogJob(int(values[1]), values[2], values[4], processors)
 
 
 def _number(text: str, where: str, field: str) -> float:
@@ -209,18 +209,18 @@ def _number(text: str, where: str, field: str) -> float:
     return value
 
 
-def _window(jobs: list[Recorded], options: SwfOptions, drops: Counter[Dropped]) -> list[Recorded]:
+def _window(jobs: list[LogJob], options: SwfOptions, drops: Counter[SkipReason]) -> list[LogJob]:
     """Keep the window and count submit times from its start."""
     if not jobs:
         return jobs
     start = jobs[0].submit_s if options.from_s is None else options.from_s
     end = math.inf if options.hours is None else start + options.hours * HOUR_S
     inside = [replace(job, submit_s=job.submit_s - start) for job in jobs if start <= job.submit_s < end]
-    drops[Dropped.OUTSIDE_WINDOW] += len(jobs) - len(inside)
+    drops[SkipReason.OUTSIDE_WINDOW] += len(jobs) - len(inside)
     return inside
 
 
-def _renumbered(jobs: list[Recorded]) -> list[Recorded]:
+def _renumbered(jobs: list[LogJob]) -> list[LogJob]:
     """Give later holders of a number that occurs twice a new one."""
     seen: set[int] = set()
     following = max((job.number for job in jobs), default=0) + 1
@@ -234,7 +234,7 @@ def _renumbered(jobs: list[Recorded]) -> list[Recorded]:
     return out
 
 
-def _widths(jobs: list[Recorded], options: SwfOptions, drops: Counter[Dropped]) -> Iterator[Recorded]:
+def _widths(jobs: list[LogJob], options: SwfOptions, drops: Counter[SkipReason]) -> Iterator[LogJob]:
     """Apply the width rule; the pieces of split jobs get the numbers after the largest one."""
     following = max((job.number for job in jobs), default=0) + 1
     for job in jobs:
@@ -248,4 +248,4 @@ def _widths(jobs: list[Recorded], options: SwfOptions, drops: Counter[Dropped]) 
             stretched = job.run_s * job.processors / options.largest_vm_cores
             yield replace(job, processors=options.largest_vm_cores, run_s=stretched)
         else:
-            drops[Dropped.TOO_WIDE] += 1
+            drops[SkipReason.TOO_WIDE] += 1

@@ -17,7 +17,7 @@ from typing import Any, Final
 from domain.errors import BadInput, TraceError
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request
 from domain.workload import Trace
-from simulator.workloads.swf import Dropped, Recorded, SwfOptions, SwfReport, trace_of
+from simulator.workloads.swf import LogJob, SkipReason, SwfOptions, SwfReport, trace_of
 
 ENDINGS: Final = (".csv", ".csv.gz", ".parquet")
 JOB_FIELDS: Final = {"submit": True, "runtime": False, "end": False, "cores": False}
@@ -168,8 +168,8 @@ def read_jobs(
     Fields are submit (a time), runtime in seconds or end (a time; the job then ran from its submission), and cores, 1
     without a column. Raises BadInput and TraceError as `rows_of_table`.
     """
-    drops: Counter[Dropped] = Counter()
-    jobs: list[Recorded] = []
+    drops: Counter[SkipReason] = Counter()
+    jobs: list[LogJob] = []
     for number, row in enumerate(rows_of_table(path, columns, JOB_FIELDS), start=1):
         if number == 1 and not {"runtime", "end"} & set(row.cells):
             raise BadInput("--column", " ".join(columns), "give --column runtime=NAME in seconds, or --column end=NAME")
@@ -177,11 +177,11 @@ def read_jobs(
         run_s = row.number("runtime") if "runtime" in row.cells or not row.has("end") else row.time_s("end") - submit_s
         cores = row.number("cores", 1.0)
         if run_s <= 0.0:
-            drops[Dropped.NO_RUN_TIME] += 1
+            drops[SkipReason.NO_RUN_TIME] += 1
         elif cores <= 0.0:
-            drops[Dropped.NO_PROCESSORS] += 1
+            drops[SkipReason.NO_PROCESSORS] += 1
         else:
-            jobs.append(Recorded(number, submit_s, run_s, math.ceil(cores)))
+            jobs.append(LogJob(number, submit_s, run_s, math.ceil(cores)))
     jobs.sort(key=lambda job: (job.submit_s, job.number))
     return trace_of(jobs, options or SwfOptions(), drops, name or path.name.partition(".")[0])
 

@@ -14,7 +14,7 @@ from domain.errors import BadInput
 from domain.rules.oversubscription.risk import count_at_least, satisfied
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.usage import UsageModel, usage_of
-from simulator.oversubscription.weekly import Assessor, Placement, Sampled, sample
+from simulator.oversubscription.weekly import Assessor, EpisodeResults, Placement, sample
 from trainer.oversubscription.policies import OversubscriptionPolicy, Plan, Task
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,7 @@ class Judged:
     task: Task
     model: UsageModel
     placement: Placement
-    sampled: Sampled
+    sampled: EpisodeResults
     by_hour: Floats | None
     """Chance of a hot machine by hour, where the placement is the same in every episode."""
     chance: float | None
@@ -166,7 +166,7 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
         violations += by_machine >= limit
         saved[e], peaks[e] = placed.s_cores or 0.0, placed.peak_machines
     assert first is not None
-    sampled = Sampled(limit, hot_hours, violations, hot_machine_hours, excess)
+    sampled = EpisodeResults(limit, hot_hours, violations, hot_machine_hours, excess)
     s_cores = None if first.s_cores is None else float(saved.mean())
     return Judged(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), np.array(rates))
 

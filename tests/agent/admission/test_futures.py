@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.admission.book import REBUILD, Book, horizons_of
 from agent.admission.deployments import Deployment, Stage
-from agent.admission.futures import DeploymentSeen, futures, label_weights
+from agent.admission.futures import DeploymentStatistics, futures, label_weights
 from agent.admission.records import Prior
 from domain.rules.admission.cluster import Moments
 from domain.rules.admission.population import POPULATIONS
@@ -18,7 +18,7 @@ from tests.agent.admission.clusters import HOUR_S, SEEN, START, rules
 
 K = POPULATIONS["K"]
 HORIZONS_H = horizons_of(rules())[::6]
-FRESH = DeploymentSeen(4.0, 0.0, 0.0, 0.0, 0.0, 3.0, 1.0)
+FRESH = DeploymentStatistics(4.0, 0.0, 0.0, 0.0, 0.0, 3.0, 1.0)
 AMOUNTS = st.integers(0, 20)
 PRIORS = st.builds(
     Prior,
@@ -86,7 +86,7 @@ class TestAMixtureOfKinds:
     def test_learns_which_kind_it_is_from_what_happens(self) -> None:
         quick = Prior(deaths=20, core_hours=20.0, label="quick")
         slow = Prior(deaths=20, core_hours=20_000.0, label="slow")
-        after_long = DeploymentSeen(4.0, 0.0, 2000.0, 0.0, 500.0, 3.0, 1.0)
+        after_long = DeploymentStatistics(4.0, 0.0, 2000.0, 0.0, 500.0, 3.0, 1.0)
         before, after = (label_weights(K, seen, (quick, slow))[1].weight for seen in (FRESH, after_long))
         assert before == pytest.approx(0.5)
         assert after > 0.999
@@ -148,7 +148,7 @@ class TestABook:
             book.put(deployment(f"d{n}"))
         assert len(book) == 170
         assert book.refresh(START) == 120
-        one = futures(K, [DeploymentSeen(4.0, 0.0, 40.0, 0.0, 10.0, 3.0, 1.0)], [()], book.horizons_h, Moments.NA)
+        one = futures(K, [DeploymentStatistics(4.0, 0.0, 40.0, 0.0, 10.0, 3.0, 1.0)], [()], book.horizons_h, Moments.NA)
         np.testing.assert_allclose(book.sums.mean, 170 * one.mean[0], rtol=1e-9)
 
 

@@ -17,14 +17,26 @@ from hypothesis import strategies as st
 from domain.rules.admission.population import POPULATIONS, Population
 from simulator.admission import PRESETS, Cluster, Run, draw_run, play, rule_of
 from simulator.admission.engine import ADMITTED, ARRIVAL, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
-from simulator.admission.moments import AB, AB_FAST, METHODS, NA, PAPER, Prior, Seen, Sums, forecast, prior_of, room_for
+from simulator.admission.moments import (
+    AB,
+    AB_FAST,
+    METHODS,
+    NA,
+    PAPER,
+    DeploymentStatistics,
+    Prior,
+    Sums,
+    forecast,
+    prior_of,
+    room_for,
+)
 from simulator.admission.play import MODEL_VERSION, config_hash
 
 CHANGES = {ADMITTED: 1, SCALED: 1, CORE_ENDED: -1, SHUT_DOWN: -1, REFUSED: 0, SCALE_REFUSED: 0}
 TIMES = np.geomspace(0.04, 26_280.0, 32)
 
 
-def moments(method: int, prior: Prior, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
+def moments(method: int, prior: Prior, seen: DeploymentStatistics) -> tuple[np.ndarray, np.ndarray]:
     mean, variance = np.zeros(len(TIMES)), np.zeros(len(TIMES))
     nothing = np.zeros(0), np.zeros(0)
     forecast(method, method == PAPER, prior, seen, TIMES, room_for(len(TIMES), 0, 0), Sums(mean, variance, *nothing))
@@ -73,7 +85,7 @@ def test_two_events_at_one_instant_both_happen() -> None:
 def test_rates_that_are_all_but_known_give_the_moments_of_known_rates() -> None:
     mu, lam, sig, power, lifetimes, size = 0.1, 1.0, 1.0, 0.8, 5.0, 7
     law = Population(1e6, 1e6 / mu, 1e6, 1e6 / lam, 1e6, 1e6 / sig, power, lifetimes)
-    mean, variance = moments(NA, prior_of(law), Seen(size, 0, 0.0, 0, 0.0, 0.0, 0, 0))
+    mean, variance = moments(NA, prior_of(law), DeploymentStatistics(size, 0, 0.0, 0, 0.0, 0.0, 0, 0))
     x, rho, m = mu * TIMES, lam * mu ** (power - 1.0), 1.0 + sig
     held = size * np.exp(-x) - rho * m * np.expm1(-x)
     spread = -size * np.exp(-x) * np.expm1(-x) - rho * (m * np.expm1(-x) + (2 * sig + sig**2) * np.expm1(-2 * x) / 2)
@@ -102,7 +114,7 @@ def test_where_a_power_of_the_lifetime_has_no_mean_the_moments_stay_finite_and_s
     # With r = 0.6: 2 r - 2 + a is 0 for 0.8, and r - 1 + a is 0 for 0.4; 0.36 is the preset.
     law = POPULATIONS["K"]
     assert 2.0 * law.power - 2.0 + shape <= 1e-12
-    seen = Seen(3, 0, 0.0, 0, 0.0, 0.0, 2, 1)
+    seen = DeploymentStatistics(3, 0, 0.0, 0, 0.0, 0.0, 2, 1)
     at, beside = (moments(method, prior_of(replace(law, mu_shape=a)), seen) for a in (shape, shape + 1e-5))
     for one, other in zip(at, beside, strict=True):
         assert np.all(np.isfinite(one))
@@ -132,7 +144,9 @@ def test_outcomes_of_another_version_of_the_model_have_another_hash(monkeypatch:
 def test_another_deployment_never_makes_the_expected_cores_or_their_variance_smaller(
     preset: str, method: int, size: int, deaths: int, requests: int, hours: float, extra: int
 ) -> None:
-    seen = Seen(size, deaths, size * hours, requests, hours, 0.0, extra * requests + size - 1, requests + 1)
+    seen = DeploymentStatistics(
+        size, deaths, size * hours, requests, hours, 0.0, extra * requests + size - 1, requests + 1
+    )
     mean, variance = moments(method, prior_of(POPULATIONS[preset]), seen)
     assert np.all(mean >= 0.0)
     assert np.all(variance >= 0.0)

@@ -17,8 +17,8 @@ from simulator.admission.moments import (
     METHODS,
     PAPER,
     RULES,
+    DeploymentStatistics,
     Prior,
-    Seen,
     Sums,
     believed,
     forecast,
@@ -28,19 +28,19 @@ from simulator.admission.moments import (
 
 PRIORS = {name: prior_of(law) for name, law in POPULATIONS.items()}
 CASES = {
-    "F1": Seen(1, 0, 0.0, 0, 0.0, 0.0, 0, 1),
-    "F20": Seen(20, 0, 0.0, 0, 0.0, 0.0, 19, 1),
-    "A": Seen(4, 5, 60.0, 3, 20.0, 0.0, 7, 4),
-    "B": Seen(30, 40, 9000.0, 20, 500.0, 0.0, 33, 21),
-    "C": Seen(3, 2, 8000.0, 0, 2000.0, 0.0, 4, 1),
-    "P50": Seen(8, 50, 40000.0, 50, 0.0, 20000.0, 260, 51),
-    "Idle": Seen(1, 0, 700.0, 0, 700.0, 0.0, 0, 1),
-    "Big": Seen(900, 300, 2e6, 60, 2400.0, 0.0, 1080, 61),
+    "F1": DeploymentStatistics(1, 0, 0.0, 0, 0.0, 0.0, 0, 1),
+    "F20": DeploymentStatistics(20, 0, 0.0, 0, 0.0, 0.0, 19, 1),
+    "A": DeploymentStatistics(4, 5, 60.0, 3, 20.0, 0.0, 7, 4),
+    "B": DeploymentStatistics(30, 40, 9000.0, 20, 500.0, 0.0, 33, 21),
+    "C": DeploymentStatistics(3, 2, 8000.0, 0, 2000.0, 0.0, 4, 1),
+    "P50": DeploymentStatistics(8, 50, 40000.0, 50, 0.0, 20000.0, 260, 51),
+    "Idle": DeploymentStatistics(1, 0, 700.0, 0, 700.0, 0.0, 0, 1),
+    "Big": DeploymentStatistics(900, 300, 2e6, 60, 2400.0, 0.0, 1080, 61),
 }
 
 
 def fast(
-    prior: Prior, seen: Seen, horizons: np.ndarray, method: int = AB_FAST
+    prior: Prior, seen: DeploymentStatistics, horizons: np.ndarray, method: int = AB_FAST
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     count = len(horizons)
     curves = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
@@ -48,7 +48,7 @@ def fast(
     return curves
 
 
-def plain(prior: Prior, seen: Seen, horizons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def plain(prior: Prior, seen: DeploymentStatistics, horizons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean, variance, nodes = np.zeros(len(horizons)), np.zeros(len(horizons)), 120
     belief = exact_belief(
         *prior,
@@ -96,7 +96,7 @@ def test_more_cores_now_are_more_cores_later(seen: str, preset: str, more: int) 
 def test_any_history_gives_finite_moments_and_weights_that_sum_to_one(
     deaths: int, core_hours: float, requests: int, hours: float, gap_hours: float, extra: int, size: int
 ) -> None:
-    seen = Seen(size, deaths, core_hours, requests, hours, gap_hours, extra, requests + 1)
+    seen = DeploymentStatistics(size, deaths, core_hours, requests, hours, gap_hours, extra, requests + 1)
     mean, variance, *_ = fast(PRIORS["H"], seen, log_grid())
     assert np.all(np.isfinite(mean))
     assert np.all(mean >= 0.0)

@@ -12,7 +12,7 @@ from domain.rules.oversubscription.risk import count_at_least
 from domain.rules.oversubscription.usage import Moments
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.vm_days import day_shape
-from simulator.oversubscription.weekly import Assessor, Risk, Sampled, assess, sample
+from simulator.oversubscription.weekly import Assessor, EpisodeResults, Risk, assess, sample
 from tests.simulator.oversubscription.cases import small
 
 Days = NDArray[np.float64]
@@ -29,7 +29,7 @@ def levels(draws: np.random.Generator, alike: float) -> Days:
     return usage
 
 
-def played(folder: Path, days: Days) -> tuple[Risk, Risk, Sampled]:
+def played(folder: Path, days: Days) -> tuple[Risk, Risk, EpisodeResults]:
     """The week as assessed for whole days, as assessed for independent hours, and as sampled."""
     scenario, week = small(folder, ROWS, horizon_h=120, delta_count=3, pms=3)
     names = ",".join(["owner", *(f"s{i:03}" for i in range(288))])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from domain.errors import BadInput, TraceError
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.recorded import nasa_day, nasa_hour
-from simulator.workloads.swf import Dropped, SwfOptions, WidthRule, read_swf
+from simulator.workloads.swf import SkipReason, SwfOptions, WidthRule, read_swf
 from tests.simulator.autoscaling.baseline_runs import nothing, queue_policy, run_policy, threshold_policy
 
 
@@ -39,7 +39,7 @@ def test_jobs_are_sorted_split_and_counted_from_the_first_that_ran(tmp_path: Pat
     assert trace.job_id.tolist() == [6, 7, 8, 9, 10, 4]
     assert set(trace.width.tolist()) == {1}
     assert (report.lines, report.kept, report.trace_jobs) == (6, 3, 6)
-    assert report.dropped == {Dropped.HEADER: 1, Dropped.BLANK: 1, Dropped.NO_RUN_TIME: 1}
+    assert report.dropped == {SkipReason.HEADER: 1, SkipReason.BLANK: 1, SkipReason.NO_RUN_TIME: 1}
 
 
 def test_failed_jobs_count_if_they_ran_unless_they_are_not_wanted(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_failed_jobs_count_if_they_ran_unless_they_are_not_wanted(tmp_path: Path
     assert read_swf(path)[0].jobs == 3
     trace, report = read_swf(path, SwfOptions(drop_failed=True))
     assert trace.job_id.tolist() == [3]
-    assert report.dropped == {Dropped.HEADER: 1, Dropped.STATUS: 2, Dropped.NO_PROCESSORS: 1}
+    assert report.dropped == {SkipReason.HEADER: 1, SkipReason.STATUS: 2, SkipReason.NO_PROCESSORS: 1}
 
 
 def test_a_job_that_was_swapped_out_counts_once_by_its_line_for_the_whole(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_job_that_was_swapped_out_counts_once_by_its_line_for_the_whole(tmp_pa
     assert trace.job_id.tolist() == [7, 8]
     assert trace.arrival_s.tolist() == [0.0, 100.0]
     assert trace.work_core_s == 8 * 3600 + 60
-    assert report.dropped == {Dropped.HEADER: 1, Dropped.PARTIAL_EXECUTION: 5}
+    assert report.dropped == {SkipReason.HEADER: 1, SkipReason.PARTIAL_EXECUTION: 5}
 
 
 @pytest.mark.parametrize("from_s", [None, 0.0])
@@ -69,7 +69,7 @@ def test_a_job_of_unknown_submit_time_does_not_move_the_others(tmp_path: Path, f
     assert trace.job_id.tolist() == [2, 3, 4]
     assert (trace.arrival_s - trace.arrival_s[0]).tolist() == [0.0, 60.0, 120.0]
     assert trace.arrival_s[0] == (0.0 if from_s is None else start + 120)
-    assert report.dropped == {Dropped.HEADER: 1, Dropped.NO_SUBMIT_TIME: 1}
+    assert report.dropped == {SkipReason.HEADER: 1, SkipReason.NO_SUBMIT_TIME: 1}
 
 
 @settings(max_examples=40, deadline=None)
@@ -86,7 +86,7 @@ def test_split_and_mold_keep_the_work_and_cap_drops_what_is_too_wide(
     capped, report = read_swf(path, SwfOptions(width_rule=WidthRule.CAP))
     too_wide = sum(width > 8 for _, _, width in jobs)
     assert capped.jobs == len(jobs) - too_wide
-    assert report.dropped.get(Dropped.TOO_WIDE, 0) == too_wide
+    assert report.dropped.get(SkipReason.TOO_WIDE, 0) == too_wide
 
 
 def test_the_window_and_the_scales_apply(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_window_and_the_scales_apply(tmp_path: Path) -> None:
     trace, report = read_swf(path, SwfOptions(from_s=1800.0, hours=1.0, time_scale=24.0, run_scale=0.5))
     assert trace.arrival_s.tolist() == [25.0 * i for i in range(6)]
     assert set(trace.service_s.tolist()) == {24.0}
-    assert report.dropped == {Dropped.HEADER: 1, Dropped.OUTSIDE_WINDOW: 13}
+    assert report.dropped == {SkipReason.HEADER: 1, SkipReason.OUTSIDE_WINDOW: 13}
 
 
 def test_thinning_is_seeded_and_counted(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_thinning_is_seeded_and_counted(tmp_path: Path) -> None:
     assert first.digest == read_swf(path, SwfOptions(thin=0.3, seed=7))[0].digest
     assert first.digest != read_swf(path, SwfOptions(thin=0.3, seed=8))[0].digest
     assert 230 < first.jobs < 370
-    assert report.dropped[Dropped.THINNED] == 1000 - first.jobs
+    assert report.dropped[SkipReason.THINNED] == 1000 - first.jobs
 
 
 def test_crlf_duplicate_ids_and_gzip_are_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from simulator.oversubscription import weekly
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.usage import UsageModel
-from simulator.oversubscription.weekly import Assessor, Placement, Sampled
+from simulator.oversubscription.weekly import Assessor, EpisodeResults, Placement
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.search import hourly
 from trainer.oversubscription.vdn import Candidate, Rates, judged_candidate
@@ -52,7 +52,7 @@ def test_one_that_saves_less_than_the_best_is_not_played() -> None:
 def test_of_many_weeks_the_riskiest_are_played_until_one_is_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
-    def sample(placed: Placement, model: UsageModel, seeds: NDArray[np.int64]) -> Sampled:
+    def sample(placed: Placement, model: UsageModel, seeds: NDArray[np.int64]) -> EpisodeResults:
         played.append(placed.week.name)
         return weekly.sample(placed, model, seeds)
 

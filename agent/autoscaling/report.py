@@ -1,4 +1,4 @@
-"""The records of one minute of all fleets, and their part in the report of the turn."""
+"""The report of one minute of all fleets, as a part of the report of the turn."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OF_A_START = (Reason.STALE_INPUT, Reason.LOW_COVERAGE)
 HELD_BY_INPUT: Final = frozenset(
     {Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.SAFE_FLOOR, Reason.CLOUD_UNREADABLE, Reason.CREDENTIALS}
 )
-"""Reasons of decisions that a wrong clock makes: readings look old or yet to come, and AWS refuses what is signed."""
+"""Reasons of decisions that a wrong clock makes: readings look old or yet to come, and AWS refuses its signatures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def with_fleets(report: TurnReport, minute: MinuteReport) -> TurnReport:
         results=(*report.results, *minute.results),
         conditions=(*report.conditions, *conditions(minute)),
         counts=(*report.counts, *counts(minute)),
-        # A minute that failed before anything was read does not tell whether AWS can be read.
+        # A minute that failed before its first reading leaves open whether AWS can be read.
         unread=unread if decisions or minute.snapshots or unread or minute.failure is None else report.unread,
         blind=bool(decisions) and all(one.reason in HELD_BY_INPUT for one in decisions),
         latest=report.latest if latest is None else f"{_utc(latest.at)} {latest.fleet}: {latest.sentence}",

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, TrimtabError
 from domain.rules.placement.bounds import Bound
-from domain.rules.placement.checker import REJECTED, Packing, violations
 from domain.rules.placement.cluster import hosts_of
 from domain.rules.placement.instance import DIMENSIONS, Instance
 from domain.rules.placement.policies import BF, BF_CPU, DP, FF, RESERVE, WF, Policy, box
@@ -22,6 +21,7 @@ from simulator.placement.instances import shuffle_order, shuffled
 from trainer.kit.files import code_version
 from trainer.kit.intervals import mean_interval
 from trainer.placement.bounds import lower_bound
+from trainer.placement.checker import REJECTED, Packing, violations
 from trainer.placement.exact import Solution, solve
 
 Ints = NDArray[np.int64]

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput, TrimtabError, install_command
-from domain.rules.placement.checker import Packing, violations
 from domain.rules.placement.instance import DIMENSIONS, Application, Instance
 from trainer.kit.jobs import Job, in_processes
 from trainer.placement.bounds import lower_bound
+from trainer.placement.checker import Packing, violations
 from trainer.placement.cp_sat import Containers, fewest
 
 Ints = NDArray[np.int64]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from agent.placement.choosing import read_policy
 from domain.errors import BadInput
 from domain.rules.placement.bounds import Bound
-from domain.rules.placement.checker import Packing, violations
 from domain.rules.placement.cluster import DIGEST_EVERY, choose, cluster_of
 from domain.rules.placement.instance import DIMENSIONS, Instance
 from domain.rules.placement.policies import NAMED, TIERS, Policy, reserve
@@ -23,6 +22,7 @@ from simulator.placement import engine
 from simulator.placement.instances import shuffle_order
 from trainer.kit.files import replace_file
 from trainer.placement.bounds import lower_bound
+from trainer.placement.checker import Packing, violations
 from trainer.placement.evaluation import FigureWrong, packing_of, rates_of
 
 

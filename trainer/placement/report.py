@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.placement.checker import REJECTED, Packing
 from domain.rules.placement.instance import DIMENSIONS, Instance
 from trainer.kit.drawing import GRID, INK, POLICIES, SOFT, colours, panel, svg
 from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
+from trainer.placement.checker import REJECTED, Packing
 from trainer.placement.evaluation import REFERENCE, Evaluation, Figures
 
 if TYPE_CHECKING:

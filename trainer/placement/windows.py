@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from domain.rules.placement.bounds import least_hosts, needs_of
-from domain.rules.placement.checker import REJECTED, Packing, violations
 from domain.rules.placement.cluster import choose, cluster_of
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
@@ -19,6 +18,7 @@ from domain.units import HOUR_S
 from simulator.placement import engine
 from simulator.placement.choosing import Arrays
 from trainer.placement.bounds import largest_host, lower_bound
+from trainer.placement.checker import REJECTED, Packing, violations
 from trainer.placement.evaluation import FigureWrong
 from trainer.placement.playing import events
 from trainer.placement.samples import PRICE_OF_REJECTION

@@ -14,9 +14,9 @@ from agent.placement.reserve import PlacementPool
 from agent.placement.settings import PlacementSettings
 from domain.clock import Clock
 from domain.decisions import Mode
-from domain.rules.placement.checker import Packing, violations
 from domain.rules.placement.cluster import choose
 from domain.rules.placement.instance import Instance, Request, parse_instance
+from trainer.placement.checker import Packing, violations
 from trainer.promotion.directory import ModelsWriter
 
 START = 1_790_000_000.0

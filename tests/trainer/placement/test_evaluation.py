@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.placement.checker import violations
 from domain.rules.placement.instance import Release
 from domain.rules.placement.policies import BF, FF, WF
 from simulator.placement import engine, instances
 from trainer.placement import evaluation, report
+from trainer.placement.checker import violations
 from trainer.placement.evaluation import evaluate
 
 SHUFFLES = tuple(range(8))

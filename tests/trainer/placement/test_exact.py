@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
-from domain.rules.placement.checker import violations
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request, symmetric
 from simulator.placement import instances
 from trainer.placement import exact
 from trainer.placement.bounds import Bound, cliques, lower_bound
+from trainer.placement.checker import violations
 
 
 @pytest.mark.parametrize("method", [exact.CP_SAT, exact.COLUMNS])

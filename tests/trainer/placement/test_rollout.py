@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.placement.checker import violations
 from domain.rules.placement.policies import BF, DP, WF
 from simulator.placement import engine
 from simulator.placement.futures import Prior, fitted
 from simulator.placement.instances import churn, s1, shuffle_order, shuffled, small
+from trainer.placement.checker import violations
 from trainer.placement.evaluation import packing_of
 from trainer.placement.playing import policy_of
 from trainer.placement.rollout import rollout

@@ -74,8 +74,8 @@ def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daem
     promote(models, path)
     hang_up(daemon)
     # It was trained for three VM types, and the fleet has one: the scorer that comes along decides.
-    release = next(model.sha256 for model in shipped_models() if model.name == "release")
-    until(lambda: any(release in text for text in events(daemon, Reason.MODEL_READY)))
+    scorer = next(model.sha256 for model in shipped_models() if model.name == "scorer")
+    until(lambda: any(scorer in text for text in events(daemon, Reason.MODEL_READY)))
     path.with_name("spoilt.onnx").write_bytes(b"spoilt")
     promote(models, "spoilt.onnx")
     hang_up(daemon)
@@ -86,7 +86,7 @@ def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daem
     assert daemon.wait() == 0
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
         last = FleetStore(ledger).decisions("web", limit=1)[0].decision
-    assert last.proposal.policy == f"learned:{release}"
+    assert last.proposal.policy == f"learned:{scorer}"
 
 
 def test_a_named_pipe_as_the_champion_is_reported_and_no_turn_is_lost(daemon: Daemon, models: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_model_without_an_end_costs_no_turn_and_sigterm_amid_its_trial_ends_th
 
 
 def test_a_learned_policy_for_a_fleet_that_no_model_fits_is_refused_at_the_start(site: Site, tmp_path: Path) -> None:
-    small = next(model.path for model in shipped_models() if model.name == "lstm-release-small")
+    small = write_model(tmp_path, limits=(3, 3, 3))
     refused = Daemon(site, tmp_path / "agent", **LEARNED, TRIMTAB_LEARNED__MODEL_FILE=str(small))
     try:
         refused.start()

@@ -55,7 +55,7 @@ def rehearsed_fleet(directory: Path) -> Rows:
     trace = make_trace("bursts", arrivals, np.tile([45.0, 120.0, 360.0, 200.0, 75.0], 55))
     rows: Rows = []
     # The network that was chosen for this fleet before a scorer came that fits every fleet.
-    network = next(model.path for model in shipped_models() if model.name == "lstm-release")
+    network = next(model.path for model in shipped_models() if model.name == "ppo-lstm")
     plans = [("queue-rule", "default"), ("threshold", "default"), ("target-tracking", "paper"), ("learned", "default")]
     for number, (policy, rails) in enumerate(plans):
         shelf = ModelShelf(None)

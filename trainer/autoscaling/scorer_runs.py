@@ -388,7 +388,7 @@ def hash_of(trained: Trained) -> str:
     return weights_hash({f"{name}{at}": part for name, parts_ in parts.items() for at, part in enumerate(parts_)})
 
 
-RELEASE = "release"
+SHIPPED_SCORER = "scorer"
 
 
 def shipped_scorer() -> Path:
@@ -396,7 +396,8 @@ def shipped_scorer() -> Path:
     for shipped in shipped_models(DIRECTORY):
         if isinstance(load_model(shipped.path).card, ScorerCard):
             return shipped.path
-    raise BadInput("--from", RELEASE, "no scorer ships with this version: give a FILE.onnx or the directory of a run")
+    remedy = "no scorer ships with this version: give a FILE.onnx or the directory of a run"
+    raise BadInput("--from", SHIPPED_SCORER, remedy)
 
 
 def trained_in(directory: Path) -> Trained:
@@ -412,16 +413,16 @@ def trained_in(directory: Path) -> Trained:
 
 
 def start_of(text: str) -> Trained:
-    """Return the scorer that `release`, a model file or the directory of a run names; BadInput otherwise."""
+    """Return the scorer that `scorer`, a model file or the directory of a run names; BadInput otherwise."""
     path = Path(text)
-    if text == RELEASE:
+    if text == SHIPPED_SCORER:
         return read_trained(shipped_scorer())
     if path.suffix == ".onnx":
         return read_trained(path)
     for place in (path, path / "seed-0"):
         if (place / RUN_FILE).is_file():
             return trained_in(place)
-    raise BadInput("--from", text, "give release, a FILE.onnx of a scorer, or the directory of a finished run")
+    raise BadInput("--from", text, "give scorer, a FILE.onnx of a scorer, or the directory of a finished run")
 
 
 def shown_as(silent: bool) -> str:

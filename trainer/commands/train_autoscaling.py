@@ -81,7 +81,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             "trimtab train autoscaling --seeds 0-4 --out runs/fit --resume",
             "trimtab train autoscaling --sweep gamma=0.98,0.99 --seeds 0-2 --ray local",
             "trimtab train autoscaling --form scorer --jobs 2 --out runs/scorer",
-            "trimtab train autoscaling --from release --world my.toml --workload my.swf.gz",
+            "trimtab train autoscaling --from scorer --world my.toml --workload my.swf.gz",
         ),
     )
 
@@ -100,7 +100,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     mask: Annotated[bool | None, "--mask/--no-mask", "Hide actions that would have no effect."] = None
     setting: SetOption = None
     start: Annotated[
-        str | None, "--from", "release|FILE|RUN", "scorer: weights to begin with, for --world and --workload."
+        str | None, "--from", "scorer|FILE|RUN", "scorer: weights to begin with, for --world and --workload."
     ] = None
     world: Annotated[str | None, "NAME|FILE", "The world to train for with --workload, else live-like."] = None
     workload: Annotated[list[str] | None, "NAME|FILE", "Your jobs in that world, in place of a task; repeatable."] = (

@@ -34,7 +34,7 @@ from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.evaluation.suite import World as SuiteWorld
 from trainer.autoscaling.fleets import LEAST_WINDOWS, LEFT_OUT
 from trainer.autoscaling.scorer import Lesson, Recipe, Samples, Trained, gather
-from trainer.autoscaling.scorer_runs import RELEASE, run, shipped_scorer, start_of
+from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, shipped_scorer, start_of
 from trainer.autoscaling.scorer_tuning import FINE, Loads, OwnLessons, own_plan, tuned_rule
 from trainer.autoscaling.tuned_settings import settings_of
 from trainer.kit.intervals import FEWEST_CASES, Comparison, compare
@@ -80,7 +80,7 @@ class FleetSettings:
     suite: tuple[str, ...] = ("T3",)
     suite_seeds: int = 3
     bounds: int = 2
-    start: str = RELEASE
+    start: str = SHIPPED_SCORER
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -344,7 +344,7 @@ class FleetRound(Round):
             model = self.shelf.policy(self.policy_now, self.learner.loop.fleet).model
             if isinstance(model.card, ScorerCard):
                 found = self.directory.path / f"{model.name}.onnx"
-                return start_of(str(found)) if found.is_file() else start_of(RELEASE)
+                return start_of(str(found)) if found.is_file() else start_of(SHIPPED_SCORER)
         return start_of(self.settings.start)
 
     def _cases(self) -> list[Case]:

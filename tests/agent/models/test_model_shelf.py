@@ -86,7 +86,7 @@ def test_every_model_that_comes_along_is_whole_and_says_what_it_is_for() -> None
 
 def test_the_policy_trained_as_published_comes_along_and_is_nobodys_default() -> None:
     *preferred, last = shipped_models()
-    assert last.name == "published"
+    assert last.name == "ppo-lstm-published"
     card = load_model(last.path).card
     assert (card.observation, card.action_set, card.network, card.hidden_size) == ("obs-7", "act-7", "lstm", 128)
     assert not card.masked

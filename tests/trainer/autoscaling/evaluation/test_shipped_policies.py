@@ -11,10 +11,10 @@ from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.scorer import GENERAL
 from trainer.autoscaling.scorer_file import read_trained
-from trainer.autoscaling.tasks import dry_run_world, load_of
+from trainer.autoscaling.tasks import load_of
 
 LIVE = preset("live-like")
-WORLDS = {"release": LIVE, "lstm-release": LIVE, "lstm-release-small": dry_run_world()}
+WORLDS = {"scorer": LIVE, "ppo-lstm": LIVE}
 PROMISED_MIN = 15.0
 
 
@@ -38,7 +38,7 @@ def test_the_minimum_fleet_is_reached_within_a_quarter_of_an_hour_of_an_empty_qu
         assert idle.worst_min <= PROMISED_MIN, case.name
 
 
-def test_the_release_scorer_is_made_by_the_recipe_that_training_takes_by_default() -> None:
-    found = read_trained(next(m.path for m in shipped_models() if m.name == "release"))
+def test_the_bundled_scorer_is_made_by_the_recipe_that_training_takes_by_default() -> None:
+    found = read_trained(next(m.path for m in shipped_models() if m.name == "scorer"))
     assert (found.recipe, found.seed) == (GENERAL, 0)
     assert 0.0 < found.figures["held_out/ratio"] < 1.0

@@ -37,7 +37,7 @@ from trainer.autoscaling.fleets import (
     tuned_on,
 )
 from trainer.autoscaling.scorer import Lesson, ratios
-from trainer.autoscaling.scorer_runs import RELEASE, start_of
+from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, start_of
 
 SEED, LOG_SEED = 5_000_000, 5_100_000
 FLEETS = 40
@@ -130,7 +130,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Tune the rule for each world and play the model; exit status 1 for another setting or a missed target."""
     parser = arguments(__doc__ or "", runs=1)
     parser.add_argument("--fleets", type=int, default=FLEETS, help=f"drawn fleets (default {FLEETS})")
-    parser.add_argument("--model", default=RELEASE, help="release (default), a model file, or a finished run of train")
+    parser.add_argument("--model", default=SHIPPED_SCORER, help="scorer (default), a model file, or a run of train")
     parser.add_argument("--write", action="store_true", help=f"write {SETTINGS.name}")
     asked = parser.parse_args(given)
     worlds, found = held_out_worlds(asked.fleets), {}

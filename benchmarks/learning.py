@@ -48,7 +48,7 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.swf import SwfOptions, read_swf
 from trainer.autoscaling.fleets import HORIZONS_S, IDLE_S
 from trainer.autoscaling.scorer import Recipe, Trained
-from trainer.autoscaling.scorer_runs import RELEASE, run, start_of
+from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, start_of
 from trainer.autoscaling.scorer_tuning import (
     FINE,
     THE_RULE,
@@ -179,7 +179,7 @@ def one_round(record: Trace, now: Deciding, recipe: Recipe, place: Path) -> tupl
     held_out, end_s = windows[count:], cut.window_s * int(windows[count].name.rpartition("#")[2])
     inner = inner_loads(record, windows[:count], cut.window_s, end_s)
     rule = tuned_rule(CONFIG, inner, 0.0)
-    release = start_of(RELEASE)
+    release = start_of(SHIPPED_SCORER)
     start = now.scorer or release
     trained = run(own_plan(CONFIG, inner, rule, recipe, 0, start), place)
     tried = {"the release": Deciding(rule, release), "the scorer in use": Deciding(rule, start)}
@@ -225,7 +225,7 @@ def play(log: Log, load: float, with_change: bool, recipe: Recipe, place: Path) 
     if with_change:
         trace = changed(trace, math.floor(log.weeks / 2) * WEEK_S)
     weeks = spans_of(trace, log.weeks, WEEK_S, "week")
-    shipped = Deciding(RuleSetting(), start_of(RELEASE))
+    shipped = Deciding(RuleSetting(), start_of(SHIPPED_SCORER))
     first_days = tuple(spans_of(weeks[0], 7, DAY_S, "day"))
     once = Deciding(tuned_rule(CONFIG, Loads((weeks[0],), first_days, (), DAY_S), 0.0))
     now, before = shipped, None
@@ -261,7 +261,7 @@ def play(log: Log, load: float, with_change: bool, recipe: Recipe, place: Path) 
 
 def kept_play(log: Log, load: float, with_change: bool, recipe: Recipe, directory: Path) -> list[Week]:
     """Play, or read what was played by the same code and recipe."""
-    facts = {"recipe": plain(asdict(recipe)), "code": code_version(SOURCES), "start": start_of(RELEASE).seed}
+    facts = {"recipe": plain(asdict(recipe)), "code": code_version(SOURCES), "start": start_of(SHIPPED_SCORER).seed}
     name = f"{log.name}-{load:g}{'-changed' if with_change else ''}"
     path = directory / f"{name}.json"
     if path.is_file():

@@ -232,13 +232,6 @@ def _tasks(policies: Sequence[str], cases: Cases) -> list[Task]:
     return [(policy, cases.config, trace, seed) for policy in policies for trace, seed in pairs]
 
 
-def explore(name: str, cases: Cases) -> list[tuple[str, list[Measures]]]:
-    """Run the whole grid of a policy on all cases and return every setting with its runs, for choices of one's own."""
-    grid, each = GRIDS[name](cases.config), len(cases.seeds)
-    runs = [run_task(task) for task in _tasks(grid, cases)]
-    return [(policy, runs[place * each : (place + 1) * each]) for place, policy in enumerate(grid)]
-
-
 def _ranked(measure: Measure, policies: Sequence[str], cases: Cases, objective: Objective) -> list[Tried]:
     """Return the settings by mean objective; equals stay in the order of the grid."""
     values = [

@@ -14,8 +14,8 @@ from actuators.base import Act, ChangingCall, Held, Permit, Refusal, change
 from actuators.outcomes import Report, achieved
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, CollectorHost, CollectorKind
 from agent.autoscaling.policies.base import Policy, spelled
+from agent.kernel.decision import Capacity, Card, Check, Chore, Decision, Host, Observation, Part, Status, Turn
 from agent.kernel.metrics import Section, counter, gauge, histogram
-from agent.kernel.part import Capacity, Card, Check, Chore, Decision, Host, Observation, Part, Status, Turn
 from agent.kernel.store import DecisionStore, Record
 from agent.kernel.transaction import Conflict, Write, commit, retried
 from agent.kernel.turn import Severity, TurnReport

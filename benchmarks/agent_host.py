@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from agent.autoscaling.decision import AutoscalingPart
 from agent.autoscaling.loop import Loop
-from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.kernel.part import Host
+from agent.kernel.decision import Host
 from agent.kernel.parts import parts_of
 from agent.ledger import Ledger
 from agent.settings import Settings

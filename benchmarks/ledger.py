@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.autoscaling.decide import DecisionInputs, DecisionResult
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger, codec
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
 from domain.decisions import Reason, Status

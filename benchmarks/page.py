@@ -20,8 +20,8 @@ import structlog
 from agent.autoscaling.history import FleetHistory, cost_chart, queue_chart, size_charts
 from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.status import fleet_status
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
+from agent.autoscaling.view import fleet_status
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.settings import Settings

@@ -28,16 +28,16 @@ from contextlib import closing
 from pathlib import Path
 
 from actuators.autoscaling_group import AutoScalingActuator
+from agent.autoscaling.decision import POLICY_DEADLINE_S
 from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.loop import Loop
-from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Evaluate, Proposer, evaluate_within
 from agent.autoscaling.replay import LATE, replay
 from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits

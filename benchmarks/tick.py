@@ -37,14 +37,14 @@ import structlog
 import agent.autoscaling.loop
 from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.decide import decide_alone, with_shadows
+from agent.autoscaling.decision import POLICY_DEADLINE_S
 from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.loop import Loop
-from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import BIN_S, AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.chores import collect_between_turns, freeze_live_objects

@@ -39,7 +39,7 @@ from agent.admission.rule import (
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
 from agent.admission.state import ADMISSION, AdmissionStore, Change, ClusterCounts, month_of
 from agent.admission.view import sentence
-from agent.kernel.part import CapacityOf, Services
+from agent.kernel.decision import CapacityOf, Services
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.admission.records import PriorKind
-from agent.kernel.part import Card
+from agent.kernel.decision import Card
 from agent.kernel.text import columns, time_text
 from domain.decisions import Mode
 from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.kernel.part import Part
+from agent.kernel.decision import Part
 from agent.kernel.parts import kinds
 
 ROOT = "/api/v1/"

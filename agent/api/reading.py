@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
+from agent.kernel.decision import Part, one_subject
 from agent.kernel.http import DIGITS, LARGEST_SEQ, UNKNOWN
-from agent.kernel.part import Part, one_subject
 from agent.ledger import Kind
 from agent.view.view import AgentView, DecisionPage, Health, InputStatus, JournalPage, Readiness
 from domain.errors import UnknownName

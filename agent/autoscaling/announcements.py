@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.controls import checked_owner
 from agent.kernel.text import duration_text, time_text
 from domain.announcements import Announcement, Recurring

@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 
 from agent.autoscaling import announcements, pins
 from agent.autoscaling.announcements import Announced
-from agent.autoscaling.status import FleetStatus, fleet_status, fleet_statuses
+from agent.autoscaling.view import FleetStatus, fleet_status, fleet_statuses
+from agent.kernel.decision import one_subject
 from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Length, Order, Why
-from agent.kernel.part import one_subject
 from domain.announcements import Announcement
 from domain.controls import Pin
 from domain.decisions import Decision
@@ -21,7 +21,7 @@ from domain.errors import BadInput
 from domain.units import DAY_S, MINUTE_S
 
 if TYPE_CHECKING:
-    from agent.autoscaling.part import AutoscalingPart
+    from agent.autoscaling.decision import AutoscalingPart
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
-from agent.autoscaling.status import units_text
-from agent.autoscaling.store import DecisionRecord
+from agent.autoscaling.state import DecisionRecord
+from agent.autoscaling.view import units_text
 from agent.kernel.text import columns, counted, in_minutes, time_text
 from agent.ledger.codec import plain
 from agent.rails.inputs import SCALE_IN_WAITS

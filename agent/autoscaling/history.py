@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.autoscaling.status import FleetStatus
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
+from agent.autoscaling.view import FleetStatus
 from agent.kernel.text import money
 from agent.rails.budget import dollars_per_hour
 from domain.units import DAY_S, HOUR_S, MINUTE_S

@@ -13,7 +13,7 @@ from agent.rails.schedule import coming_text
 from domain.controls import PauseScope
 
 if TYPE_CHECKING:
-    from agent.autoscaling.status import FleetStatus
+    from agent.autoscaling.view import FleetStatus
 
 
 class Tone(StrEnum):

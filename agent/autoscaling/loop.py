@@ -47,8 +47,8 @@ from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import Aggregator, FoldedMinute
 from agent.autoscaling.stalls import Stalls
+from agent.autoscaling.state import FleetStore
 from agent.autoscaling.state_events import state_events
-from agent.autoscaling.store import FleetStore
 from agent.autoscaling.turn import FleetTurn, Made
 from agent.kernel.guards import refused_by_pause
 from agent.rails.base import utc

@@ -18,8 +18,8 @@ from agent.autoscaling.history import SPANS, Chart, FleetHistory, cost_chart, qu
 from agent.autoscaling.holds import Hold, Tone, holds
 from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, sha_of
 from agent.autoscaling.sentence import plain_sentence
-from agent.autoscaling.status import FleetStatus, GroupStatus, ShadowStatus, fleet_status, fleet_statuses
-from agent.autoscaling.store import DecisionRow
+from agent.autoscaling.state import DecisionRow
+from agent.autoscaling.view import FleetStatus, GroupStatus, ShadowStatus, fleet_status, fleet_statuses
 from agent.kernel.http import LARGEST_SEQ
 from agent.kernel.page import Alert, DecisionItem, Draw, Frame, Scene, collapsed
 from agent.kernel.store import Record
@@ -30,7 +30,7 @@ from domain.subject import fleet_subject
 from domain.units import HOUR_S
 
 if TYPE_CHECKING:
-    from agent.autoscaling.part import AutoscalingPart
+    from agent.autoscaling.decision import AutoscalingPart
 
 MOST_CARDS = 4
 """With more fleets than these each has a row instead of a card; its card is on its own page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.controls import checked_length, checked_owner, checked_reason
 from agent.ledger import Ledger
 from domain.controls import Pin

@@ -13,7 +13,7 @@ from agent.autoscaling.explain import sizes
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import STANDING_IN, Evaluate, Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.kernel.part import Explanation, ReplayResult
+from agent.kernel.decision import Explanation, ReplayResult
 from agent.kernel.text import columns, time_text
 from agent.ledger import codec
 from agent.rails.state import LoopState, Memory

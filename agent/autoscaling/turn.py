@@ -12,7 +12,7 @@ from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.minutes import MinuteMeasurements, Refusals
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import BIN_S
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.clock import BothTimes
 from domain.decisions import Event, Intent, Outcome, Reason
 from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError

@@ -74,7 +74,7 @@ def explain(
     that were looked at, the risk, and whether the same comes out again.
     """
     from agent.commands.ledger import open_parts
-    from agent.kernel.part import one_subject
+    from agent.kernel.decision import one_subject
     from domain.errors import BadInput
     from domain.subject import AUTOSCALING
 
@@ -98,7 +98,7 @@ def explain(
 
 def meant(parts: Parts, wanted: str, fleet: str | None) -> str:
     """Return the id that a number, an intent's id, or the beginning of a fleet's name and a number means."""
-    from agent.kernel.part import one_subject
+    from agent.kernel.decision import one_subject
     from domain.subject import AUTOSCALING
 
     fleets = parts.named(AUTOSCALING)

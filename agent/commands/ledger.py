@@ -15,7 +15,7 @@ from agent.commands.options import JsonOption, LedgerOption, app, examples, prin
 from domain.errors import ConfigurationError, LedgerUnavailable
 
 if TYPE_CHECKING:
-    from agent.kernel.part import Part
+    from agent.kernel.decision import Part
     from agent.kernel.parts import Parts
     from agent.ledger import Ledger
 
@@ -128,7 +128,7 @@ def open_ledger(option: str | None, *, to_write: bool = False) -> Ledger:
 
 def installed(ledger: Ledger, environ: Mapping[str, str] = os.environ) -> Parts:
     """Return the installed parts on a ledger, with the environment's settings as far as these can be read."""
-    from agent.kernel.part import Host
+    from agent.kernel.decision import Host
     from agent.kernel.parts import parts_of
     from agent.settings import load_settings
     from domain.clock import WallClock
@@ -154,7 +154,7 @@ def chosen(parts: Parts, decision: str | None, subject: str | None, fleet: str |
     """
     names = {part.name for part in parts}
     if fleet is not None:
-        from agent.kernel.part import one_subject
+        from agent.kernel.decision import one_subject
         from domain.subject import AUTOSCALING
 
         part = parts.named(AUTOSCALING)

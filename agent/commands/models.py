@@ -23,7 +23,7 @@ from agent.commands.options import (
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from agent.kernel.part import ModelSummary
+    from agent.kernel.decision import ModelSummary
     from agent.models.directory import ModelsDirectory
 
 DIGITS = 12

@@ -136,7 +136,7 @@ def _request(text: str) -> tuple[str, int]:
 def _pool(name: str | None, ledger: str | None, policy: str | None) -> Iterator[PlacementPool]:
     """Give a pool of the settings on a ledger, with another policy where one is given; UnknownName, BadInput."""
     from agent.commands.ledger import open_parts
-    from agent.placement.part import PlacementPart
+    from agent.placement.decision import PlacementPart
 
     with open_parts(ledger, os.environ) as parts:
         part = parts.named(PlacementPart.name)

@@ -27,7 +27,7 @@ from domain.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.kernel.part import Part, ReplayResult
+    from agent.kernel.decision import Part, ReplayResult
     from agent.kernel.parts import Parts
 
 
@@ -69,7 +69,7 @@ def replay(
 def _meant(parts: Parts, decision: str | None, subject: str | None, fleet: str | None) -> tuple[Part, str]:
     """Return the one subject meant; without any name the fleet of which the ledger has decisions."""
     from agent.commands.ledger import chosen
-    from agent.kernel.part import one_of
+    from agent.kernel.decision import one_of
     from domain.subject import AUTOSCALING
 
     first = parts.named(AUTOSCALING)

@@ -24,7 +24,7 @@ from agent.kernel.controls import checked_owner, checked_reason
 from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
 
 if TYPE_CHECKING:
-    from agent.deferral.part import DeferralPart
+    from agent.deferral.decision import DeferralPart
 
 PoolPath = Annotated[str, Path(max_length=63, description="The pool's name.", examples=["night"])]
 JobPath = Annotated[str, Path(max_length=LONGEST_ID, description="The job's id.", examples=["night-17"])]

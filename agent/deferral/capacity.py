@@ -20,7 +20,7 @@ from agent.deferral.records import MOST_CORES, StepRow, margin_cores
 from agent.deferral.settings import FLEET, HTTP, DeferralSettings
 from agent.deferral.state import PoolState
 from agent.deferral.views import HISTORY_DAYS, hour_of_week
-from agent.kernel.part import CapacityOf
+from agent.kernel.decision import CapacityOf
 from domain.errors import BadInput, Fenced, LedgerError
 from domain.rules.deferral import forecast
 from domain.units import DAY_S, HOUR_S

@@ -31,7 +31,7 @@ from agent.deferral.records import (
 from agent.deferral.settings import LEARNED, DeferralSettings
 from agent.deferral.state import DEFERRAL, Change, PoolState
 from agent.deferral.views import HISTORY_DAYS, IndexedView, document_of, seen_by, seen_in
-from agent.kernel.part import ReplayResult
+from agent.kernel.decision import ReplayResult
 from agent.kernel.store import Record
 from agent.kernel.text import counted
 from agent.ledger import codec

@@ -22,8 +22,8 @@ from agent.deferral.settings import LEARNED, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
 from agent.deferral.state import DEFERRAL, PoolState
 from agent.deferral.turn import PoolTurns, Watch
+from agent.kernel.decision import Host
 from agent.kernel.guards import held_by_pause
-from agent.kernel.part import Host
 from agent.kernel.text import time_text
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings

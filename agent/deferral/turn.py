@@ -25,8 +25,8 @@ from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueu
 from agent.deferral.records import STEP, Comparison, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.shadow import Shadow
 from agent.deferral.state import DEFERRAL, Change, PoolState
+from agent.kernel.decision import CapacityOf
 from agent.kernel.guards import held_by_pause, unmeasured_permit
-from agent.kernel.part import CapacityOf
 from agent.kernel.text import time_text
 from agent.rails.state import GuardState
 from domain.decisions import Direction, Event, Reason

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agent.deferral.settings import PoolMode
-from agent.kernel.part import Card
+from agent.kernel.decision import Card
 from agent.kernel.text import columns, counted, time_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from agent.kernel.part import Capacity, Host, Part, Summary, one_subject
+from agent.kernel.decision import Capacity, Host, Part, Summary, one_subject
 from agent.kernel.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import StoredState

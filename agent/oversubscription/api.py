@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
+from agent.kernel.decision import Services
 from agent.kernel.http import CONFLICT, DIGITS, UNKNOWN, Body
-from agent.kernel.part import Services
 from agent.oversubscription.pool import Pool, PoolView
 from agent.oversubscription.records import LONGEST, HourDecision, PoolName, RateDecision, RateRequest
 from agent.oversubscription.state import OversubscriptionStore

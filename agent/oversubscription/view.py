@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.kernel.part import Card
+from agent.kernel.decision import Card
 from agent.kernel.text import columns, counted, time_text, words
 
 if TYPE_CHECKING:

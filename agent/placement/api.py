@@ -30,7 +30,7 @@ from agent.placement.settings import PlacementPolicyText
 from domain.rules.placement.instance import MOST, UNLIMITED, Application
 
 if TYPE_CHECKING:
-    from agent.placement.part import PlacementPart
+    from agent.placement.decision import PlacementPart
 
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=ID)]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT, description="Containers.", examples=[3]), NUMERIC]

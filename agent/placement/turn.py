@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from agent.kernel.part import Host
+from agent.kernel.decision import Host
 from agent.models.directory import ModelsDirectory
 from agent.models.regular_files import read_file
 from agent.placement.book import Book

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agent.kernel.part import Card
+from agent.kernel.decision import Card
 from agent.kernel.text import columns, counted, time_text
 from domain.decisions import Mode
 

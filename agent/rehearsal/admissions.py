@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from agent.admission.decision import AdmissionPart
 from agent.admission.gate.records import ADMISSION, ADMITTED, PENDING, REQUESTED, group_records
-from agent.admission.part import AdmissionPart
 from agent.admission.state import AdmissionStore
 from agent.rehearsal.scenario import (
     LEDGER,

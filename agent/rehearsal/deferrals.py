@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.deferral.part import DeferralPart
+from agent.deferral.decision import DeferralPart
 from agent.deferral.records import Comparison, StepDecision, StepRow
 from agent.rehearsal.scenario import LEDGER, ORIGIN, OWNER_KEY, aws_client, shown_path
 from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from agent.autoscaling.part import AutoscalingPart
-from agent.oversubscription.part import OversubscriptionPart
+from agent.autoscaling.decision import AutoscalingPart
+from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import RateRequest, Vm
 from agent.rehearsal.scenario import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.placement.part import PlacementPart
+from agent.placement.decision import PlacementPart
 from agent.placement.records import Comparison, PlaceRequest
 from agent.placement.reserve import PlacementPool
 from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path

@@ -21,9 +21,9 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.autoscaling.report import MinuteReport
-from agent.autoscaling.store import DecisionRow, FleetStore
+from agent.autoscaling.state import DecisionRow, FleetStore
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, lock_directory
 from agent.ledger.journal import JournalEntry

@@ -32,7 +32,7 @@ from agent.autoscaling.snapshot.aggregate import (
     Aggregator,
 )
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import structlog
 
-from agent.kernel.part import Host, Part, Turn
+from agent.kernel.decision import Host, Part, Turn
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path

@@ -11,7 +11,7 @@ from dataclasses import replace
 import structlog
 
 from agent.alarms.delivery import start_alarms
-from agent.kernel.part import Part
+from agent.kernel.decision import Part
 from agent.kernel.turn import TurnReport
 from agent.models.background import left_behind
 from agent.service import assembly, chores

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.api.app import create_app
 from agent.api.server import HttpServer
-from agent.kernel.part import Check
+from agent.kernel.decision import Check
 from agent.service.assembly import Agent
 from agent.settings import Settings
 from agent.telemetry.telemetry import SelfMetrics, Telemetry

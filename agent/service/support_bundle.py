@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.api import unix_socket
-from agent.kernel.part import Host
+from agent.kernel.decision import Host
 from agent.kernel.parts import parts_of
 from agent.kernel.store import DecisionStore
 from agent.ledger import Ledger

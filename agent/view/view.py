@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from agent.kernel.part import Check, Explanation
+from agent.kernel.decision import Check, Explanation
 from agent.kernel.parts import Parts
 from agent.kernel.store import DecisionStore, Record
 from agent.kernel.turn import TurnReport

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent.kernel.decision import Card
 from agent.kernel.page import Alert, DecisionItem, PageSection, PartPage, Scene, collapsed
-from agent.kernel.part import Card
 from agent.ledger import Kind
 from agent.view.view import AgentView, InputStatus, JournalRow
 from domain.decisions import Reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.autoscaling.part import drain_settings
+from agent.autoscaling.decision import drain_settings
 from agent.settings import Settings
 from domain.decisions import Direction, Reason, Status
 from domain.errors import CloudError

@@ -7,7 +7,7 @@ import re
 from tests.architecture.product import ROOT
 
 _WRITE = re.compile(r"database\.write\(\)|\.fenced\(")
-WRITERS = {"agent/kernel/transaction.py", "agent/kernel/part.py", "agent/autoscaling/store.py"}
+WRITERS = {"agent/kernel/transaction.py", "agent/kernel/decision.py", "agent/autoscaling/state.py"}
 """The transaction, `Part.record` on it, and the minutes of fleets."""
 
 

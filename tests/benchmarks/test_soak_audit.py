@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.report import MinuteReport
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from benchmarks.soak import Disk, Soak
 from benchmarks.tagged_lines import EVERY
 from benchmarks.troubled_cloud import SizeChange

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.decision import AutoscalingPart
 from agent.autoscaling.fleets import managed_fleets
 from agent.autoscaling.inputs import collectors_of
-from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.preflight.fleets import check_collectors, check_input_map, check_windows
 from agent.kernel.checks import State
 from agent.service.assembly import AwsKeys, assembled

@@ -12,7 +12,7 @@ import httpx
 
 from agent.api.app import create_app
 from agent.api.server import HttpServer
-from agent.kernel.part import Host, Part
+from agent.kernel.decision import Host, Part
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger

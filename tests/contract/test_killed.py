@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from agent.admission.part import AdmissionPart
+from agent.admission.decision import AdmissionPart
 from agent.autoscaling import announcements
-from agent.autoscaling.part import AutoscalingPart
-from agent.deferral.part import DeferralPart
+from agent.autoscaling.decision import AutoscalingPart
+from agent.deferral.decision import DeferralPart
 from agent.ledger import codec
-from agent.oversubscription.part import OversubscriptionPart
+from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.records import RateRequest
-from agent.placement.part import PlacementPart
+from agent.placement.decision import PlacementPart
 from agent.placement.records import PlaceRequest
 from domain.announcements import Announcement
 from domain.clock import VirtualClock

@@ -20,8 +20,8 @@ from agent.admission.state import AdmissionStore
 from agent.alarms.book import Alarm
 from agent.alarms.delivery import SnsTopic
 from agent.deferral.capacity import Outlook
+from agent.deferral.decision import QUEUE_ACTIONS, DeferralPart
 from agent.deferral.ladder import ladder_of
-from agent.deferral.part import QUEUE_ACTIONS, DeferralPart
 from agent.deferral.pool import DeferralPool
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.settings import SUBJECTS

@@ -26,7 +26,7 @@ from typing import Any
 import botocore.loaders
 from sqlalchemy.engine.default import DefaultDialect
 
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.settings import Settings
 from collectors.intake import IntakeCounters, LineReader

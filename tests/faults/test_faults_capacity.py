@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.autoscaling.minutes import read_minutes
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import SET, carried_out, intents, told
 from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, L, M, MakeWorld, World, final_reasons

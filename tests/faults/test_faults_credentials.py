@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Reason, Status
 from domain.errors import FailureClass
 from domain.fleet import Group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import intents, told
 from tests.faults.world import AGENT_KEY, MEDIUM, QUICK, SMALL, M, MakeWorld, World

@@ -16,7 +16,7 @@ from sqlalchemy.pool import Pool
 
 from agent.alarms.book import alarms
 from agent.autoscaling.report import with_fleets
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind

@@ -11,7 +11,7 @@ from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Direction, Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, TERMINATE, intents, told

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from actuators.drift import DriftRule
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Reason, Status
 from tests.faults.hands import between_look_and_leap, resume, set_by_hand, suspend
 from tests.faults.world import AGENT_KEY, QUICK, MakeWorld, World, final_reasons

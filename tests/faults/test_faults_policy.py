@@ -11,7 +11,7 @@ import pytest
 from agent.autoscaling.policies.fallback import STANDING_IN, Proposer, ShadowTime, evaluate_within
 from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.autoscaling.replay import replay
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.rails.state import Memory
 from domain.decisions import Decision, Proposal, Reason
 from domain.fleet import Fleet

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.autoscaling.refusals import FIRST_S, LONGEST_S
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.controls import Pause, PauseScope
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import TERMINATE, carried_out, intents, told

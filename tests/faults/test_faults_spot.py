@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agent.autoscaling.minutes import read_minutes
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.fleet import Group
 from tests.faults.world import AGENT_KEY, LARGE, MEDIUM, QUICK, SMALL, MakeWorld, S, World

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.autoscaling.loop import Loop
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.rails.base import RailLimits
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Origin, Reason

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.errors import FailureClass
 from tests.faults.evidence import SET, TERMINATE, calls_per_minute, carried_out, intents, told

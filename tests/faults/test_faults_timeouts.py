@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, carried_out, intents, told
 from tests.faults.world import QUICK, SMALL, MakeWorld, World, final_reasons

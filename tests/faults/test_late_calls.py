@@ -7,7 +7,7 @@ from typing import Any, Never
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.rails.state import Breaker
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Direction, Reason, Status

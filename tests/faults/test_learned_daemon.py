@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.journal import Kind
 from agent.models.shipped import shipped_models

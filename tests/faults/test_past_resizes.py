@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from actuators.activities import read_resizes
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from collectors.aws import AwsSession
 from domain.decisions import Direction, Reason
 from tests.faults.evidence import told

@@ -15,8 +15,8 @@ import pytest
 
 from agent.alarms.book import AlarmBook
 from agent.autoscaling.explain import explain
-from agent.autoscaling.status import fleet_status, status_lines
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
+from agent.autoscaling.view import fleet_status, status_lines
 from agent.ledger.codec import decode, encode
 from domain.decisions import Direction, Mode, Reason, Status
 from domain.snapshot import Snapshot

@@ -11,9 +11,9 @@ from agent.autoscaling import pins
 from agent.autoscaling.explain import explain
 from agent.autoscaling.minutes import Refusals
 from agent.autoscaling.page import badges
-from agent.autoscaling.status import fleet_status, status_lines
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.autoscaling.turn import FleetTurn
+from agent.autoscaling.view import fleet_status, status_lines
 from agent.ledger.codec import plain
 from agent.rails.schedule import WindowSetting
 from domain.clock import BothTimes

@@ -23,7 +23,7 @@ from agent.autoscaling.policies.registry import inputs_needed
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from agent.rails.base import RailLimits

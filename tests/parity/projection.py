@@ -20,7 +20,7 @@ import numpy as np
 
 from agent.admission.state import AdmissionStore
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.models.shipped import shipped_models
 from agent.oversubscription.state import OversubscriptionStore

@@ -74,9 +74,7 @@ Exit status:
     check_only: Annotated[bool, "--check", "Cut windows and check the simulator, no more."] = False
     out: Annotated[Path | None, "DIR", "Folder of the round, also to continue it; else runs/learn/FLEET."] = None
     setting: Annotated[list[str] | None, "--set", "FIELD=VALUE", "A field of the scorer's recipe; repeatable."] = None
-    start: Annotated[
-        str, "RUN|FILE|scorer", "Scorer to start from where the fleet has none."
-    ] = "scorer"
+    start: Annotated[str, "RUN|FILE|scorer", "Scorer to start from where the fleet has none."] = "scorer"
     workers: Annotated[int, "N", "Processes of --check.", Bounds(min=1)] = 1
 
     @property

@@ -25,7 +25,7 @@ from agent.autoscaling.minutes import (
     newest_minute,
     read_minutes,
 )
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from domain.decisions import Decision
 from domain.errors import BadInput

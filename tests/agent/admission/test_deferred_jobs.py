@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.admission.part import AdmissionPart
+from agent.admission.decision import AdmissionPart
 from agent.admission.records import AdmissionRequest
 from agent.admission.view import admission_lines
-from agent.deferral.part import DeferralPart
-from agent.kernel.part import Host, Turn
+from agent.deferral.decision import DeferralPart
+from agent.kernel.decision import Host, Turn
 from agent.kernel.parts import parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger

@@ -11,18 +11,18 @@ from fastapi import APIRouter, FastAPI
 from agent.api.app import create_app
 from agent.api.limits import Count
 from agent.api.server import HttpServer
-from agent.autoscaling.part import AutoscalingPart
-from agent.autoscaling.status import FleetStatus, fleet_status
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.decision import AutoscalingPart
+from agent.autoscaling.state import FleetStore
+from agent.autoscaling.view import FleetStatus, fleet_status
+from agent.deferral.decision import DeferralPart
 from agent.deferral.look import PoolService
-from agent.deferral.part import DeferralPart
-from agent.kernel.part import Check, Host, Services, Turn
+from agent.kernel.decision import Check, Host, Services, Turn
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
-from agent.oversubscription.part import OversubscriptionPart
+from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.pool import Pool
-from agent.placement.part import PlacementPart
-from agent.placement.part import Pools as PlacementPools
+from agent.placement.decision import PlacementPart
+from agent.placement.decision import Pools as PlacementPools
 from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView

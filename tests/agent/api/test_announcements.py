@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.settings import Settings
 from tests.agent.api.conftest import Serve, over_socket
 from tests.agent.api.running import Running

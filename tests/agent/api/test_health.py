@@ -2,7 +2,7 @@
 
 import httpx
 
-from agent.kernel.part import Check
+from agent.kernel.decision import Check
 from agent.kernel.turn import TurnReport
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running

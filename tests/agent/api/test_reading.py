@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from agent.autoscaling.status import fleet_status
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
+from agent.autoscaling.view import fleet_status
 from agent.ledger.codec import plain
 from agent.settings.names import effective
 from domain.controls import Pause, PauseScope

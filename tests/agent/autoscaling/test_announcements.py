@@ -11,8 +11,8 @@ import pytest
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import MOST, MOST_SEEN, Announced, Announcements
 from agent.autoscaling.replay import replay
-from agent.autoscaling.status import fleet_status, status_lines
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
+from agent.autoscaling.view import fleet_status, status_lines
 from agent.ledger import Ledger
 from domain.announcements import Announcement, Recurring
 from domain.decisions import Reason

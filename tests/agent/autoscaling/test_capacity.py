@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.part import SPARE_FRESH_S, AutoscalingPart
-from agent.kernel.part import Capacity
+from agent.autoscaling.decision import SPARE_FRESH_S, AutoscalingPart
+from agent.kernel.decision import Capacity
 from domain.clock import VirtualClock
 
 NOW = 1_790_002_800.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.explain import _seen
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
-from agent.autoscaling.status import _minute
+from agent.autoscaling.view import _minute
 from agent.ledger import codec
 from agent.rails.base import RailContext
 from agent.rails.state import Memory

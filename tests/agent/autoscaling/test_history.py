@@ -21,7 +21,7 @@ from agent.autoscaling.history import (
     time_ticks,
     value_step,
 )
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.units import DAY_S, HOUR_S
 from tests.agent.api.running import Running
 from tests.faults.conftest import make_world

@@ -26,7 +26,7 @@ from agent.autoscaling.minutes import (
     minute_of,
     read_minutes,
 )
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger, codec
 from agent.rails.state import LoopState
 from domain.decisions import CapacityShortage, Reason, Status

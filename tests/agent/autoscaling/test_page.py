@@ -19,7 +19,7 @@ from agent.autoscaling.page import (
     fleet_alerts,
     silence,
 )
-from agent.autoscaling.status import BreakerStatus, FleetStatus, GroupStatus, LastDecision
+from agent.autoscaling.view import BreakerStatus, FleetStatus, GroupStatus, LastDecision
 from agent.kernel.page import Alert, DecisionItem, collapsed
 from agent.kernel.text import clock_minute
 from agent.rails.permissions import paused_by, pinned_by

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from actuators.base import Refusal
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.autoscaling.preflight.fleets import check_collectors, check_plug_ins
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.daemon import Loop
 from agent.settings import load_settings

@@ -8,7 +8,7 @@ from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.intents import state_after_outcome
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.policies.registry import policy_from_name
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import LoopState

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernel.part import Part
+from agent.kernel.decision import Part
 from agent.kernel.parts import kinds
 from agent.settings import load_settings
 from agent.settings.names import page

@@ -10,7 +10,7 @@ from agent.autoscaling.decide import decide
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import STANDING_IN, Proposer, evaluate_directly
 from agent.autoscaling.replay import LATE, replay, summaries, what_if
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.state import Memory
 from domain.controls import Pause, PauseScope

@@ -15,7 +15,7 @@ from agent.deferral.records import JobOrder, StepDecision
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.shadow import Shadow
 from agent.deferral.turn import PoolTurns
-from agent.kernel.part import Capacity
+from agent.kernel.decision import Capacity
 from agent.ledger import Ledger
 from collectors.aws import AwsSession
 from domain.clock import Clock, VirtualClock

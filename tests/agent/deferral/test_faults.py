@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from agent.deferral.part import DeferralPart
+from agent.deferral.decision import DeferralPart
 from agent.deferral.pool import DeferralPool, reserved_cores
 from agent.deferral.queue import BYTES_PER_CALL, in_calls, start_message
 from agent.deferral.records import Stage
-from agent.kernel.part import Capacity, Host
+from agent.kernel.decision import Capacity, Host
 from agent.ledger import Ledger
 from agent.settings import Settings, load_settings
 from domain.clock import VirtualClock

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from agent.deferral.decision import DeferralPart
 from agent.deferral.look import PoolService
-from agent.deferral.part import DeferralPart
 from agent.deferral.records import History, StepRow
 from agent.deferral.state import Change
 from agent.kernel.checks import Account, State
-from agent.kernel.part import Capacity
+from agent.kernel.decision import Capacity
 from agent.rehearsal.scenario import AGENT_KEY, SECRET
 from agent.settings import Settings, load_settings
 from collectors.aws import AwsOptions, AwsSession

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from agent.deferral.decision import DeferralPart
 from agent.deferral.ladder import Floats, Ladder, LearnedRung, Starts, ladder_of
 from agent.deferral.model import ScoreModel
-from agent.deferral.part import DeferralPart
 from agent.deferral.records import JobRecord
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.views import seen_by

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.deferral.part import DeferralPart
+from agent.deferral.decision import DeferralPart
 from agent.deferral.turn import PoolTurns
-from agent.kernel.part import Host
+from agent.kernel.decision import Host
 from agent.ledger import Ledger
 from agent.settings import Settings
 from domain.clock import VirtualClock

@@ -17,7 +17,7 @@ from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDe
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.state import Change
 from agent.deferral.views import document_of, moment_of, seen_by, seen_in
-from agent.kernel.part import Capacity
+from agent.kernel.decision import Capacity
 from agent.ledger import Ledger, state
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.kernel.controls import LONGEST_S, LONGEST_WORDS, Resumption, checked_length, pause, resume
-from agent.kernel.part import held_lines
+from agent.kernel.decision import held_lines
 from agent.ledger import Ledger
 from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.errors import BadInput

@@ -20,7 +20,7 @@ from agent.api.app import create_app
 from agent.api.limits import RequestLimits
 from agent.api.security import Role, roles_for
 from agent.api.server import HttpServer
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.commands.main import app
 from agent.kernel import parts as installed
 from agent.kernel.store import DecisionStore

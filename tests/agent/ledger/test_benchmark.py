@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from benchmarks import ledger as benchmark
 from benchmarks.report import Target, repeat, report

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.ledger.identity import KnownLedger

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from domain.controls import Pause, PauseScope
 from domain.errors import LedgerReplaced
@@ -133,7 +133,7 @@ def test_an_operator_in_another_process_and_a_fold_of_the_log_are_no_replacement
 
 KILLED = """
 import os, sys
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from tests.agent.ledger.records import made
 ledger = Ledger.open(sys.argv[1])

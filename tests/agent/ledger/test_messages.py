@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger, lock_directory, lock_ledger
 from agent.ledger.identity import LedgerOwner
 from domain.controls import Pause, PauseScope

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.state import LoopState
 from domain.controls import Controls, Pause, PauseScope, Pin

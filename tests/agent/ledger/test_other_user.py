@@ -35,7 +35,7 @@ book.close()
 """
 READER = f"""
 import os, sys
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 with Ledger.open(sys.argv[2], read_only=True) as book:
     list(FleetStore(book).inputs("web"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from domain.errors import BadInput
 from tests.agent.ledger.records import START, made

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Kind, Ledger
 from agent.rails.state import LoopState
 from domain.decisions import Event, Outcome, Reason, Status

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.commands.main import app
 from agent.ledger import Kind, Ledger, lock_directory, lock_ledger
 from domain.controls import Pause, PauseScope

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Kind, Ledger
 from domain.controls import Pause, PauseScope
 from domain.decisions import Reason, Status

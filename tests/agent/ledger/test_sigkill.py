@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Kind, Ledger
 from domain.decisions import Event, Reason, Status
 from domain.subject import fleet_subject

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.pool import Pool
 
 from agent.autoscaling.decide import DecisionInputs, DecisionResult
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger, lock_directory, migrations
 from agent.ledger.schema import REVISIONS, metadata
 from domain.controls import Pause, PauseScope

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import inspect
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Kind, Ledger
 from agent.ledger.schema import REVISIONS, metadata
 from domain.controls import Controls, PauseScope

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from agent.oversubscription.part import OversubscriptionPart
+from agent.oversubscription.decision import OversubscriptionPart
 from domain.clock import VirtualClock
 from tests.agent.oversubscription.pools import START
 from tests.contract.running import RunningAgent, running

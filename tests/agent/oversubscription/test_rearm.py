@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.oversubscription.part import OversubscriptionPart
+from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.pool import Pool
 from domain.clock import VirtualClock
 from domain.decisions import Reason

@@ -7,10 +7,10 @@ import pytest
 from agent.autoscaling.policies.rules import SignalTrackingPolicy
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.kernel.part import Host
+from agent.kernel.decision import Host
 from agent.ledger import Ledger
+from agent.placement.decision import PlacementPart
 from agent.placement.demand import REFUSED_S, SIGNAL, FleetDemand, unplaced
-from agent.placement.part import PlacementPart
 from agent.placement.records import HostRecord, HostState, Origin
 from agent.placement.reserve import PlacementPool
 from agent.settings import load_settings

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.placement.part import PlacementPart
+from agent.placement.decision import PlacementPart
 from agent.placement.records import PoolHead
 from domain.clock import VirtualClock
 from domain.decisions import Reason

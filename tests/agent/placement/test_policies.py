@@ -12,7 +12,7 @@ import pytest
 from agent.ledger import Ledger
 from agent.models.directory import ModelRefused
 from agent.placement.choosing import SHIPPED, Chooser, Pick, PolicySource, named_policy, read_policy, share_of
-from agent.placement.part import PlacementPart
+from agent.placement.decision import PlacementPart
 from agent.placement.records import HostState
 from agent.placement.settings import PlacementSettings
 from domain.clock import VirtualClock

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.rehearsal.local_aws import furnish, local_settings, variables_of
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, SECRET, aws_client
 from agent.service.assembly import AwsKeys, assembled

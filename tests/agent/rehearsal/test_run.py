@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import DecisionRow
+from agent.autoscaling.state import DecisionRow
 from agent.ledger import Ledger, lock_directory
 from agent.rehearsal.run import LOG, fresh_directory, most_informative
 from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path, shown_program

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.replay import replay, what_if
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.models.shelf import ModelMissing

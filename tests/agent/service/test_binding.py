@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.alarms.book import alarms
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.commands.main import app
 from agent.ledger import Ledger, LedgerOwner
 from agent.service.assembly import Agent, AwsKeys, assembled

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.alarms.book import AlarmBook
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.kernel.turn import TurnReport
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.chores import check_itself

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.autoscaling.part import AutoscalingPart
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.decision import AutoscalingPart
+from agent.autoscaling.state import FleetStore
 from agent.kernel.rounds import LOOK_EVERY_S
 from agent.kernel.turn import TurnReport
 from agent.models.rounds import Ending, status_file

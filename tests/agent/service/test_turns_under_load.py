@@ -19,7 +19,7 @@ from agent.autoscaling.policies.fallback import Proposer, evaluate_within
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.schedule import TICK, Schedule

@@ -108,7 +108,7 @@ def ask_for_collectors() -> object:
 
 def test_the_form_of_a_decision_is_itself_none(tmp_path: Path) -> None:
     with (
-        brought(tmp_path, DECISIONS, "odd", "agent.kernel.part:Part"),
+        brought(tmp_path, DECISIONS, "odd", "agent.kernel.decision:Part"),
         pytest.raises(ConfigurationError, match="whose name is 'odd'"),
     ):
         kinds()

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
+from agent.kernel.decision import Host, Part, one_of
 from agent.kernel.page import Alert, DecisionItem, Draw, Frame, Scene
-from agent.kernel.part import Host, Part, one_of
 from agent.kernel.parts import Parts
 from agent.kernel.store import Record
 from agent.models.rounds import Ending

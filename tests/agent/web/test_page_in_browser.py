@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from agent.autoscaling.api import VmReport
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.turn import TurnReport
 from agent.web.router import create_page_router
 from domain.controls import Pause, PauseScope, Pin

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.web.feed import MAX_BEHIND, FeedLimits
 from domain.controls import Pause, PauseScope
 from domain.decisions import Event, Reason

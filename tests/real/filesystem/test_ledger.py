@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.sqlite_file import index_of
 from agent.service.chores import room_problem

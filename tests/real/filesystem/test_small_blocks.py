@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from domain.errors import LedgerUnavailable
 from tests.agent.ledger.records import made

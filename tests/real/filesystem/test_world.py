@@ -6,7 +6,7 @@ import pytest
 
 from agent.alarms.book import alarms
 from agent.autoscaling.report import with_fleets
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.turn import TurnReport
 from domain.decisions import Decision, Reason, Status
 from tests.faults.hands import before_call

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.service.leader import LeaseLeader
 from domain.clock import VirtualClock

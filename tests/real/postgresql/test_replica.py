@@ -9,7 +9,7 @@ import pytest
 
 from agent.alarms.book import alarms
 from agent.autoscaling.report import with_fleets
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from domain.decisions import Reason

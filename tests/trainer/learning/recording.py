@@ -14,7 +14,7 @@ import numpy as np
 from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.autoscaling.minutes import MinuteMeasurements
 from agent.autoscaling.policies.fallback import Models
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rehearsal.virtual_time import START, fleet_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.autoscaling.minutes import JobLengths, MinuteContext, RecordedMinute, Rows
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import LoopState

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from agent.admission.decision import AdmissionPart
 from agent.admission.gate.gate import Gate
-from agent.admission.part import AdmissionPart
 from agent.admission.settings import ClusterSettings
-from agent.autoscaling.part import AutoscalingPart
-from agent.kernel.part import Host, Part, Turn
+from agent.autoscaling.decision import AutoscalingPart
+from agent.kernel.decision import Host, Part, Turn
 from agent.kernel.turn import TurnReport
 from agent.service import chores
 from agent.service.assembly import Agent, AwsKeys, assembled, turned

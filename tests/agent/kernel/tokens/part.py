@@ -11,10 +11,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from agent.kernel.checks import CheckResult, ok
+from agent.kernel.decision import Part, Turn
 from agent.kernel.guards import held_by_pause
 from agent.kernel.http import Body
 from agent.kernel.metrics import Reading, Section, gauge
-from agent.kernel.part import Part, Turn
 from agent.kernel.turn import Severity, TurnReport
 from domain.decisions import Direction, Reason
 from tests.agent.kernel.tokens.settings import SUBJECTS

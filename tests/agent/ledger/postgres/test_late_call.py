@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, intents, told
 from tests.faults.hands import set_by_hand

@@ -10,7 +10,7 @@ from agent.admission.cluster import AdmissionService
 from agent.admission.state import AdmissionStore
 from agent.autoscaling import minutes
 from agent.autoscaling.minutes import Boot, MinuteMeasurements, read_minutes
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.parts import kept
 from agent.ledger import Ledger
 from agent.oversubscription.recorded_hours import HourRecorder, append, read_hours

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from agent.admission.cluster import AdmissionService
 from agent.admission.state import AdmissionStore
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.postgresql import new_engine, take_turn
 from domain.clock import VirtualClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from domain.decisions import Reason
 from tests.agent.ledger.postgres.server import Proxy, Server

@@ -13,8 +13,7 @@ from agent.deferral.records import Stage
 from agent.deferral.settings import FLEET, HTTP, LEARNED, ROLLING, SUBJECTS
 from agent.deferral.state import DEFERRAL, KEPT, DeferralStore, read_decision
 from agent.kernel.checks import advice, missing, needed_to_act, ok, permitted
-from agent.kernel.metrics import Section, counter, gauge
-from agent.kernel.part import (
+from agent.kernel.decision import (
     Capacity,
     Card,
     Explanation,
@@ -27,6 +26,7 @@ from agent.kernel.part import (
     Summary,
     Turn,
 )
+from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import codec

@@ -12,8 +12,7 @@ import structlog
 
 from agent.admission.settings import SUBJECTS
 from agent.admission.state import ADMISSION, EVENTS_KEPT, KEPT, AdmissionStore
-from agent.kernel.metrics import Section, counter, gauge
-from agent.kernel.part import (
+from agent.kernel.decision import (
     Capacity,
     Card,
     Chore,
@@ -25,6 +24,7 @@ from agent.kernel.part import (
     Summary,
     Turn,
 )
+from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec

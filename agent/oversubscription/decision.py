@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from agent.kernel.metrics import Section, counter, gauge
-from agent.kernel.part import (
+from agent.kernel.decision import (
     Capacity,
     Card,
     Explanation,
@@ -23,6 +22,7 @@ from agent.kernel.part import (
     Summary,
     Turn,
 )
+from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import codec

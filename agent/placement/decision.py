@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from agent.kernel.checks import advice, missing, ok
-from agent.kernel.metrics import Section, counter, gauge
-from agent.kernel.part import (
+from agent.kernel.decision import (
     Capacity,
     Card,
     Explanation,
@@ -21,6 +20,7 @@ from agent.kernel.part import (
     Summary,
     Turn,
 )
+from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport, pools_turned
 from agent.ledger import codec

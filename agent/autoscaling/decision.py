@@ -15,8 +15,8 @@ from agent.autoscaling import minutes
 from agent.autoscaling.fleets import ManagedFleet, claims_of, managed_fleets
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
 from agent.autoscaling.report import MinuteReport, with_fleets
-from agent.autoscaling.store import KEPT, FleetStore
-from agent.kernel.part import (
+from agent.autoscaling.state import KEPT, FleetStore
+from agent.kernel.decision import (
     Capacity,
     Card,
     Check,
@@ -419,7 +419,7 @@ class AutoscalingPart(Part):
 
     def readings(self) -> Iterator[Reading]:
         """Yield the last minute of every fleet that is managed, and what the ledger knows of it."""
-        from agent.autoscaling.status import ledger_readings, minute_readings
+        from agent.autoscaling.view import ledger_readings, minute_readings
 
         if self._series is None:
             return
@@ -429,7 +429,7 @@ class AutoscalingPart(Part):
 
     def status(self, subject: str, now: float) -> Status:
         """Return a fleet's mode and policy, sizes, queue, cost, last decision, and what holds it."""
-        from agent.autoscaling.status import fleet_status, status_lines
+        from agent.autoscaling.view import fleet_status, status_lines
 
         known = fleet_status(self.store, subject, now)
         learnt = self.rounds.line(subject, now) if self.rounds is not None else ""

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.decision import AutoscalingPart
 from agent.kernel import parts as installed
-from agent.kernel.part import (
+from agent.kernel.decision import (
     Capacity,
     Card,
     Decision,
@@ -369,7 +369,7 @@ def test_a_part_whose_ids_another_decision_may_have_is_refused_at_the_start(lett
     class Fleets(Part):
         name, id_letters = "autoscaling", ""
 
-    Deferral.__module__ = Fleets.__module__ = "agent.deferral.part"
+    Deferral.__module__ = Fleets.__module__ = "agent.deferral.decision"
 
     class Night(Part):
         name, id_letters = "placement", letters

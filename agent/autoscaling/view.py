@@ -11,7 +11,7 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.holds import holds
 from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.state import FleetStore
 from agent.kernel.metrics import Reading
 from agent.kernel.text import columns, duration_text, in_minutes, time_text
 from agent.rails.budget import dollars_per_hour

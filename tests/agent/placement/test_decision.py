@@ -11,10 +11,10 @@ from unittest.mock import ANY
 import pytest
 
 from agent.kernel.checks import Account, State
-from agent.kernel.part import Capacity, Host
+from agent.kernel.decision import Capacity, Host
 from agent.ledger import Ledger
 from agent.models.directory import ModelRefused
-from agent.placement.part import PlacementPart
+from agent.placement.decision import PlacementPart
 from agent.settings import Settings, load_settings
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument
 
@@ -36,8 +36,10 @@ class Approve(Verb):
         ),
     )
 
-    decision: Annotated[str, Argument(metavar="DECISION", help="autoscaling, admission or oversubscription.")]
-    name: Annotated[str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster.")]
+    decision: Annotated[
+        str, Argument(metavar="DECISION", help="The decision, such as autoscaling.")
+    ]
+    name: Annotated[str, Argument(metavar="SUBJECT", help="A fleet, cluster or pool.")]
     reason: Annotated[str, "TEXT", "Why; it is kept in the history."] = ""
     end: Annotated[str | None, "REASON", "End the probation instead; the model is not used."] = None
     ledger: LedgerOption = None
@@ -64,11 +66,16 @@ class Approve(Verb):
             line = f"the probation for {subject} is over: {why}"
             return Answer({"subject": self.name, "model": None, "ended": why}, [line])
         one = directory.probationers().get(subject)
-        seen = "" if one is None else _divergence(subject, one, self.ledger)
+        # A placement pool and deferral record no proposals of a model on probation.
+        seen = "" if one is None or subject.decision not in COMPARED else _divergence(subject, one, self.ledger)
         reason = self.reason or "approved by hand"
         champion = directory.approve(subject, now, known[self.decision].model, reason=reason)
         data = {"subject": self.name, "model": champion.model, "report": champion.report, "divergence": seen}
         return Answer(data, [*([seen] if seen else []), f"{champion.model} decides for {subject} now"])
+
+
+COMPARED: Final = ("autoscaling", "admission", "oversubscription")
+"""Decisions that record the proposals of a model on probation beside their own."""
 
 
 def _divergence(subject: Subject, one: Probationer, ledger: str | None) -> str:

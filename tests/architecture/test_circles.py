@@ -9,7 +9,7 @@ import pytest
 
 from tests.architecture.product import MODULES, dotted, syntax_tree
 
-PACKAGES = ("domain", "collectors", "actuators", "agent")
+PACKAGES = ("domain", "collectors", "actuators", "agent", "simulator", "trainer")
 LATE = {("agent.settings.plug_ins", "agent.settings.model")}
 """Where a plug-in's settings are compared with the names of the agent's own."""
 

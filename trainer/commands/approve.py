@@ -36,9 +36,7 @@ class Approve(Verb):
         ),
     )
 
-    decision: Annotated[
-        str, Argument(metavar="DECISION", help="The decision, such as autoscaling.")
-    ]
+    decision: Annotated[str, Argument(metavar="DECISION", help="The decision, such as autoscaling.")]
     name: Annotated[str, Argument(metavar="SUBJECT", help="A fleet, cluster or pool.")]
     reason: Annotated[str, "TEXT", "Why; it is kept in the history."] = ""
     end: Annotated[str | None, "REASON", "End the probation instead; the model is not used."] = None

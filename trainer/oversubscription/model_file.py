@@ -8,61 +8,29 @@ metadata key `trimtab`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from agent.models.file import session_of
-from agent.oversubscription.rate_model import KIND, RateCard, open_rate_model
-from domain.errors import BadInput
+from agent.oversubscription.rate_model import KIND
 from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE, cluster_names, local_names
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import Scenario
 from trainer.kit.export import BATCH, IR_VERSION, OPSET, ExportFailed, store
 from trainer.oversubscription.configuration import VdnConfig
-from trainer.oversubscription.policies import Plan, Task, scenario_sha256
+from trainer.oversubscription.policies import scenario_sha256
 from trainer.oversubscription.vdn_values import Side, ValueDecomposition
 
 VERSION = 1
 PARITY = 1e-4
 GOLDEN_ROWS = 3
 Rows = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LearnedRates:
-    """A learned policy from its file: greedy rates by what each subscriber sees."""
-
-    name: str
-    card: RateCard
-    session: onnxruntime.InferenceSession
-
-    def plan(self, task: Task) -> Plan:
-        """Return the policy for a task; BadInput when subscribers or levels are not those it was trained for."""
-        scenario, card = task.scenario, self.card
-        mine, theirs = (card.subscribers, card.actions), (scenario.subscribers, scenario.actions)
-        if mine != theirs:
-            why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
-            raise BadInput("policy", self.name, f"{why}: train it again")
-        return Plan(choose=self._choose, observation=card.observation)
-
-    def _choose(self, simulation: OversubscriptionSimulation) -> NDArray[np.float64]:
-        q = self.answer(simulation.batch.obs, simulation.batch.local)[0]
-        levels: NDArray[np.float64] = np.array(self.card.actions, dtype=np.float64)
-        rates: NDArray[np.float64] = levels[q[0].argmax(axis=1)]
-        return rates
-
-    def answer(self, cluster: Rows, local: Rows) -> tuple[Rows, Rows]:
-        """Return q and value."""
-        q, value = self.session.run(["q", "value"], {"cluster": cluster, "local": local})
-        return q, value
 
 
 def export(
@@ -115,12 +83,6 @@ def export(
         "evaluation": dict(evaluation),
     }
     return store(model, card, directory)
-
-
-def read_model(path: Path) -> LearnedRates:
-    """Return the policy in a model file, verified as the agent does it; BadInput says what is wrong with it."""
-    _, card, session = open_rate_model(path)
-    return LearnedRates(str(path), card, session)
 
 
 def _week_seen(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -> tuple[Rows, Rows]:

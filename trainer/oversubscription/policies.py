@@ -8,11 +8,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.oversubscription.rate_model import RateCard, open_rate_model
 from domain.errors import BadInput
 from domain.rules.oversubscription import ridge
 from domain.rules.oversubscription.rates import (
@@ -37,7 +38,11 @@ from trainer.kit.fields import value_of
 from trainer.kit.files import replace_file
 from trainer.oversubscription.search import EVALUATIONS, TAIL, Found, Rule, hourly, optimise
 
+if TYPE_CHECKING:
+    import onnxruntime
+
 Floats = NDArray[np.float64]
+Rows = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -326,6 +331,43 @@ _SETTINGS: Mapping[str, Mapping[str, type]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedRates:
+    """A learned policy from its file: greedy rates by what each subscriber sees."""
+
+    name: str
+    card: RateCard
+    session: onnxruntime.InferenceSession
+
+    def plan(self, task: Task) -> Plan:
+        """Return the policy for a task; BadInput when subscribers or levels are not those it was trained for."""
+        scenario, card = task.scenario, self.card
+        mine, theirs = (card.subscribers, card.actions), (scenario.subscribers, scenario.actions)
+        if mine != theirs:
+            why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
+            raise BadInput("policy", self.name, f"{why}: train it again")
+        return Plan(choose=self._choose, observation=card.observation)
+
+    def _choose(self, simulation: OversubscriptionSimulation) -> NDArray[np.float64]:
+        q = self.answer(simulation.batch.obs, simulation.batch.local)[0]
+        levels: NDArray[np.float64] = np.array(self.card.actions, dtype=np.float64)
+        rates: NDArray[np.float64] = levels[q[0].argmax(axis=1)]
+        return rates
+
+    def answer(
+        self, cluster: NDArray[np.float32], local: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return q and value."""
+        q, value = self.session.run(["q", "value"], {"cluster": cluster, "local": local})
+        return q, value
+
+
+def read_model(path: Path) -> LearnedRates:
+    """Return the policy in a model file, verified as the agent does it; BadInput says what is wrong with it."""
+    _, card, session = open_rate_model(path)
+    return LearnedRates(str(path), card, session)
+
+
 def policy_of(text: str) -> OversubscriptionPolicy:
     """Return the policy of a text; raises BadInput.
 
@@ -336,9 +378,6 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     if text.endswith((".json", ".onnx")) and name not in _GUARDS:
         if text.endswith(".json"):
             return read_rates(Path(text))
-        # What reads a model also writes it, and stands on this module.
-        from trainer.oversubscription.model_file import read_model
-
         return read_model(Path(text))
     if name in ("grid", "rates"):
         rates = tuple(tuple(_value(text, "rate", part, float) for part in row.split(",")) for row in rest.split(";"))

@@ -19,12 +19,13 @@ from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.calibration import BUDGETS, calibrate
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.model_file import export, read_model
+from trainer.oversubscription.model_file import export
 from trainer.oversubscription.policies import (
     SHIPPED,
     RatesFile,
     Task,
     policy_of,
+    read_model,
     read_rates,
     shipped_rates,
     write_rates,

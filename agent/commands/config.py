@@ -58,6 +58,8 @@ def check(
     of_file = sum(one.source is Source.FILE for one in loaded.given.values())
     where = f", {of_file} in {loaded.file.name}" if loaded.file.name else ""
     more = "" if every else "; --all prints every setting"
+    if not given_rows:
+        more += "; to give some, set TRIMTAB_CONFIG or load the .env file that `trimtab init` writes"
     typer.echo(
         f"no mistakes: {len(given_rows)} of {len(rows)} settings given{where}; the ledger is "
         f"{plain(loaded.settings.ledger_url)}{more}"

@@ -369,11 +369,17 @@ class Part:
         return Summary(str(body.get("sentence") or body.get("detail") or ""), str(body.get("reason", "")))
 
     def explain(self, record: Record) -> Explanation:
-        """Return why a decision came out as it did; by default its sentence and its recorded body."""
+        """Return why a decision came out as it did; by default its sentence, reason and observed capacities."""
         body = codec.decode_mapping(record.body)
         inputs = codec.decode_mapping(record.inputs) if record.inputs else None
-        lines = (f"{record.decision_id}  {self.subject_word} {record.subject}", f"  {self.summary(record).sentence}")
-        return Explanation(lines, {"decision": body, "inputs": inputs})
+        summary = self.summary(record)
+        lines = [f"{record.decision_id}  {self.subject_word} {record.subject}", f"  {summary.sentence}"]
+        if summary.reason:
+            lines.append(f"  reason {summary.reason}")
+        for key, found in (inputs or {}).get("read", {}).items():
+            known = [f"{name} {value:g}" for name, value in (found or {}).items() if value is not None]
+            lines.append(f"  capacity of {key}: {', '.join(known) or 'unknown'}")
+        return Explanation(tuple(lines), {"decision": body, "inputs": inputs})
 
     def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[ReplayResult]:
         """Decide recorded decisions with since <= at < until again; BadInput where it keeps no inputs to do so."""

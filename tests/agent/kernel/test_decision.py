@@ -155,7 +155,7 @@ def test_a_summary_is_the_sentence_and_the_reason_of_the_body(plain: Plain) -> N
 
 def test_an_explanation_has_the_body_and_the_inputs(ledger: Ledger, plain: Plain) -> None:
     explained = plain.explain(decide(ledger, "desk-1", inputs=b'{"waiting":3}'))
-    assert explained.lines == ("desk-1  desk desk", "  3 tokens")
+    assert explained.lines == ("desk-1  desk desk", "  3 tokens", "  reason accepted")
     assert explained.data == {"decision": {"sentence": "3 tokens", "reason": "accepted"}, "inputs": {"waiting": 3}}
     assert plain.explain(decide(ledger, "desk-2")).data["inputs"] is None
 
@@ -443,6 +443,11 @@ def test_the_smallest_form_decides_is_recorded_and_replayed_from_its_observation
     failed = (Reason.INTERNAL_ERROR, "south")
     assert reasons == [(Reason.ACCEPTED, "north"), failed, (Reason("ceiling/steady"), "north"), failed]
     assert list(part.readings()) == [("ceiling_share", ("north",), 0.5)]
+    newest = part.decisions.get("north-ceiling2")
+    assert part.explain(newest).lines[2:] == (
+        "  reason ceiling/steady",
+        "  capacity of busy/north: free 4, pending 0, reserved 0",
+    )
     # A host that knows of no capacity: what was read is on record.
     again = list(Ceiling(a_host(ledger)).replay("north", None, None))
     assert [(one.decision_id, one.same) for one in again] == [("north-ceiling1", True), ("north-ceiling2", True)]

@@ -28,7 +28,7 @@ from agent.kernel.decision import (
 )
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, turn_subjects
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, LedgerError
@@ -184,7 +184,7 @@ class DeferralPart(Part):
             return service.turns.turn(turn.now, turn.epoch)
 
         turns = ((name, partial(turned, service)) for name, service in self.pools.items())
-        return pools_turned(turn.report, self.name, turns)
+        return turn_subjects(turn.report, self.name, turns)
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""

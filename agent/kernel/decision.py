@@ -1,12 +1,12 @@
-"""The part of a decision, in three circles: its duties, its options, its host.
+"""One kind of decision: a class, its `Part`; a `Decision` is one result of its `decide`.
 
 The service holds a list of parts and names none of them. A part is made from a `Host`, offline (a verb that reads the
 ledger) as in the daemon; `start` and what follows it are called in the daemon alone.
 
-1. A decision must have `name`, `subject_word`, `subjects` and `decide`. Pause, mode, number, id, fence, record, event,
-   gauges, card, status, explain and replay come with it.
-2. It may have everything else of `Part`; each method has a default.
-3. It may use the fields of `Host`. The types of the answers follow at the end.
+1. Required: `name`, `subject_word`, `subjects` and `decide`. Pause, mode, number, id, fence, record, event, gauges,
+   card, status, explain and replay come with them.
+2. Optional: everything else of `Part`; each method has a default.
+3. Given: the fields of `Host`. The types of the answers follow at the end.
 
 docs/architecture.md has an example, which is a test.
 """
@@ -27,7 +27,7 @@ from agent.kernel.guards import held_by_pause
 from agent.kernel.metrics import Section, gauge
 from agent.kernel.rounds import Rounds
 from agent.kernel.store import NOTHING, DecisionStore, Record, add, newest_number
-from agent.kernel.turn import Severity, TurnReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, turn_subjects
 from agent.ledger import Ledger, codec, journal
 from agent.ledger.kept import StoredState
 from agent.settings.location import models_location
@@ -236,7 +236,7 @@ class Part:
         By default, decide for each subject that nothing pauses.
         """
         of_subjects = [(name, partial(self._decided, turn, name)) for name in dict.fromkeys(self.managed())]
-        return pools_turned(turn.report, self.name, of_subjects)
+        return turn_subjects(turn.report, self.name, of_subjects)
 
     def _decided(self, turn: Turn, subject: str) -> Sequence[Event]:
         if held_by_pause(self.controls(subject), tuple(Direction), turn.now) is not None:

@@ -58,12 +58,12 @@ class TurnReport:
     failure_reason: Reason = Reason.LEDGER_UNAVAILABLE
 
 
-def pools_turned(
+def turn_subjects(
     report: TurnReport, decision: str, turns: Iterable[tuple[str, Callable[[], Sequence[Event]]]]
 ) -> TurnReport:
-    """Turn a decision's pools, each by its name and call, and return the report with their events.
+    """Turn a decision's subjects, each by its name and call, and return the report with their events.
 
-    One pool's trouble is an event and stops no other. What the ledger refuses is the report's failure and ends the
+    An error of one subject is an event and stops no other. What the ledger refuses is the report's failure and ends the
     turn: what came before stays in it.
     """
     events = list(report.events)

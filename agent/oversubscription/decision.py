@@ -24,7 +24,7 @@ from agent.kernel.decision import (
 )
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, turn_subjects
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
 from agent.oversubscription.settings import SUBJECTS, pool_rules_of
@@ -169,7 +169,7 @@ class OversubscriptionPart(Part):
         # Where a turn is cut short no rate is renewed: answers fall back to 1.0 when the last hour is too old.
         if turn.report.failure is not None:
             return turn.report
-        return pools_turned(turn.report, self.name, ((name, partial(self._turn, name, turn)) for name in self.pools))
+        return turn_subjects(turn.report, self.name, ((name, partial(self._turn, name, turn)) for name in self.pools))
 
     def _turn(self, name: str, turn: Turn) -> tuple[Event, ...]:
         now, controls = turn.report.at, self.controls(name)

@@ -22,7 +22,7 @@ from agent.kernel.decision import (
 )
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport, pools_turned
+from agent.kernel.turn import Severity, TurnReport, turn_subjects
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
 from agent.placement.state import KEPT, PLACEMENT, PlacementStore, read_decision
@@ -173,7 +173,7 @@ class PlacementPart(Part):
             (name, partial(turns.turn, turn.now, self.host.clock.monotonic(), turn.epoch))
             for name, turns in self.pools.turns.items()
         )
-        return pools_turned(turn.report, self.name, turns)
+        return turn_subjects(turn.report, self.name, turns)
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""

@@ -30,7 +30,7 @@ from tests.plug_ins import on_path, package
 READER, ASKER, OPERATOR = "reading-token-0123456789", "asking-token-0246813579", "operating-token-9876543210"
 TOKENS = {"port": 0, "token": READER, "ask_token": ASKER, "operator_token": OPERATOR}
 PATIENCE_S = 60.0
-TOY = {"trimtab.decisions": {"tokens": "tests.agent.kernel.tokens.part:TokensPart"}}
+TOY = {"trimtab.decisions": {"tokens": "tests.agent.kernel.tokens.decision:TokensPart"}}
 
 
 @contextmanager

@@ -309,7 +309,7 @@ def test_the_products_own_parts_are_installed() -> None:
 
 
 def test_settings_of_its_own_come_from_the_environment(ledger: Ledger) -> None:
-    from tests.agent.kernel.tokens.part import TokenSettings, TokensPart
+    from tests.agent.kernel.tokens.decision import TokenSettings, TokensPart
 
     part = TokensPart(a_host(ledger, environ={"TRIMTAB_TOKENS__TOKENS": "7"}))
     assert part.own_settings() == TokenSettings(tokens=7)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.kernel.turn import TurnReport, pools_turned
+from agent.kernel.turn import TurnReport, turn_subjects
 from domain.decisions import Event, Reason
 from domain.errors import Fenced, LedgerUnavailable
 from domain.subject import AGENT, Subject
@@ -27,7 +27,7 @@ def broken() -> Sequence[Event]:
 
 def test_one_pools_trouble_stops_no_other() -> None:
     turns = (("a", lambda: [lost("a")]), ("b", broken), ("c", lambda: [lost("c")]))
-    report = pools_turned(TurnReport(NOW, events=(BEFORE,)), "placement", turns)
+    report = turn_subjects(TurnReport(NOW, events=(BEFORE,)), "placement", turns)
     trouble = Event(
         Subject("placement", "b"), NOW, Reason.INTERNAL_ERROR, "placement b: its turn was cut short: KeyError: 'host-7'"
     )
@@ -42,5 +42,5 @@ def test_what_the_ledger_refuses_ends_the_turn_and_what_came_before_stays_report
         raise error
 
     turns = (("a", lambda: [lost("a")]), ("b", refused), ("c", lambda: asked.append("c") or []))
-    report = pools_turned(TurnReport(NOW, events=(BEFORE,)), "placement", turns)
+    report = turn_subjects(TurnReport(NOW, events=(BEFORE,)), "placement", turns)
     assert (report.events, report.failure, asked) == ((BEFORE, lost("a")), str(error), [])

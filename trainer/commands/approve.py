@@ -73,7 +73,7 @@ class Approve(Verb):
 
 
 COMPARED: Final = ("autoscaling", "admission", "oversubscription")
-"""Decisions that record the proposals of a model on probation beside their own."""
+"""Decisions that record the proposals of a model on probation."""
 
 
 def _divergence(subject: Subject, one: Probationer, ledger: str | None) -> str:

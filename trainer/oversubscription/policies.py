@@ -333,7 +333,7 @@ _SETTINGS: Mapping[str, Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedRates:
-    """A learned policy from its file: greedy rates by what each subscriber sees."""
+    """A learned policy from its file: greedy rates by the observation of each subscriber."""
 
     name: str
     card: RateCard
@@ -363,7 +363,7 @@ class LearnedRates:
 
 
 def read_model(path: Path) -> LearnedRates:
-    """Return the policy in a model file, verified as the agent does it; BadInput says what is wrong with it."""
+    """Return the policy in a model file, verified as the agent verifies it. Raises BadInput."""
     _, card, session = open_rate_model(path)
     return LearnedRates(str(path), card, session)
 

@@ -115,8 +115,9 @@ class AlarmBook:
             for key, alarm in alarms(report, lasting).items():
                 due += self._occurred(key, alarm, now, lasting)
         for key, entry in list(self._entries.items()):
-            # A turn that failed may show no decisions: earlier conditions may still hold.
-            unseen = entry.seen_at < now and (not report.failure or key[1] in FAILURES)
+            # A turn that failed, or ended before AWS was asked, shows no decisions: earlier conditions may still hold.
+            shown = not report.failure and report.unread is not None
+            unseen = entry.seen_at < now and (shown or key[1] in FAILURES)
             over = unseen if entry.lasting else now - entry.seen_at >= self._quiet_s
             if over:
                 del self._entries[key]

@@ -201,6 +201,8 @@ def check_policy(text: str, rules: PoolRules) -> None:
             return
         rules.budget(guard)
     elif name == MODEL:
+        if Path(given).is_dir():
+            raise BadInput("policy", text, "name a model file; `learned` follows the models directory")
         places_of(rules.subscribers)
 
 

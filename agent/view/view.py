@@ -181,9 +181,9 @@ class AgentView:
 
     def _note_turn(self, state: ServiceState, report: TurnReport) -> None:
         self._turned_at = self.parts.monotonic()
-        # A turn that failed before AWS was asked does not change what is known of AWS.
-        if report.unread is not None or report.failure is None:
-            self._unreadable = report.unread or ()
+        # A turn that ended before AWS was asked does not change what is known of AWS.
+        if report.unread is not None:
+            self._unreadable = report.unread
 
     # The agent
 

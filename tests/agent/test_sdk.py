@@ -16,8 +16,8 @@ from agent.sdk import load_model, read_decisions
 from domain.errors import BadInput, LedgerError
 from tests.architecture.product import PACKAGES, ROOT
 
-OPEN = ("agent.sdk", "simulator", "collectors.worker_hook", "domain.rules")
-"""Worker hooks run on VMs without an agent; simulators and formulas have docs pages of their own."""
+OPEN = ("agent.sdk", "simulator", "collectors.worker_hook", "domain.rules", "trainer.admission.payment")
+"""Worker hooks run on VMs without an agent; simulators, formulas and the tariff have docs pages."""
 SOURCES = [*(ROOT / "tests" / "plugin_example").glob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
 
 

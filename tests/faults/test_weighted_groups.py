@@ -15,8 +15,10 @@ import pytest
 
 from agent.alarms.book import AlarmBook
 from agent.autoscaling.explain import explain
+from agent.autoscaling.report import MinuteReport, with_fleets
 from agent.autoscaling.state import FleetStore
 from agent.autoscaling.view import fleet_status, status_lines
+from agent.kernel.turn import TurnReport
 from agent.ledger.codec import decode, encode
 from domain.decisions import Direction, Mode, Reason, Status
 from domain.snapshot import Snapshot
@@ -308,16 +310,21 @@ def test_several_weights_that_come_within_a_turn_are_noticed_before_the_call(mak
     assert [outcome.reason for outcome in world.outcomes] == [Reason.GROUP_UNSUPPORTED]
 
 
+def turned(minute: MinuteReport) -> TurnReport:
+    """The report of a turn with one minute of the fleets."""
+    return with_fleets(TurnReport(minute.at), minute)
+
+
 def test_the_event_and_the_alarm_come_once_and_end_when_the_weights_agree(make_world: Make) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     book = AlarmBook()
     weigh(world, *SEVERAL)
-    raised = [alarm for _ in range(3) for alarm in book.turn(world.tick())]
+    raised = [alarm for _ in range(3) for alarm in book.turn(turned(world.tick()))]
     assert [(alarm.reason, alarm.resolved) for alarm in raised] == [(Reason.GROUP_UNSUPPORTED, False)]
     world.restart()
     world.tick(2)
     weigh(world, 1)
-    over = book.turn(world.tick())
+    over = book.turn(turned(world.tick()))
     assert (Reason.GROUP_UNSUPPORTED, True) in [(alarm.reason, alarm.resolved) for alarm in over]
     assert [e.reason for e in world.events if "GROUP" in e.reason.name] == [
         Reason.GROUP_UNSUPPORTED,

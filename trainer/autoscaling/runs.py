@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -242,7 +242,13 @@ def _follow(config: PPOConfig, directory: Path, crew: Crew) -> Trained:
 
 
 def export_checkpoint(checkpoint: Checkpoint, directory: Path, episodes: int = EPISODES) -> dict[str, Any]:
-    """Write a checkpoint's best policy as a model file, and return its name and its cost on the reported episodes."""
+    """Write a checkpoint's best policy as a model file, and return its name and its cost on the reported episodes.
+
+    BadInput for a checkpoint with settings that this version does not have.
+    """
+    known = {field.name for field in fields(PPOConfig)}
+    if unknown := sorted(checkpoint.config.keys() - known):
+        raise BadInput("checkpoint", ", ".join(unknown), "settings of another version: train it again")
     return export_best(PPOConfig(**checkpoint.config), checkpoint, directory, episodes)
 
 

@@ -6,6 +6,7 @@ Models of pools and clusters must keep a promise: `PromiseLearning`.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -153,6 +154,9 @@ class Learning(Verb):
         from agent.settings import load_settings
 
         known = load_settings(os.environ).learning
+        for option, hours in (("--cpu-minutes", self.cpu_minutes), ("--probation-hours", self.probation_hours)):
+            if hours is not None and not math.isfinite(hours):
+                raise BadInput(option, hours, "give a finite number")
         return Terms(
             MINUTE_S * (known.cpu_minutes if self.cpu_minutes is None else self.cpu_minutes),
             known.probation_hours if self.probation_hours is None else self.probation_hours,

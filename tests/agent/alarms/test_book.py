@@ -121,3 +121,10 @@ def test_a_minute_that_was_not_listened_to_as_a_whole_alarms_for_no_absent_input
         Reason.STALE_INPUT,
         Reason.LOW_COVERAGE,
     }
+
+
+def test_a_turn_that_ended_before_aws_was_asked_ends_no_condition() -> None:
+    book = AlarmBook()
+    book.turn(turn(0, decided(START, Reason.STALE_INPUT)))
+    assert book.turn(TurnReport(START + 60.0)) == ()
+    assert [(alarm.reason, alarm.resolved) for alarm in book.turn(turn(2))] == [(Reason.STALE_INPUT, True)]

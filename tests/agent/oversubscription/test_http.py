@@ -76,5 +76,5 @@ def test_other_parts_read_what_its_machines_have_and_what_nothing_reserves(agent
     found, pool = part.capacity("east"), part.pools["east"]
     assert found is not None
     assert pool.loads is not None
-    assert found.there == pool.rules.machine_cores * len(pool.loads.names) > 0.0
+    assert found.total == pool.rules.machine_cores * len(pool.loads.names) > 0.0
     assert found.spare is None, "without an inventory nothing is known to be free"

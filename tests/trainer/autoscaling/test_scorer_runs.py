@@ -157,7 +157,7 @@ def test_weights_are_found_by_the_run_its_parent_or_its_files(whole: Path, tmp_p
     (tmp_path / "seed-0").symlink_to(whole)
     texts = (whole, whole / model, tmp_path)
     assert len({hash_of(start_of(str(text))) for text in texts}) == 1
-    with pytest.raises(BadInput, match="give release, a FILE"):
+    with pytest.raises(BadInput, match="give scorer, a FILE"):
         start_of(str(tmp_path / "absent"))
 
 

@@ -101,6 +101,15 @@ class TestReadiness:
                 listener(running.board.read(), report)
             assert checks(client.get("/readyz"))["aws"][0] is is_read
 
+    def test_a_turn_that_did_not_ask_aws_changes_nothing(self, client: httpx.Client, running: Running) -> None:
+        running.world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=100)
+        running.tick()
+        without_aws = TurnReport(running.world.agent_clock.now())
+        assert without_aws.unread is None
+        for listener in running.board.turned(without_aws, 0.0):
+            listener(running.board.read(), without_aws)
+        assert checks(client.get("/readyz"))["aws"][0] is False
+
     def test_a_standby_is_ready_and_says_so(self, client: httpx.Client, running: Running) -> None:
         running.board.change(leader=False)
         answer = client.get("/readyz")

@@ -42,12 +42,7 @@ def rehearse(
     ] = None,
     world: Annotated[
         str,
-        typer.Option(
-            "--world",
-            "--preset",
-            metavar="NAME|FILE",
-            help="The fleet and its cloud: exact, live-like, ..., or a FILE.toml.",
-        ),
+        typer.Option(metavar="NAME|FILE", help="The fleet and its cloud: exact, live-like, ..., or a FILE.toml."),
     ] = "exact",
     policy: Annotated[
         str, typer.Option(metavar="NAME[:p=v,...]", help="Policy: a rule, learned, or model:FILE.")

@@ -17,7 +17,6 @@ from trainer.autoscaling.policies.registry import is_model
 from trainer.kit.fields import changes_of, pairs_of
 
 EXACT = "exact"
-OPTION = "--world or --preset"
 _CLIPPED = ("minimum", "initial")
 _OWN_BOOTS: dict[str, tuple[()]] = {"boot_lows_s": (), "boot_highs_s": (), "boot_quantiles_s": ()}
 
@@ -41,7 +40,7 @@ def world_of(
     Minimum and initial fleet are cut to the limits, unless given. Raises BadInput, and FileRefused with every mistake
     in a file.
     """
-    world = world_named(text, OPTION)
+    world = world_named(text)
     config = world.config
     changed: dict[str, Any] = {key: value for key, value in fields_changed.items() if value is not None}
     if prices is not None:

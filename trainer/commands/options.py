@@ -124,9 +124,7 @@ PageOption = Annotated[Path | None, "--out", "FOLDER", "Write report.html and it
 ForceOption = Annotated[bool, "--force", "Write over a file that exists."]
 PricesOption = Annotated[str | None, "train|m5a", "Price table, else the world's prices."]
 BootOption = Annotated[str | None, "const:S|uniform:LOW,HIGH", "Boot time in seconds, else the world's."]
-WorldOption = Annotated[
-    str, "--world", "--preset", "NAME|FILE", "The world: a name, see `simulate --help`, or a FILE.toml."
-]
+WorldOption = Annotated[str, "NAME|FILE", "The world: a name, see `simulate --help`, or a FILE.toml."]
 CooldownOption = Annotated[float | None, "SECONDS", "Cool-down, else the world's."]
 SuiteWorldOption = Annotated[
     str, "--world", "live-like|training|NAME|FILE", "The world of T3, T5 and T6; or any other, of jobs of your own."

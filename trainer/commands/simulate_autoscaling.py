@@ -47,7 +47,7 @@ Policies:
   script:FILE   MODEL.onnx
 """,
         """
-Worlds (--world NAME, or --preset NAME as before):
+Worlds:
   exact       the training world: prices-train, no cool-down
   compat      the published simulator with its oddities
   live-like   m5a prices, cool-down 300 s per type and direction, draining,
@@ -74,7 +74,7 @@ Worlds (--world NAME, or --preset NAME as before):
         "Actions in place of a policy, one a line: act-7 index, or change per type such as 1,0,-2; or a JSON "
         "list. With --policy constant:... on that initial fleet.",
     ] = None
-    world: Annotated[str, "--world", "--preset", "NAME|FILE", "The world: a name, see below, or a FILE.toml."] = "exact"
+    world: Annotated[str, "NAME|FILE", "The world: a name, see below, or a FILE.toml."] = "exact"
     prices: PricesOption = None
     boot: BootOption = None
     cooldown: CooldownOption = None
@@ -143,7 +143,7 @@ Worlds (--world NAME, or --preset NAME as before):
 
 
 def _as_data(runs: Sequence[Run], world: str) -> dict[str, Any]:
-    first, *others = (run.as_data() | {"preset": world} for run in runs)
+    first, *others = (run.as_data() | {"world": world} for run in runs)
     return first | ({"compared": others} if others else {})
 
 

@@ -136,7 +136,7 @@ Policies:
             text = settings_text(best["policy"], self.fleet, made_by, best)
             self.settings.write_text(text, encoding="utf-8", newline="\n")
             lines.append(f"written to {self.settings}: {best['policy']}")
-        about: dict[str, Any] = {"workload": ",".join(workloads), "world": chosen.name, "preset": chosen.name}
+        about: dict[str, Any] = {"workload": ",".join(workloads), "world": chosen.name}
         about |= {"minute_price": self.minute_price, "policies": found, "made_by": made_by}
         return Answer(about, lines)
 

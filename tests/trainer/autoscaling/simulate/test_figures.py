@@ -29,7 +29,7 @@ def figures(simulate: Simulate, *arguments: str | Path) -> dict[str, Any]:
 def test_a_constant_fleet_costs_what_the_closed_form_says(
     simulate: Simulate, workload: str, fleet: str, steps: int, rent: float, penalty: float
 ) -> None:
-    words = ("--preset", "exact", "--prices", "train", "--cooldown", "0", "--seed", "0")
+    words = ("--world", "exact", "--prices", "train", "--cooldown", "0", "--seed", "0")
     run = figures(simulate, "--workload", workload, "--policy", f"constant:{fleet}", *words)
     assert (run["steps"], run["interruptions"]) == (steps, 0)
     assert run["rent"] == pytest.approx(rent, abs=1e-12)
@@ -50,7 +50,7 @@ def test_a_constant_fleet_costs_what_the_closed_form_says(
 def test_the_published_simulators_oddities_cost_what_they_should(
     simulate: Simulate, workload: str, fleet: str, steps: int, cost: float
 ) -> None:
-    words = ("--workload", workload, "--policy", f"constant:{fleet}", "--preset", "compat")
+    words = ("--workload", workload, "--policy", f"constant:{fleet}", "--world", "compat")
     for engine in ("plain", "numba"):
         run = figures(simulate, *words, "--engine", engine)
         assert (run["steps"], run["engine"]) == (steps, engine)
@@ -59,7 +59,7 @@ def test_the_published_simulators_oddities_cost_what_they_should(
 
 def test_every_measure_is_printed_with_what_was_run(simulate: Simulate, jobs: Path) -> None:
     run = figures(simulate, "--workload", jobs, "--policy", "nothing", "--seed", "3")
-    about = {"policy", "workload", "workload_digest", "jobs", "seed", "engine", "truncated", "stuck", "preset"}
+    about = {"policy", "workload", "workload_digest", "jobs", "seed", "engine", "truncated", "stuck", "world"}
     assert run.keys() == about | {field.name for field in fields(Measures)}
     assert (run["policy"], run["workload"], run["jobs"], run["seed"]) == ("nothing", "jobs", 3, 3)
     assert run["added"] == [0, 0, 0]
@@ -145,7 +145,7 @@ def test_a_workload_without_jobs_is_over_at_once(simulate: Simulate, tmp_path: P
 
 
 def test_both_engines_give_the_same_figures_and_steps(simulate: Simulate, tmp_path: Path) -> None:
-    words = ("--workload", "train-rand:3", "--policy", "queue-rule", "--boot", "uniform:45,97", "--preset", "live-like")
+    words = ("--workload", "train-rand:3", "--policy", "queue-rule", "--boot", "uniform:45,97", "--world", "live-like")
     plain, fast = (
         figures(simulate, *words, "--engine", engine, "--steps", tmp_path / engine) for engine in ("plain", "numba")
     )

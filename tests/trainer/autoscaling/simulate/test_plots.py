@@ -50,7 +50,7 @@ def test_many_types_a_draining_fleet_and_an_empty_workload_can_be_drawn(simulate
     plot = tmp_path / "many.svg"
     assert simulate("--workload", "train-fit", "--policy", "nothing", *types, "--plot", plot).exit_code == 0
     assert "type5" in plot.read_text("utf-8")
-    words = ("--workload", "coevolution:generations=2", "--preset", "live-like", "--policy", "threshold:periods=1")
+    words = ("--workload", "coevolution:generations=2", "--world", "live-like", "--policy", "threshold:periods=1")
     assert simulate(*words, "--plot", tmp_path / "live.svg").exit_code == 0
     (tmp_path / "none.csv").write_text("arrival_s,service_s\n", encoding="utf-8")
     assert simulate("--workload", tmp_path / "none.csv", "--plot", tmp_path / "none.png").exit_code == 0

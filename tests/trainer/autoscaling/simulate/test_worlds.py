@@ -46,7 +46,7 @@ def test_own_vm_types_begin_with_one_vm_of_each() -> None:
     ("options", "named", "remedy"),
     [
         (("--set", "compat.colour=true"), "--set", "one of the fields offset_clock"),
-        (("--preset", "moon"), "--preset", "choose one of exact"),
+        (("--world", "moon"), "--world", "choose one of exact"),
         (("--boot", "71"), "--boot", "const:71 or uniform:45,97"),
         (("--boot", "uniform:97"), "--boot", "const:71 or uniform:45,97"),
         (("--boot", "uniform:97,45"), "boot_low_s", "0 <= low <= high"),
@@ -117,7 +117,7 @@ def test_a_world_file_and_several_workloads_are_played(simulate: Simulate, five:
         assert one["policy"] == "queue-rule"
         assert len(one["added"]) == 5
         assert [other["policy"] for other in one["compared"]] == ["constant:1,0,0,1,0"]
-    shown = simulate("--preset", five, *workloads).stdout
+    shown = simulate("--world", five, *workloads).stdout
     assert shown.count("world five") == 2
 
 

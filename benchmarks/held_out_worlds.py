@@ -25,19 +25,20 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.workloads.recorded import windows
-from trainer.autoscaling.fleets import (
+from trainer.autoscaling.lessons import (
     HELD_OUT_TYPES,
     MOST_JOBS,
     MOST_LIMIT,
     TRAINED_TYPES,
     TUNED_ON,
     Fleet,
+    Lesson,
+    best_rule,
     fleet_of,
-    tuned,
-    tuned_on,
+    tuned_rule,
 )
-from trainer.autoscaling.scorer import Lesson, ratios
-from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, start_of
+from trainer.autoscaling.scorer import ratios
+from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, scorer_named
 
 SEED, LOG_SEED = 5_000_000, 5_100_000
 FLEETS = 40
@@ -85,7 +86,7 @@ def held_out_worlds(fleets: int = FLEETS) -> list[HeldOut]:
 
 
 def _tuning(fleet: Fleet) -> Callable[[], RuleSetting]:
-    return lambda: tuned(fleet)
+    return lambda: tuned_rule(fleet)
 
 
 def _recorded() -> list[HeldOut]:
@@ -102,7 +103,7 @@ def _recorded() -> list[HeldOut]:
 
 
 def _tuning_on(config: SimulationConfig, traces: Sequence[Trace]) -> Callable[[], RuleSetting]:
-    return lambda: tuned_on(config, traces)
+    return lambda: best_rule(config, traces)
 
 
 def scaled(trace: Trace, config: SimulationConfig, seed: int, number: int) -> Trace:
@@ -142,10 +143,10 @@ def main(given: Sequence[str] | None = None) -> int:
         SETTINGS.write_text(text + "\n", "utf-8")
     kept = kept_settings()
     others = [name for name, setting in found.items() if kept.get(name) != setting]
-    trained = start_of(asked.model)
+    scorer = scorer_named(asked.model)
     by_class: dict[str, list[float]] = {}
     for number, world in enumerate(worlds):
-        costs = ratios([world.lesson()], trained.weights, trained.margin, trained.idle_limit_min)
+        costs = ratios([world.lesson()], scorer.policy)
         learned, rule = costs.sum(axis=0)
         by_class.setdefault(world.kind, []).append(float(learned / rule))
         progress(f"{number + 1} of {len(worlds)}: {world.kind}, ratio {by_class[world.kind][-1]:.3f}")

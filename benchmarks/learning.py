@@ -46,20 +46,9 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.swf import SwfOptions, read_swf
-from trainer.autoscaling.fleets import HORIZONS_S, IDLE_S
-from trainer.autoscaling.scorer import Recipe, Trained
-from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, start_of
-from trainer.autoscaling.scorer_tuning import (
-    FINE,
-    THE_RULE,
-    Loads,
-    Policy,
-    costs_of,
-    cut_out,
-    loads_of,
-    own_plan,
-    tuned_rule,
-)
+from trainer.autoscaling.lessons import HORIZONS_S, IDLE_S, Loads, cut_out, loads_of, rule_for_loads
+from trainer.autoscaling.scorer import FINE, THE_RULE, Policy, Recipe, Scorer, costs_of, own_plan
+from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, scorer_named
 from trainer.kit.checkpoint import plain
 from trainer.kit.files import code_version, replace_file
 from trainer.learning.fleet import SEEDS
@@ -110,14 +99,12 @@ class Deciding:
     """What decides: a setting of the queue rule, and the scorer beside it, None where the rule decides alone."""
 
     rule: RuleSetting
-    scorer: Trained | None = None
+    scorer: Scorer | None = None
 
     @property
     def policy(self) -> Policy:
         """Weights, margin and limit of idle minutes."""
-        return (
-            THE_RULE if self.scorer is None else (self.scorer.weights, self.scorer.margin, self.scorer.idle_limit_min)
-        )
+        return THE_RULE if self.scorer is None else self.scorer.policy
 
     def costs(self, traces: Sequence[Trace], seed: int, boots: int) -> list[float]:
         """Return dollars of each trace, the mean over boot seeds."""
@@ -178,8 +165,8 @@ def one_round(record: Trace, now: Deciding, recipe: Recipe, place: Path) -> tupl
     count = len(windows) - max(round(HELD_OUT_SHARE * len(windows)), 1)
     held_out, end_s = windows[count:], cut.window_s * int(windows[count].name.rpartition("#")[2])
     inner = inner_loads(record, windows[:count], cut.window_s, end_s)
-    rule = tuned_rule(CONFIG, inner, 0.0)
-    release = start_of(SHIPPED_SCORER)
+    rule = rule_for_loads(CONFIG, inner, 0.0)
+    release = scorer_named(SHIPPED_SCORER)
     start = now.scorer or release
     trained = run(own_plan(CONFIG, inner, rule, recipe, 0, start), place)
     tried = {"the release": Deciding(rule, release), "the scorer in use": Deciding(rule, start)}
@@ -225,9 +212,9 @@ def play(log: Log, load: float, with_change: bool, recipe: Recipe, place: Path) 
     if with_change:
         trace = changed(trace, math.floor(log.weeks / 2) * WEEK_S)
     weeks = spans_of(trace, log.weeks, WEEK_S, "week")
-    shipped = Deciding(RuleSetting(), start_of(SHIPPED_SCORER))
+    shipped = Deciding(RuleSetting(), scorer_named(SHIPPED_SCORER))
     first_days = tuple(spans_of(weeks[0], 7, DAY_S, "day"))
-    once = Deciding(tuned_rule(CONFIG, Loads((weeks[0],), first_days, (), DAY_S), 0.0))
+    once = Deciding(rule_for_loads(CONFIG, Loads((weeks[0],), first_days, (), DAY_S), 0.0))
     now, before = shipped, None
     found: list[Week] = []
     for number, week in enumerate(weeks[1:], start=1):
@@ -261,7 +248,7 @@ def play(log: Log, load: float, with_change: bool, recipe: Recipe, place: Path) 
 
 def kept_play(log: Log, load: float, with_change: bool, recipe: Recipe, directory: Path) -> list[Week]:
     """Play, or read what was played by the same code and recipe."""
-    facts = {"recipe": plain(asdict(recipe)), "code": code_version(SOURCES), "start": start_of(SHIPPED_SCORER).seed}
+    facts = {"recipe": plain(asdict(recipe)), "code": code_version(SOURCES), "start": scorer_named(SHIPPED_SCORER).seed}
     name = f"{log.name}-{load:g}{'-changed' if with_change else ''}"
     path = directory / f"{name}.json"
     if path.is_file():

@@ -35,9 +35,10 @@ from benchmarks.report import Target, arguments, progress, report
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSetting
 from trainer.autoscaling.fast_lstm import fast_products
+from trainer.autoscaling.lessons import Lesson
 from trainer.autoscaling.ppo_lstm import PPOConfig, Training, worlds_of
 from trainer.autoscaling.presets import configuration
-from trainer.autoscaling.scorer import Lesson, Recipe, Samples, gather, joined, network_of
+from trainer.autoscaling.scorer import Recipe, Samples, ensemble_of, fit_seed, join, play_lessons
 from trainer.autoscaling.tasks import SELECTION_SEED, TRAINING_SEED, task_of
 from trainer.kit.ppo import RewardScale
 
@@ -54,14 +55,16 @@ def branching(quality: float, seed: int, most_s: float) -> tuple[float, bool]:
     trace = stage.traces[0]
     judged = BranchedEpisodes(stage.config, trace, RULE)
     # The first lesson compiles.
-    gather([Lesson(stage.config, trace, RULE, TRAINING_SEED - 1)], RECIPE, NO_WEIGHTS, 0.0, Samples())
-    samples, weights, spent_s, played = Samples(), NO_WEIGHTS, 0.0, TRAINING_SEED + 100_000 * seed
+    play_lessons([Lesson(stage.config, trace, RULE, TRAINING_SEED - 1)], RECIPE, NO_WEIGHTS, 0.0)
+    parts: list[Samples] = []
+    weights, spent_s, played = NO_WEIGHTS, 0.0, TRAINING_SEED + 100_000 * seed
     while spent_s < most_s:
         before_s = time.process_time()
         lessons = [Lesson(stage.config, trace, RULE, played + k) for k in range(LESSONS)]
-        gather(lessons, RECIPE, weights, RECIPE.explore[0 if weights is NO_WEIGHTS else -1], samples)
+        parts.append(play_lessons(lessons, RECIPE, weights, RECIPE.explore[0 if weights is NO_WEIGHTS else -1]))
         played += LESSONS
-        weights = joined([network_of([samples], RECIPE, 100 * seed + k, None) for k in range(RECIPE.networks)])
+        samples = join(parts)
+        weights = ensemble_of([fit_seed(samples, RECIPE, 100 * seed + k, None) for k in range(RECIPE.networks)])
         spent_s += time.process_time() - before_s
         costs = [
             judged.play(SELECTION_SEED + k, weights, margin=1.0, idle_limit_min=RECIPE.idle_limit_min).cost

@@ -90,7 +90,7 @@ Exit status:
     @cached_property
     def settings(self) -> FleetSettings:
         """How a round is done."""
-        from trainer.autoscaling.scorer_tuning import FINE
+        from trainer.autoscaling.scorer import FINE
         from trainer.kit.fields import changes_of, pairs_of
         from trainer.learning.fleet import FleetSettings
 

@@ -16,7 +16,7 @@ from trainer.commands.train import resumable
 from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
-    from trainer.autoscaling.scorer_runs import Plan
+    from trainer.autoscaling.scorer import Plan
 
 PPO, SCORER = "ppo", "scorer"
 _BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"})
@@ -55,8 +55,8 @@ def train_scorers(
     With workloads: for one world and these loads, from the weights that `start` names, or from nothing. on_checked:
     called with the folder and the settings before the first run.
     """
-    from trainer.autoscaling.scorer import GENERAL, Recipe
-    from trainer.autoscaling.scorer_runs import check, general_plan, run, shown_as
+    from trainer.autoscaling.scorer import GENERAL, Recipe, general_plan
+    from trainer.autoscaling.scorer_runs import check_run, run, shown_as
     from trainer.kit.fields import changes_of, pairs_of
     from trainer.kit.runs import RUN_FILE
 
@@ -70,7 +70,7 @@ def train_scorers(
     else:
         plans = {out / f"seed-{seed}": general_plan(replace(GENERAL, **changes), seed) for seed in seeds}
     for place, plan in plans.items():
-        check(plan, place, resume=resume)
+        check_run(plan, place, resume=resume)
     on_checked(out, pairs_of("--set", settings))
     found: list[dict[str, Any]] = []
     with resumable(out):
@@ -96,17 +96,18 @@ def _own_plans(
     *,
     as_json: bool,
 ) -> dict[Path, Plan]:
-    from trainer.autoscaling.scorer_runs import start_of
-    from trainer.autoscaling.scorer_tuning import ALONE, FINE, loads_of, own_plan, tuned_rule
+    from trainer.autoscaling.lessons import loads_of, rule_for_loads
+    from trainer.autoscaling.scorer import ALONE, FINE, own_plan
+    from trainer.autoscaling.scorer_runs import scorer_named
     from trainer.autoscaling.worlds import traces_of, world_of
     from trainer.kit.progress import announce
 
-    begin = None if start is None else start_of(start)
+    begin = None if start is None else scorer_named(start)
     recipe = replace(ALONE if begin is None else FINE, **changes)
     home = world_of(world)
     announce("tuning the queue rule for these loads", as_json)
     loads = loads_of(traces_of(workloads, home.config))
-    rule = tuned_rule(home.config, loads, home.expected_job_core_s)
+    rule = rule_for_loads(home.config, loads, home.expected_job_core_s)
     return {out / f"seed-{seed}": own_plan(home.config, loads, rule, recipe, seed, begin) for seed in seeds}
 
 

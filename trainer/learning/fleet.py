@@ -32,10 +32,9 @@ from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.evaluation.suite import World as SuiteWorld
-from trainer.autoscaling.fleets import LEAST_WINDOWS, LEFT_OUT
-from trainer.autoscaling.scorer import Lesson, Recipe, Samples, Trained, gather
-from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, shipped_scorer, start_of
-from trainer.autoscaling.scorer_tuning import FINE, Loads, OwnLessons, own_plan, tuned_rule
+from trainer.autoscaling.lessons import LEAST_WINDOWS, LEFT_OUT, Lesson, Loads, OwnLessons, rule_for_loads
+from trainer.autoscaling.scorer import FINE, FIT, Recipe, Scorer, own_plan, play_lessons
+from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, scorer_named, shipped_scorer
 from trainer.autoscaling.tuned_settings import settings_of
 from trainer.kit.intervals import FEWEST_CASES, Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, lines, table
@@ -59,8 +58,6 @@ LESSONS_SHARE = 0.5
 """Share of the rest of the budget that the training may take; judging and the gate need the other part."""
 FEWEST_LESSONS = 4
 """Lessons of a round of data aggregation; with a budget for fewer no scorer is trained."""
-FIT = 0.15
-"""See `trainer.autoscaling.scorer_runs.FIT`."""
 OPEN_S = 20.0
 """Seconds of a processor that a bound may take."""
 
@@ -178,7 +175,7 @@ class FleetRound(Round):
     def _rule(self, budget: Budget) -> TunedRule:
         """Tune the rule as the simulator's policies are tuned, then choose its form under the fleet's own limits."""
         loads = self._loads()
-        found = tuned_rule(self.learner.config, loads, self.learner.typical_core_s, budget.spread)
+        found = rule_for_loads(self.learner.config, loads, self.learner.typical_core_s, budget.spread)
         # The agent waits for proposals in a row before it gives VMs back: that is idle time too.
         patience_s = (self.learner.loop.limits.in_periods - 1) * MINUTE_S
         now = self._now_setting()
@@ -198,7 +195,7 @@ class FleetRound(Round):
         for number in range(2):
             # The first lesson compiles; the second one takes the time of every other.
             begun_s = cpu_s()
-            gather(lessons(number, 1), recipe, start.weights, recipe.explore[0], Samples())
+            play_lessons(lessons(number, 1), recipe, start.weights, recipe.explore[0])
         lesson_s = max(cpu_s() - begun_s, 1e-4)
         left_s = LESSONS_SHARE * budget.left_s
         each_s = lesson_s * (1.0 + FIT * (start.weights[0].shape[0] + len(recipe.rounds)))
@@ -338,14 +335,14 @@ class FleetRound(Round):
         learnt, left_out = (tuple(span.trace for span in some) for some in (earlier[:kept], earlier[kept:]))
         return Loads(tuple(parts), learnt, left_out, self.windows.window_s)
 
-    def _start(self) -> Trained:
+    def _start(self) -> Scorer:
         """Return the scorer in use, else that of the settings."""
         if names_model(self.policy_now):
             model = self.shelf.policy(self.policy_now, self.learner.loop.fleet).model
             if isinstance(model.card, ScorerCard):
                 found = self.directory.path / f"{model.name}.onnx"
-                return start_of(str(found)) if found.is_file() else start_of(SHIPPED_SCORER)
-        return start_of(self.settings.start)
+                return scorer_named(str(found)) if found.is_file() else scorer_named(SHIPPED_SCORER)
+        return scorer_named(self.settings.start)
 
     def _cases(self) -> list[Case]:
         """Return the held-out windows as cases of the gate, and those of the short suite."""

@@ -26,7 +26,7 @@ from agent.placement.state import PlacementStore
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, Release, Request, as_document, parse_instance
 from domain.units import DAY_S, HOUR_S
-from trainer.autoscaling.fleets import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
+from trainer.autoscaling.lessons import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.kit.files import replace_file
 from trainer.learning.recorded import NothingRecorded, ledger_url
 from trainer.learning.windows import NEEDED, TooLittle

@@ -1,7 +1,7 @@
 """Cuts what was recorded into windows: earlier ones to learn on, the latest ones held out for judging.
 
 Time decides, not chance: a policy is used on days that come after those it learnt from. Two fifths are held out, as in
-fine-tuning (`trainer.autoscaling.fleets.LEFT_OUT`): a gain of a few per cent needs about as many days to be sure
+fine-tuning (`trainer.autoscaling.lessons.LEFT_OUT`): a gain of a few per cent needs about as many days to be sure
 of as to be learnt, and the held-out windows are also those of the gate.
 """
 
@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from domain.errors import TrimtabError
 from domain.units import DAY_S, HOUR_S, MINUTE_S
-from trainer.autoscaling.fleets import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
+from trainer.autoscaling.lessons import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.learning.minutes import DecidedMinute, Record, Span, span_of
 
 NEEDED = 2 * LEAST_WINDOWS + 2

@@ -5,7 +5,7 @@ import pytest
 
 from domain.workload import Trace, make_trace
 from simulator.workloads.synthetic import train_rand
-from trainer.autoscaling.announcing import LONGEST_BURST_S, announced, announced_in_part, bursts
+from trainer.autoscaling.lessons import LONGEST_BURST_S, announced, announced_in_part, bursts
 
 
 def steady() -> Trace:

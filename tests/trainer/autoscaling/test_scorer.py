@@ -1,7 +1,10 @@
 """A scorer learns from branches which target costs less than the queue rule's, for whatever fleet it is shown."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -9,10 +12,21 @@ import torch
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
-from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, score
+from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, Weights, score
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
-from trainer.autoscaling.fleets import CORES, HELD_OUT_TYPES, MOST_CORES, TRAINED_TYPES, fleet_of, tuned
+from trainer.autoscaling.lessons import (
+    CORES,
+    HELD_OUT_TYPES,
+    MOST_CORES,
+    TRAINED_TYPES,
+    Lesson,
+    Map,
+    fleet_lessons,
+    fleet_of,
+    suite_lessons,
+    tuned_rule,
+)
 from trainer.autoscaling.scorer import (
     ANNOUNCED,
     EVERYTHING,
@@ -21,23 +35,26 @@ from trainer.autoscaling.scorer import (
     HELD_OUT,
     INPUTS,
     MARGINS,
+    THE_RULE,
     WORTH_CLIP,
-    Lesson,
+    Network,
+    Plan,
+    Policy,
     Recipe,
     Samples,
-    Trained,
+    Scorer,
+    choose_margin,
+    ensemble_of,
+    error_of_worth,
+    expected_gain,
     fit,
-    fit_gains,
-    fleet_lessons,
-    gather,
-    network_of,
-    own_parts,
+    fit_seed,
+    group_of,
+    join,
+    play_lessons,
     ratios,
-    suite_lessons,
-    train,
-    weights_of,
-    with_margin,
 )
+from trainer.autoscaling.scorer_runs import run
 from trainer.autoscaling.tasks import FAMILIES
 
 LIVE = preset("live-like")
@@ -49,9 +66,8 @@ def lesson(seed: int) -> Lesson:
 
 
 def test_what_an_episode_teaches_is_the_gain_over_the_rule_s_choice() -> None:
-    samples = Samples()
-    gather([lesson(1_000_003)], replace(SMALL, most=1000), NO_WEIGHTS, 0.0, samples)
-    states, candidates, there, gains, worths = samples.joined()
+    samples = play_lessons([lesson(1_000_003)], replace(SMALL, most=1000), NO_WEIGHTS, 0.0)
+    states, candidates, there, gains, worths = (part.numpy() for part in samples.tensors())
     assert states.shape[1:] == (STATES,)
     assert candidates.shape[1:] == (there.shape[1], CANDIDATES)
     assert (gains[:, 0] == 0.0).all()
@@ -60,7 +76,7 @@ def test_what_an_episode_teaches_is_the_gain_over_the_rule_s_choice() -> None:
     assert (worths[:, 0] == 0.0).all()
     assert np.abs(worths).max() <= WORTH_CLIP
     assert (np.sign(worths) == np.sign(gains)).all()
-    assert samples.steps > 25 * samples.minutes
+    assert samples.steps > 25 * len(states)
     assert (np.where(there, gains, 0.0).max(axis=1) > 0.0).mean() > 0.1, "where nothing is better, nothing is learned"
 
 
@@ -73,59 +89,65 @@ def made_up(rows: int) -> Samples:
     candidates[:, 1, 2] = 1.0
     gains = np.zeros((rows, 3), dtype=np.float32)
     gains[:, 1] = np.sign(states[:, 0])
-    gains[::2, 2] = np.nan
     gains[1::2, 2] = -1.0
-    return Samples([states], [candidates], [gains], [gains])
+    there = np.ones((rows, 3), dtype=np.bool_)
+    there[::2, 2] = False
+    return Samples(states, candidates, there, gains, gains, 0)
+
+
+def fitted(samples: Samples, recipe: Recipe, seed: int, start: Network | None = None) -> Network:
+    return fit(samples, recipe, seed, expected_gain, start)
 
 
 def test_a_fit_finds_when_a_candidate_gains() -> None:
     samples = made_up(1200)
-    table = samples.joined()
-    scorer = fit(table, replace(SMALL, hidden=16, epochs=25, batch=256, rate=1e-2), 0)
-    states, candidates, there, gains, _ = (torch.from_numpy(part) for part in table)
+    scorer = fitted(samples, replace(SMALL, hidden=16, epochs=25, batch=256, rate=1e-2), 0)
+    states, candidates, there, gains, _ = samples.tensors()
     chosen = scorer(states, candidates, there).argmax(dim=1)
     assert float(gains.gather(1, chosen[:, None]).mean()) > 0.8 * float(gains.clamp(min=0.0).max(dim=1).values.mean())
 
 
 def test_a_candidate_that_does_not_exist_is_never_chosen() -> None:
-    states, candidates, there, _, _ = (torch.from_numpy(part) for part in made_up(50).joined())
-    scorer = fit(made_up(50).joined(), SMALL, 0)
+    states, candidates, there, _, _ = made_up(50).tensors()
+    scorer = fitted(made_up(50), SMALL, 0)
     assert (scorer(states, candidates, there)[~there] < -1e8).all()
 
 
 def test_the_compiled_scores_are_those_of_the_network() -> None:
-    scorers = [fit(made_up(64).joined(), SMALL, seed) for seed in (0, 1)]
-    states, candidates, there, _, _ = made_up(5).joined()
+    scorers = [fitted(made_up(64), SMALL, seed) for seed in (0, 1)]
+    samples = made_up(5)
+    states, candidates, there, _, _ = samples.tensors()
     there[:] = True
-    logits = torch.stack([s(*(torch.from_numpy(part) for part in (states, candidates, there))) for s in scorers])
+    logits = torch.stack([s(states, candidates, there) for s in scorers])
+    weights = ensemble_of([s.weights() for s in scorers])
     out = np.zeros(3)
     for row in range(5):
-        score(states[row].astype(float), candidates[row].astype(float), 3, weights_of(scorers), out)
+        score(samples.states[row].astype(float), samples.candidates[row].astype(float), 3, weights, out)
         wanted = np.zeros(3)
         judge(logits[:, row].T.detach().numpy().astype(float), 3, wanted)
         np.testing.assert_allclose(out, wanted, atol=1e-5)
 
 
 def test_the_network_of_gains_finds_how_much_a_candidate_gains() -> None:
-    table = made_up(1200).joined()
-    network = fit_gains(table, replace(SMALL, hidden=16, epochs=40, batch=256, rate=1e-2), 0)
-    states, candidates, there, _, worths = (torch.from_numpy(part) for part in table)
+    samples = made_up(1200)
+    network = fit(samples, replace(SMALL, hidden=16, epochs=40, batch=256, rate=1e-2), 0, error_of_worth)
+    states, candidates, there, _, worths = samples.tensors()
     found = network(states, candidates, there).detach()
     apart = (found - found[:, :1])[there]
     assert float((apart - worths[there]).abs().mean()) < 0.15
 
 
 def test_a_network_goes_on_from_the_weights_it_is_given() -> None:
-    table = made_up(64).joined()
-    first = fit(table, SMALL, 0)
-    again = fit(table, replace(SMALL, rate=1e-9), 1, first)
-    for a, b in zip(weights_of([first]), weights_of([again]), strict=True):
+    samples = made_up(64)
+    first = fitted(samples, SMALL, 0)
+    again = fitted(samples, replace(SMALL, rate=1e-9), 1, first)
+    for a, b in zip(first.weights(), again.weights(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_without_a_minute_to_learn_from_it_is_said() -> None:
     with pytest.raises(BadInput, match="no minute has a choice"):
-        Samples().joined()
+        made_up(0).tensors()
 
 
 def test_what_is_trained_has_the_ranges_of_what_it_saw() -> None:
@@ -140,14 +162,24 @@ def test_what_is_trained_has_the_ranges_of_what_it_saw() -> None:
     assert found.figures["branched_minutes"] > 0 < found.figures["simulator_steps"]
 
 
+def as_found(scorer: Scorer, spread: Map) -> Scorer:
+    return scorer
+
+
+def trained(recipe: Recipe, seed: int, start: Scorer | None = None) -> Scorer:
+    plan = Plan(recipe, seed, partial(suite_lessons, world=LIVE), {}, as_found, start)
+    with TemporaryDirectory() as folder:
+        return run(plan, Path(folder))
+
+
 @cache
-def wholly_trained(seed: int) -> Trained:
-    return train(lambda first, count: suite_lessons(first, count, LIVE), SMALL, seed)
+def wholly_trained(seed: int) -> Scorer:
+    return trained(SMALL, seed)
 
 
 def test_a_training_that_starts_from_weights_hardly_moves_them_at_a_low_rate() -> None:
     start = wholly_trained(0)
-    crept = train(lambda first, count: suite_lessons(first, count, LIVE), replace(SMALL, rate=1e-9), 1, start=start)
+    crept = trained(replace(SMALL, rate=1e-9), 1, start)
     for name in ("weights", "gains"):
         for a, b in zip(getattr(start, name), getattr(crept, name), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
@@ -157,7 +189,7 @@ UNSEEN = ("waiting_jobs", "announced_next", "vms_added")
 
 
 def test_inputs_that_are_left_out_have_no_weight_and_no_range() -> None:
-    found = train(lambda first, count: suite_lessons(first, count, LIVE), replace(SMALL, left_out=UNSEEN), 0)
+    found = trained(replace(SMALL, left_out=UNSEEN), 0)
     places = [INPUTS.index(name) for name in UNSEEN]
     for weights in (found.weights[0], found.gains[0]):
         assert not weights[:, places].any()
@@ -169,8 +201,7 @@ def test_inputs_that_are_left_out_have_no_weight_and_no_range() -> None:
 
 
 def test_a_scorer_with_fewer_inputs_keeps_them_out_when_it_goes_on() -> None:
-    recipe = replace(SMALL, left_out=UNSEEN)
-    after = train(lambda first, count: suite_lessons(first, count, LIVE), recipe, 1, start=wholly_trained(0))
+    after = trained(replace(SMALL, left_out=UNSEEN), 1, wholly_trained(0))
     assert not after.weights[0][:, [INPUTS.index(name) for name in UNSEEN]].any()
 
 
@@ -181,32 +212,30 @@ def test_inputs_to_leave_out_are_named_as_they_are_called_and_not_all(names: tup
 
 
 def test_longer_branches_take_more_steps() -> None:
-    steps = []
-    for recipe in (SMALL, replace(SMALL, branch_steps=60)):
-        samples = Samples()
-        gather([lesson(1_000_003)], recipe, NO_WEIGHTS, 0.0, samples)
-        steps.append(samples.steps)
+    recipes = (SMALL, replace(SMALL, branch_steps=60))
+    steps = [play_lessons([lesson(1_000_003)], recipe, NO_WEIGHTS, 0.0).steps for recipe in recipes]
     assert steps[1] > 1.5 * steps[0]
 
 
 @pytest.mark.parametrize(("parts", "groups"), [(20, 5), (7, 3), (2, 5), (1, 1)])
 def test_networks_of_a_group_share_their_lessons_and_groups_none(parts: int, groups: int) -> None:
     recipe = replace(SMALL, networks=2 * groups, groups=groups)
-    own = [own_parts(range(parts), recipe, 300 + k) for k in range(recipe.networks)]
+    paths = [Path(str(part)) for part in range(parts)]
+    own = [group_of(paths, recipe, 300 + k) for k in range(recipe.networks)]
     there = min(parts, groups)
-    assert sorted(part for one in own[:there] for part in one) == list(range(parts))
+    assert sorted(part for one in own[:there] for part in one) == sorted(paths)
     assert own[there : 2 * there] == own[:there]
 
 
 def test_a_network_learns_from_the_lessons_of_its_group_alone() -> None:
-    parts = []
-    for seed in (3, 4):
-        parts.append(Samples())
-        gather([lesson(seed)], SMALL, NO_WEIGHTS, 0.0, parts[-1])
-    halves = replace(SMALL, groups=2)
-    alone = network_of(own_parts(parts, halves, 1), halves, 1, None)
-    other = network_of(own_parts([Samples(), parts[1]], halves, 1), halves, 1, None)
-    everything = network_of(own_parts(parts, SMALL, 1), SMALL, 1, None)
+    parts = {Path(str(seed)): play_lessons([lesson(seed)], SMALL, NO_WEIGHTS, 0.0) for seed in (3, 4)}
+
+    def network(recipe: Recipe, paths: Sequence[Path]) -> tuple[Weights, ...]:
+        return fit_seed(join([parts[path] for path in group_of(paths, recipe, 1)]), recipe, 1, None)
+
+    halves, (first, second) = replace(SMALL, groups=2), tuple(parts)
+    alone, other = network(halves, [first, second]), network(halves, [Path("absent"), second])
+    everything = network(SMALL, [first, second])
     assert all(np.array_equal(a, b) for a, b in zip(alone, other, strict=True))
     assert not np.array_equal(alone[0], everything[0])
 
@@ -215,7 +244,7 @@ def test_the_same_seed_trains_the_same_weights_and_another_does_not() -> None:
     first, again, other = wholly_trained(0).weights, wholly_trained.__wrapped__(0).weights, wholly_trained(1).weights
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0], other[0])
-    costs = ratios([lesson(700_100)], first, SMALL.margin, SMALL.idle_limit_min)
+    costs = ratios([lesson(700_100)], Policy(first, SMALL.margin, SMALL.idle_limit_min))
     assert costs.shape == (1, 2)
 
 
@@ -223,10 +252,10 @@ def test_the_margin_of_a_scorer_that_knows_nothing_leaves_the_rule() -> None:
     rng = np.random.default_rng(0)
     found = replace(wholly_trained(0), recipe=replace(SMALL, selection=3))
     wild = tuple((30.0 * rng.normal(size=part.shape)).astype(np.float32) for part in found.weights)
-    chosen = with_margin(replace(found, weights=wild), LIVE)
+    chosen = choose_margin(replace(found, weights=wild), world=LIVE)
     assert chosen.margin == MARGINS[-1]
     assert chosen.figures["selection/worst"] >= chosen.figures[HELD_OUT] > 0.0
-    none = with_margin(replace(found, weights=NO_WEIGHTS), LIVE)
+    none = choose_margin(replace(found, weights=NO_WEIGHTS), world=LIVE)
     assert none.margin == MARGINS[-1]
     blind = [f"selection/{group}" for group in (*FAMILIES, FLEETS)]
     assert {none.figures[name] for name in blind} == {1.0}
@@ -235,8 +264,8 @@ def test_the_margin_of_a_scorer_that_knows_nothing_leaves_the_rule() -> None:
 
 def test_the_margin_is_the_same_however_its_cases_are_spread() -> None:
     found = replace(wholly_trained(0), recipe=replace(SMALL, selection=3))
-    backwards = with_margin(found, LIVE, lambda work, items: reversed([work(item) for item in reversed(items)]))
-    assert backwards.figures == with_margin(found, LIVE).figures
+    backwards = choose_margin(found, lambda work, items: reversed([work(item) for item in reversed(items)]), world=LIVE)
+    assert backwards.figures == choose_margin(found, world=LIVE).figures
 
 
 def test_lessons_of_fleets_at_large_bring_the_rule_tuned_for_each() -> None:
@@ -262,10 +291,8 @@ def test_fleets_at_large_are_drawn_within_their_bounds_and_alike_from_one_seed(t
 
 def test_the_rule_is_tuned_for_the_fleet() -> None:
     fleet = fleet_of(5_000_005)
-    found = tuned(fleet, 1)
-    assert found in {tuned(fleet, 1)}
+    found = tuned_rule(fleet, 1)
+    assert found in {tuned_rule(fleet, 1)}
     worst = replace(found, horizon_s=60.0 if found.horizon_s > 300.0 else 1920.0)
-    costs = [
-        ratios([Lesson(fleet.config, fleet.trace(1), rule, 1)], NO_WEIGHTS, 0.0, 8.0)[0, 1] for rule in (found, worst)
-    ]
+    costs = [ratios([Lesson(fleet.config, fleet.trace(1), rule, 1)], THE_RULE)[0, 1] for rule in (found, worst)]
     assert costs[0] <= costs[1]

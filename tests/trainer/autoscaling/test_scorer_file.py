@@ -18,8 +18,8 @@ from simulator.workloads.synthetic import train_rand
 from tests.oracles.lstm_model import write_model as write_network
 from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.autoscaling.scorer import Recipe, Trained
-from trainer.autoscaling.scorer_file import read_trained, write_model
+from trainer.autoscaling.scorer import Recipe, Scorer
+from trainer.autoscaling.scorer_runs import read_model, write_model
 from trainer.kit.export import ExportFailed
 
 LIVE = preset("live-like")
@@ -34,21 +34,21 @@ def drawn(networks: int, seed: int) -> tuple[Weights, ...]:
 
 
 @pytest.fixture(scope="module")
-def trained() -> Trained:
+def trained() -> Scorer:
     low, high = np.full(STATES, -1e6, dtype=np.float32), np.full(STATES, 1e6, dtype=np.float32)
-    return Trained(
+    return Scorer(
         drawn(3, 1), drawn(1, 2), 0.25, 6.0, low, high, low, high, Recipe(hidden=12), 7, {"branched_minutes": 5.0}
     )
 
 
 @pytest.fixture(scope="module")
-def minutes(trained: Trained) -> Branches:
+def minutes(trained: Scorer) -> Branches:
     episodes = BranchedEpisodes(LIVE, train_rand(3), RULE)
     return episodes.play(1, trained.weights, branch_share=1.0, most=20)
 
 
-def test_a_file_gives_the_weights_back_bit_for_bit(trained: Trained, minutes: Branches, tmp_path: Path) -> None:
-    found = read_trained(write_model(trained, minutes, tmp_path))
+def test_a_file_gives_the_weights_back_bit_for_bit(trained: Scorer, minutes: Branches, tmp_path: Path) -> None:
+    found = read_model(write_model(trained, minutes, tmp_path))
     for name in ("weights", "gains"):
         for mine, other in zip(getattr(trained, name), getattr(found, name), strict=True):
             np.testing.assert_array_equal(mine, other)
@@ -57,7 +57,7 @@ def test_a_file_gives_the_weights_back_bit_for_bit(trained: Trained, minutes: Br
     np.testing.assert_array_equal(found.greatest, trained.greatest)
 
 
-def test_the_agent_takes_the_file(trained: Trained, minutes: Branches, tmp_path: Path) -> None:
+def test_the_agent_takes_the_file(trained: Scorer, minutes: Branches, tmp_path: Path) -> None:
     card = load_model(write_model(trained, minutes, tmp_path)).card
     assert isinstance(card, ScorerCard)
     assert card.branch_min == 25.0
@@ -70,7 +70,7 @@ def test_the_agent_takes_the_file(trained: Trained, minutes: Branches, tmp_path:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_agent_s_policy_plays_the_episode_of_the_compiled_one(
-    trained: Trained, minutes: Branches, tmp_path: Path, seed: int
+    trained: Scorer, minutes: Branches, tmp_path: Path, seed: int
 ) -> None:
     path, trace = write_model(trained, minutes, tmp_path), train_rand(seed)
     wanted = BranchedEpisodes(LIVE, trace, RULE).play(seed, trained.weights, margin=0.25, idle_limit_min=6.0)
@@ -80,11 +80,11 @@ def test_the_agent_s_policy_plays_the_episode_of_the_compiled_one(
 
 
 def test_a_graph_that_answers_otherwise_is_not_written(
-    trained: Trained, minutes: Branches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Scorer, minutes: Branches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = drawn(3, 5)
     monkeypatch.setattr(
-        "trainer.autoscaling.scorer_file.score",
+        "trainer.autoscaling.scorer_runs.score",
         lambda state, rows, count, weights, out: out.__setitem__(slice(None), rows @ other[0][0, STATES:, 0]),
     )
     with pytest.raises(ExportFailed, match="in score by"):
@@ -92,7 +92,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_are_no_numbers_are_not_written(trained: Trained, minutes: Branches, tmp_path: Path) -> None:
+def test_weights_that_are_no_numbers_are_not_written(trained: Scorer, minutes: Branches, tmp_path: Path) -> None:
     gains = tuple(part * np.float32(np.nan) for part in trained.gains)
     with pytest.raises(ExportFailed, match="in gain by nan"):
         write_model(replace(trained, gains=gains), minutes, tmp_path)
@@ -100,10 +100,10 @@ def test_weights_that_are_no_numbers_are_not_written(trained: Trained, minutes: 
 
 def test_the_file_of_a_network_holds_no_scorer(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="file of a scorer"):
-        read_trained(write_network(tmp_path, hidden=4))
+        read_model(write_network(tmp_path, hidden=4))
 
 
-def test_a_parameter_that_is_none_of_the_rule_s_is_named(trained: Trained, minutes: Branches, tmp_path: Path) -> None:
+def test_a_parameter_that_is_none_of_the_rule_s_is_named(trained: Scorer, minutes: Branches, tmp_path: Path) -> None:
     path = write_model(trained, minutes, tmp_path)
     with pytest.raises(BadInput, match="idle_s, job_core_s"):
         policy_of(f"{path}:sample=3")

@@ -17,18 +17,10 @@ import pytest
 
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
-from trainer.autoscaling import scorer, scorer_runs
-from trainer.autoscaling.scorer import HELD_OUT, MOST_SEED, Lessons, Map, Recipe, Trained, gather, suite_lessons, train
-from trainer.autoscaling.scorer_file import read_trained
-from trainer.autoscaling.scorer_runs import (
-    RECIPE_FILE,
-    SAMPLES_FOLDER,
-    Plan,
-    hash_of,
-    run,
-    start_of,
-    trained_in,
-)
+from trainer.autoscaling import scorer
+from trainer.autoscaling.lessons import Map, suite_lessons
+from trainer.autoscaling.scorer import HELD_OUT, MOST_SEED, Part, Plan, Recipe, Samples, Scorer
+from trainer.autoscaling.scorer_runs import RECIPE_FILE, SAMPLES_FOLDER, read_model, run, scorer_in, scorer_named
 from trainer.kit.checkpoint import OtherConfiguration
 from trainer.kit.files import ROOT
 from trainer.kit.progress import CURVE_FILE, Listener, Progress, read_curve
@@ -37,12 +29,12 @@ LESSONS = partial(suite_lessons, world=preset("live-like"))
 TINY = Recipe(rounds=(3, 2), explore=(0.15, 0.05), most=15, hidden=8, networks=2, groups=2, batch=32, selection=3)
 
 
-def same(trained: Trained, spread: Map) -> Trained:
+def same(trained: Scorer, spread: Map) -> Scorer:
     """Choose a margin without playing."""
     return replace(trained, margin=1.0, figures={**trained.figures, HELD_OUT: 0.99})
 
 
-def spreading(trained: Trained, spread: Map) -> Trained:
+def spreading(trained: Scorer, spread: Map) -> Scorer:
     """Conclude with some work that may be done by other processes."""
     assert list(spread(abs, range(-4, 0))) == [4, 3, 2, 1]
     return trained
@@ -68,13 +60,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_a_run_trains_what_training_in_memory_trains(whole: Path) -> None:
-    ours, plain = trained_in(whole), train(LESSONS, TINY, 0)
-    assert hash_of(ours) == hash_of(plain)
-    assert (ours.low == plain.low).all()
-    assert (ours.greatest == plain.greatest).all()
-    assert ours.figures == {**plain.figures, HELD_OUT: 0.99}
-    assert ours.recipe == plain.recipe == TINY
+def test_a_run_gives_what_its_recipe_says(whole: Path) -> None:
+    ours = scorer_in(whole)
+    assert ours.recipe == TINY
+    assert ours.figures[HELD_OUT] == 0.99
     assert (ours.margin, ours.idle_limit_min, ours.seed) == (1.0, 8.0, 0)
 
 
@@ -90,10 +79,10 @@ def test_a_run_leaves_what_it_depends_on_its_figures_and_its_curve(whole: Path) 
     assert facts["recipe"]["rounds"] == [3, 2]
     assert len(facts["code"]) == 12
     assert {name: summary[name] for name in facts} == facts
-    model = read_trained(whole / summary["model"])
-    assert hash_of(model) == summary["weights_hash"]
+    model = read_model(whole / summary["model"])
+    assert model.digest == summary["weights_hash"]
     assert model.figures == summary["figures"]
-    assert summary["weights_hash"] == hash_of(trained_in(whole))
+    assert summary["weights_hash"] == scorer_in(whole).digest
     assert summary["cpu_s"] > 0.0
     assert summary["figures"]["branched_minutes"] > 0
     rows = read_curve(whole / CURVE_FILE)
@@ -112,14 +101,15 @@ def test_a_run_stopped_within_a_round_or_between_two_ends_with_the_same_weights(
 ) -> None:
     played: list[int] = []
 
-    def stopping(given: Lessons, *rest: Any) -> None:
+    def stopping(part: Part) -> Samples:
         if len(played) == lessons:
             raise Stopped
         played.append(1)
-        gather(given, *rest)
+        return play(part)
 
+    play = Part.play
     with monkeypatch.context() as patched:
-        patched.setattr(scorer_runs, "gather", stopping)
+        patched.setattr(Part, "play", stopping)
         with pytest.raises(Stopped):
             run(plan(), tmp_path)
     assert len(list((tmp_path / SAMPLES_FOLDER).glob("*.npz"))) == lessons
@@ -134,7 +124,7 @@ def test_lessons_that_were_played_are_not_played_again(
         raise Stopped
 
     with monkeypatch.context() as patched:
-        patched.setattr(scorer_runs, "network_of", failing)
+        patched.setattr(scorer, "fit_seed", failing)
         with pytest.raises(Stopped):
             run(plan(), tmp_path)
     kept = {path.name: path.read_bytes() for path in (tmp_path / SAMPLES_FOLDER).iterdir()}
@@ -142,11 +132,12 @@ def test_lessons_that_were_played_are_not_played_again(
     (tmp_path / SAMPLES_FOLDER / "000001.npz").write_bytes(kept["000001.npz"][:100])
     played: list[int] = []
 
-    def counting(given: Lessons, *rest: Any) -> None:
-        played.append(given.first)
-        gather(given, *rest)
+    def counting(part: Part) -> Samples:
+        played.append(part.first)
+        return play(part)
 
-    monkeypatch.setattr(scorer_runs, "gather", counting)
+    play = Part.play
+    monkeypatch.setattr(Part, "play", counting)
     run(plan(), tmp_path, resume=True)
     assert played == [1, 3, 4], "the damaged part, and those of the second round"
     assert model_in(tmp_path) == model_in(whole)
@@ -156,9 +147,9 @@ def test_weights_are_found_by_the_run_its_parent_or_its_files(whole: Path, tmp_p
     model = json.loads((whole / "run.json").read_text())["model"]
     (tmp_path / "seed-0").symlink_to(whole)
     texts = (whole, whole / model, tmp_path)
-    assert len({hash_of(start_of(str(text))) for text in texts}) == 1
+    assert len({scorer_named(str(text)).digest for text in texts}) == 1
     with pytest.raises(BadInput, match="give scorer, a FILE"):
-        start_of(str(tmp_path / "absent"))
+        scorer_named(str(tmp_path / "absent"))
 
 
 def test_a_directory_with_a_run_is_refused_without_resume_and_with_another_plan(whole: Path) -> None:
@@ -170,13 +161,13 @@ def test_a_directory_with_a_run_is_refused_without_resume_and_with_another_plan(
 
 
 def test_a_run_of_other_code_is_not_gone_on_with(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scorer_runs, "code_version", lambda sources: "another")
+    monkeypatch.setattr(scorer, "code_version", lambda sources: "another")
     with pytest.raises(OtherConfiguration, match="code"):
         run(plan(), whole, resume=True)
 
 
 def test_every_source_of_the_code_s_version_exists() -> None:
-    assert all((ROOT / source).exists() for source in scorer_runs.SOURCES)
+    assert all((ROOT / source).exists() for source in scorer.SOURCES)
 
 
 def test_a_finished_run_asked_again_changes_nothing(whole: Path) -> None:
@@ -205,7 +196,7 @@ def test_a_bar_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def __call__(self, progress: Progress) -> None:
             moved.append(round(progress.steps / progress.whole_steps, 3))
 
-    monkeypatch.setattr(scorer_runs, "on_screen", lambda *_: [Recorder()])
+    monkeypatch.setattr(scorer, "on_screen", lambda *_: [Recorder()])
     run(replace(plan(), conclude=spreading), tmp_path, show="bar")
     assert moved == sorted(moved)
     assert moved[-1] == 1.0
@@ -230,18 +221,18 @@ def test_a_wrong_recipe_is_named(changes: dict[str, Any], words: str) -> None:
     assert words in str(refused.value)
 
 
-def test_a_seed_whose_lessons_are_kept_for_reports_is_refused() -> None:
+def test_a_seed_whose_lessons_are_kept_for_reports_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="seed is 391"):
-        train(LESSONS, TINY, MOST_SEED + 1)
+        run(plan(MOST_SEED + 1), tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"form": "ppo"}'])
 def test_a_directory_without_a_finished_scorer_is_refused_by_its_name(tmp_path: Path, content: str) -> None:
     with pytest.raises(BadInput, match="of a finished run"):
-        trained_in(tmp_path)
+        scorer_in(tmp_path)
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(BadInput, match=r"run\.json"):
-        trained_in(tmp_path)
+        scorer_in(tmp_path)
 
 
 @pytest.mark.exhaustive

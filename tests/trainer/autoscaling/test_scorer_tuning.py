@@ -3,8 +3,9 @@
 import math
 import pickle
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,20 +16,19 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import RuleSetting, Weights
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution
-from trainer.autoscaling import scorer_tuning
-from trainer.autoscaling.fleets import LEAST_WINDOWS
-from trainer.autoscaling.scorer import HELD_OUT, Recipe, Trained, suite_lessons, train
-from trainer.autoscaling.scorer_runs import hash_of, run
-from trainer.autoscaling.scorer_tuning import (
-    THE_RULE,
-    Judgement,
+from trainer.autoscaling import scorer
+from trainer.autoscaling.lessons import (
+    LEAST_WINDOWS,
+    Loads,
+    Map,
     OwnLessons,
-    Policy,
     cut_out,
     loads_of,
-    own_plan,
-    tuned_rule,
+    rule_for_loads,
+    suite_lessons,
 )
+from trainer.autoscaling.scorer import HELD_OUT, THE_RULE, Judgement, Plan, Policy, Recipe, Scorer, own_plan
+from trainer.autoscaling.scorer_runs import run
 from trainer.kit.checkpoint import OtherConfiguration
 
 LIVE = preset("live-like")
@@ -106,30 +106,35 @@ def test_a_cut_keeps_what_jobs_are() -> None:
     assert part.ram_gb.tolist() == [0.2]
 
 
-def loads() -> scorer_tuning.Loads:
+def loads() -> Loads:
     return loads_of([log(10.0)])
 
 
 def test_the_rule_is_tuned_on_windows_that_are_learnt_from() -> None:
-    found = tuned_rule(LIVE, loads(), 0.0)
+    found = rule_for_loads(LIVE, loads(), 0.0)
     assert found.job_core_s == 0.0
-    assert tuned_rule(LIVE, loads(), 120.0).job_core_s == 120.0
+    assert rule_for_loads(LIVE, loads(), 120.0).job_core_s == 120.0
     worst = replace(found, horizon_s=1920.0 if found.horizon_s < 500.0 else 60.0)
-    costs = [scorer_tuning.costs_of(LIVE, rule, loads().learnt, [THE_RULE], 1, 1, map).sum() for rule in (found, worst)]
+    costs = [scorer.costs_of(LIVE, rule, loads().learnt, [THE_RULE], 1, 1, map).sum() for rule in (found, worst)]
     assert costs[0] <= costs[1]
 
 
+def as_found(found: Scorer, spread: Map) -> Scorer:
+    return found
+
+
 @cache
-def general() -> Trained:
-    return train(lambda first, count: suite_lessons(first, count, LIVE), TINY, 0)
+def general() -> Scorer:
+    with TemporaryDirectory() as folder:
+        return run(Plan(TINY, 0, partial(suite_lessons, world=LIVE), {}, as_found), Path(folder))
 
 
 @pytest.fixture(scope="module")
-def start() -> Trained:
+def start() -> Scorer:
     return general()
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, start: Trained | None, share: float, noise: float = 0.0) -> Trained:
+def judged(monkeypatch: pytest.MonkeyPatch, start: Scorer | None, share: float, noise: float = 0.0) -> Scorer:
     """Judge weights that cost `share` of what was before, give or take `noise`, on every window."""
     found = replace(general(), least=np.full(STATES, -9.0, dtype=np.float32))
     rng = np.random.default_rng(1)
@@ -142,11 +147,11 @@ def judged(monkeypatch: pytest.MonkeyPatch, start: Trained | None, share: float,
             rows[0] = share + noise * rng.standard_normal(windows)
         return rows
 
-    monkeypatch.setattr(scorer_tuning, "costs_of", costs)
+    monkeypatch.setattr(scorer, "costs_of", costs)
     return Judgement(LIVE, RuleSetting(), loads(), start)(found, map)
 
 
-def test_better_weights_replace_the_old_ones(monkeypatch: pytest.MonkeyPatch, start: Trained) -> None:
+def test_better_weights_replace_the_old_ones(monkeypatch: pytest.MonkeyPatch, start: Scorer) -> None:
     new = judged(monkeypatch, start, 0.95, 0.001)
     assert new.figures["own/used"] == 1.0
     assert new.figures["own/gain"] == pytest.approx(0.05, abs=0.002)
@@ -158,11 +163,11 @@ def test_better_weights_replace_the_old_ones(monkeypatch: pytest.MonkeyPatch, st
 
 @pytest.mark.parametrize(("share", "noise"), [(1.0, 0.0), (1.02, 0.001), (0.999, 0.2)])
 def test_weights_that_are_no_better_or_not_surely_leave_the_old_ones(
-    monkeypatch: pytest.MonkeyPatch, start: Trained, share: float, noise: float
+    monkeypatch: pytest.MonkeyPatch, start: Scorer, share: float, noise: float
 ) -> None:
     kept = judged(monkeypatch, start, share, noise)
     assert kept.figures["own/used"] == 0.0
-    assert hash_of(kept) == hash_of(start)
+    assert kept.digest == start.digest
     assert kept.margin == start.margin
     assert kept.figures[HELD_OUT] == kept.figures["own/ratio_before"]
 
@@ -174,7 +179,7 @@ def test_without_weights_before_it_is_judged_beside_the_rule(monkeypatch: pytest
     assert found.figures["own/ratio_after"] == pytest.approx(1.1)
 
 
-def test_a_run_on_own_loads_leaves_a_model_and_says_what_was_found(tmp_path: Path, start: Trained) -> None:
+def test_a_run_on_own_loads_leaves_a_model_and_says_what_was_found(tmp_path: Path, start: Scorer) -> None:
     plan = own_plan(LIVE, loads(), RuleSetting(240.0), TINY, 0, start)
     found = run(plan, tmp_path)
     names = {name for name in found.figures if name.startswith("own/")}

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from agent.models.card import ScorerCard
 from agent.models.file import load_model
 from domain.errors import BadInput
-from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, Weights
+from simulator.autoscaling.branching import RuleSetting, Weights
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import Case
+from trainer.autoscaling.lessons import Lesson
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy, begin
-from trainer.autoscaling.scorer import ANNOUNCED, FLEETS, INPUTS, Lesson, Selection
-from trainer.autoscaling.scorer_file import read_trained
+from trainer.autoscaling.scorer import ANNOUNCED, FLEETS, INPUTS, THE_RULE, Selection
+from trainer.autoscaling.scorer_runs import read_model
 from trainer.kit.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float32]
@@ -188,29 +189,29 @@ def _of_scorer(path: Path, cases: Sequence[Case], seed: int, on_progress: OnProg
     rule, times its mean cost on the cases given. Those that are near zero are the longest run of the least important
     inputs that together lose at most GAIN_SHARE of what the scorer saves: one by one they replace one another.
     """
-    trained = read_trained(path)
+    scorer = read_model(path)
     selection = Selection(preset("live-like"), AT_LARGE)
     lessons = [Lesson(case.config, case.trace, RuleSetting(), case.seed) for case in cases]
     lessons += [selection.lesson(group, k) for group, k in selection.cases if group in (ANNOUNCED, FLEETS)]
-    worlds = [BranchedEpisodes(one.config, one.trace, one.rule) for one in lessons]
-    options: dict[str, Any] = {"margin": trained.margin, "idle_limit_min": trained.idle_limit_min}
-    seen = [place for place, name in enumerate(INPUTS) if name not in trained.recipe.left_out]
+    worlds = [one.episodes() for one in lessons]
+    seen = [place for place, name in enumerate(INPUTS) if name not in scorer.recipe.left_out]
     total, done = len(lessons) * (len(seen) + len(seen) // STEP), 0
     states, candidates, costs = [], [], []
     for one, world in zip(lessons, worlds, strict=True):
         found = world.play(
             one.seed,
-            trained.weights,
+            scorer.weights,
+            margin=scorer.margin,
+            idle_limit_min=scorer.idle_limit_min,
             branch_share=1.0,
             most=KEPT_MINUTES,
             steps=1,
             announcements=one.announcements,
-            **options,
         )
         there = np.arange(found.candidates.shape[1]) < found.counts[:, None]
         states.append(found.states)
         candidates.append(found.candidates[there])
-        costs.append((found.cost, world.play(one.seed).cost))
+        costs.append((found.cost, THE_RULE.cost(world, one.seed)))
     means = np.concatenate([np.concatenate(part).mean(axis=0) for part in (states, candidates)])
     base, rule = np.array(costs).T
     scale = float(rule[: len(cases)].mean())
@@ -218,10 +219,10 @@ def _of_scorer(path: Path, cases: Sequence[Case], seed: int, on_progress: OnProg
 
     def effect(places: Sequence[int]) -> Effect:
         nonlocal done
-        weights = held(trained.weights, places, means)
+        policy = scorer.policy._replace(weights=held(scorer.weights, places, means))
         added = np.empty(len(lessons))
         for place, (one, world) in enumerate(zip(lessons, worlds, strict=True)):
-            cost = world.play(one.seed, weights, announcements=one.announcements, **options).cost
+            cost = policy.cost(world, one.seed, one.announcements)
             added[place] = scale * (cost - base[place]) / rule[place]
             done += 1
             on_progress(done, total)

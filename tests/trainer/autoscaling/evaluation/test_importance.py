@@ -13,8 +13,8 @@ from simulator.workloads.synthetic import train_rand, train_text
 from tests.trainer.autoscaling.evaluation.reacting_model import reacting
 from trainer.autoscaling.evaluation.importance import Effect, Importance, _shuffled, held, importance_of
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.scorer import INPUTS, Recipe, Trained
-from trainer.autoscaling.scorer_file import write_model
+from trainer.autoscaling.scorer import INPUTS, Recipe, Scorer
+from trainer.autoscaling.scorer_runs import write_model
 from trainer.kit.intervals import Interval
 
 WAIT_RECENT = 6
@@ -77,7 +77,7 @@ def scorer(directory: Path, names: tuple[str, ...], size: float) -> Path:
     second, bias = np.eye(8, dtype=np.float32)[None], np.zeros((1, 8), dtype=np.float32)
     weights = (first, bias, second, bias, np.ones((1, 8), dtype=np.float32))
     low, high = np.full(STATES, -1e6, dtype=np.float32), np.full(STATES, 1e6, dtype=np.float32)
-    trained = Trained(weights, weights, 0.0, 8.0, low, high, low, high, Recipe(hidden=8, networks=1), 0, {})
+    trained = Scorer(weights, weights, 0.0, 8.0, low, high, low, high, Recipe(hidden=8, networks=1), 0, {})
     minutes = BranchedEpisodes(preset("live-like"), train_rand(3), RuleSetting()).play(1, branch_share=1.0, most=5)
     return write_model(trained, minutes, directory)
 

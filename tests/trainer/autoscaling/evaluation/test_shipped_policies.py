@@ -10,7 +10,7 @@ from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.scorer import GENERAL
-from trainer.autoscaling.scorer_file import read_trained
+from trainer.autoscaling.scorer_runs import read_model
 from trainer.autoscaling.tasks import load_of
 
 LIVE = preset("live-like")
@@ -39,6 +39,6 @@ def test_the_minimum_fleet_is_reached_within_a_quarter_of_an_hour_of_an_empty_qu
 
 
 def test_the_bundled_scorer_is_made_by_the_recipe_that_training_takes_by_default() -> None:
-    found = read_trained(next(m.path for m in shipped_models() if m.name == "scorer"))
+    found = read_model(next(m.path for m in shipped_models() if m.name == "scorer"))
     assert (found.recipe, found.seed) == (GENERAL, 0)
     assert 0.0 < found.figures["held_out/ratio"] < 1.0

@@ -10,8 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from trainer.autoscaling.scorer_file import read_trained
-from trainer.autoscaling.scorer_runs import hash_of, trained_in
+from trainer.autoscaling.scorer_runs import read_model, scorer_in
 
 TINY = ("rounds=3+2", "explore=0.15+0.05", "most=10", "hidden=4", "networks=2", "batch=32", "selection=3")
 
@@ -35,8 +34,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.exhaustive
 def test_every_seed_leaves_weights_of_its_own(runs: Path) -> None:
-    first, second = (trained_in(runs / f"seed-{seed}") for seed in (0, 1))
-    assert hash_of(first) != hash_of(second)
+    first, second = (scorer_in(runs / f"seed-{seed}") for seed in (0, 1))
+    assert first.digest != second.digest
     assert first.recipe.rounds == (3, 2)
     assert first.figures["selection/fleets"] > 0.0
 
@@ -50,7 +49,7 @@ def test_a_finished_run_is_not_written_over_and_resuming_it_prints_its_figures(r
     assert again.exit_code == 0, again.output
     (run,) = json.loads(again.stdout)["runs"]
     assert run == json.loads((runs / "seed-0" / "run.json").read_text())
-    assert run["weights_hash"] == hash_of(trained_in(runs / "seed-0"))
+    assert run["weights_hash"] == scorer_in(runs / "seed-0").digest
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +83,8 @@ def test_fine_tuning_says_how_much_it_gains_how_sure_that_is_and_what_is_used(
     assert ("the weights from before" in verdict) != used
     assert run["recipe"]["networks"] == 2
     assert run["recipe"]["hidden"] == 4
-    kept = hash_of(trained_in(runs / "seed-0"))
-    assert (hash_of(read_trained(tmp_path / "seed-0" / run["model"])) == kept) != used
+    kept = scorer_in(runs / "seed-0").digest
+    assert (read_model(tmp_path / "seed-0" / run["model"]).digest == kept) != used
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,7 @@ from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, ROLLED_BACK, TOO_LITTLE
 from trainer.commands.options import Bounds, epilog
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.verb import Answer, Verb, row_of
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -112,7 +111,7 @@ def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:
 
     found = []
     for kind in kinds():
-        if not kind.configured_in or find_spec(f"trainer.commands.learn_{kind.name}") is None:
+        if not kind.configured_in or row_of("learn", kind.name) is None:
             continue
         names = sorted(getattr(settings, kind.configured_in))
         if not names and settings.discovery.enabled and kind.subject_word == "fleet":

@@ -1,8 +1,8 @@
 """The trainer's verbs, added to the program by the entry point `trimtab.commands`.
 
-Every verb takes a decision: `trimtab VERB DECISION`. Its row is a class of the module `trainer.commands.VERB_DECISION`
-with both names, such as `TuneAutoscaling` (see `trainer.commands.verb`). A command loads what it needs when it runs. A
-verb that a decision does not take is in ABSENT of the decision's package, with its remedy.
+Every verb takes a decision: `trimtab VERB DECISION`, by a row with both names (see `trainer.commands.verb.row_of`). A
+command loads what it needs when it runs. A verb that a decision does not take is in ABSENT of the decision's package,
+with its remedy.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import typer
 
 from agent.settings.plug_ins import DECISIONS, installed
 from domain.errors import BadInput
-from trainer.commands import admission_moments, approve, fit_admission, learn_all, trace, train_autoscaling
-from trainer.commands.verb import Verb, add
+from trainer.commands import admission_population, approve, learn_all, trace, train_autoscaling
+from trainer.commands.verb import Verb, add, row_of
 
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
@@ -36,7 +36,7 @@ OTHERS: Mapping[str, str] = {
 """Groups whose verbs take no decision."""
 ROWS: Mapping[str, Mapping[str, type[Verb]]] = {
     "train": {"export": train_autoscaling.TrainExport},
-    "fit": {"make-table": fit_admission.FitMakeTable},
+    "fit": {"make-table": admission_population.FitMakeTable},
     "learn": {"all": learn_all.LearnAll},
     "trace": {
         "make": trace.TraceMake,
@@ -48,20 +48,18 @@ ROWS: Mapping[str, Mapping[str, type[Verb]]] = {
         "from-ledger": trace.TraceFromLedger,
     },
     "world": {"from-ledger": trace.WorldFromLedger},
-    "admission": {"moments": admission_moments.AdmissionMoments},
+    "admission": {"moments": admission_population.AdmissionMoments},
 }
 """Rows by group and name, in addition to those of the decisions."""
 
 
 def rows() -> Mapping[str, Mapping[str, type[Verb]]]:
     """Return the rows of every group, by group and name."""
-    found: dict[str, dict[str, type[Verb]]] = {group: {} for group in (*VERBS, *OTHERS)}
-    for verb in VERBS:
-        for decision in installed(DECISIONS):
-            name = f"trainer.commands.{verb}_{decision}"
-            if find_spec(name) is not None:
-                found[verb][decision] = getattr(import_module(name), f"{verb.title()}{decision.title()}")
-    return {group: {**found[group], **ROWS.get(group, {})} for group in found}
+    decisions = installed(DECISIONS)
+    found = {
+        verb: {decision: row for decision in decisions if (row := row_of(verb, decision)) is not None} for verb in VERBS
+    }
+    return {group: {**found.get(group, {}), **ROWS.get(group, {})} for group in (*VERBS, *OTHERS)}
 
 
 def absent(decision: str) -> Mapping[str, str]:

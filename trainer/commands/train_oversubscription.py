@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
-from trainer.commands import tune_oversubscription
+from trainer.commands import oversubscription as tune_oversubscription
 from trainer.commands.options import AlphaOption, Bounds, ScenarioOption, SetOption, StartOption, epilog
 from trainer.commands.train import Training
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from importlib import import_module
+from importlib.util import find_spec
 from inspect import Parameter, Signature, getdoc
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
@@ -69,6 +71,20 @@ class TableVerb(Verb):
             show_tables(answer.tables, answer.lines, self.form)
         else:
             super().print(answer)
+
+
+def row_of(verb: str, decision: str) -> type[Verb] | None:
+    """Return the row of a verb and a decision, None where there is none.
+
+    It is the class with both names, such as `TuneAdmission`, of the decision's module in this package, or of a separate
+    one, such as `tune_autoscaling`.
+    """
+    for name in (f"trainer.commands.{decision}", f"trainer.commands.{verb}_{decision}"):
+        if find_spec(name) is not None:
+            row: type[Verb] | None = getattr(import_module(name), f"{verb.title()}{decision.title()}", None)
+            if row is not None:
+                return row
+    return None
 
 
 def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
@@ -29,12 +28,6 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-COMMANDS = [
-    shlex.split(line, comments=True)
-    for block in blocks(TRAIN, "sh")
-    for line in block.splitlines()
-    if line.startswith("trimtab train")
-]
 WORLD, TASK = blocks(WORLDS, "toml")
 
 
@@ -64,21 +57,6 @@ def test_the_table_lists_every_task_and_the_help_every_preset() -> None:
     assert [task for task in TASKS if task not in shown] == []
     presets = re.sub(r"\s", "", shown).partition("Settingstostartfrom:")[2].partition(".[")[0]
     assert set(re.sub(r"\(.*?\)", "", presets).split(",")) == PRESETS.keys()
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_commands_on_the_page_are_understood(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "runs" / "text" / "run.toml"
-    run.parent.mkdir(parents=True)
-    run.write_text('version = 1\ndecision = "autoscaling"\n', encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    command = get_command(app)
-    for place, word in enumerate(words[1:3], start=2):
-        command = command.get_command(command.make_context("trimtab", [], resilient_parsing=True), word)
-        assert command is not None, words[:place]
-    command.make_context(words[2], words[3:])
 
 
 def simulate(number: int, *more: str, **files: Path) -> Result:

@@ -30,7 +30,7 @@ from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
-from trainer.autoscaling.export import Learned, answer_of, export, layers_of
+from trainer.autoscaling.export import PolicyFacts, answer_of, export, layers_of
 from trainer.autoscaling.ppo_lstm import NetworkKind, PolicyValueNetwork
 
 FEATURES, ACTIONS, HIDDEN = 7, 7, 128
@@ -66,7 +66,7 @@ def main() -> int:
     torch.set_num_threads(1)
     network = PolicyValueNetwork(NetworkKind.LSTM, FEATURES, ACTIONS, HIDDEN, seed=0)
     world = preset("train-fit")
-    learned = Learned("obs-7", "act-7", masked=True, network="lstm", world=world)
+    learned = PolicyFacts("obs-7", "act-7", masked=True, network="lstm", world=world)
     with tempfile.TemporaryDirectory(dir=chosen.directory) as place:
         path = export(layers_of(network), answer_of(network), learned, [train_fit()], Path(place))
         policy = LearnedPolicy(cast("Model[ModelCard]", load_model(path)))

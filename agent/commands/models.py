@@ -82,7 +82,7 @@ def models(
     except BadInput as error:
         refusals.append(str(error))
     rows = [_tried(path, ", ".join(roles)) for path, roles in files.items()]
-    rows += [_tried(model.path, f"bundled: {model.name}, {model.trained_for}") for model in shipped_models()]
+    rows += [_tried(model.path, f"bundled: {model.title}, {model.trained_for}") for model in shipped_models()]
     # A file that is refused may be of any decision.
     rows = [row for row in rows if not decision or row.decision in ("", decision)]
     refusals += [row["file"] for row in subjects if row["file"] != "sound"]

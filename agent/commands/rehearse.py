@@ -45,7 +45,10 @@ def rehearse(
         typer.Option(metavar="NAME|FILE", help="The fleet and its cloud: exact, live-like, ..., or a FILE.toml."),
     ] = "exact",
     policy: Annotated[
-        str, typer.Option(metavar="NAME[:p=v,...]", help="Policy: a rule, learned, or model:FILE.")
+        str,
+        typer.Option(
+            metavar="NAME[:p=v,...]", help="Policy: a rule, learned, a bundled model such as scorer, or model:FILE."
+        ),
     ] = "queue-rule",
     rails: Annotated[
         str, typer.Option(metavar="NAME", help="default: the agent's own; paper: bounds, minimum and cool-down only.")

@@ -34,9 +34,11 @@ from agent.autoscaling.snapshot.aggregate import (
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
+from agent.models.shipped import with_file
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting
 from agent.rehearsal.summary import never_ending
+from agent.settings.fleet import MODEL_FILE
 from domain.clock import VirtualClock
 from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, Status, Verdict
 from domain.errors import BadInput, LedgerUnavailable
@@ -509,7 +511,7 @@ def play(
     if cooldown_s is None and rails == "paper" and config.cooldown_s > 0.0:
         cooldown_s = config.cooldown_s
     chosen = rail_set(rails, cooldown_s)
-    typical = None
+    policy, typical = _with_model_file(policy), None
     if world.job_sizes is JobSizes.UNKNOWN:
         typical, policy = world.typical_job_core_s, with_typical_job(policy, world.typical_job_core_s)
     trace = workload_of(workload, max(config.cores))
@@ -522,6 +524,13 @@ def play(
             return rehearsal.run(rails, lambda minutes, finished: on_minute(minutes, finished, trace.jobs))
         finally:
             rehearsal.close()
+
+
+def _with_model_file(policy: str) -> str:
+    """Return `model:FILE` for the name of a shipped model, with or without `model:` before it."""
+    name = policy.removeprefix(MODEL_FILE)
+    file = with_file(name)
+    return policy if file == name else f"{MODEL_FILE}{file}"
 
 
 def with_typical_job(policy: str, job_core_s: float) -> str:

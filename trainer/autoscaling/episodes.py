@@ -9,7 +9,7 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.registry import is_model, policy_of
+from trainer.autoscaling.policies.registry import model_file, policy_of
 from trainer.kit.jobs import Pool
 
 RULES = ("threshold", "target-tracking", "queue-rule")
@@ -28,7 +28,7 @@ def run_many(
     The episodes of a model file are played together; other policies one by one, on so many processes.
     """
     pairs = paired(traces, seeds)
-    if is_model(policy_text):
+    if model_file(policy_text):
         # It brings ONNX Runtime along, which most policies do without.
         from trainer.autoscaling.policies.model import ModelPolicy, run_batched
 

@@ -45,7 +45,7 @@ Answer = Callable[[Rows], Rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class PolicyFacts:
     """What a policy was trained to see and do, for its card.
 
     observation: obs-7 or obs-v2. action_set: act-7 or act-multi. masked: whether actions without an effect were hidden.
@@ -116,7 +116,7 @@ def answer_of(network: PolicyValueNetwork) -> Answer:
 def export(
     layers: Layers,
     answer: Answer,
-    learned: Learned,
+    learned: PolicyFacts,
     traces: Sequence[Trace],
     directory: Path,
     *,
@@ -141,7 +141,7 @@ def export(
     return store(model, _card(learned, layers, episodes[0], low, high), directory)
 
 
-def play(answer: Answer, learned: Learned, layers: Layers, trace: Trace, seed: int = 0) -> Episode:
+def play(answer: Answer, learned: PolicyFacts, layers: Layers, trace: Trace, seed: int = 0) -> Episode:
     """Return one greedy episode of the trainer's network in the plain simulator."""
     simulation = Simulation(learned.world, trace, seed)
     memory = {name: np.zeros((1, layers.memory_size), dtype=np.float32) for name in layers.memory}
@@ -179,7 +179,7 @@ def _gap(found: Floats, wanted: Floats) -> float:
     return float((np.abs(found - wanted) / np.maximum(np.abs(wanted), 1.0)).max())
 
 
-def _greedy(logits: Floats, learned: Learned, simulation: Simulation) -> int | list[int]:
+def _greedy(logits: Floats, learned: PolicyFacts, simulation: Simulation) -> int | list[int]:
     if learned.action_set == "act-7":
         mask = simulation.mask()
         return int(np.argmax(np.where(mask, logits, -np.inf) if learned.masked else logits))
@@ -203,7 +203,7 @@ def _stacked(rows: Sequence[Rows]) -> Rows:
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def _card(learned: Learned, layers: Layers, episode: Episode, low: Floats, high: Floats) -> dict[str, Any]:
+def _card(learned: PolicyFacts, layers: Layers, episode: Episode, low: Floats, high: Floats) -> dict[str, Any]:
     names = [feature.name for feature in learned.features]
     steps = len(episode.inputs["observation"])
     rows = sorted({round(at) for at in np.linspace(0, steps - 1, GOLDEN_ROWS)})

@@ -644,7 +644,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainingResult:
     """The result of a run: the network with its best weights, their held-out cost, and the digest of the last ones."""
 
     network: PolicyValueNetwork
@@ -663,7 +663,7 @@ def train(
     task: Task | None = None,
     crew: Crew = ALONE,
     make_worlds: MakeWorlds = AutoscalingBatch,
-) -> Trained:
+) -> TrainingResult:
     """Train until `total_steps`; call `on_update` after every update, and save a checkpoint at every evaluation.
 
     on_phase: called with the phases before the first update. The same configuration gives the same weights, and so
@@ -697,4 +697,4 @@ def train(
                 checkpoints.save(Checkpoint(config.plain(), asdict(progress), run.state()), best=best)
         last = weights_hash(run.network.state_dict())
         run.network.load_state_dict(run.best_weights)
-    return Trained(run.network, run.best_cost, last, run.steps)
+    return TrainingResult(run.network, run.best_cost, last, run.steps)

@@ -28,13 +28,13 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             learning_rate=2.5e-4,
             target_kl=0.0,
         ),
-        "fit": PPOConfig(
+        "train-fit": PPOConfig(
             total_steps=2_000_000,
             observation="obs-v2",
             evaluate_every_steps=65_536,
             selection_episodes=32,
         ),
-        "text": PPOConfig(
+        "train-text": PPOConfig(
             task="train-text",
             total_steps=2_000_000,
             observation="obs-v2",
@@ -46,7 +46,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             evaluate_every_steps=65_536,
             selection_episodes=32,
         ),
-        "coevolution": PPOConfig(
+        "coevolution-rent": PPOConfig(
             task="coevolution-rent",
             total_steps=1_000_000,
             observation="obs-v2",
@@ -66,9 +66,9 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     }
 )
 """`published`: the statements of the publication, and for the rest the discrete-action defaults of the code it names.
-`fit` and `text`: the cheapest policies found for the tasks train-fit and train-text. `coevolution`: least rent where a
-minute of the closed loop costs three cents; progress is paid the cost of such an episode, so that neither haste nor
-delay pays of itself. For other prices: 14.9 at four cents, 11.5 at two."""
+The others are named after the tasks that they were found for: the cheapest policies of train-fit and train-text; of
+coevolution-rent the least rent where a minute of the closed loop costs three cents. There progress is paid the cost of
+such an episode, so that neither haste nor delay pays; for other prices: 14.9 at four cents, 11.5 at two."""
 
 
 def configuration(preset: str = "default", **changes: Any) -> PPOConfig:

@@ -28,8 +28,8 @@ from trainer.autoscaling.environments import as_taken, play
 from trainer.autoscaling.episodes import run_many, stuck
 from trainer.autoscaling.evaluation.contenders import baselines
 from trainer.autoscaling.evaluation.suite import World
-from trainer.autoscaling.export import Learned, answer_of, export, layers_of
-from trainer.autoscaling.ppo_lstm import Player, PolicyValueNetwork, PPOConfig, Trained, train, worlds_of
+from trainer.autoscaling.export import PolicyFacts, answer_of, export, layers_of
+from trainer.autoscaling.ppo_lstm import Player, PolicyValueNetwork, PPOConfig, TrainingResult, train, worlds_of
 from trainer.autoscaling.tasks import FAMILIES, mixture, task_of
 from trainer.kit.checkpoint import (
     FACTS_FILE,
@@ -50,9 +50,7 @@ EPISODES = 30
 
 GOALS = ("best constant fleet", "threshold, tuned", "queue rule, one action", "queue rule, multi")
 """Which of the baselines of an evaluation a run is shown beside."""
-_GROUPS: Mapping[str, str] = MappingProxyType(
-    {"train-text": "T1", "train-fit": "T2", "coevolution": "T4", "coevolution-rent": "T4"}
-)
+_GROUPS: Mapping[str, str] = MappingProxyType({"train-text": "T1", "train-fit": "T2", "coevolution-rent": "T4"})
 """The group of the evaluation suite that a task resembles; T3 for the others."""
 RENT_AND_TIME = "coevolution-rent"
 _TRAINING_WORLD = ("train-text", "train-fit", "train-rand")
@@ -223,7 +221,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def _lead(config: PPOConfig, data: Mapping[str, Any], crew: Crew) -> Trained:
+def _lead(config: PPOConfig, data: Mapping[str, Any], crew: Crew) -> TrainingResult:
     """Train as the worker that evaluates, saves and reports."""
     checkpoints = checkpoints_of(Path(data["directory"]))
     resume = checkpoints.last()
@@ -232,7 +230,7 @@ def _lead(config: PPOConfig, data: Mapping[str, Any], crew: Crew) -> Trained:
         return train(config, resume=resume, crew=crew, **more)
 
 
-def _follow(config: PPOConfig, directory: Path, crew: Crew) -> Trained:
+def _follow(config: PPOConfig, directory: Path, crew: Crew) -> TrainingResult:
     """Train as another worker: its experience is its own, weights and counts are those of the leading one."""
     resume, mine = checkpoints_of(directory).last(), checkpoints_of(directory, crew.rank)
     own = mine.last()
@@ -302,9 +300,9 @@ def network_of(config: PPOConfig, weights: Mapping[str, Tensor]) -> PolicyValueN
     return network
 
 
-def learned_of(config: PPOConfig) -> Learned:
+def learned_of(config: PPOConfig) -> PolicyFacts:
     """Return what a configuration's policy sees and does, with no record of its training yet."""
-    return Learned(
+    return PolicyFacts(
         observation=config.observation,
         action_set=config.action_set,
         masked=config.masked,

@@ -128,7 +128,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class StageRead:
+class StageLoads:
     """A stage as read."""
 
     world: World
@@ -137,11 +137,11 @@ class StageRead:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRead:
+class TaskContent:
     """A task file with its worlds and traces. selection, report: none where the file leaves them out."""
 
     table: TaskTable
-    stages: tuple[StageRead, ...]
+    stages: tuple[StageLoads, ...]
     selection: tuple[Load, ...]
     report: tuple[Load, ...]
 
@@ -211,20 +211,20 @@ def _text(value: object) -> str:
     )
 
 
-def read_task(path: Path, family_trace: FamilyTrace) -> TaskRead:
+def read_task(path: Path, family_trace: FamilyTrace) -> TaskContent:
     """Return what a task file holds; raises BadInput, and FileRefused with every mistake in it."""
     table = read_table(path, TaskTable, _conflicts)
     reading = _Reading(path.parent, family_trace)
     stages = []
     for k, stage in enumerate(table.stages):
         world = reading.world(stage, ("stages", k))
-        stages.append(StageRead(world, stage.until, reading.loads(stage.loads, world, ("stages", k, "loads"))))
+        stages.append(StageLoads(world, stage.until, reading.loads(stage.loads, world, ("stages", k, "loads"))))
     last = stages[-1].world
     selection = reading.loads(table.selection.loads, last, ("selection", "loads")) if table.selection else ()
     report = reading.loads(table.report.loads, last, ("report", "loads")) if table.report else ()
     if reading.mistakes:
         raise FileRefused(str(path), reading.mistakes.values())
-    return TaskRead(table, tuple(stages), selection, report)
+    return TaskContent(table, tuple(stages), selection, report)
 
 
 def write_task(world: World, workloads: Sequence[str], folder: Path, *, resume: bool = False) -> Path:

@@ -3,19 +3,18 @@
 Seeds are kept apart: training draws from 1,000,000 and more, the choice of checkpoints from 900,000 to 900,999, and
 results are reported on 0 to 999 (autoscaler specification §10, §11, §12.6).
 
-The policy that ships is trained and chosen on a mixture of loads (§7.1): random batches, their shifts, and logs as
-recorded. Nothing there is taken from the recorded windows that are reported: `log_like` draws the marks that job logs
-have in common (§7.3): few users, parallel jobs split into one-core jobs, a working day, very unequal run times.
+The mixture of loads (§7.1) has random batches, their shifts, and loads like job logs. Nothing there is taken from the
+recorded windows that are reported: `log_like` draws the features that job logs have in common (§7.3): few users,
+parallel jobs split into one-core jobs, a working day, very unequal run times.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +23,10 @@ from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
-from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.episodes import run_many
 from trainer.autoscaling.task_file import TASK_FILE, Load, read_task
-from trainer.autoscaling.worlds import told
+from trainer.autoscaling.worlds import policy_in_world
 
 FAMILIES = ("random", "longer", "burst", "idle", "log")
 BAGS = "bags"
@@ -52,13 +50,15 @@ def mixture(first_seed: int, per_family: int, fleet_cores: int) -> tuple[Trace, 
 
 
 def load_of(family: str, seed: int, fleet_cores: int) -> Trace:
-    """Return a trace of a family of FAMILIES.
+    """Return a trace of a family of FAMILIES, or of BAGS; BadInput for another.
 
     random: `train_rand`. longer: the same with run times up to 2.5 times as long. burst: one of its batches up to 12
     times as large. idle: its first hour, then hours with a short job now and then. log: see `log_like`.
     """
     if family == BAGS:
         return bags_of_tasks(seed, fleet_cores)
+    if family not in FAMILIES:
+        raise BadInput("family", family, f"give one of {', '.join(FAMILIES)}")
     rng = np.random.default_rng([seed, FAMILIES.index(family)])
     if family == "log":
         return log_like(seed, fleet_cores)
@@ -239,18 +239,6 @@ class Task:
         return next((k for k, stage in enumerate(self.stages) if share < stage.until), len(self.stages) - 1)
 
 
-def dry_run_world() -> SimulationConfig:
-    """Return the world of the dry run's fleet: 3 VMs of each type at most, jobs spread as by workers that pull them."""
-    return preset("dry-run")
-
-
-def load_in_fleet(family: str, seed: int, fleet_cores: int) -> Trace:
-    """Return a trace of a family of FAMILIES; BadInput for one that there is not."""
-    if family not in FAMILIES:
-        raise BadInput("family", family, f"give one of {', '.join(FAMILIES)}")
-    return load_of(family, seed, fleet_cores)
-
-
 def task_in(path: Path, *, own: bool = True) -> Task:
     """Return the task of a file, named after it.
 
@@ -258,10 +246,10 @@ def task_in(path: Path, *, own: bool = True) -> Task:
     checkpoints are chosen by the ratio to that. own: where the file leaves them out, checkpoints are chosen and results
     reported on the last stage's traces, with boots of their own. Raises BadInput, FileRefused.
     """
-    found = read_task(path, load_in_fleet)
+    found = read_task(path, load_of)
     last = found.stages[-1]
     given = found.table.rule or ""
-    rule = told(given, last.world) if given else ""
+    rule = policy_in_world(given, last.world) if given else ""
 
     def par(config: SimulationConfig, loads: Sequence[Load]) -> tuple[float, ...]:
         pairs = ((trace, seed) for load in loads for trace, seed in zip(load.traces, load.seeds, strict=True))
@@ -282,7 +270,7 @@ def task_in(path: Path, *, own: bool = True) -> Task:
         par=par(last.world.config, selection),
         families=families,
         report=_traces(found.report or selection) if own else (),
-        rule=(rule or told("queue-rule", last.world)) if own else "",
+        rule=(rule or policy_in_world("queue-rule", last.world)) if own else "",
         tells_sizes=not any(stage.world.expected_job_core_s for stage in found.stages),
     )
 
@@ -300,19 +288,7 @@ def _weights(loads: Sequence[Load]) -> tuple[float, ...]:
 FOLDER = Path(__file__).parent / "task_files"
 
 
-def _packaged(name: str) -> Callable[[], Task]:
-    return lambda: task_in(FOLDER / f"{name}.toml", own=False)
-
-
-TASKS: Mapping[str, Callable[[], Task]] = MappingProxyType(
-    {
-        name: _packaged(name)
-        for name in (
-            *("train-text", "train-fit", "train-rand", "coevolution", "coevolution-rent"),
-            *("release", "release-small"),
-        )
-    }
-)
+TASKS = ("train-text", "train-fit", "train-rand", "coevolution-rent", "mixture")
 """The tasks that ship with the program."""
 
 
@@ -323,4 +299,4 @@ def task_of(name: str) -> Task:
         return task_in(Path(name))
     if name not in TASKS:
         raise BadInput("task", name, f"choose one of {', '.join(TASKS)}, or give FILE.toml")
-    return TASKS[name]()
+    return task_in(FOLDER / f"{name}.toml", own=False)

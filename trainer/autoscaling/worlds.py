@@ -13,7 +13,7 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import PRICES, SimulationConfig
 from simulator.autoscaling.world_file import World, world_named
 from simulator.workloads.named import workload_of
-from trainer.autoscaling.policies.registry import is_model
+from trainer.autoscaling.policies.registry import model_file
 from trainer.kit.fields import changes_of, pairs_of
 
 EXACT = "exact"
@@ -102,11 +102,11 @@ def traces_by_seed(workloads: Sequence[str], config: SimulationConfig) -> list[C
     ]
 
 
-def told(policy: str, world: World) -> str:
-    """Return the text of a policy as it decides in a world that may keep back the work of waiting jobs.
+def policy_in_world(policy: str, world: World) -> str:
+    """Return the text of a policy for a world that may hide the work of waiting jobs.
 
-    A queue rule, or a scorer, without a `job_core_s` of its own then takes the world's typical job until one has
-    finished. Raises BadInput for a network that is told that work.
+    There a queue rule or a scorer without `job_core_s` takes the world's typical job until one has finished. Raises
+    BadInput for a network that observes that work.
     """
     # ONNX Runtime takes a while to load.
     from agent.models.card import ModelCard
@@ -116,8 +116,8 @@ def told(policy: str, world: World) -> str:
     if not expected:
         return policy
     name, _, rest = policy.strip().partition(":")
-    if is_model(policy):
-        stem, _, rest = policy.strip().rpartition(".onnx")
+    if model := model_file(policy):
+        stem, _, rest = model.strip().rpartition(".onnx")
         name, rest = f"{stem}.onnx", rest.removeprefix(":")
         card = load_model(Path(name)).card
         if isinstance(card, ModelCard):

@@ -60,7 +60,7 @@ Traces:
   a burst of ten times a batch
 """,
         """
-Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.json
+Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
   with {"label": "text", "other": {"T1": "text", "*": "text"}}. Without any: the
   tuned baselines and the models that ship with the agent.
 """,
@@ -93,7 +93,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.jso
     figure: Annotated[Path | None, "FILE", "Draw costs against the reference: .pdf, .svg or .png."] = None
     results: Annotated[Path | None, "FILE.csv", "Keep one row per policy, trace and seed here."] = None
     resume: Annotated[bool, "Continue a results file that holds rows."] = False
-    importance: Annotated[list[str] | None, "MODEL.onnx", "Take each input from this model in turn; repeatable."] = None
+    importance: Annotated[list[str] | None, "NAME|FILE", "Take each input from this model in turn; repeatable."] = None
     repeats: Annotated[int, "Shuffles per input and case.", Bounds(min=2)] = 20
     curves: Annotated[list[Path] | None, "FOLDER", "Training run whose curve the report shows; repeatable."] = None
     workers: WorkersOption = 1
@@ -101,7 +101,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.jso
     def run(self) -> Answer:
         """Run the policies that the results do not hold, and compare them."""
         from trainer.autoscaling.evaluation.contenders import contenders_of, default_contenders
-        from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, own_cases, own_world, told_contenders
+        from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, contenders_in_world, own_cases, own_world
         from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
         from trainer.autoscaling.evaluation.table import Results
         from trainer.kit.drawing import check_plot_file
@@ -122,7 +122,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, a MODEL.onnx, or @FILE.jso
         contenders = contenders_of(self.policies) if self.policies else ()
         if own is not None:
             cases += own_cases(own, jobs, self.seeds or (FEW_SEEDS if self.short else SEEDS))
-            contenders = told_contenders(contenders, own)
+            contenders = contenders_in_world(contenders, own)
         elif not self.policies and not self.importance:
             contenders = default_contenders(chosen)
         named, world = ", ".join([*groups, *jobs]), chosen.value if own is None else own.name
@@ -185,11 +185,13 @@ def _compared(
 
 
 def _importance(bars: Progress, model: str, cases: Sequence[Case], repeats: int) -> Importance:
+    from agent.models.shipped import with_file
     from trainer.autoscaling.evaluation.importance import importance_of
 
-    task = bars.add_task(f"importance of the inputs of {Path(model).name[:16]}", total=None)
+    file = Path(with_file(model))
+    task = bars.add_task(f"importance of the inputs of {file.name[:16]}", total=None)
     return importance_of(
-        Path(model), cases, repeats=repeats, on_progress=lambda done, of: bars.update(task, completed=done, total=of)
+        file, cases, repeats=repeats, on_progress=lambda done, of: bars.update(task, completed=done, total=of)
     )
 
 

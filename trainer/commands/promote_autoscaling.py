@@ -90,7 +90,7 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
         """Return cases of the suite, of the record and of one's own workloads."""
         from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, own_cases, own_world, tuned_rule
         from trainer.autoscaling.evaluation.suite import World, suite
-        from trainer.autoscaling.worlds import told
+        from trainer.autoscaling.worlds import policy_in_world
         from trainer.kit.progress import bars
         from trainer.learning.recent import recent_cases
         from trainer.promotion.autoscaling import fleet_gate
@@ -118,7 +118,7 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
         if own is not None:
             cases += own_cases(own, self.workload or (), self.seeds or (FEW_SEEDS if self.short else SEEDS))
             if self.challenger is not None:
-                told(str(self.challenger), own)
+                policy_in_world(str(self.challenger), own)
             if self.workload:
                 rule = partial(tuned_rule, own, self.workload, self.workers)
             facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(self.workload or ())}

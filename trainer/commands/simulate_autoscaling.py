@@ -44,7 +44,7 @@ Policies:
   constant:2,1,1   nothing   fixed-ramp:cores=70   random:seed=1   plan
   queue-rule:horizon_s=700,idle_s=120,multi=true
   threshold:high=0.75,low=0.5,periods=3   target-tracking:target=0.65
-  script:FILE   MODEL.onnx
+  script:FILE   scorer   ppo-lstm, ppo-lstm-published (to compare)   MODEL.onnx
 """,
         """
 Worlds:
@@ -100,7 +100,7 @@ Worlds:
         """Play each policy on each workload."""
         from trainer.autoscaling.policies.registry import policy_of
         from trainer.autoscaling.simulate import draw, play, write_steps
-        from trainer.autoscaling.worlds import told, traces_of, world_of
+        from trainer.autoscaling.worlds import policy_in_world, traces_of, world_of
         from trainer.kit.drawing import check_plot_file
         from trainer.kit.progress import bars, counter
 
@@ -123,7 +123,7 @@ Worlds:
         )
         config, text = _start_of(world.config, self.policy, self.script)
         traces = traces_of(workloads, config)
-        policies = {named: policy_of(told(named, world)) for named in [text, *(self.compare or ())]}
+        policies = {named: policy_of(policy_in_world(named, world)) for named in [text, *(self.compare or ())]}
         played: list[list[Run]] = []
         with bars(self.as_json) as shown:
             for trace in traces:

@@ -48,9 +48,9 @@ class TrainAutoscaling(Training):
 Tasks:
   train-text, train-fit   the published batches, read in two ways
   train-rand              random batches, other ones than are reported
-  coevolution             the closed loop of the published experiment
-  coevolution-rent        the same for rent against run time, waiting being free
-  release, release-small  many kinds of load, for use
+  coevolution-rent        the closed loop of the published experiment, for rent
+                          against run time, waiting being free
+  mixture                 many kinds of load, each counted alike
   FILE.toml               your own worlds, loads and shares
 With --workload the task is your jobs in --world; it is written to --out.
 """,
@@ -77,7 +77,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
         calls=(
             "trimtab train autoscaling --task train-fit --steps 4e6",
             "trimtab train autoscaling --seeds 0-4 --out runs/fit",
-            "trimtab train autoscaling --world my.toml --workload jobs.csv --preset fit",
+            "trimtab train autoscaling --world my.toml --workload jobs.csv --preset train-fit",
             "trimtab train autoscaling --seeds 0-4 --out runs/fit --resume",
             "trimtab train autoscaling --sweep gamma=0.98,0.99 --seeds 0-2 --ray local",
             "trimtab train autoscaling --form scorer --jobs 2 --out runs/scorer",
@@ -90,7 +90,9 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     ] = None
     task: Annotated[str, "NAME|FILE", "What to learn, see below, or a FILE.toml of your own."] = "train-fit"
     preset: Annotated[
-        str, "NAME", "Settings to start from: default, published (as in the paper), fit, text, coevolution."
+        str,
+        "NAME",
+        "Settings to start from: default, published (as in the paper), train-fit, train-text, coevolution-rent.",
     ] = "default"
     steps: Annotated[str | None, "N", "Environment steps, such as 4e6."] = None
     network: Annotated[str | None, "KIND", "lstm or mlp."] = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from domain.workload import Trace
     from simulator.autoscaling.configuration import SimulationConfig
     from simulator.autoscaling.view import Measures
-    from trainer.autoscaling.baselines.tuning import Tuned
+    from trainer.autoscaling.baselines.tuning import TuningResult
 
 CONSTANT, BOUND = "constant", "bound"
 
@@ -87,7 +87,7 @@ Policies:
         """Search the grids."""
         from trainer.autoscaling.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
         from trainer.autoscaling.tuned_settings import agent_grid, settings_text
-        from trainer.autoscaling.worlds import told, traces_by_seed, world_of
+        from trainer.autoscaling.worlds import policy_in_world, traces_by_seed, world_of
         from trainer.kit.progress import bars, counter
 
         changes = self.setting or ()
@@ -100,7 +100,7 @@ Policies:
         reporting = cases_of(config, traces, 0, self.report_seeds)
 
         def adapted(text: str) -> str | None:
-            return told(text, chosen) if self.settings is None or agent_grid(text) else None
+            return policy_in_world(text, chosen) if self.settings is None or agent_grid(text) else None
 
         found: list[dict[str, Any]] = []
         with bars(self.as_json) as shown:
@@ -185,7 +185,7 @@ def _bound(config: SimulationConfig, trace: Trace, single: bool, time_limit_s: f
         return {"name": name, "unavailable": reason.remedy}
 
 
-def _as_data(name: str, tuned: Tuned) -> dict[str, Any]:
+def _as_data(name: str, tuned: TuningResult) -> dict[str, Any]:
     return {
         "name": name,
         "policy": tuned.policy,

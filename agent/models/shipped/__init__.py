@@ -18,6 +18,7 @@ INDEX = "index.json"
 class _Entry:
     sha256: str
     trained_for: str
+    to_compare: bool = False
 
 
 _INDEX = TypeAdapter(dict[str, _Entry])
@@ -26,18 +27,28 @@ _INDEX = TypeAdapter(dict[str, _Entry])
 
 @dataclass(frozen=True, slots=True)
 class ShippedModel:
-    """One model that comes with the agent: its name, what it was trained for, the SHA-256 and place of its file."""
+    """One model that comes with the agent: its name, what it was trained for, the SHA-256 and place of its file.
+
+    to_compare: it costs more than the tuned queue rule.
+    """
 
     name: str
     trained_for: str
     sha256: str
     path: Path
+    to_compare: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name for lists, marked where the model is only to compare."""
+        return f"{self.name} (to compare)" if self.to_compare else self.name
 
 
 def shipped_models(directory: Path = DIRECTORY) -> tuple[ShippedModel, ...]:
     """Return the models in the order in which they are preferred; none when the index is empty or there is none.
 
-    The index is a JSON object of `{"name": {"sha256": ..., "trained_for": ...}}`; BadInput when it is anything else.
+    The index is a JSON object of `{"name": {"sha256": ..., "trained_for": ..., "to_compare": ...}}`, the last one
+    optional; BadInput when it is anything else.
     """
     path = directory / INDEX
     try:
@@ -49,6 +60,13 @@ def shipped_models(directory: Path = DIRECTORY) -> tuple[ShippedModel, ...]:
         where = ".".join(map(str, first["loc"])) or "it"
         raise BadInput("index of shipped models", str(path), f"{where}: {first['msg'].lower()}") from None
     return tuple(
-        ShippedModel(name, entry.trained_for, entry.sha256, directory / f"{entry.sha256}.onnx")
+        ShippedModel(name, entry.trained_for, entry.sha256, directory / f"{entry.sha256}.onnx", entry.to_compare)
         for name, entry in entries.items()
     )
+
+
+def with_file(text: str) -> str:
+    """Return the text of a policy with the name of a shipped model, before any colon, replaced by its file."""
+    name, colon, rest = text.strip().partition(":")
+    paths = {model.name: model.path for model in shipped_models()}
+    return f"{paths[name]}{colon}{rest}" if name in paths else text

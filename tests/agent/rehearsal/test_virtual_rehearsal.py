@@ -288,6 +288,14 @@ def test_any_world_and_several_workloads_are_rehearsed(tmp_path: Path) -> None:
     assert (refused.exit_code, "give one where --keep" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["scorer", "model:ppo-lstm-published"])
+def test_a_bundled_model_is_rehearsed_by_its_name(name: str) -> None:
+    answer = rehearsed("--workload", "nasa", "--policy", name, "--hours", "0.1", "--json")
+    assert answer.exit_code == 0, answer.output
+    (model,) = (one for one in shipped_models() if one.name == name.removeprefix("model:"))
+    assert json.loads(answer.stdout)["policy"] == f"learned:{model.sha256}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -149,7 +149,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class SettingCost:
     """One setting and its mean objective over tuning seeds."""
 
     policy: str
@@ -157,13 +157,13 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuningResult:
     """The best setting, its figures on the reporting seeds, and the finalists it was chosen from, best first."""
 
     policy: str
     objective: float
     runs: tuple[Measures, ...]
-    finalists: tuple[Tried, ...]
+    finalists: tuple[SettingCost, ...]
     settings: int
 
 
@@ -177,7 +177,7 @@ def tune(
     on_run: Callable[[int, int], None] | None = None,
     adapt: Callable[[str], str | None] = lambda text: text,
     widen: bool = False,
-) -> Tuned:
+) -> TuningResult:
     """Search the grid of a policy of GRIDS on `tuning`, and run the best setting on `reporting`.
 
     The whole grid is run on the first FIRST_SEEDS seeds, the best FINALISTS on all. on_run: called with the runs done
@@ -213,7 +213,7 @@ def tune(
             finalists = sorted([*finalists, *_ranked(measure, beyond, tuning, objective)], key=lambda t: t.objective)
         best = finalists[0]
         runs = tuple(measure([best.policy], reporting))
-    return Tuned(best.policy, best.objective, runs, tuple(finalists), len(grid) + len(beyond))
+    return TuningResult(best.policy, best.objective, runs, tuple(finalists), len(grid) + len(beyond))
 
 
 def _beyond(policy: str) -> list[str]:
@@ -232,14 +232,14 @@ def _tasks(policies: Sequence[str], cases: Cases) -> list[Task]:
     return [(policy, cases.config, trace, seed) for policy in policies for trace, seed in pairs]
 
 
-def _ranked(measure: Measure, policies: Sequence[str], cases: Cases, objective: Objective) -> list[Tried]:
+def _ranked(measure: Measure, policies: Sequence[str], cases: Cases, objective: Objective) -> list[SettingCost]:
     """Return the settings by mean objective; equals stay in the order of the grid."""
     values = [
         objective.of(run, trace.jobs)
         for run, trace in zip(measure(policies, cases), cases.traces * len(policies), strict=True)
     ]
     each = len(cases.seeds)
-    found = [Tried(policy, fmean(values[at * each : (at + 1) * each])) for at, policy in enumerate(policies)]
+    found = [SettingCost(policy, fmean(values[at * each : (at + 1) * each])) for at, policy in enumerate(policies)]
     return sorted(found, key=lambda tried: tried.objective)
 
 

@@ -155,7 +155,7 @@ def beside(path: Path, rule: Contender, label: str = "") -> Contender:
 def default_contenders(world: World = World.LIVE_LIKE) -> tuple[Contender, ...]:
     """Return the baselines, every model that ships with the agent under its name, and what knows the future."""
     rule = queue_rule(world)
-    shipped = (beside(model.path, rule, model.name) for model in shipped_models())
+    shipped = (beside(model.path, rule, model.title) for model in shipped_models())
     return (*baselines(world), *shipped, *_clairvoyant())
 
 

@@ -12,7 +12,7 @@ from simulator.autoscaling.world_file import World
 from trainer.autoscaling.baselines.tuning import MOST_FLEETS, TUNING_SEED, best_constant, cases_of, count_fleets, tune
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, QUEUE_RULE, Contender, beside
 from trainer.autoscaling.evaluation.suite import OWN, Case
-from trainer.autoscaling.worlds import told, traces_by_seed, world_of
+from trainer.autoscaling.worlds import policy_in_world, traces_by_seed, world_of
 
 SUITE_WORLDS = {"live-like": "live-like", "training": "exact"}
 """Worlds of the suite, and their names among all worlds."""
@@ -69,7 +69,7 @@ def tuned_rule(
         cases_of(config, traces, 0, 1),
         workers=workers,
         on_run=on_run,
-        adapt=lambda text: told(text, world),
+        adapt=lambda text: policy_in_world(text, world),
         widen=True,
     )
     return Contender(TUNED[name], {ANYWHERE: found.policy})
@@ -90,14 +90,18 @@ def own_contenders(world: World, rule: Contender, others: Sequence[Contender] = 
     A model for another fleet is reported as absent. A scorer is shown with the tuned rule's setting.
     """
     texts = {"queue rule, not tuned": "queue-rule", "threshold 75 %": "threshold:high=0.75,low=0.75,periods=1"}
-    found = [*others, *(Contender(label, {ANYWHERE: told(text, world)}) for label, text in texts.items())]
+    found = [*others, *(Contender(label, {ANYWHERE: policy_in_world(text, world)}) for label, text in texts.items())]
     for model in shipped_models():
         # A network that is told what this world keeps back has nothing to show here.
         with suppress(BadInput):
-            found.append(Contender(model.name, {ANYWHERE: told(beside(model.path, rule).texts[ANYWHERE], world)}))
+            found.append(
+                Contender(model.title, {ANYWHERE: policy_in_world(beside(model.path, rule).texts[ANYWHERE], world)})
+            )
     return (rule, *found)
 
 
-def told_contenders(contenders: Sequence[Contender], world: World) -> tuple[Contender, ...]:
+def contenders_in_world(contenders: Sequence[Contender], world: World) -> tuple[Contender, ...]:
     """Return the contenders as they decide in a world that may keep job sizes back."""
-    return tuple(Contender(c.label, {group: told(text, world) for group, text in c.texts.items()}) for c in contenders)
+    return tuple(
+        Contender(c.label, {group: policy_in_world(text, world) for group, text in c.texts.items()}) for c in contenders
+    )

@@ -177,7 +177,7 @@ def _comparison(summary: Summary) -> tuple[float, Callable[[Axes], None]] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class SettingMeans:
     """One setting of a kind of policy: dollars of rent, seconds waited per job, job-hours waited, all means."""
 
     rent: float
@@ -194,8 +194,8 @@ class Front:
     """The settings of one kind that are best for some price: `chosen[i]` for PRICES_PER_HOUR[i]; `tried` are all."""
 
     kind: str
-    tried: tuple[Tried, ...]
-    chosen: tuple[Tried, ...]
+    tried: tuple[SettingMeans, ...]
+    chosen: tuple[SettingMeans, ...]
 
 
 def settings(case: Case) -> dict[str, list[str]]:
@@ -231,10 +231,10 @@ def fronts(cases: Sequence[Case], on_progress: OnProgress = lambda _: None) -> t
     return tuple(found)
 
 
-def _try(text: str, cases: Sequence[Case]) -> Tried:
+def _try(text: str, cases: Sequence[Case]) -> SettingMeans:
     policy = policy_of(text)
     runs = [(run_episode(policy, case).measures, case.config.waiting_price_per_hour) for case in cases]
-    return Tried(
+    return SettingMeans(
         float(np.mean([run.rent for run, _ in runs])),
         float(np.mean([run.mean_wait_s for run, _ in runs])),
         float(np.mean([run.penalty / price if price else 0.0 for run, price in runs])),

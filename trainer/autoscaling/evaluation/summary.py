@@ -12,7 +12,7 @@ from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.autoscaling.episodes import stuck
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
-from trainer.autoscaling.evaluation.table import Absence, Evaluated, Row
+from trainer.autoscaling.evaluation.table import Absence, Evaluation, Row
 from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
 
 WORSE_LIMIT = 0.05
@@ -155,7 +155,7 @@ class Summary:
         }
 
 
-def summarise(evaluated: Evaluated, reference: str) -> Summary:
+def summarise(evaluated: Evaluation, reference: str) -> Summary:
     """Build the summary; BadInput when the reference is none of the policies."""
     rows = evaluated.rows
     policies = tuple(dict.fromkeys(row.policy for row in rows))

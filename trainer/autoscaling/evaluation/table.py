@@ -192,7 +192,7 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluation:
     """The rows, contender by contender in the order of the suite, and which contenders are missing where."""
 
     rows: tuple[Row, ...]
@@ -214,7 +214,7 @@ def evaluate(
     *,
     workers: int = 1,
     on_cases: OnCases = lambda label, cases: None,
-) -> Evaluated:
+) -> Evaluation:
     """Run what the results do not hold yet, and return all rows.
 
     A policy that cannot run on a case is reported as absent there. workers: processes. Raises BadInput for a text that
@@ -234,7 +234,7 @@ def evaluate(
             on_cases(task.label, len(task.cases))
     both = kept | new
     ordered = [both[c.label, case.key] for c in contenders for case in cases if (c.label, case.key) in both]
-    return Evaluated(tuple(ordered), tuple(sorted(absences, key=lambda a: (a.label, a.family, a.case))))
+    return Evaluation(tuple(ordered), tuple(sorted(absences, key=lambda a: (a.label, a.family, a.case))))
 
 
 def _tasks(

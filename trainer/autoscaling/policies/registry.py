@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.models.shipped import with_file
 from domain.errors import BadInput
 from trainer.autoscaling.policies.base import SimulatedPolicy, parameters_of, read_parameters
 from trainer.autoscaling.policies.fixed import (
@@ -30,15 +31,16 @@ FORMS = (
     "queue-rule:horizon_s=,idle_s=,single=,busy_counts=,skip_cooling=,job_core_s=",
     "plan:time_limit_s=,single=",
     "script:FILE",
-    "FILE.onnx | FILE.onnx:sample=SEED",
-    "FILE.onnx:horizon_s=,idle_s=,job_core_s= (a scorer, with this queue rule)",
+    "scorer:horizon_s=,idle_s=,job_core_s= | FILE.onnx:horizon_s=,... (a scorer, with this queue rule)",
+    "ppo-lstm | ppo-lstm-published (to compare) | FILE.onnx | FILE.onnx:sample=SEED",
 )
 """The texts there are, for help and messages."""
 
 
-def is_model(text: str) -> bool:
-    """Whether a text names a model file."""
-    return ".onnx" in text
+def model_file(text: str) -> str:
+    """Return the text of a learned policy as `FILE.onnx:parameters`, "" for another policy."""
+    found = with_file(text)
+    return found if ".onnx" in found else ""
 
 
 def policy_of(text: str) -> SimulatedPolicy:
@@ -48,8 +50,8 @@ def policy_of(text: str) -> SimulatedPolicy:
     of value there are, and ModelRefused for a model file that cannot be used.
     """
     name, _, rest = text.strip().partition(":")
-    if is_model(text):
-        return _model(text.strip())
+    if model := model_file(text.strip()):
+        return _model(model)
     if name not in _MAKERS:
         raise BadInput("policy", text, f"choose one of: {'; '.join(FORMS)}")
     return _MAKERS[name](rest)

@@ -17,7 +17,7 @@ from tests.agent.models.making import NOTHING, preferring, scorer
 from trainer.autoscaling.baselines.tuning import GRIDS
 from trainer.autoscaling.evaluation import own
 from trainer.autoscaling.evaluation.contenders import Contender
-from trainer.autoscaling.evaluation.own import own_cases, own_contenders, own_world, told_contenders, tuned_rule
+from trainer.autoscaling.evaluation.own import contenders_in_world, own_cases, own_contenders, own_world, tuned_rule
 from trainer.autoscaling.worlds import world_of
 
 WORLD = """
@@ -174,7 +174,7 @@ def test_policies_that_are_named_get_what_the_world_tells(world: str) -> None:
         Contender("rule", {"*": "queue-rule", "own": "queue-rule:job_core_s=5"}),
         Contender("hold", {"*": "nothing"}),
     )
-    rule, hold = told_contenders(named, world_of(world))
+    rule, hold = contenders_in_world(named, world_of(world))
     assert rule.texts == {"*": "queue-rule:job_core_s=90", "own": "queue-rule:job_core_s=5"}
     assert hold.texts == {"*": "nothing"}
 

@@ -12,7 +12,7 @@ from trainer.autoscaling.evaluation.page import Extras, page
 from trainer.autoscaling.evaluation.pictures import PRICES_PER_HOUR, fronts
 from trainer.autoscaling.evaluation.suite import TITLES, suite
 from trainer.autoscaling.evaluation.summary import Summary, summarise
-from trainer.autoscaling.evaluation.table import Evaluated, Results, evaluate
+from trainer.autoscaling.evaluation.table import Evaluation, Results, evaluate
 
 CONTENDERS = contenders_of(["rule=queue-rule", "75 % <b>=threshold"])
 CASES = suite(["T2", "T4"], short=True, seeds=1)
@@ -111,6 +111,6 @@ def test_a_folder_without_a_curve_is_refused(tmp_path: Path, content: str | None
 
 def test_a_policy_that_ran_nowhere_is_named_with_the_reason(summary: Summary) -> None:
     done = evaluate(contenders_of(["rule=queue-rule", "pair=constant:1,1"]), CASES, Results(None))
-    shown = page(summarise(Evaluated(done.rows, done.absences), "rule"), Extras(), {})
+    shown = page(summarise(Evaluation(done.rows, done.absences), "rule"), Extras(), {})
     assert "Not run" in shown
     assert "3 sizes" in shown

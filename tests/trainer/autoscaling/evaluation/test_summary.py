@@ -11,7 +11,7 @@ from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import Summary, summarise
-from trainer.autoscaling.evaluation.table import Absence, Evaluated, Row
+from trainer.autoscaling.evaluation.table import Absence, Evaluation, Row
 from trainer.autoscaling.policies.registry import policy_of
 
 CASE = Case("T1 boot 0", "T1", "training", preset("train-text"), make_trace("jobs", [0.0] * 20, [300.0] * 20), 0)
@@ -27,7 +27,7 @@ def rows(policy: str, family: str, costs: list[float], **more: object) -> list[R
 
 
 def summary(*groups: list[Row], reference: str = "rule") -> Summary:
-    return summarise(Evaluated(tuple(row for group in groups for row in group), ()), reference)
+    return summarise(Evaluation(tuple(row for group in groups for row in group), ()), reference)
 
 
 def test_a_policy_is_compared_on_the_cases_that_both_have_run() -> None:
@@ -113,7 +113,7 @@ def test_families_stand_in_the_order_of_the_groups() -> None:
 
 
 def test_it_is_data_for_machines() -> None:
-    evaluated = Evaluated(tuple(rows("rule", "T1", [1.0, 2.0])), (Absence("plan", "T1 0", "T1", "too long"),))
+    evaluated = Evaluation(tuple(rows("rule", "T1", [1.0, 2.0])), (Absence("plan", "T1 0", "T1", "too long"),))
     data = json.loads(json.dumps(summarise(evaluated, "rule").as_data(), allow_nan=False))
     assert data["standings"][0]["cost"]["mean"] == 1.5
     assert data["absences"][0]["reason"] == "too long"

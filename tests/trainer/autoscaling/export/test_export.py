@@ -14,7 +14,7 @@ from domain.errors import BadInput
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.world_file import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
-from trainer.autoscaling.export import PARITY, ExportFailed, Learned, answer_of, difference, export, layers_of, play
+from trainer.autoscaling.export import PARITY, ExportFailed, PolicyFacts, answer_of, difference, export, layers_of, play
 from trainer.autoscaling.policies.base import run_policy
 from trainer.autoscaling.policies.model import read_network
 from trainer.autoscaling.policies.registry import policy_of
@@ -31,12 +31,12 @@ def trace() -> Trace:
     return make_trace("bursts", arrival_s, np.full(arrival_s.size, 180.0))
 
 
-def learned(kind: str, observation: str, action_set: str) -> Learned:
+def learned(kind: str, observation: str, action_set: str) -> PolicyFacts:
     training, evaluation = {"seed": 3, "config": {"lr": 0.001}}, {"cost": 21.5}
-    return Learned(observation, action_set, True, kind, WORLD, training, evaluation)
+    return PolicyFacts(observation, action_set, True, kind, WORLD, training, evaluation)
 
 
-def peer_of(policy: Learned) -> Peer:
+def peer_of(policy: PolicyFacts) -> Peer:
     return Peer(policy.network, len(policy.actions), len(policy.features))
 
 
@@ -47,7 +47,7 @@ def card_of(path: Path) -> dict[str, object]:
     return card
 
 
-def network_of(learned: Learned, hidden: int = 32, spread: float = 0.3) -> PolicyValueNetwork:
+def network_of(learned: PolicyFacts, hidden: int = 32, spread: float = 0.3) -> PolicyValueNetwork:
     """A network with weights as large as those of a trained one, so that memory and choices vary."""
     network = PolicyValueNetwork(
         NetworkKind(learned.network), len(learned.features), len(learned.actions), hidden, seed=4

@@ -5,6 +5,7 @@ from dataclasses import fields
 import pytest
 
 from agent.autoscaling.policies.registry import policy_from_name
+from agent.models.shipped import ShippedModel, shipped_models
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
@@ -80,3 +81,14 @@ def test_every_policy_of_a_text_has_its_own_memory() -> None:
     assert other == ThresholdPolicy()
     assert run_policy(other, FIXED_BOOT, train_fit()) == first
     assert run_policy(one, FIXED_BOOT, train_fit()) == first
+
+
+@pytest.mark.parametrize("model", shipped_models(), ids=lambda model: model.name)
+def test_a_bundled_model_is_taken_by_its_name(model: ShippedModel) -> None:
+    assert policy_of(model.name).name == policy_of(str(model.path)).name
+    assert model.title == model.name + (" (to compare)" if model.name.startswith("ppo-lstm") else "")
+
+
+def test_a_bundled_model_takes_parameters_behind_its_name() -> None:
+    assert policy_of("scorer:horizon_s=240").name.endswith("horizon_s=240,idle_s=0,job_core_s=0")
+    assert policy_of("ppo-lstm:sample=3").name.endswith(":sample=3")

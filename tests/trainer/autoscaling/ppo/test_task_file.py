@@ -104,7 +104,7 @@ def test_a_rule_scales_rewards_and_measures_what_checkpoints_are_chosen_on(folde
     "name",
     [
         # These play the rule on all their loads.
-        pytest.param(name, marks=pytest.mark.exhaustive if name.startswith("release") else ())
+        pytest.param(name, marks=pytest.mark.exhaustive if name == "mixture" else ())
         for name in sorted(path.stem for path in FOLDER.glob("*.toml"))
     ],
 )
@@ -113,20 +113,19 @@ def test_a_packaged_task_is_a_file(name: str) -> None:
     assert task_of(name).report == ()
 
 
-@pytest.mark.parametrize("name", ["release", "release-small"])
-def test_a_released_task_has_its_world_and_shares(name: str) -> None:
+def test_the_mixture_has_its_world_and_shares() -> None:
     """As written in its file: nothing is played."""
-    file = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
+    file = tomllib.loads((FOLDER / "mixture.toml").read_text("utf-8"))
     (stage,) = file["stages"]
-    assert stage["world"] == {"release": "live-like", "release-small": "dry-run"}[name]
+    assert stage["world"] == "live-like"
     assert [load["family"] for load in stage["loads"]] == ["random", "longer", "burst", "idle", "log"]
     assert [load["share"] for load in stage["loads"]] == [0.4, 0.12, 0.12, 0.12, 0.24]
 
 
 @pytest.mark.exhaustive
-def test_the_released_task_is_what_it_was() -> None:
-    task = task_of("release-small")
-    assert task.world == preset("dry-run")
+def test_the_mixture_is_measured_by_its_rule() -> None:
+    task = task_of("mixture")
+    assert task.world == preset("live-like")
     assert len(task.stages[0].traces) == 5 * 48
     assert sum(task.stages[0].weights[:48]) == pytest.approx(0.4)
     assert task.families[::8] == ("random", "longer", "burst", "idle", "log")

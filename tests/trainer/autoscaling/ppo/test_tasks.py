@@ -23,7 +23,7 @@ def test_every_task_has_worlds_traces_and_held_out_traces(name: str) -> None:
     assert task.stages[-1].until == 1.0
 
 
-@pytest.mark.parametrize("name", ["train-rand", "coevolution"])
+@pytest.mark.parametrize("name", ["train-rand", "coevolution-rent"])
 def test_no_random_trace_is_trained_on_judged_on_and_reported(name: str) -> None:
     task = task_of(name)
     trained = {trace.digest for stage in task.stages for trace in stage.traces}

@@ -12,7 +12,7 @@ from simulator.autoscaling.configuration import PRICES_M5A, Billing, RemovalMode
 from simulator.autoscaling.world_file import preset
 from tests.agent.models.making import scorer
 from tests.trainer.autoscaling.simulate.conftest import Simulate
-from trainer.autoscaling.worlds import told, world_of
+from trainer.autoscaling.worlds import policy_in_world, world_of
 
 
 def test_the_exact_world_is_the_training_one_and_presets_go_by_their_names() -> None:
@@ -141,16 +141,16 @@ def test_a_rule_that_knows_no_job_sizes_expects_the_typical_job(five: Path, tmp_
     world = world_of(str(five))
     cards = {model.path: load_model(model.path).card for model in shipped_models()}
     network = next(path for path, card in cards.items() if getattr(card, "observation", "") == "obs-v2")
-    assert told("queue-rule", world) == "queue-rule:job_core_s=90"
-    assert told("queue-rule:horizon_s=60", world) == "queue-rule:horizon_s=60,job_core_s=90"
-    assert told("queue-rule:job_core_s=7", world) == "queue-rule:job_core_s=7"
-    assert told("threshold", world) == "threshold"
-    assert told("queue-rule", world_of()) == "queue-rule"
+    assert policy_in_world("queue-rule", world) == "queue-rule:job_core_s=90"
+    assert policy_in_world("queue-rule:horizon_s=60", world) == "queue-rule:horizon_s=60,job_core_s=90"
+    assert policy_in_world("queue-rule:job_core_s=7", world) == "queue-rule:job_core_s=7"
+    assert policy_in_world("threshold", world) == "threshold"
+    assert policy_in_world("queue-rule", world_of()) == "queue-rule"
     with pytest.raises(BadInput) as refused:
-        told(str(network), world)
+        policy_in_world(str(network), world)
     assert refused.value.field == "policy model"
     made = str(scorer(tmp_path, {}))
-    assert told(made, world) == f"{made}:job_core_s=90"
+    assert policy_in_world(made, world) == f"{made}:job_core_s=90"
 
 
 def test_one_workload_is_drawn_and_none_is_named_twice(simulate: Simulate, jobs: Path, tmp_path: Path) -> None:

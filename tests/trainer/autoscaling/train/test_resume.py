@@ -8,7 +8,7 @@ import torch
 
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
 from trainer.autoscaling.campaign import curve_of
-from trainer.autoscaling.ppo_lstm import Trained, Training, train
+from trainer.autoscaling.ppo_lstm import Training, TrainingResult, train
 from trainer.autoscaling.runs import HELD_OUT, checkpoint_of, run
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, OtherConfiguration, read_checkpoint, weights_hash
 from trainer.kit.progress import CURVE_FILE, Progress, read_curve
@@ -127,6 +127,6 @@ def test_two_workers_that_were_stopped_end_with_the_weights_of_two_that_were_not
 
 def test_trained_weights_are_plain_tensors_on_the_processor(tmp_path: Path) -> None:
     trained = train(tiny())
-    assert isinstance(trained, Trained)
+    assert isinstance(trained, TrainingResult)
     assert {tensor.device for tensor in trained.network.state_dict().values()} == {torch.device("cpu")}
     assert asdict(tiny())["network"] == trained.network.kind

@@ -1,4 +1,4 @@
-"""The loads of the release policy: every family, no load twice, scaled to the fleet, chosen where it is worst."""
+"""The mixture of loads: every family, no load twice, scaled to the fleet, chosen where it is worst."""
 
 from dataclasses import replace
 

@@ -3,7 +3,8 @@
 It plays episodes of `valley`: 168 steps and about 1,410 jobs each, from the episode to the step of each job's start;
 drawing the episodes does not count. The plain twin is the world in which learned policies act; it starts the same jobs.
 `milp`: one decision of the rolling plan on `sched_drop`, which has longer jobs, with its forecast and its budget of
-200 ms; `milp_unanswered` is the share of decisions that ran out of it and were left to the knapsack.
+200 ms; `milp_unanswered` is the share of decisions that ran out of it and were left to the knapsack. `milp_loaded`: the
+same weeks beside a busy process for each core; `milp_loaded_ratio_total` is what its starts earn over those without it.
 `learned`: one decision of a set transformer in ONNX Runtime, from the view of a step to the jobs that start, with 128
 jobs: 60 that may start, 54 later ones, 14 that run. Its weights are not trained, which takes the same time.
 `training`: processor minutes of a training by imitation on `valley`, judging included, until the mean total of the
@@ -12,11 +13,14 @@ prefix decoding on calibration seeds is 3500, where the publication has 3475; `t
 
 from __future__ import annotations
 
+import itertools
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +32,8 @@ from agent.deferral.rolling import RollingPlan
 from benchmarks.report import Target, arguments, report
 from domain.rules.deferral.choosing import Group, View, packed
 from domain.rules.deferral.choosing import History as SeenSteps
-from domain.rules.deferral.forecast import History, fit
+from domain.rules.deferral.forecast import Forecast, History, fit
+from domain.rules.deferral.jobs import objective
 from domain.rules.deferral.tokens import MOST_TOKENS, tokens
 from simulator.deferral import engine, world
 from simulator.deferral.engine import Rule, rule_of
@@ -103,17 +108,39 @@ def _twin(rule: Rule, episodes: list[Episode]) -> float:
 
 
 def _rolling(decisions: int) -> dict[str, float]:
-    """Measure decisions of the rolling plan in which there is something to plan."""
+    """Measure decisions of the rolling plan, alone and beside busy processes."""
     known = [episode("sched_drop", seed) for seed in CALIBRATION_SEEDS]
     forecast = fit([History(one.start_h, one.capacity) for one in known])
+    wall, processor, unanswered, total = _planned(forecast, decisions)
+    spin = [sys.executable, "-c", "while True: pass"]
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            stack.callback(stack.enter_context(subprocess.Popen(spin)).kill)
+        _, _, loaded_unanswered, loaded_total = _planned(forecast, decisions)
+    return {
+        "milp_p50_ms": float(np.percentile(wall, 50)),
+        "milp_p99_ms": float(np.percentile(wall, 99)),
+        "milp_max_ms": max(wall),
+        "milp_cpu_p99_ms": float(np.percentile(processor, 99)),
+        "milp_unanswered": unanswered,
+        "milp_loaded_unanswered": loaded_unanswered,
+        "milp_loaded_ratio_total": loaded_total / total,
+    }
+
+
+def _planned(forecast: Forecast, decisions: int) -> tuple[list[float], list[float], float, float]:
+    """Play whole weeks with at least so many decisions in which there is something to plan.
+
+    Returns milliseconds and processor milliseconds of each, the share without an answer, and the total of the weeks.
+    """
     plan, floor = RollingPlan(forecast_paths(forecast)), packed()
     wall: list[float] = []
     processor: list[float] = []
-    unanswered = seed = 0
-    while len(wall) < decisions:
-        played = world.World(episode("sched_drop", CALIBRATION_SEEDS.stop + seed))
-        seed += 1
-        while not played.done and len(wall) < decisions:
+    unanswered = total = 0.0
+    for seed in itertools.count(CALIBRATION_SEEDS.stop):
+        week = episode("sched_drop", seed)
+        played = world.World(week)
+        while not played.done:
             view = played.view()
             began, began_cpu = time.perf_counter(), time.thread_time()
             chosen = plan(view)
@@ -122,13 +149,10 @@ def _rolling(decisions: int) -> dict[str, float]:
                 processor.append(1e3 * (time.thread_time() - began_cpu))
                 unanswered += chosen is None
             played.step(floor(view) if chosen is None else chosen)
-    return {
-        "milp_p50_ms": float(np.percentile(wall, 50)),
-        "milp_p99_ms": float(np.percentile(wall, 99)),
-        "milp_max_ms": max(wall),
-        "milp_cpu_p99_ms": float(np.percentile(processor, 99)),
-        "milp_unanswered": unanswered / len(wall),
-    }
+        total += objective(week.jobs, played.start, week.capacity).total
+        if len(wall) >= decisions:
+            break
+    return wall, processor, unanswered / len(wall), total
 
 
 def _learned(decisions: int) -> dict[str, float]:

@@ -34,6 +34,8 @@ Floats = NDArray[np.float64]
 LARGEST_KNAPSACK: Final = 50_000_000
 """Jobs times free cores of the largest knapsack that is solved; beyond, first come decides."""
 _GRACE_S: Final = 0.05
+_WAITS: Final = {ROLLING: 10.0}
+"""Times its budget that an answer is awaited: a plan's is processor time, of which a busy machine gives little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +127,12 @@ class Ladder:
                 # The last policies need no deadline: they cannot hang.
                 found = rung(view, path, math.inf)
             else:
-                call = partial(rung, view, path, budget_s)
-                found = self._deadlines.call(name, name, call, budget_s + _GRACE_S)
+                call, waits_s = partial(rung, view, path, budget_s), _WAITS.get(name, 1.0) * budget_s
+                found = self._deadlines.call(name, name, call, waits_s + _GRACE_S)
         except StillRunning:
             return None, "it has not ended since it was asked last"
         except Late:
-            return None, f"it did not answer within {1000.0 * (budget_s or 0.0):.0f} ms"
+            return None, f"it did not answer within {1000.0 * waits_s:.0f} ms"
         except ScoresUnusable as error:
             return None, f"{_UNUSABLE}: {error}"
         except Exception as error:

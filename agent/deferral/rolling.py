@@ -1,6 +1,7 @@
 """The rolling plan: the program of the known jobs, solved by HiGHS within a time budget (specification §10.2).
 
-The extra `deferral` brings HiGHS. Without an answer in time the next policy of the ladder decides.
+The extra `deferral` brings HiGHS. The budget is processor time of the calling thread, in which HiGHS works too, so that
+a busy machine delays a plan and does not prevent it. Beyond the budget the next policy of the ladder decides.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ Paths = Callable[[View, int], Floats]
 """Returns the capacity expected in so many steps after the step of a view (steps,), or levels of it (levels, steps)."""
 
 BUDGET_S = 0.2
-"""A plan that takes longer is given up."""
-SOLVING = 0.7
-"""The share of the budget that ends the solver, which looks at its clock between two steps of its work."""
+"""Processor time; a plan that takes more is given up."""
 GAP = 1.0
 """A solution this close to the bound, in core-steps, is taken: finer plans are no better with a forecast's errors."""
 
@@ -53,12 +52,14 @@ def check_available() -> None:
 
 
 def solve(made: Program, *, budget_s: float = math.inf, gap: float = GAP) -> tuple[Floats, float] | None:
-    """Return values (columns,) of the program and the proven bound of its worth; None where time was too short.
+    """Return values (columns,) of the program and the proven bound of its worth; None beyond the budget.
 
-    Raises BadInput where HiGHS is missing.
+    budget_s: processor time of this thread. Raises BadInput where HiGHS is missing.
     """
     check_available()
     import highspy
+
+    until = time.thread_time() + budget_s
 
     columns = made.worth.size
     if columns == 0:
@@ -70,9 +71,16 @@ def solve(made: Program, *, budget_s: float = math.inf, gap: float = GAP) -> tup
         ("threads", 1),
         ("mip_rel_gap", 0.0),
         ("mip_abs_gap", gap),
-        ("time_limit", budget_s),
     ):
         solver.setOptionValue(name, value)
+
+    def stop_late(event: Any) -> None:
+        if time.thread_time() > until:
+            event.interrupt()
+
+    if budget_s < math.inf:
+        solver.cbMipInterrupt += stop_late
+        solver.cbSimplexInterrupt += stop_late
     model: Any = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns, made.limit.size
     model.sense_ = highspy.ObjSense.kMaximize
@@ -112,11 +120,10 @@ class RollingPlan:
 
     def plan(self, view: View) -> Plan | None:
         """Return the plan of a step; None where the solver had no answer within the budget."""
-        began = time.perf_counter()
+        until = time.thread_time() + self.budget_s
         path = self.paths(view, self.steps - 1)
         own = rolling(view, path, factor=self.factor)
-        left_s = SOLVING * self.budget_s - (time.perf_counter() - began)
-        solved = solve(own.program, budget_s=left_s) if left_s > 0.0 else None
+        solved = solve(own.program, budget_s=until - time.thread_time())
         if solved is None:
             return None
         found = own.program.starts_of(solved[0])

@@ -91,7 +91,9 @@ class DeferralSettings(Section, title="A deferral pool"):
         Field("", description="Digest of the only model that `learned` may take, or its beginning. Not set: any.")
     )
     learned_within_ms: float = Field(50.0, ge=1, le=10_000, description="The model must answer within that time.")
-    rolling_within_ms: float = Field(200.0, ge=10, le=10_000, description="The rolling plan must, too.")
+    rolling_within_ms: float = Field(
+        200.0, ge=10, le=10_000, description="Processor time of a rolling plan; it is awaited ten times as long."
+    )
     submit_queue_url: Url | None = Field(
         None,
         description="SQS queue from which jobs are taken. A message is deleted once its job is recorded.",

@@ -47,7 +47,8 @@ MAY_BE_ZERO = {
     *("promotions", "rolled_back", "regretted_promotions"),
     *("reached_branching", "reached_ppo", "sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     "resident_kb_per_deployment",
-    *("clock_jumps", "intents_per_tick", "unexplained_decisions", "replay_differs", "milp_unanswered"),
+    *("clock_jumps", "intents_per_tick", "unexplained_decisions", "replay_differs"),
+    *("milp_unanswered", "milp_loaded_unanswered"),
 }
 CHEAPEST = ("ledger", "held_out_worlds")
 """One of the daemon and one of the learned policies."""

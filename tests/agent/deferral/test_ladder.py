@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,15 @@ def test_one_that_hangs_is_passed_over_and_not_asked_again_before_it_ends() -> N
     assert first.tried[0].failure == "it did not answer within 50 ms"
     assert second.tried[0].failure == "it has not ended since it was asked last"
     assert (first.policy, second.policy, len(asked)) == ("rolling", "rolling", 1)
+
+
+def test_a_plan_is_awaited_for_longer_than_its_processor_time() -> None:
+    def slow(view: View, path: Floats, budget_s: float) -> Starts:
+        time.sleep(3.0 * budget_s)
+        return starting(0)
+
+    chosen = ladder_of(DeferralSettings(rolling_within_ms=100), "rolling", {"rolling": slow}, {}).decide(THREE, PATH)
+    assert (chosen.policy, chosen.positions.tolist()) == ("rolling", [0])
 
 
 def test_without_a_thread_to_spare_the_knapsack_decides(monkeypatch: pytest.MonkeyPatch) -> None:

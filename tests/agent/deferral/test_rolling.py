@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -66,6 +67,16 @@ def test_without_time_there_is_no_answer() -> None:
     draw = np.random.default_rng(0)
     crowd = [(int(draw.integers(3, 98)), int(draw.integers(1, 7)), 0, 6, 0) for _ in range(300)]
     assert RollingPlan(persistence, budget_s=1e-4)(_first(crowd, [211] * 10)) is None
+
+
+def test_waiting_does_not_count_against_the_budget() -> None:
+    def awaited(view: View, steps: int) -> np.ndarray:
+        time.sleep(0.3)
+        return persistence(view, steps)
+
+    chosen = RollingPlan(awaited, budget_s=0.2)(_first([(1, 1, 0, 0, 0)], [1, 1]))
+    assert chosen is not None
+    assert chosen.tolist() == [0]
 
 
 def test_without_room_nothing_is_planned() -> None:

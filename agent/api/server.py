@@ -43,6 +43,37 @@ BACKLOG = 128
 KEEP_ALIVE_S = 5
 STOP_WITHIN_S = 2
 _START_TIMEOUT_S = 10.0
+_GATHERED_BYTES = 65536
+
+
+class _GatheringTransport:
+    """A transport that gathers the writes of one step of the loop into one piece, such as head and body."""
+
+    def __init__(self, below: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._below = below
+        self._loop = loop
+        self._written = bytearray()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it with the other writes of this step; a large piece at once, so that flow control slows it."""
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written += data
+        if len(self._written) >= _GATHERED_BYTES:
+            self._send()
+
+    def close(self) -> None:
+        """Send the rest, then close."""
+        self._send()
+        self._below.close()
+
+    def _send(self) -> None:
+        if self._written:
+            self._below.write(bytes(self._written))
+            self._written.clear()
 
 
 def bounded_protocol(limits: RequestLimits) -> type[H11Protocol]:
@@ -65,7 +96,8 @@ def bounded_protocol(limits: RequestLimits) -> type[H11Protocol]:
             self._head = b""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
-            super().connection_made(transport)
+            gathering: Any = _GatheringTransport(transport, self.loop)
+            super().connection_made(gathering)
             if len(self.connections) > limits.connections:
                 self._give_up(503, "too many connections are open; try again")
                 return

@@ -296,6 +296,20 @@ class TestStarting:
             ours = [one for one in accepted if one.getsockname()[1] == server.port]
             assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in ours] == [1]
 
+    def test_head_and_body_of_an_answer_leave_in_one_piece(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        sent = []
+        send = socket.socket.send
+
+        def noting(opened: socket.socket, data: bytes) -> int:
+            sent.append(bytes(data))
+            return send(opened, data)
+
+        server = serve(port=0, token=READER)
+        monkeypatch.setattr(socket.socket, "send", noting)
+        with httpx.Client() as client:
+            body = client.get(f"http://127.0.0.1:{server.port}/healthz").content
+        assert [piece.endswith(body) for piece in sent if piece.startswith(b"HTTP/1.1 200")] == [True]
+
 
 class TestNothingLeaks:
     @pytest.fixture

@@ -13,11 +13,13 @@ from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_col
 from agent.autoscaling.decide import DecisionInputs, DecisionResult
 from agent.autoscaling.minutes import MinuteMeasurements, Rows, minute_of
 from agent.kernel.store import nearby
-from agent.ledger import Ledger, codec, journal, state
+from agent.ledger import Ledger, codec, dictionaries, journal, state
 from agent.ledger.database import Clash
+from agent.ledger.dictionaries import DICTIONARY, Dictionaries
 from agent.ledger.journal import Kind
 from agent.ledger.kept import StoredState
 from agent.ledger.schema import decisions, intents
+from agent.ledger.schema import dictionaries as dictionaries_table
 from agent.ledger.schema import journal as rows
 from agent.ledger.schema import state as states_table
 from agent.rails.state import LoopState
@@ -34,6 +36,12 @@ _CHUNK: Final = 200
 _NO_STATES: Final[Mapping[str, LoopState]] = {}
 _NOTHING_MEASURED: Final[Mapping[str, MinuteMeasurements]] = {}
 _OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == Kind.DECISION.value)
+_INPUTS: Final = (decisions.c.decision_id, decisions.c.inputs, decisions.c.dictionary, DICTIONARY)
+_WITH_INPUTS: Final = (
+    select(rows.c.seq, rows.c.subject, rows.c.body, *_INPUTS)
+    .join(decisions, _OF_DECISION)
+    .outerjoin(dictionaries_table, dictionaries.OF_DECISION)
+)
 _KEPT: Final = select(states_table.c.owner, states_table.c.body).where(states_table.c.key == bindparam("key"))
 """What is kept of every fleet under a key: asked each minute for all that are configured, which are nearly all."""
 _CHANGED: Final = decisions.c.changed == literal_column("1")
@@ -83,6 +91,7 @@ class FleetStore:
         self._database = ledger.database
         self._newest: dict[str, tuple[DecisionInputs, Decision]] = {}
         self._contexts: set[int] = set()
+        self._dictionaries = Dictionaries()
 
     def loop_state(self, fleet: str) -> LoopState:
         """Return the loop's memory of a fleet, an empty one when there is none."""
@@ -131,15 +140,16 @@ class FleetStore:
         open intent, LedgerError when a decision has the id of another. Fenced when the epoch of a decision, or `epoch`,
         is over: a deposed leader must not write its memory over the new one's.
         """
-        batch = _Batch(made, events, measured)
         after = {decided.decision.fleet: decided.state for _, decided in made} | dict(states)
-        with _intent_conflicts(batch.opened), self._database.write() as connection:
-            if epoch is not None:
-                state.check_epoch(connection, epoch)
-            journal.add_outcomes(connection, outcomes)
-            batch.write(connection)
-            batch.minutes.write(connection, self._contexts)
-            _put_states(connection, after)
+        with self._dictionaries.writing():
+            batch = _Batch(made, events, measured, self._dictionaries)
+            with _intent_conflicts(batch.opened), self._database.write() as connection:
+                if epoch is not None:
+                    state.check_epoch(connection, epoch)
+                journal.add_outcomes(connection, outcomes)
+                batch.write(connection)
+                batch.minutes.write(connection, self._contexts)
+                _put_states(connection, after)
         self._contexts |= batch.minutes.contexts
         self._newest.update({inputs.fleet.name: (inputs, decided.decision) for inputs, decided in made})
 
@@ -156,9 +166,8 @@ class FleetStore:
 
     def decision(self, decision_id: str) -> DecisionRecord:
         """Return everything about one decision; UnknownName lists the ids around one that is not there."""
-        query = select(rows.c.seq, rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
         with self._database.read() as connection:
-            row = connection.execute(query.where(decisions.c.decision_id == decision_id)).first()
+            row = connection.execute(_WITH_INPUTS.where(decisions.c.decision_id == decision_id)).first()
             if row is None:
                 raise UnknownName("decision", decision_id, nearby(connection, decision_id))
             made = _decoded(Decision, row.body)
@@ -175,7 +184,7 @@ class FleetStore:
             IntentRecord(one, tuple(outcomes[one.intent_id]), where.get(one.intent_id) == journal.OPEN)
             for one in made.intents
         )
-        return DecisionRecord(row.seq, _decoded(DecisionInputs, row.inputs), made, tuple(known))
+        return DecisionRecord(row.seq, _inputs(row), made, tuple(known))
 
     def newest(self, fleet: str) -> DecisionRecord | None:
         """Return everything about a fleet's newest decision, None before the first."""
@@ -184,9 +193,10 @@ class FleetStore:
 
     def inputs_of(self, decision_ids: Sequence[str]) -> dict[str, DecisionInputs]:
         """Return what each of these decisions was made on, by its id; no more than a page of them."""
-        query = select(decisions.c.decision_id, decisions.c.inputs).where(decisions.c.decision_id.in_(decision_ids))
+        query = select(*_INPUTS).select_from(decisions.outerjoin(dictionaries_table, dictionaries.OF_DECISION))
         with self._database.read() as connection:
-            return {row.decision_id: _decoded(DecisionInputs, row.inputs) for row in connection.execute(query)}
+            found = connection.execute(query.where(decisions.c.decision_id.in_(decision_ids)))
+            return {row.decision_id: _inputs(row) for row in found}
 
     def newest_of(self, fleets: Sequence[str]) -> dict[str, tuple[DecisionInputs, Decision]]:
         """Return the newest decision of each of these fleets and what it was made on; none of a fleet without one.
@@ -197,7 +207,6 @@ class FleetStore:
         newest = (decisions.c.at.desc(), decisions.c.number.desc())
         one = select(decisions.c.decision_id).where(of_fleet).order_by(*newest).limit(1)
         ids = select(one.correlate(states_table).scalar_subquery()).where(states_table.c.key == LOOP)
-        query = select(rows.c.subject, rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
         found: dict[str, tuple[DecisionInputs, Decision]] = {}
         for start in range(0, len(fleets), _CHUNK):
             with self._database.read() as connection:
@@ -206,8 +215,8 @@ class FleetStore:
                 known = {made.decision_id: (inputs, made) for inputs, made in list(self._newest.values())}
                 found |= {known[one][1].fleet: known[one] for one in named if one in known}
                 if others := [one for one in named if one not in known]:
-                    for row in connection.execute(query.where(decisions.c.decision_id.in_(others))):
-                        found[row.subject] = _decoded(DecisionInputs, row.inputs), _decoded(Decision, row.body)
+                    for row in connection.execute(_WITH_INPUTS.where(decisions.c.decision_id.in_(others))):
+                        found[row.subject] = _inputs(row), _decoded(Decision, row.body)
         self._newest.update(found)
         return found
 
@@ -258,13 +267,13 @@ class FleetStore:
             seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()
         if most is not None:
             seqs = seqs[:: -max(1, math.ceil(len(seqs) / most))][::-1]
-        query = select(rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION).order_by(rows.c.seq)
+        query = _WITH_INPUTS.order_by(rows.c.seq)
         for start in range(0, len(seqs), _CHUNK):
             # Each chunk reads on its own: a slow consumer must not hold back the checkpoint of the write-ahead log.
             with self._database.read() as connection:
                 found = connection.execute(query.where(rows.c.seq.in_(seqs[start : start + _CHUNK]))).all()
             for row in found:
-                yield _decoded(DecisionInputs, row.inputs), _decoded(Decision, row.body)
+                yield _inputs(row), _decoded(Decision, row.body)
 
 
 class _Batch:
@@ -275,20 +284,22 @@ class _Batch:
         made: Sequence[tuple[DecisionInputs, DecisionResult]],
         events: Sequence[Event],
         measured: Mapping[str, MinuteMeasurements],
+        shared: Dictionaries,
     ) -> None:
         self.opened: tuple[Intent, ...] = tuple(i for _, decided in made for i in decided.decision.intents)
         self._journal: list[_Values] = []
         self._decisions: list[_Values] = []
         self._intents: list[_Values] = []
         self._epochs: list[int] = []
-        for inputs, decided in made:
-            self._add_decision(inputs, decided.decision)
+        self._packed = [shared.pack(inputs.fleet.name, inputs.now, codec.encode(inputs)) for inputs, _ in made]
+        for (inputs, decided), (packed, _) in zip(made, self._packed, strict=True):
+            self._add_decision(inputs, decided.decision, packed)
         self._journal.extend(journal.event_row(event) for event in events)
         self.minutes = Rows(
             minute_of(inputs, decided.decision, measured.get(inputs.fleet.name)) for inputs, decided in made
         )
 
-    def _add_decision(self, inputs: DecisionInputs, made: Decision) -> None:
+    def _add_decision(self, inputs: DecisionInputs, made: Decision, packed: bytes) -> None:
         if inputs.decision_id != made.decision_id:
             raise BadInput(
                 "decision_id", made.decision_id, f"record it with its own inputs, not those of {inputs.decision_id}"
@@ -305,7 +316,7 @@ class _Batch:
                 "subject": made.fleet,
                 "at": made.at,
                 "changed": int(bool(made.intents)),
-                "inputs": codec.pack(codec.encode(inputs)),
+                "inputs": packed,
             }
         )
         for intent in made.intents:
@@ -336,7 +347,9 @@ class _Batch:
             state.check_epoch(connection, min(self._epochs))
         journal.add(connection, self._journal)
         if self._decisions:
-            connection.execute(insert(decisions), self._decisions)
+            used = dictionaries.write(connection, [one for _, one in self._packed])
+            of_each = zip(self._decisions, used, strict=True)
+            connection.execute(insert(decisions), [{**values, "dictionary": one} for values, one in of_each])
         if self._intents:
             self._refuse_second_intents(connection)
             connection.execute(insert(intents), self._intents)
@@ -383,6 +396,10 @@ def _span(fleet: str | None, since: float | None, until: float | None) -> list[C
 
 def _decoded(kind: type[T], stored: bytes) -> T:
     return codec.decode(kind, codec.unpack(stored))
+
+
+def _inputs(row: Any) -> DecisionInputs:
+    return codec.decode(DecisionInputs, dictionaries.unpacked(row))
 
 
 def _newest_number(connection: Connection) -> int:

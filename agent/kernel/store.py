@@ -8,10 +8,11 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Row, Select, func, insert, literal_column, select
 
-from agent.ledger import codec, identity
+from agent.ledger import codec, dictionaries, identity
 from agent.ledger.database import Database
 from agent.ledger.journal import Kind
 from agent.ledger.schema import decisions
+from agent.ledger.schema import dictionaries as dictionaries_table
 from agent.ledger.schema import journal as rows
 from domain.errors import UnknownName
 
@@ -194,9 +195,11 @@ def decoded(kind: type[T], record: Record | None, decision_id: str, remedy: str)
 def _with_bodies(*, with_inputs: bool = True) -> Select[Any]:
     # A fleet's decision is in the journal alone, every other one beside its row.
     body = func.coalesce(decisions.c.body, rows.c.body).label("body")
-    inputs = decisions.c.inputs if with_inputs else literal_column("''").label("inputs")
-    query: Select[Any] = select(*_COLUMNS, inputs, body).select_from(decisions.outerjoin(rows, _JOURNALLED))
-    return query
+    joined = decisions.outerjoin(rows, _JOURNALLED)
+    if not with_inputs:
+        return select(*_COLUMNS, literal_column("''").label("inputs"), body).select_from(joined)
+    joined = joined.outerjoin(dictionaries_table, dictionaries.OF_DECISION)
+    return select(*_COLUMNS, decisions.c.inputs, dictionaries.DICTIONARY, body).select_from(joined)
 
 
 def _record(row: Row[Any]) -> Record:
@@ -206,7 +209,7 @@ def _record(row: Row[Any]) -> Record:
         subject=row.subject,
         at=row.at,
         body=codec.unpack(row.body),
-        inputs=codec.unpack(row.inputs) if row.inputs else NOTHING,
+        inputs=dictionaries.unpacked(row),
         kind=row.kind,
         number=row.number,
         request_id=row.request_id or "",

@@ -26,6 +26,7 @@ PACK_FROM_BYTES: Final = 512
 """Shorter bodies are stored as they are: compressing them would save less than a row's overhead."""
 
 _PACK_LEVEL: Final = 1
+_LEVEL_WITH_DICTIONARY: Final = 6
 _MAX_UNPACKED_BYTES: Final = 64 * 2**20
 _JSON_OPENING: Final = b"{"
 
@@ -157,22 +158,28 @@ def decode_mapping(text: bytes) -> Mapping[str, Any]:
     return cast("dict[str, Any]", body)
 
 
-def pack(text: bytes) -> bytes:
+def pack(text: bytes, dictionary: bytes = b"") -> bytes:
     """Return what is stored for canonical JSON: itself when short, else compressed. The first byte tells which.
 
-    BadInput for a text that `unpack` would refuse.
+    dictionary: a text like this one, without which it cannot be unpacked. BadInput for a text that `unpack` would
+    refuse.
     """
     if len(text) > _MAX_UNPACKED_BYTES:
         raise BadInput("body for the ledger", f"{len(text)} bytes", f"store at most {_MAX_UNPACKED_BYTES}")
-    return text if len(text) < PACK_FROM_BYTES else zlib.compress(text, _PACK_LEVEL)
+    if len(text) < PACK_FROM_BYTES:
+        return text
+    if not dictionary:
+        return zlib.compress(text, _PACK_LEVEL)
+    packer = zlib.compressobj(_LEVEL_WITH_DICTIONARY, zdict=dictionary)
+    return packer.compress(text) + packer.flush()
 
 
-def unpack(stored: bytes) -> bytes:
-    """Return the canonical JSON of what `pack` gave; LedgerError when it is damaged."""
+def unpack(stored: bytes, dictionary: bytes = b"") -> bytes:
+    """Return the canonical JSON of what `pack` gave; LedgerError when it or its dictionary is damaged."""
     if stored.startswith(_JSON_OPENING):
         return stored
     try:
-        inflater = zlib.decompressobj()
+        inflater = zlib.decompressobj(zdict=dictionary)
         text = inflater.decompress(stored, _MAX_UNPACKED_BYTES)
     except zlib.error as error:
         raise LedgerError(f"a stored body cannot be unpacked ({error}): it is damaged") from error

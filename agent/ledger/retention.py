@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
+from agent.ledger import dictionaries
 from agent.ledger.database import Database
 from agent.ledger.journal import CLOSED, Kind
 from agent.ledger.kept import StoredState
@@ -53,9 +54,11 @@ def compact(
             for each in kept:
                 if rows < batch:
                     rows += each.forget(connection, now - longer_s.get(each.name, keep_s), batch - rows)
+            # Last: by then no decision that is due uses one.
+            unused = dictionaries.forget(connection, now - keep_s, batch - rows) if rows < batch else 0
         removed += rows
         done += 1
-        finished = rows < batch
+        finished = rows + unused < batch
     if removed:
         _give_back(database)
     return Compaction(removed, max(0, size_before - _size(database)), finished)

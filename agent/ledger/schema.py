@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0010", "0011", "0012")
+REVISIONS: Final = ("0010", "0011", "0012", "0013")
 """Every schema revision that this code takes up, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -45,10 +45,22 @@ journal = Table(
     sqlite_autoincrement=True,
 )
 
+# Dictionaries that compress the inputs of decisions: inputs of an earlier decision. `at`: of that decision.
+dictionaries = Table(
+    "dictionaries",
+    metadata,
+    Column("dictionary_id", Seq, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("dictionaries_by_time", "at"),
+    sqlite_autoincrement=True,
+)
+
 # One row per decision, of every kind. `decision`: whose it is (autoscaling, admission, ...). `kind`: such as hour or
 # request, where it makes several. `number`: counts the subject's decisions, where they are numbered. `request_id`: the
 # request that it answers, NULL where that may come again. `about`: what within the subject it concerns. `body`: the
 # decision; NULL where the journal's row of the decision holds it. `inputs`: what it was made on, empty for nothing.
+# `dictionary`: of the inputs, NULL for none.
 decisions = Table(
     "decisions",
     metadata,
@@ -63,9 +75,16 @@ decisions = Table(
     Column("request_id", String),
     Column("about", String, nullable=False, server_default=""),
     Column("body", LargeBinary),
+    Column("dictionary", Seq, ForeignKey("dictionaries.dictionary_id")),
     Index("decisions_by_subject", "decision", "subject", "at"),
     Index("decisions_by_time", "at"),
     Index("decisions_that_changed", "at", sqlite_where=text("changed = 1"), postgresql_where=text("changed = 1")),
+    Index(
+        "decisions_by_dictionary",
+        "dictionary",
+        sqlite_where=text("dictionary IS NOT NULL"),
+        postgresql_where=text("dictionary IS NOT NULL"),
+    ),
     Index("decisions_by_number", "decision", "subject", "number", unique=True),
     Index("one_decision_per_request", "decision", "subject", "request_id", unique=True),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.minutes import KEPT as MINUTES_KEPT
 from agent.autoscaling.state import FleetStore
 from agent.ledger import Kind, Ledger
 from domain.controls import Pause, PauseScope
@@ -94,9 +95,9 @@ def test_the_space_goes_back_to_the_disk_and_the_file_stops_growing(path: Path, 
     sizes = []
     for day in range(5):
         FleetStore(ledger).record([made(n) for n in range(day * 200, (day + 1) * 200)])
-        compacted = ledger.compact(START + 60.0 * 200 * (day + 1), 60.0 * 200)
+        compacted = ledger.compact(START + 60.0 * 200 * (day + 1), 60.0 * 200, [MINUTES_KEPT])
         sizes.append(sum(file.stat().st_size for file in path.parent.iterdir() if not file.name.endswith("-shm")))
-    assert compacted.rows == 200
+    assert compacted.rows == 2 * 200
     assert compacted.bytes > 100_000
     assert sizes[-1] < 1.1 * sizes[1]
 

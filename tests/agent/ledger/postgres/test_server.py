@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
+from agent.ledger.dictionaries import DECISIONS_EACH
 from agent.ledger.identity import NUMBERS, LedgerOwner
 from agent.ledger.postgresql import OtherLease, OwnLease
 from agent.ledger.restore import restore
 from domain.errors import BadInput, LedgerUnavailable
-from tests.agent.ledger.records import START
+from tests.agent.ledger.records import START, made
 
 pytestmark = pytest.mark.needs_postgresql
 
@@ -21,6 +24,24 @@ def test_its_room_is_asked_of_the_server_and_it_looks_after_itself(ledger: Ledge
     assert ledger.damage() == ""
     assert ledger.shared
     ledger.check_writable()
+
+
+def test_inputs_share_dictionaries_that_go_with_the_last_decision_that_uses_them(ledger: Ledger) -> None:
+    store, count = FleetStore(ledger), DECISIONS_EACH + 2
+    store.record([made(n, name) for n in range(count) for name in ("web", "other")])
+    assert [inputs for inputs, _ in store.inputs("web")] == [made(n)[0] for n in range(count)]
+    assert store.decision("other-00000031").inputs == made(31, "other")[0]
+
+    def dictionaries() -> list[int]:
+        with ledger.database.read() as connection:
+            return list(connection.execute(text("SELECT dictionary_id FROM dictionaries ORDER BY 1")).scalars())
+
+    assert dictionaries() == [1, 2, 3, 4]
+    ledger.compact(START + 60.0 * count, 60.0 * 2)
+    assert dictionaries() == [3, 4]
+    assert [inputs for inputs, _ in store.inputs("web")] == [made(n)[0] for n in range(DECISIONS_EACH, count)]
+    ledger.compact(START + 60.0 * 2 * count, 60.0)
+    assert dictionaries() == []
 
 
 @pytest.mark.smoke

@@ -38,6 +38,9 @@ _VM_COLUMN = {metric: column for column, metric in enumerate(VM_COLUMNS)}
 _QUEUE_COLUMN = {metric: column for column, metric in enumerate(QUEUE_COLUMNS)}
 _NO_VMS: Mapping[str, list[int]] = {}
 _FIRST_ROWS = 1024
+AT_ONCE = 32
+"""Least readings of a batch that is stored at once, if none needs a closer look."""
+_SHORT_RUN = 8
 _HARVEST_EVERY_S = 600.0
 UNKNOWN_PER_PEER = 1000
 LEAST_CAPACITY = 60_000
@@ -81,8 +84,9 @@ class SeriesStore:
         self._spellings = 0
         self._series: list[Series | None] = []
         self._paths: list[list[bytes]] = []
-        self._full: list[float] = []
-        self._next_slot: list[int] = []
+        self._first_path: list[bytes] = []
+        self._full = array("d")
+        self._next_slot = array("q")
         self._peers: list[str] = []
         self._senders: dict[int, Senders] = {}
         self._free: list[int] = []
@@ -171,6 +175,8 @@ class SeriesStore:
             full, next_slot, peers, senders = self._full, self._next_slot, self._peers, self._senders
             after = max(now - self._limits.max_age_s, self._closed_before(now))
             until = now + self._limits.max_ahead_s
+            if len(paths) >= AT_ONCE and self._store_at_once(paths, values, times, after, until, peer):
+                return refused
             kept_times, kept_values, newest = self._times, self._values, self._newest
             for position, path in enumerate(paths):
                 row, value, at = row_of(path), values[position], times[position]
@@ -204,6 +210,63 @@ class SeriesStore:
                 else:
                     self._place_out_of_order(row, value, counted, at, peer)
         return refused
+
+    def _store_at_once(
+        self,
+        paths: Sequence[bytes],
+        values: Sequence[float],
+        times: Sequence[float],
+        after: float,
+        until: float,
+        peer: str,
+    ) -> bool:
+        """Store readings if each is of another series, believed, and newer than the series; return whether it did.
+
+        The result is that of storing them one by one. It stores all or none.
+        """
+        rows = self._rows_of_sender(paths, peer)
+        if rows is None or (self._senders and not self._senders.keys().isdisjoint(rows.tolist())):
+            return False
+        value, at, newest = np.array(values), np.array(times), np.frombuffer(self._newest)
+        full, next_slot = np.frombuffer(self._full), np.frombuffer(self._next_slot, dtype=np.int64)
+        believed = (value >= 0.0) & (value <= full[rows]) & (at > np.maximum(after, newest[rows])) & (at <= until)
+        if not believed.all():
+            return False
+        slots = next_slot[rows]
+        np.frombuffer(self._values)[slots] = value
+        np.frombuffer(self._times)[slots] = at
+        newest[rows] = at
+        slots += 1
+        next_slot[rows] = slots - DEPTH * (slots % DEPTH == 0)
+        return True
+
+    def _rows_of_sender(self, paths: Sequence[bytes], peer: str) -> Rows | None:
+        """Return the rows of paths; None where one is unknown, repeats, or was last reported by another sender.
+
+        A sender repeats its paths in the order of their first arrival, in which rows are given: the path expected at
+        each place is compared, which is cheaper than to look it up.
+        """
+        runs: list[Sequence[int]] = []
+        first, length = 0, len(paths)
+        while first < length:
+            row = self._rows_by_path.get(paths[first])
+            if row is None:
+                return None
+            same = _equal_start(self._first_path[row : row + length - first], paths[first:])
+            if same < min(_SHORT_RUN, length - first):
+                found = [self._rows_by_path.get(path, ABSENT_ROW) for path in paths[first:]]
+                if ABSENT_ROW in found or any(self._peers[row] != peer for row in found):
+                    return None
+                runs.append(found)
+                break
+            if self._peers[row : row + same].count(peer) != same:
+                return None
+            runs.append(range(row, row + same))
+            first += same
+        if len(runs) == 1 and first == length:
+            return np.arange(runs[0][0], runs[0][0] + length)
+        rows = np.concatenate([np.array(run, dtype=np.int64) for run in runs])
+        return rows if np.unique(rows).size == length else None
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> list[Refusal]:
         """Store samples; return those refused."""
@@ -386,6 +449,8 @@ class SeriesStore:
         if self._spellings < 2 * self.capacity:
             self._spellings += 1
             self._rows_by_path[path] = row
+            if not self._paths[row]:
+                self._first_path[row] = path
             self._paths[row].append(path)
         return row
 
@@ -439,6 +504,7 @@ class SeriesStore:
             self._grow()
         self._series.append(series)
         self._paths.append([])
+        self._first_path.append(b"")
         self._full.append(full)
         self._next_slot.append(row * DEPTH)
         self._peers.append("")
@@ -466,7 +532,8 @@ class SeriesStore:
                 self._drop_future(now + self._limits.max_ahead_s)
             self._closed_until = end
             # No reading up to `end` is taken any more: their next owners' readings lie in bins to come.
-            self._free += self._left
+            # Given in ascending order, the rows of one VM follow each other.
+            self._free += reversed(self._left)
             self._left.clear()
             if abs(now - self._harvested_at) > _HARVEST_EVERY_S:
                 self._harvested_at = now
@@ -568,12 +635,26 @@ class SeriesStore:
         for path in self._paths[row]:
             del self._rows_by_path[path]
         self._spellings -= len(self._paths[row])
-        self._paths[row] = []
+        self._paths[row], self._first_path[row] = [], b""
         self._senders.pop(row, None)
         self._series[row] = None
         first = row * DEPTH
         self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
         self._newest[row] = NEVER
+
+
+def _equal_start(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    """Return at how many places, from the first on, two lists are equal."""
+    same, apart = 0, min(len(one), len(other))
+    if one[:apart] == other[:apart]:
+        return apart
+    while apart - same > 1:
+        middle = (same + apart) // 2
+        if one[same:middle] == other[same:middle]:
+            same = middle
+        else:
+            apart = middle
+    return same
 
 
 def _disagreement(series: Series, *said: tuple[float, str]) -> str:

@@ -22,7 +22,7 @@ from agent.commands.options import LedgerOption
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
-from trainer.commands.options import AtOption, Bounds, KeyOption, ModelsDirOption, TryOption
+from trainer.commands.options import CHECKED_FOLDER, AtOption, Bounds, KeyOption, ModelsDirOption, TryOption
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Learning(Verb):
     name: str
     ledger: LedgerOption = None
     models_dir: ModelsDirOption = None
-    out: Annotated[Path | None, "DIR", "Folder of the round; else runs/learn/DECISION-SUBJECT."] = None
+    out: Annotated[Path | None, "DIR", "Folder of the round; else runs/learn/DECISION-SUBJECT.", CHECKED_FOLDER] = None
     cpu_minutes: Annotated[
         float | None, "MINUTES", "Time of a processor, over all resumptions; else of the settings.", Bounds(min=0.01)
     ] = None
@@ -187,8 +187,11 @@ class Learning(Verb):
 
         self.check()
         if self.export is not None:
+            _make_folder("--export", self.export.parent)
             return self.write_export(self.export)
         _, directory = self.terms, self.models
+        _make_folder("--out", self.folder.parent)
+        _make_folder("--models-dir", directory.path)
 
         def work() -> End:
             # A model from an export decides nothing there.
@@ -246,6 +249,14 @@ class Learning(Verb):
         before = set_aside(self.folder)
         if before is not None:
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
+
+
+def _make_folder(option: str, folder: Path) -> None:
+    """Raise BadInput for a folder that cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(option, str(folder), f"{error.strerror}: name a folder that can be written") from None
 
 
 def after_probation(case: Inspection, found: Tried, *, act: bool) -> End:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 
 import pytest
 import typer
@@ -12,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
 from agent.settings.plug_ins import DECISIONS, installed
+from tests.agent.commands.recorded import story
 from trainer.commands.program import VERBS, absent, rows
 from trainer.commands.verb import Verb
 
@@ -118,3 +120,22 @@ def test_a_price_that_cannot_be_had_names_what_was_given(words: tuple[str, ...])
     answer = call("price", "admission", "--size", "4", *words)
     assert answer.exit_code == 2
     assert words[1] in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("autoscaling", "web", "--out", "file"), "--out"),
+        (("autoscaling", "web", "--out", "file/round"), "--out"),
+        (("autoscaling", "web", "--export", "file/web.tar"), "--export"),
+        (("placement", "main", "--models-dir", "file"), "--models-dir"),
+        (("admission", "main", "--models-dir", "file/models"), "--models-dir"),
+    ],
+)
+def test_a_folder_that_learn_cannot_make_is_bad_input(
+    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    answer = call("learn", *words, "--ledger", story(tmp_path / "ledger.db"))
+    assert (answer.exit_code, answer.stderr.startswith(f"error: {option} is 'file")) == (2, True), answer.output

@@ -16,7 +16,6 @@ COLUMNS = ("hours", "deployment", "event", "cores", "total")
 """Time since the start, number of the arrival, the event, to how many cores, and the cluster's cores after it."""
 EVENTS = ("turned_away", "admitted", "core_ended", "scaled", "scale_out_refused", "shutdown")
 """Names by the simulator's numbers."""
-ENDINGS = (".csv", ".jsonl")
 FIRST_ROOM = 200_000
 AT_ONCE = 100_000
 WEIGHTS = {"posterior": "evidence", "static": "static"}
@@ -101,14 +100,6 @@ def play(run: Run, rule: Rule, *, other: Rule | None = None, log: bool = False) 
     outcome = play_run(run, rule, log=FIRST_ROOM if log else 0, beside=other)
     there = outcome.events + outcome.arrivals
     return outcome if not log or there <= FIRST_ROOM else play_run(run, rule, log=there, beside=other)
-
-
-def check_log(path: Path) -> None:
-    """Raise BadInput unless a file of events can be written there."""
-    if path.suffix not in ENDINGS:
-        raise BadInput("--log", str(path), f"give a file that ends in {' or '.join(ENDINGS)}")
-    if not path.parent.is_dir():
-        raise BadInput("--log", str(path), "give a file in a directory that exists")
 
 
 def write_log(path: Path, outcome: Outcome) -> None:

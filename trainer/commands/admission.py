@@ -18,7 +18,16 @@ from domain.units import HOUR_S, HOURS_PER_YEAR
 from trainer.commands.admission_population import FitAdmission, PriceAdmission
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
-from trainer.commands.options import Bounds, PlayersOption, PlayOnRayOption, Rows, WorkersOption, YearsOption, epilog
+from trainer.commands.options import (
+    Bounds,
+    PlayersOption,
+    PlayOnRayOption,
+    Rows,
+    WorkersOption,
+    Written,
+    YearsOption,
+    epilog,
+)
 from trainer.commands.promote import Promotion, one_of_settings
 from trainer.commands.verb import Answer, TableVerb, Verb
 
@@ -107,16 +116,16 @@ Policies:
         "POLICY",
         "Ask this rule too about each arrival that fits, in the same state of the cluster; without effect.",
     ] = None
-    log: Annotated[Path | None, "FILE.csv|FILE.jsonl", "Write each event of the run, a line each."] = None
+    log: Annotated[
+        Path | None, "FILE.csv|FILE.jsonl", "Write each event of the run, a line each.", Written((".csv", ".jsonl"))
+    ] = None
 
     def run(self) -> Answer:
         """Play the cluster."""
         from simulator.admission import cluster_of, draw_run, rule_of
-        from trainer.admission.playing import WEIGHTS, Played, check_log, play, write_log
+        from trainer.admission.playing import WEIGHTS, Played, play, write_log
         from trainer.kit.progress import phases
 
-        if self.log is not None:
-            check_log(self.log)
         rule, other = rule_of(self.policy), None if self.beside is None else rule_of(self.beside)
         about = f"playing {self.years:g} years of {self.preset} by {self.policy}"
         with phases(self.as_json) as on_phase:

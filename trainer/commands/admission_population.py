@@ -15,7 +15,7 @@ from agent.commands.options import LedgerOption, examples
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S, HOURS_PER_DAY
-from trainer.commands.options import Bounds, Check, ForceOption, check_output, epilog
+from trainer.commands.options import Bounds, Check, ForceOption, Written, epilog
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -253,9 +253,11 @@ Methods (--method):
     )
 
     trace: Annotated[Path, Argument(metavar="TRACE", help="Table of virtual machines, see below.")]
-    output: Annotated[Path | None, "--output", "-o", "FILE.toml|.json", "Preset to write, for simulate admission."] = (
-        None
-    )
+    output: Annotated[
+        Path | None,
+        *("--output", "-o", "FILE.toml|.json", "Preset to write, for simulate admission."),
+        Written((".toml", ".json")),
+    ] = None
     method: Annotated[str, "both|empirical-bayes|two-step", "How to fit, see below."] = "both"
     capacity: Annotated[int, "CORES", "Cluster of the preset.", Bounds(min=1)] = 20_000
     arrival_rate: Annotated[
@@ -270,7 +272,12 @@ Methods (--method):
         "Scale-outs that the preset lets fail.",
         Check(lambda sla: 0.0 < sla < 1.0, "give a share between 0 and 1, such as 1e-4"),
     ] = 1e-4
-    plot: Annotated[Path | None, "FILE", "Draw sizes, table and fits: .png, .svg or .html."] = None
+    plot: Annotated[
+        Path | None,
+        "FILE",
+        "Draw sizes, table and fits: .png, .svg, .pdf or .html.",
+        Written((".png", ".svg", ".pdf", ".html")),
+    ] = None
     simulated: Annotated[int, "N", "Deployments simulated to compare sizes.", Bounds(min=1000)] = 50_000
     seed: Annotated[int, "Seed of the simulated deployments.", Bounds(min=0)] = 0
     force: ForceOption = False
@@ -278,15 +285,9 @@ Methods (--method):
     def run(self) -> Answer:
         """Fit, and write the preset."""
         from simulator.admission.arrivals import Cluster
-        from trainer.admission.fitting.report import METHODS, check_preset_file, draw_fit, fit_table, write_preset
-        from trainer.kit.drawing import check_plot_file
+        from trainer.admission.fitting.report import METHODS, draw_fit, fit_table, write_preset
         from trainer.kit.progress import bars, counter
 
-        if self.output is not None:
-            check_preset_file(self.output)
-            check_output(self.output, self.force)
-        if self.plot is not None:
-            check_plot_file(self.plot)
         methods = METHODS if self.method == "both" else (self.method,)
         with bars(self.as_json) as shown:
             steps: dict[str, Callable[[int, int], None]] = {}
@@ -322,17 +323,7 @@ class FitMakeTable(Verb):
         "trimtab fit make-table -o exact.csv --preset K --deployments 5000 --grid 1",
     )
 
-    output: Annotated[
-        Path,
-        "--output",
-        "-o",
-        "FILE.csv[.gz]",
-        "Table to write.",
-        Check(
-            lambda path: path.name.endswith((".csv", ".csv.gz")),
-            "end the file's name with .csv or .csv.gz",
-        ),
-    ]
+    output: Annotated[Path, "--output", "-o", "FILE.csv[.gz]", "Table to write.", Written((".csv", ".csv.gz"))]
     preset: Annotated[str, "T|H|K|FILE", "Population to draw from."] = "T"
     deployments: Annotated[int, "N", "Deployments that come.", Bounds(min=1)] = 2000
     days: Annotated[
@@ -351,7 +342,6 @@ class FitMakeTable(Verb):
         from trainer.admission.fitting.lives import write_table
         from trainer.kit.progress import phases
 
-        check_output(self.output, self.force)
         population, window_h = cluster_of(self.preset).population, HOURS_PER_DAY * self.days
         with phases(self.as_json) as on_phase:
             on_phase(f"drawing {self.deployments:,} deployments of {self.preset}")

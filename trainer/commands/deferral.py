@@ -17,7 +17,7 @@ from trainer.commands.options import (
     Rows,
     SetOption,
     WorkersOption,
-    check_outputs,
+    Written,
     epilog,
     labelled,
 )
@@ -73,22 +73,18 @@ where the file names none.
     trace: Annotated[str | None, "SCENARIO,LOG", "Load of an oversubscription scenario, jobs of an SWF log."] = None
     policy: Annotated[str, "POLICY", "Policy that starts jobs, see below."] = "knapsack"
     seeds: Annotated[str, "SEEDS", "Episodes, such as 0-99 or 1,3,8-9."] = "0-9"
-    steps: Annotated[Path | None, "FILE", "Write every step: .csv or .json."] = None
-    plot: Annotated[Path | None, "FILE", "Draw the first episode: .svg or .png."] = None
+    steps: Annotated[Path | None, "FILE", "Write every step: .csv or .json.", Written((".csv", ".json"))] = None
+    plot: Annotated[
+        Path | None, "FILE", "Draw the first episode: .svg, .pdf or .png.", Written((".svg", ".pdf", ".png"))
+    ] = None
     force: ForceOption = False
 
     def run(self) -> Answer:
         """Play the episodes."""
-        from trainer.deferral.playing import PICTURES, TABLES, draw, play, write_steps
-        from trainer.kit.drawing import check_plot_file
+        from trainer.deferral.playing import draw, play, write_steps
         from trainer.kit.jobs import seeds_of
         from trainer.kit.progress import bars, counter
 
-        check_outputs(self.force, {"--steps": self.steps, "--plot": self.plot})
-        if self.plot is not None:
-            check_plot_file(self.plot, PICTURES)
-        if self.steps is not None and self.steps.suffix.lower() not in TABLES:
-            raise BadInput("--steps", str(self.steps), f"end the file's name with one of {', '.join(TABLES)}")
         subject, numbers = _subject(self.scenario, self.world, self.trace), seeds_of(self.seeds)
         with bars(self.as_json) as shown:
             played = play(subject, self.policy, numbers, counter(shown, self.policy))

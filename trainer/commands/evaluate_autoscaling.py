@@ -13,12 +13,12 @@ from domain.errors import BadInput
 from trainer.commands.options import (
     CSV,
     Bounds,
-    Check,
     OwnWorkloadsOption,
     Rows,
     SuiteSeedsOption,
     SuiteWorldOption,
     WorkersOption,
+    Written,
     epilog,
     words_of,
 )
@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from trainer.autoscaling.evaluation.suite import Case
     from trainer.autoscaling.evaluation.summary import Summary
     from trainer.autoscaling.evaluation.table import Absence, Results
-
-FIGURES = (".pdf", ".svg", ".png")
-
-
-def _is_page(path: Path) -> bool:
-    return path.suffix.lower() in (".html", ".htm") and path.absolute().parent.is_dir()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +79,13 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
     against: Annotated[str | None, "LABEL", "Reference of the comparison; else the first policy."] = None
     out: Annotated[
         Path | None,
-        # Refused before hours of work, not after.
         "FILE.html",
         "Write the report.",
-        Check(_is_page, "give a file in a folder that is there, its name ending in .html"),
+        Written((".html", ".htm")),
     ] = None
-    figure: Annotated[Path | None, "FILE", "Draw costs against the reference: .pdf, .svg or .png."] = None
+    figure: Annotated[
+        Path | None, "FILE", "Draw costs against the reference: .pdf, .svg or .png.", Written((".pdf", ".svg", ".png"))
+    ] = None
     results: Annotated[Path | None, "FILE.csv", "Keep one row per policy, trace and seed here."] = None
     resume: Annotated[bool, "Continue a results file that holds rows."] = False
     importance: Annotated[list[str] | None, "NAME|FILE", "Take each input from this model in turn; repeatable."] = None
@@ -104,7 +99,6 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
         from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, contenders_in_world, own_cases, own_world
         from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
         from trainer.autoscaling.evaluation.table import Results
-        from trainer.kit.drawing import check_plot_file
         from trainer.kit.progress import bars
 
         jobs, suite_worlds = self.workload or [], set(World)
@@ -112,8 +106,6 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
         chosen = World.LIVE_LIKE if own is not None and self.world not in suite_worlds else World(self.world)
         if self.resume and self.results is None:
             raise BadInput("--resume", "without --results", "name the results file to continue")
-        if self.figure is not None:
-            check_plot_file(self.figure, FIGURES, "--figure")
         groups = words_of(self.traces) if self.traces is not None else [] if own is not None else [*GROUPS]
         if own is not None and groups and self.world not in suite_worlds:
             remedy = f"leave it out in world {own.name}, or choose one of {', '.join(World)}"

@@ -10,6 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -47,9 +48,25 @@ class Check(NamedTuple):
     remedy: str
 
 
-def ends_with(*endings: str) -> Check:
-    """Return the check of a file's name."""
-    return Check(lambda path: path.name.endswith(endings), f"give a file that ends in {' or '.join(endings)}")
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file or folder that a verb writes: the endings of its name, any without, and that of a file that belongs to it.
+
+    A verb with --force writes over a file only then.
+    """
+
+    endings: tuple[str, ...] = ()
+    also: str | None = None
+
+    def check(self, option: str, path: Path, force: bool) -> None:
+        """Raise BadInput for another ending, a file that is there already, unless forced, or a folder that is not."""
+        if self.endings and not path.name.lower().endswith(self.endings):
+            raise BadInput(option, str(path), f"end the file's name with one of {', '.join(self.endings)}")
+        if not path.absolute().parent.is_dir():
+            raise BadInput(option, str(path), "give a file in a folder that exists")
+        for file in (path, path if self.also is None else path.with_name(path.name + self.also)):
+            if file.exists() and not force:
+                raise BadInput(option, str(file), "it exists: give another file, or --force to write over it")
 
 
 def labelled(option: str, given: Sequence[str] | None, example: str) -> list[tuple[str, str]]:
@@ -252,21 +269,6 @@ def epilog(*blocks: str, calls: tuple[str, ...]) -> str:
 def words_of(text: str) -> list[str]:
     """Return the words of a text with commas between them."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def check_output(path: Path, force: bool, option: str = "--output") -> None:
-    """Raise BadInput where an option names a file that is there already, unless forced, or a folder that is not."""
-    if path.exists() and not force:
-        raise BadInput(option, str(path), "it exists: give another file, or --force to write over it")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(option, str(path), "give a file in a folder that exists")
-
-
-def check_outputs(force: bool, files: Mapping[str, Path | None]) -> None:
-    """Raise BadInput as `check_output` for the files that options name."""
-    for option, path in files.items():
-        if path is not None:
-            check_output(path, force, option)
 
 
 def command_of(ctx: Context, without: tuple[str, ...] = ()) -> str:

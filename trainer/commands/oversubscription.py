@@ -27,6 +27,7 @@ from trainer.commands.options import (
     Rows,
     ScenarioOption,
     StartOption,
+    Written,
     epilog,
     labelled,
     words_of,
@@ -87,21 +88,18 @@ Usage (--usage):
     usage: Annotated[str, "MODEL", "How VMs use their cores, see below."] = "gauss"
     episodes: Annotated[int, "N", "Weeks of usage to draw.", Bounds(min=1)] = 300
     seed: Annotated[int, "Seed of the usage; episode i has seed + i.", Bounds(min=0)] = 0
-    steps: Annotated[Path | None, "FILE", "Write a CSV with a line per hour."] = None
-    plot: Annotated[Path | None, "FILE", "Draw the week: .png or .svg."] = None
+    steps: Annotated[Path | None, "FILE", "Write a CSV with a line per hour.", Written()] = None
+    plot: Annotated[Path | None, "FILE", "Draw the week: .png, .svg or .pdf.", Written((".png", ".svg", ".pdf"))] = None
 
     def run(self) -> Answer:
         """Play the week."""
         from simulator.oversubscription.scenario import scenario_of
-        from trainer.kit.drawing import check_plot_file
         from trainer.kit.progress import phases
-        from trainer.oversubscription.drawings import SUFFIXES, draw
+        from trainer.oversubscription.drawings import draw
         from trainer.oversubscription.episodes import judge, write_hours
         from trainer.oversubscription.policies import Task, policy_of
         from trainer.oversubscription.unseen import week_named
 
-        if self.plot is not None:
-            check_plot_file(self.plot, SUFFIXES)
         cluster = scenario_of(self.scenario)
         about = f"playing {self.policy} on week {self.week} of {self.scenario}"
         with phases(self.as_json) as on_phase:

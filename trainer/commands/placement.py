@@ -17,7 +17,7 @@ from domain.errors import BadInput
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
-from trainer.commands.options import Bounds, ForceOption, PageOption, Rows, check_outputs, epilog, labelled
+from trainer.commands.options import Bounds, ForceOption, PageOption, Rows, Written, epilog, labelled
 from trainer.commands.promote import Promotion, one_of_settings
 from trainer.commands.train import Training
 from trainer.commands.verb import Answer, TableVerb, Verb
@@ -81,22 +81,18 @@ the given order and in others (--shuffles 50).
         int, "K", "Also play the requests in K other orders, shuffles 0 to K-1.", Bounds(min=0, max=10_000)
     ] = 0
     warm_up: Annotated[float, "DAYS", "Days that host-hours and peak leave out.", Bounds(min=0.0)] = 0.0
-    log: Annotated[Path | None, "FILE", "Write every decision, a line of JSON each."] = None
-    plot: Annotated[Path | None, "FILE", "Draw the packing: .svg."] = None
+    log: Annotated[Path | None, "FILE", "Write every decision, a line of JSON each.", Written()] = None
+    plot: Annotated[Path | None, "FILE", "Draw the packing: .svg.", Written((".svg",))] = None
     force: ForceOption = False
 
     def run(self) -> Answer:
         """Play the orders."""
         from simulator.placement.instances import instance_of
-        from trainer.kit.drawing import check_plot_file
         from trainer.kit.files import replace_file
         from trainer.kit.progress import phases
         from trainer.placement.playing import play, policy_of, write_log
         from trainer.placement.report import packing_picture
 
-        check_outputs(self.force, {"--log": self.log, "--plot": self.plot})
-        if self.plot is not None:
-            check_plot_file(self.plot, (".svg",))
         with phases(self.as_json) as on_phase:
             on_phase(f"playing {self.policy} on {self.instance}; the first run compiles the simulator")
             instance, policy = instance_of(self.instance), policy_of(self.policy)

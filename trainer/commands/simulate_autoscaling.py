@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from trainer.commands.options import BootOption, Bounds, CooldownOption, PricesOption, epilog
+from trainer.commands.options import BootOption, Bounds, CooldownOption, PricesOption, Written, epilog
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -90,8 +90,13 @@ Worlds:
         "Any other field of the world, such as removal_mode=drain; repeatable.",
     ] = None
     seed: Annotated[int, "Seed of boot times.", Bounds(min=0)] = 0
-    steps: Annotated[Path | None, "FILE", "Write a CSV with a line per minute (of --policy)."] = None
-    plot: Annotated[Path | None, "FILE", "Draw VMs by type with the queue: .png, .svg or .html (of --policy)."] = None
+    steps: Annotated[Path | None, "FILE", "Write a CSV with a line per minute (of --policy).", Written()] = None
+    plot: Annotated[
+        Path | None,
+        "FILE",
+        "Draw VMs by type with the queue: .png, .svg, .pdf or .html (of --policy).",
+        Written((".png", ".svg", ".pdf", ".html")),
+    ] = None
     engine: Annotated[
         str, "auto|numba|plain", "Simulator: compiled or plain, the same to the last bit; auto takes the sooner done."
     ] = "auto"
@@ -101,11 +106,8 @@ Worlds:
         from trainer.autoscaling.policies.registry import policy_of
         from trainer.autoscaling.simulate import draw, play, write_steps
         from trainer.autoscaling.worlds import policy_in_world, traces_of, world_of
-        from trainer.kit.drawing import check_plot_file
         from trainer.kit.progress import bars, counter
 
-        if self.plot is not None:
-            check_plot_file(self.plot)
         workloads, keep = self.workload or ["train-text"], self.steps is not None or self.plot is not None
         if len(workloads) > 1 and keep:
             raise BadInput("--workload", workloads, "give one where --steps or --plot is written")

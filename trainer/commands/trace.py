@@ -20,8 +20,7 @@ from trainer.commands.options import (
     RecordedFleetOption,
     RecordedSinceOption,
     RecordedUntilOption,
-    check_output,
-    ends_with,
+    Written,
     epilog,
     recording,
     shown_days,
@@ -44,14 +43,7 @@ ColumnOption = Annotated[
     list[str] | None, "--column", "FIELD=NAME", "The column that has a field, see below; repeatable."
 ]
 NameOption = Annotated[str | None, "Its name, else that of the log or table."]
-OutputOption = Annotated[
-    Path,
-    "--output",
-    "-o",
-    "FILE.csv",
-    "CSV to write.",
-    ends_with(".csv"),
-]
+OutputOption = Annotated[Path, "--output", "-o", "FILE.csv", "CSV to write.", Written((".csv",), also=".json")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +68,6 @@ class TraceMake(Verb):
 
         trace = workload_of(self.workload)
         generator, seed, parameters = origin(self.workload)
-        _may_write(self.output, self.force)
         made: dict[str, Any] = {"generator": generator, "seed": seed, "parameters": parameters}
         digest = save_trace(trace, self.output, version=_version(), **made)
         return _answer({"file": str(self.output), "sha256": digest, **summary(trace)})
@@ -175,7 +166,6 @@ class TraceImportSwf(ImportOfJobs):
         from simulator.workloads.swf import read_swf
 
         options = self.options(drop_failed=self.drop_failed)
-        _may_write(self.output, self.force)
         with _reading(self.log, quiet=self.as_json) as on_lines:
             trace, report = read_swf(self.log, options, self.name, on_lines)
         return self.saved(trace, report, "swf", self.log, options)
@@ -205,7 +195,6 @@ class TraceImportCsv(ImportOfJobs):
         from simulator.workloads.tables import JOB_FIELDS, columns_of, read_jobs
 
         options, fields = self.options(), columns_of(self.column or (), JOB_FIELDS)
-        _may_write(self.output, self.force)
         trace, report = read_jobs(self.table, fields, options, self.name)
         return self.saved(trace, report, "table", self.table, options, columns=fields)
 
@@ -225,12 +214,7 @@ class TraceImportRequests(Verb):
 
     table: TableArgument
     output: Annotated[
-        Path,
-        "--output",
-        "-o",
-        "FILE.json",
-        "Instance to write, also .json.gz.",
-        ends_with(".json", ".json.gz"),
+        Path, "--output", "-o", "FILE.json", "Instance to write, also .json.gz.", Written((".json", ".json.gz"))
     ]
     host: Annotated[str, "CORES,GIB[,GB]", "Cores, memory and disk of a host."]
     column: ColumnOption = None
@@ -244,7 +228,6 @@ class TraceImportRequests(Verb):
 
         wanted = "cores, GiB of memory and, where requests have disk, GB: 64,256,2000"
         sizes = _sizes("--host", self.host, (2, 3), wanted)
-        check_output(self.output, self.force)
         # Without disks each container takes 1 GB, and a host has room for one per core.
         host = (sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else sizes[0])
         found = read_placement(self.table, columns_of(self.column or (), REQUEST_FIELDS), host, self.name)
@@ -272,7 +255,7 @@ class TraceImportUsage(Verb):
     )
 
     table: TableArgument
-    output: Annotated[Path, "--output", "-o", "FOLDER", "Scenario to write."]
+    output: Annotated[Path, "--output", "-o", "FOLDER", "Scenario to write.", Written()]
     machine: Annotated[str, "CORES,GB", "Cores and memory of a machine."]
     machines: Annotated[int, "N", "How many machines there are.", Bounds(min=1)]
     column: ColumnOption = None
@@ -287,7 +270,6 @@ class TraceImportUsage(Verb):
         from trainer.learning.pools import export_scenario, table_of_usage
 
         sizes = _sizes("--machine", self.machine, (2,), "cores and GB of memory, such as 64,512")
-        check_output(self.output, self.force)
         pool = table_of_usage(
             self.table,
             columns_of(self.column or (), USAGE_FIELDS),
@@ -335,13 +317,10 @@ class TraceFromLedger(Verb):
         given = {"--fleet": self.fleet, "--cluster": self.cluster, "--pool": self.pool}
         if sum(name is not None for name in given.values()) != 1:
             raise BadInput("--fleet", self.fleet, f"give one of {', '.join(given)}")
+        written = Written() if self.pool is not None else Written(ENDINGS, also=".json")
+        written.check("--out", self.out, self.force)
         if self.pool is not None:
-            check_output(self.out, self.force, "--out")
             return _answer(self._of_pool(self.pool))
-        if not self.out.name.endswith(ENDINGS):
-            raise BadInput("--out", str(self.out), f"give a file that ends in {' or '.join(ENDINGS)}")
-        for path in (self.out, self.out.with_name(self.out.name + ".json")):
-            check_output(path, self.force, "--out")
         return _answer(self._of_fleet(self.fleet) if self.fleet is not None else self._of_cluster(str(self.cluster)))
 
     def _of_fleet(self, fleet: str) -> dict[str, Any]:
@@ -394,14 +373,7 @@ class WorldFromLedger(Verb):
 
     ledger: LedgerArgument
     fleet: RecordedFleetOption
-    out: Annotated[
-        Path,
-        "--out",
-        "-o",
-        "FILE.toml",
-        "World file to write.",
-        ends_with(".toml"),
-    ]
+    out: Annotated[Path, "--out", "-o", "FILE.toml", "World file to write.", Written((".toml",))]
     since: RecordedSinceOption = None
     until: RecordedUntilOption = None
     base: Annotated[str, "--world", "NAME|FILE", "World for the fields that a ledger does not record."] = "live-like"
@@ -412,7 +384,6 @@ class WorldFromLedger(Verb):
         from simulator.autoscaling.world_file import world_named
         from trainer.learning.exported import export_world
 
-        check_output(self.out, self.force, "--out")
         usual = world_named(self.base)
         recorded = recording(self.ledger, self.fleet, self.since, self.until)
         with shown_days(quiet=self.as_json) as on_day:
@@ -471,11 +442,6 @@ def _sizes(option: str, text: str, counts: tuple[int, ...], wanted: str) -> tupl
 
 def _missing_s(facts: dict[str, Any]) -> float:
     return sum((end - start for start, end in facts["gaps_s"]), 0.0)
-
-
-def _may_write(output: Path, force: bool) -> None:
-    for path in (output, output.with_name(output.name + ".json")):
-        check_output(path, force)
 
 
 def _version() -> str:

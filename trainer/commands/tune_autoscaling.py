@@ -18,7 +18,7 @@ from trainer.commands.options import (
     PricesOption,
     WorkersOption,
     WorldOption,
-    check_outputs,
+    Written,
     command_of,
     epilog,
 )
@@ -76,7 +76,10 @@ Policies:
     cooldown: CooldownOption = None
     setting: Annotated[list[str] | None, "--set", "FIELD=VALUE", "Any other field of the world; repeatable."] = None
     settings: Annotated[
-        Path | None, "FILE", "Write the best rule as settings of the agent; only the agent's parameters are tried."
+        Path | None,
+        "FILE",
+        "Write the best rule as settings of the agent; only the agent's parameters are tried.",
+        Written(),
     ] = None
     fleet: Annotated[str, "KEY", "The fleet in the settings."] = "web"
     force: ForceOption = False
@@ -94,7 +97,6 @@ Policies:
         chosen = world_of(self.world, prices=self.prices, boot=self.boot, changes=changes, cooldown_s=self.cooldown)
         config, workloads = chosen.config, self.workload or ["train-text"]
         names = _names(self.policy, config, self.settings is not None)
-        check_outputs(self.force, {"--settings": self.settings})
         traces = traces_by_seed(workloads, config)
         tuning = cases_of(config, traces, TUNING_SEED, self.seeds)
         reporting = cases_of(config, traces, 0, self.report_seeds)

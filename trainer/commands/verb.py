@@ -3,7 +3,8 @@
 The class is the row of the command line: its docstring is the help, EPILOG the end of it, each field an option. The
 type of a field is annotated with strings, `Annotated[int, "N", "Runs to begin with."]`: the last one is the help, one
 before it the placeholder of the value; strings with a dash in front are the names of the option, else `--field`. A
-placeholder of small words, `cold|warm`, permits these words alone; `Bounds` and `Check` limit the value.
+placeholder of small words, `cold|warm`, permits these words alone; `Bounds` and `Check` limit the value, and `Written`
+is checked before the verb runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typer.models import ParameterInfo
 
 from agent.commands.options import JsonOption, print_json, show
 from domain.errors import BadInput
-from trainer.commands.options import TEXT, Bounds, Check, FormatOption, Rows, show_tables
+from trainer.commands.options import TEXT, Bounds, Check, FormatOption, Rows, Written, show_tables
 
 _CHOICES = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)+")
 
@@ -92,6 +93,9 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
 
     def call(**options: Any) -> None:
         one = verb(**options)
+        for name, (option, written) in outputs.items():
+            if options[name] is not None:
+                written.check(option, options[name], options.get("force", True))
         answer = one.run()
         if one.as_json and answer.data is not None:
             print_json(answer.data)
@@ -105,9 +109,22 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
     # The options of one decision precede the shared ones.
     known = {field.name: field for field in fields(verb)}
     names = dict.fromkeys(name for own in classes for name in own if name in known and name not in verb.WITHOUT)
+    outputs = {
+        name: (_option(known[name], about), written)
+        for name in names
+        for about in [get_args(hints[name])[1:]]
+        for written in about
+        if isinstance(written, Written)
+    }
     call.__dict__["__signature__"] = Signature([_parameter(known[name], hints[name]) for name in names])
     call.__annotations__ = {}
     group.command(name, epilog=verb.EPILOG, help=getdoc(verb))(call)
+
+
+def _option(field: Field[Any], about: Sequence[object]) -> str:
+    """Return the name of a field's option in messages."""
+    names = [word for word in about if isinstance(word, str) and word.startswith("-")]
+    return max(names, key=len, default=f"--{field.name.replace('_', '-')}")
 
 
 def _parameter(field: Field[Any], hint: Any) -> Parameter:
@@ -120,7 +137,7 @@ def _parameter(field: Field[Any], hint: Any) -> Parameter:
     words = [word for word in about if isinstance(word, str)]
     names = [word for word in words if word.startswith("-")]
     *placeholder, text = (word for word in words if not word.startswith("-"))
-    option = max(names, key=len, default=f"--{field.name.replace('_', '-')}")
+    option = _option(field, words)
     bounds = next((one for one in about if isinstance(one, Bounds)), Bounds())
     check = next((one for one in about if isinstance(one, Check)), None)
     metavar = placeholder[0] if placeholder else None

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from domain.errors import BadInput
 from domain.rules.deferral.jobs import Ints, Score, objective, occupancy
 from simulator.deferral.scenarios import Episode
 from trainer.deferral.evaluation import Subject
 from trainer.deferral.exact import check
 from trainer.deferral.policies import OPTIMUM, policy_of
-from trainer.kit.drawing import FLEET, INK, QUEUE, check_plot_file, panel, picture
+from trainer.kit.drawing import FLEET, INK, QUEUE, panel, picture
 from trainer.kit.files import replace_file, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PICTURES = (".svg", ".pdf", ".png")
-TABLES = (".csv", ".json")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _AT_ONCE, _DEFERRED, _OVER = FLEET[1], FLEET[3], QUEUE
 
@@ -117,9 +114,7 @@ def steps_of(played: Episode, start: Ints) -> dict[str, Ints]:
 
 
 def write_steps(played: Played, path: Path) -> None:
-    """Write every step of every episode: a CSV with a line each, or JSON with columns by seed; BadInput for others."""
-    if path.suffix.lower() not in TABLES:
-        raise BadInput("--steps", str(path), f"end the file's name with one of {', '.join(TABLES)}")
+    """Write every step of every episode: a CSV with a line each, or JSON with columns by seed."""
     tables = {
         seed: steps_of(one, start)
         for seed, one, start in zip(played.seeds, played.episodes, played.starts, strict=True)
@@ -139,8 +134,7 @@ def write_steps(played: Played, path: Path) -> None:
 
 
 def draw(played: Played, path: Path) -> None:
-    """Write a picture of the first episode; the same episode gives the same bytes. Raises BadInput."""
-    check_plot_file(path, PICTURES)
+    """Write a picture of the first episode; the same episode gives the same bytes."""
     kind = path.suffix.lower().removeprefix(".")
     replace_file(path, picture(lambda: _figure(played), kind, style={"axes.grid.axis": "y", "text.parse_math": False}))
 

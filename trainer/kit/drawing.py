@@ -6,17 +6,13 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-from domain.errors import BadInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".pdf", ".html")
 INK, SOFT, GRID, PAPER = "#22303c", "#5b6873", "#e3e8ec", "#ffffff"
 FLEET = ("#b9dcea", "#5aa9c9", "#1f6f94", "#0f3d57")
 """Shades of VM types, the smallest first."""
@@ -62,12 +58,6 @@ STYLE: dict[Any, Any] = {
     # Letters of a PDF stay letters, as printers of papers ask.
     "pdf.fonttype": 42,
 }
-
-
-def check_plot_file(path: Path, suffixes: Sequence[str] = SUFFIXES, option: str = "--plot") -> None:
-    """Raise BadInput unless the file's ending names a kind of picture that can be drawn."""
-    if path.suffix.lower() not in suffixes:
-        raise BadInput(option, str(path), f"end the file's name with one of {', '.join(suffixes)}")
 
 
 def picture(

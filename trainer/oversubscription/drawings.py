@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, check_plot_file, panel, picture, svg
+from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, panel, picture, svg
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.oversubscription.evaluation import Evaluation
 from trainer.oversubscription.trials import OWN, UNSEEN
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
     from trainer.oversubscription.episodes import Judged
 
-SUFFIXES = (".png", ".svg", ".pdf")
 _ASKED, _RESERVED, _HOT = FLEET[0], FLEET[2], QUEUE
 _STYLE: Any = {"text.parse_math": False, "axes.grid.axis": "y"}
 
 
 def draw(judged: Judged, path: Path) -> None:
-    """Write a picture of the week; the same week gives the same bytes. Raises BadInput."""
-    check_plot_file(path, SUFFIXES)
+    """Write a picture of the week; the same week gives the same bytes."""
     kind = path.suffix.lower().removeprefix(".")
     path.write_bytes(picture(lambda: _figure(judged), kind, style=_STYLE))
 

@@ -122,5 +122,5 @@ def test_nothing_is_written_over_unless_asked_and_only_a_csv(trace: Trace, tmp_p
     assert "give another file, or --force" in again.stderr
     assert trace("make", "train-rand:1", "-o", path, "--force").exit_code == 0
     assert path.read_bytes() != before
-    assert "ends in .csv" in trace("make", "train-fit", "-o", tmp_path / "t.json").stderr
+    assert "with one of .csv" in trace("make", "train-fit", "-o", tmp_path / "t.json").stderr
     assert "a folder that exists" in trace("make", "train-fit", "-o", tmp_path / "no" / "t.csv").stderr

@@ -109,8 +109,8 @@ def test_lines_of_json_hold_the_same(small: str, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("--scale-outs", "rates"), ("--scale-outs", "gaps, counts")),
-        (("--log", "events.txt"), ("--log", ".csv or .jsonl")),
-        (("--log", "no-such-place/events.csv"), ("--log", "directory that exists")),
+        (("--log", "events.txt"), ("--log", ".csv, .jsonl")),
+        (("--log", "no-such-place/events.csv"), ("--log", "folder that exists")),
         (("--beside", "seventh:1"), ("policy", "seventh:1")),
         (("--policy", "zeroth:100", "--beside", "second:2"), ("beside", "put zeroth beside")),
     ],

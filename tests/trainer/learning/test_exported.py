@@ -206,8 +206,8 @@ def test_two_groups_of_one_type_are_two_types_of_the_world(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("trace", "--out", "t.json"), "give a file that ends in .csv or .csv.gz"),
-        (("world", "--out", "t.csv"), "give a file that ends in .toml"),
+        (("trace", "--out", "t.json"), "end the file's name with one of .csv, .csv.gz"),
+        (("world", "--out", "t.csv"), "end the file's name with one of .toml"),
         (("trace", "--out", "t.csv", "--since", "2026-03-02", "--until", "2026-03-01"), "give a time after --since"),
         (("trace", "--out", "t.csv", "--fleet", "api"), "has web"),
     ],

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
 from domain.rules.admission.population import Population
 from simulator.admission.arrivals import Cluster
 from trainer.admission.fitting.fits import (
@@ -25,7 +24,7 @@ from trainer.admission.fitting.fits import (
 )
 from trainer.admission.fitting.histories import SHUTDOWN_VMS, Histories, VmTable, histories_of, read_vm_table
 from trainer.admission.fitting.lives import Lives, drawn_from, lives_of, uniforms
-from trainer.kit.drawing import BUSY, QUEUE, check_plot_file, panel, picture
+from trainer.kit.drawing import BUSY, QUEUE, panel, picture
 from trainer.kit.report import Plot, Section, document
 
 if TYPE_CHECKING:
@@ -198,15 +197,8 @@ def _fitted(method: str, fit: MarginalFit | TwoStepFit, histories: Histories, si
     return Fitted(method, fit.population, comparison, details)
 
 
-def check_preset_file(path: Path) -> None:
-    """Raise BadInput unless the file's name ends in .toml or .json."""
-    if path.suffix not in (".toml", ".json"):
-        raise BadInput("--output", str(path), "end the file's name with .toml or .json")
-
-
 def write_preset(path: Path, cluster: Cluster) -> None:
-    """Write what `simulate admission --preset FILE` reads, .toml or .json. Raises BadInput."""
-    check_preset_file(path)
+    """Write what `simulate admission --preset FILE` reads, .toml or .json."""
     given: dict[str, str | int | float] = {
         "name": cluster.name,
         "capacity": cluster.capacity,
@@ -226,7 +218,6 @@ _TABLE, _FITS = "#0f3d57", (QUEUE, BUSY)
 
 def draw_fit(report: FitReport, path: Path) -> None:
     """Write the picture: share of deployments above each size, and of the core-hours by size class."""
-    check_plot_file(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind == "html":
         title = "Sizes of deployments: table and fits"

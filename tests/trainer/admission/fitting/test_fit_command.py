@@ -100,7 +100,7 @@ def test_sizes_are_drawn_the_same_every_time(table: Path, tmp_path: Path, kind: 
     [
         (("--sla", "2"), "--sla is 2.0: give a share between 0 and 1"),
         (("--arrival-rate", "-1"), "--arrival-rate is -1.0: give deployments per hour"),
-        (("-o", "mine.yaml"), "--output is 'mine.yaml': end the file's name with .toml or .json"),
+        (("-o", "mine.yaml"), "--output is 'mine.yaml': end the file's name with one of .toml, .json"),
         (("-o", "no/folder/mine.toml"), "give a file in a folder that exists"),
         (("--plot", "sizes.gif"), "--plot is 'sizes.gif': end the file's name with one of .png"),
     ],
@@ -126,4 +126,4 @@ def test_files_are_not_written_over_unless_asked(table: Path, tmp_path: Path) ->
     assert "--force to write over it" in invoke("admission", table, "-o", there).output
     assert there.read_text("utf-8") == "mine"
     assert "--force to write over it" in invoke("make-table", "-o", table).output
-    assert "file's name with .csv" in invoke("make-table", "-o", tmp_path / "x.parquet").output
+    assert "file's name with one of .csv" in invoke("make-table", "-o", tmp_path / "x.parquet").output

@@ -76,7 +76,7 @@ def test_a_whole_report_of_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (("--policies", "magic", "--traces", "T1"), "queue-rule"),
         (("--resume",), "--results"),
         (("--out", "report.pdf"), ".html"),
-        (("--out", "nowhere/report.html"), "a folder that is there"),
+        (("--out", "nowhere/report.html"), "a folder that exists"),
         (("--policies", "none.onnx", "--traces", "T1"), "none.onnx"),
         (("--policies", "constant:1,1", "--traces", "T1", "--short"), "none of them runs"),
         (("--policies", "nothing", "--against", "other", "--traces", "T2", "--short", "--seeds", "1"), "choose one of"),

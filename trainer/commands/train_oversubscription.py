@@ -64,11 +64,11 @@ and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.jso
         from trainer.kit.progress import announce
 
         announce("train oversubscription: loading torch and the simulator", self.as_json)
-        from trainer.oversubscription.configuration import VdnConfig, preset
+        from trainer.oversubscription.c2marl import Config, preset
         from trainer.oversubscription.runs import jobs_of
 
         _, weeks = tune_oversubscription.checked_scenario(self.scenario, self.start, self.weeks)
-        changes = self.changes(VdnConfig, self.setting, _OPTIONS)
+        changes = self.changes(Config, self.setting, _OPTIONS)
         asked: dict[str, Any] = {"start": self.start, "alpha": self.alpha, "episodes": self.episodes, "weeks": weeks}
         changes |= {field: value for field, value in asked.items() if value}
         if self.preset == "paper":

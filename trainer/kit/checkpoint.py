@@ -18,8 +18,9 @@ import math
 import os
 import re
 import shutil
+import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -223,6 +224,33 @@ def check_resumable(
     )
     if wrong:
         raise OtherConfiguration(path, wrong)
+
+
+def resume(
+    checkpoints: Checkpoints | None,
+    given: Mapping[str, Any],
+    restore: Callable[[Mapping[str, Any]], None],
+    extendable: Iterable[str] = EXTENDABLE,
+) -> Checkpoint | None:
+    """Restore the state of the last checkpoint and return it, None without one. Raises OtherConfiguration."""
+    last = None if checkpoints is None else checkpoints.last()
+    if last is not None and checkpoints is not None:
+        check_resumable(last, given, checkpoints.directory, extendable)
+        restore(last.state)
+    return last
+
+
+class Clock:
+    """Wall and CPU seconds of a run, added to those of its last checkpoint."""
+
+    def __init__(self, last: Checkpoint | None) -> None:
+        before = {"wall_s": 0.0, "cpu_s": 0.0} if last is None else last.progress
+        self._wall_s = time.perf_counter() - before["wall_s"]
+        self._cpu_s = time.process_time() - before["cpu_s"]
+
+    def spent(self) -> dict[str, Any]:
+        """Return `wall_s` and `cpu_s`."""
+        return {"wall_s": time.perf_counter() - self._wall_s, "cpu_s": time.process_time() - self._cpu_s}
 
 
 def _facts(path: Path) -> dict[str, Any]:

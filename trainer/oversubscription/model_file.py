@@ -23,9 +23,8 @@ from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSIO
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import Scenario
 from trainer.kit.export import BATCH, IR_VERSION, OPSET, ExportFailed, store
-from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.c2marl import Config, Side, ValueDecomposition
 from trainer.oversubscription.policies import scenario_sha256
-from trainer.oversubscription.vdn_values import Side, ValueDecomposition
 
 VERSION = 1
 PARITY = 1e-4
@@ -35,7 +34,7 @@ Rows = NDArray[np.float32]
 
 def export(
     network: ValueDecomposition,
-    config: VdnConfig,
+    config: Config,
     scenario: Scenario,
     directory: Path,
     *,
@@ -85,7 +84,7 @@ def export(
     return store(model, card, directory)
 
 
-def _week_seen(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -> tuple[Rows, Rows]:
+def _week_seen(network: ValueDecomposition, config: Config, scenario: Scenario) -> tuple[Rows, Rows]:
     """Return what the greedy policy sees in the first week, (hours, F) and (hours, N, f)."""
     simulation = OversubscriptionSimulation(
         scenario, config.weeks[0], start=config.start, cost="analytic", observation=config.observation
@@ -101,8 +100,8 @@ def _week_seen(network: ValueDecomposition, config: VdnConfig, scenario: Scenari
     return np.stack(cluster), np.stack(local)
 
 
-def _graph(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -> onnx.ModelProto:
-    """Return the network as a graph; a shared network becomes one per subscriber, with a bias for its identity."""
+def _graph(network: ValueDecomposition, config: Config, scenario: Scenario) -> onnx.ModelProto:
+    """Return the network as a graph."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
 
@@ -121,7 +120,7 @@ def _graph(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -
         return row
 
     nodes.append(helper.make_node("Transpose", ["local"], ["by_subscriber"], perm=[1, 0, 2]))
-    sides = stack("by_subscriber", _layers(network, network.sides), "side")
+    sides = stack("by_subscriber", _layers_of(network.sides), "side")
     nodes.append(helper.make_node("Transpose", [sides], ["q"], perm=[1, 0, 2]))
     value = stack("cluster", [(weight[0], bias[0]) for weight, bias in _layers_of(network.cluster)], "cluster_value")
     nodes.append(helper.make_node("Identity", [value], ["value"]))
@@ -146,14 +145,3 @@ def _graph(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -
 
 def _layers_of(stack: torch.nn.Sequential) -> list[tuple[Rows, Rows]]:
     return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in stack if isinstance(layer, Side)]
-
-
-def _layers(network: ValueDecomposition, stack: torch.nn.Sequential) -> list[tuple[Rows, Rows]]:
-    layers = _layers_of(stack)
-    if not network.shared:
-        return layers
-    count = network.subscribers
-    (weight, bias), *others = layers
-    own, identity = weight[:, :-count], weight[:, -count:]
-    first = (np.repeat(own, count, axis=0), bias + np.transpose(identity, (1, 0, 2)))
-    return [first, *((np.repeat(w, count, axis=0), np.repeat(b, count, axis=0)) for w, b in others)]

@@ -15,15 +15,13 @@ from trainer.kit.files import replace_file, write_json
 from trainer.kit.jobs import Job
 from trainer.kit.progress import CURVE_FILE
 from trainer.kit.runs import CURVES_FILE, RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
+from trainer.oversubscription.c2marl import EXTENDABLE, Config, network_of, train
 from trainer.oversubscription.calibration import fit_learned_shield, fitting_weeks
-from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.drawings import learning
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.policies import OversubscriptionPolicy, Task, policy_of
 from trainer.oversubscription.unseen import arrivals_of, unseen_week
-from trainer.oversubscription.vdn import EXTENDABLE, train
-from trainer.oversubscription.vdn_values import network_of
 
 RESERVED = "held_out/reserved"
 """Share of the requested cores that the greedy policy reserves; the lowest safe one is kept."""
@@ -36,10 +34,10 @@ UNSEEN_WEEKS, UNSEEN_EPISODES = 8, 300
 def run(data: Mapping[str, Any]) -> dict[str, Any]:
     """Train as `data` says, going on from the last checkpoint, export, judge on fresh episodes; return `run.json`.
 
-    data: config (JSON data of a VdnConfig), directory, name, show (bar, lines or silent). Plain data, so that any
+    data: config (JSON data of a Config), directory, name, show (bar, lines or silent). Plain data, so that any
     process can be asked.
     """
-    config, directory = VdnConfig.of(data["config"]), Path(data["directory"])
+    config, directory = Config.of(data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
     checkpoints = checkpoints_of(directory)
     with listeners(data, checkpoints.last(), RESERVED) as listener:
@@ -83,7 +81,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def behind_shield(
-    policy: OversubscriptionPolicy, name: str, config: VdnConfig, scenario: Scenario
+    policy: OversubscriptionPolicy, name: str, config: Config, scenario: Scenario
 ) -> dict[str, Any] | None:
     """Return what `run.json` says of a model behind the loosest shield that holds; None where none does."""
     found = fit_learned_shield(policy, scenario, fitting_weeks(scenario), start=config.start, alpha=config.alpha)
@@ -97,7 +95,7 @@ def behind_shield(
     }
 
 
-def _weeks(config: VdnConfig, scenario: Scenario) -> tuple[list[Week], list[Week]]:
+def _weeks(config: Config, scenario: Scenario) -> tuple[list[Week], list[Week]]:
     """Return the weeks that were learnt from, and those of the report, which nothing else looks at."""
     arrivals = arrivals_of(scenario)
     fresh = [unseen_week(arrivals, i) for i in range(UNSEEN_WEEKS)]
@@ -108,7 +106,7 @@ def _judged(
     policy: OversubscriptionPolicy,
     name: str,
     weeks: Sequence[Week],
-    config: VdnConfig,
+    config: Config,
     scenario: Scenario,
     episodes: int,
 ) -> list[dict[str, Any]]:
@@ -117,7 +115,7 @@ def _judged(
     return [one.as_data() | {"policy": name} for one in judged]
 
 
-def jobs_of(config: VdnConfig, seeds: Sequence[int], out: Path, *, resume: bool) -> list[Job]:
+def jobs_of(config: Config, seeds: Sequence[int], out: Path, *, resume: bool) -> list[Job]:
     """Return a job per seed; BadInput when a run would go over another one, or go on with another configuration."""
     jobs = []
     for seed in seeds:

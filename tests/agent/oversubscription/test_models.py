@@ -34,10 +34,9 @@ from tests.agent.models.making import NOTHING, preferring
 from tests.agent.oversubscription.pools import House, pool_of, profiles_as, rules, vm
 from tests.stages import exhaustive
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.c2marl import Config, network_of
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.vdn_values import network_of
 from trainer.promotion.directory import ModelsWriter
 
 PLACED = {name: SubscriberRules(internal=True, model_place=k) for k, name in enumerate(("s0", "s1"))}
@@ -46,7 +45,7 @@ HOUSE = {name: SubscriberRules(internal=True, model_place=k) for k, name in enum
 
 def exported(directory: Path, seed: int = 5, observation: str = "obs-o") -> Path:
     """A model of the trainer for two subscribers."""
-    scenario, config = staggered_pair(), VdnConfig(hidden=(8,), seed=seed, observation=observation)
+    scenario, config = staggered_pair(), Config(hidden=(8,), seed=seed, observation=observation)
     return export(network_of(config, scenario), config, scenario, directory, training={}, evaluation={})
 
 

@@ -11,7 +11,7 @@ from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Placement
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.oversubscription.vdn_values import answered_for, held, saved_by, slopes
+from trainer.oversubscription.c2marl import answered_for, held, saved_by, slopes
 
 Floats = np.ndarray
 

@@ -16,8 +16,8 @@ from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
+from trainer.oversubscription.c2marl import Config, Learner, network_of
 from trainer.oversubscription.calibration import BUDGETS, calibrate
-from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.policies import (
@@ -31,8 +31,6 @@ from trainer.oversubscription.policies import (
     write_rates,
 )
 from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week, week_named
-from trainer.oversubscription.vdn import Learner
-from trainer.oversubscription.vdn_values import network_of
 
 RATES = RatesFile("-", "staggered", "0" * 64, "cold", 0.95, (0.2, 0.4, 1.0), ("0", "1"), (0.4, 1.0))
 
@@ -64,9 +62,8 @@ def test_rates_for_other_subscribers_are_refused(tmp_path: Path) -> None:
         policy_of(str(path)).plan(Task(scenario, scenario.week("s0")))
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_model_file_plays_as_the_network_does(tmp_path: Path, shared: bool) -> None:
-    scenario, config = staggered_pair(), VdnConfig(hidden=(8,), shared=shared, seed=5)
+def test_a_model_file_plays_as_the_network_does(tmp_path: Path) -> None:
+    scenario, config = staggered_pair(), Config(hidden=(8,), seed=5)
     network = network_of(config, scenario)
     path = export(network, config, scenario, tmp_path, training={}, evaluation={})
     judged = judge(policy_of(str(path)), Task(scenario, scenario.week("s0")), episodes=1)
@@ -80,7 +77,7 @@ def test_a_model_file_plays_as_the_network_does(tmp_path: Path, shared: bool) ->
 
 @pytest.mark.parametrize("text", ["shield:base={},b=0.001", "shield:b=0.001,base={}", "shield:base=({}),b=0.001"])
 def test_a_model_file_stands_behind_a_shield(tmp_path: Path, text: str) -> None:
-    scenario, config = staggered_pair(sd=0.3), VdnConfig(hidden=(8,), seed=1)
+    scenario, config = staggered_pair(sd=0.3), Config(hidden=(8,), seed=1)
     path = export(network_of(config, scenario), config, scenario, tmp_path, training={}, evaluation={})
     task = Task(scenario, scenario.week("s0"))
     bare, behind = judge(policy_of(str(path)), task), judge(policy_of(text.format(path)), task)
@@ -90,7 +87,7 @@ def test_a_model_file_stands_behind_a_shield(tmp_path: Path, text: str) -> None:
 
 
 def test_a_changed_or_foreign_model_file_is_refused(tmp_path: Path) -> None:
-    scenario, config = staggered_pair(), VdnConfig(hidden=(8,))
+    scenario, config = staggered_pair(), Config(hidden=(8,))
     path = export(network_of(config, scenario), config, scenario, tmp_path, training={}, evaluation={})
     other, model = scenario_of("internal_like"), read_model(path)
     task = Task(other, other.week("s0"))
@@ -206,5 +203,5 @@ def test_weeks_drawn_anew_have_names_of_their_own() -> None:
 
 def test_networks_begin_as_their_seed_says() -> None:
     scenario = staggered_pair()
-    first, again = (network_of(VdnConfig(seed=9), scenario).state_dict() for _ in range(2))
+    first, again = (network_of(Config(seed=9), scenario).state_dict() for _ in range(2))
     assert all(torch.equal(first[name], again[name]) for name in first)

@@ -10,16 +10,15 @@ from simulator.oversubscription import weekly
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.usage import UsageModel
 from simulator.oversubscription.weekly import Assessor, EpisodeResults, Placement
-from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.c2marl import Candidate, Config, Policy, candidate_of
 from trainer.oversubscription.search import hourly
-from trainer.oversubscription.vdn import Candidate, Rates, judged_candidate
 
 AZURE = scenario_of("azure_like")
 WEEKS = [AZURE.week(name) for name in AZURE.weeks]
-CONFIG = VdnConfig(scenario="azure_like", evaluation_episodes=20)
+CONFIG = Config(scenario="azure_like", evaluation_episodes=20)
 
 
-def always(rate: float) -> Rates:
+def always(rate: float) -> Policy:
     def rates(local: NDArray[np.float32]) -> NDArray[np.float64]:
         return np.full(local.shape[:2], rate)
 
@@ -28,8 +27,8 @@ def always(rate: float) -> Rates:
 
 @pytest.mark.parametrize("start", ["cold", "warm"])
 def test_a_policy_is_as_risky_as_its_riskiest_week(start: str) -> None:
-    config = VdnConfig(scenario="azure_like", start=start, evaluation_episodes=5)
-    found = judged_candidate(always(0.95), AZURE, config, WEEKS, None, 1)
+    config = Config(scenario="azure_like", start=start, evaluation_episodes=5)
+    found = candidate_of(always(0.95), AZURE, config, WEEKS, None, 1)
     rates = hourly(np.full(AZURE.subscribers, 0.95), AZURE.hours, AZURE.subscribers)
     each = [Assessor(AZURE, week, start).c_hot_r(rates) for week in WEEKS]
     assert found.assessed == pytest.approx(max(each), abs=1e-12)
@@ -37,14 +36,14 @@ def test_a_policy_is_as_risky_as_its_riskiest_week(start: str) -> None:
 
 
 def test_one_that_is_unsafe_by_assessment_is_not_played() -> None:
-    found = judged_candidate(always(0.4), AZURE, CONFIG, WEEKS, None, 1)
+    found = candidate_of(always(0.4), AZURE, CONFIG, WEEKS, None, 1)
     assert (found.sampled, found.feasible) == (found.assessed, False)
     assert found.assessed > 0.99
 
 
 def test_one_that_saves_less_than_the_best_is_not_played() -> None:
     best = Candidate(0.5, 0.0, 0.0, True)
-    found = judged_candidate(always(1.0), AZURE, CONFIG, WEEKS, best, 1)
+    found = candidate_of(always(1.0), AZURE, CONFIG, WEEKS, best, 1)
     assert found.sampled == found.assessed
     assert not found.beats(best)
 
@@ -56,9 +55,9 @@ def test_of_many_weeks_the_riskiest_are_played_until_one_is_unsafe(monkeypatch: 
         played.append(placed.week.name)
         return weekly.sample(placed, model, seeds)
 
-    monkeypatch.setattr("trainer.oversubscription.vdn.sample", sample)
-    monkeypatch.setattr("trainer.oversubscription.vdn.SAMPLED_WEEKS", 2)
+    monkeypatch.setattr("trainer.oversubscription.c2marl.sample", sample)
+    monkeypatch.setattr("trainer.oversubscription.c2marl.SAMPLED_WEEKS", 2)
     each = {week.name: Assessor(AZURE, week).c_hot_r(np.ones(AZURE.subscribers)) for week in WEEKS}
-    found = judged_candidate(always(1.0), AZURE, CONFIG, WEEKS, None, 1)
+    found = candidate_of(always(1.0), AZURE, CONFIG, WEEKS, None, 1)
     assert played == sorted(each, key=lambda name: -each[name])[:2]
     assert found.feasible

@@ -19,26 +19,30 @@ from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.kit.fields import changes_of
-from trainer.oversubscription.configuration import VdnConfig, preset
-from trainer.oversubscription.vdn import Learner, epsilon_of, redrawn, train
-from trainer.oversubscription.vdn_values import (
+from trainer.oversubscription.c2marl import (
+    Config,
+    Learner,
     Targets,
     Transitions,
     ValueDecomposition,
     dual_factor,
     dual_ratio,
     dual_step,
+    epsilon_of,
     loss_of,
+    preset,
     published_bound,
     targets,
+    train,
+    weeks_of,
 )
 
 N, A = 3, 6
-TINY = VdnConfig(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))
+TINY = Config(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))
 
 
-def network(seed: int = 0, *, shared: bool = False) -> ValueDecomposition:
-    return ValueDecomposition(7 * N + 2, 9, N, A, (16, 16), shared, seed)
+def network(seed: int = 0) -> ValueDecomposition:
+    return ValueDecomposition(7 * N + 2, 9, N, A, (16, 16), seed)
 
 
 def rows(mask: list[float], mask_next: list[float], *, done: float = 0.0, seed: int = 0) -> Transitions:
@@ -192,16 +196,8 @@ def test_the_published_bound(alpha: float, bound: float) -> None:
 
 
 def test_exploration_falls_in_a_line_to_its_last_value() -> None:
-    config = VdnConfig(episodes=100)
+    config = Config(episodes=100)
     assert [epsilon_of(config, at) for at in (0, 30, 60, 100)] == pytest.approx([1.0, 0.525, 0.05, 0.05])
-
-
-def test_one_network_for_all_tells_them_apart() -> None:
-    net = network(shared=True)
-    same = torch.ones(1, N, 9)
-    sides = net.sides_of(same)[0]
-    assert sides.shape == (N, A)
-    assert not torch.equal(sides[0], sides[1])
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others() -> None:
@@ -245,16 +241,16 @@ def test_the_dual_sees_the_chance_of_a_broken_week() -> None:
 def test_redrawn_weeks_are_played_at_random_and_none_is_both_learnt_from_and_judged_on() -> None:
     scenario = scenario_of("azure_like")
     config = replace(TINY, scenario="azure_like", redrawn=3, validation=2)
-    drawn, judged = redrawn(config, scenario)
-    hashes = [week.cores.tobytes() + week.arrival.tobytes() for week in (*drawn, *judged, scenario.week("s0"))]
-    assert (len(drawn), len(judged), len(set(hashes))) == (3, 2, 6)
+    training, choice = weeks_of(config, scenario)
+    hashes = [week.cores.tobytes() + week.arrival.tobytes() for week in (*training, *choice)]
+    assert (len(training), len(choice), len(set(hashes))) == (4, 3, 6)
     learner = Learner(config, scenario)
     played = set()
     for _ in range(12):
         learner.batch.reset(np.arange(2), learner.drawing.integers(len(learner.batch.weeks), size=2))
         played |= {learner.batch.placement(i).week.requests for i in range(2)}
-    assert played == {week.requests for week in (*drawn, scenario.week("s0"))}
-    assert [week.name for week in learner.judged_on] == ["s0", "unseen0", "unseen1"]
+    assert played == {week.requests for week in training}
+    assert [week.name for week in learner.choice] == ["s0", "unseen0", "unseen1"]
 
 
 def test_the_price_steers_to_the_aim() -> None:
@@ -276,10 +272,10 @@ def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_settings_as_text_are_read_as_what_they_are() -> None:
-    changes = changes_of("--set", VdnConfig, {"gamma": "0.95", "hidden": "32+32", "shared": "true", "batch": "64"})
-    assert changes == {"gamma": 0.95, "hidden": (32, 32), "shared": True, "batch": 64}
+    changes = changes_of("--set", Config, {"gamma": "0.95", "hidden": "32+32", "averaged": "true", "batch": "64"})
+    assert changes == {"gamma": 0.95, "hidden": (32, 32), "averaged": True, "batch": 64}
     with pytest.raises(BadInput, match="choose a field"):
-        changes_of("--set", VdnConfig, {"gama": "0.9"})
+        changes_of("--set", Config, {"gama": "0.9"})
 
 
 @pytest.mark.exhaustive

@@ -98,16 +98,13 @@ def oversubscription() -> None:
 
 
 def placement() -> None:
-    """Play the small instance once, in several orders at once, and with futures."""
+    """Play the small instance once, and in several orders at once."""
     from domain.rules.placement.policies import BF
     from simulator.placement.engine import play, play_orders
-    from simulator.placement.futures import fitted
     from simulator.placement.instances import s1
-    from trainer.placement.rollout import rollout
 
     play(s1(), BF)
     play_orders(s1(), BF, np.arange(30)[None, :])
-    rollout(s1(), (BF,), fitted([s1()]), samples=1)
 
 
 def deferral() -> None:

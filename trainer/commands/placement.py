@@ -90,7 +90,7 @@ the given order and in others (--shuffles 50).
         from simulator.placement.instances import instance_of
         from trainer.kit.files import replace_file
         from trainer.kit.progress import phases
-        from trainer.placement.playing import play, policy_of, write_log
+        from trainer.placement.evaluation import play, policy_of, write_log
         from trainer.placement.report import packing_picture
 
         with phases(self.as_json) as on_phase:
@@ -197,8 +197,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
         """Return the search."""
         from simulator.placement.instances import instance_of
         from trainer.placement.runs import Config
-        from trainer.placement.samples import Samples
-        from trainer.placement.search import Plan
+        from trainer.placement.swarm import Plan, Samples
 
         names = tuple(self.instance or [DEFAULT_INSTANCE])
         plan = Plan(self.family, self.method, self.population, self.iterations, patience=self.patience, seed=self.seed)
@@ -222,7 +221,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
         from trainer.kit.files import replace_file, write_json
         from trainer.kit.progress import announce, phases
         from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
-        from trainer.placement.search import SELECTION
+        from trainer.placement.swarm import SELECTION
 
         config, place = self.configuration(), self.place
         if len(config.instances) > 1 or config.plan.method != "pso" or config.samples.filled:

@@ -34,8 +34,8 @@ from trainer.kit.report import Section, document, escape, table
 from trainer.learning.placements import Windows, reordered
 from trainer.learning.round import Budget, Round, Stages, cpu_s
 from trainer.learning.state import StageResult, plain
-from trainer.placement.search import CMAES, SELECTION, Floats, History, Plan, search
-from trainer.placement.windows import Case
+from trainer.placement.evaluation import Case
+from trainer.placement.swarm import CMAES, SELECTION, Floats, History, Plan, search
 from trainer.promotion.gate import Gate, Limits
 from trainer.promotion.placement import ORDERS, HeldOut, costs_of, digest_of_cases, held_out, placement_gate
 

@@ -25,7 +25,7 @@ from domain.units import HOUR_S
 from trainer.learning.placements import read_placements, window_of
 from trainer.learning.recorded import ledger_url
 from trainer.learning.trial import Promise, PromiseReplay, end_of
-from trainer.placement.windows import Case
+from trainer.placement.evaluation import Case
 
 WINDOW_H: Final = 6
 LEAST_WINDOWS: Final = 5

@@ -1,28 +1,46 @@
-"""Policies on the same orders of the same instances, held to the bound and to best fit (§10.1)."""
+"""Policies on instances: one policy with its decisions, and several on the same orders, held to best fit (§10).
+
+Every packing behind a figure passes the independent checker.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.placement.choosing import read_policy
 from domain.errors import BadInput, TrimtabError
-from domain.rules.placement.bounds import Bound
-from domain.rules.placement.cluster import hosts_of
-from domain.rules.placement.instance import DIMENSIONS, Instance
-from domain.rules.placement.policies import BF, BF_CPU, DP, FF, RESERVE, WF, Policy, box
+from domain.rules.placement.bounds import Bound, least_hosts, needs_of
+from domain.rules.placement.cluster import DIGEST_EVERY, Choice, Cluster, choose, cluster_of, hosts_of
+from domain.rules.placement.instance import DIMENSIONS, Instance, Request
+from domain.rules.placement.policies import (
+    BF,
+    BF_CPU,
+    DP,
+    FF,
+    NAMED,
+    RESERVE,
+    TIERS,
+    WF,
+    Policy,
+    box,
+    reserve,
+)
+from domain.units import DAY_S, HOUR_S
 from simulator.placement import engine
 from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order, shuffled
-from trainer.kit.files import code_version
+from trainer.kit.files import code_version, replace_file
 from trainer.kit.intervals import mean_interval
-from trainer.placement.bounds import lower_bound
-from trainer.placement.checker import REJECTED, Packing, violations
-from trainer.placement.exact import Solution, solve
+from trainer.placement.exact import REJECTED, Packing, Solution, largest_host, lower_bound, solve, violations
+from trainer.placement.swarm import PRICE_OF_REJECTION
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -41,9 +59,215 @@ class FigureWrong(TrimtabError):
     """The simulator returned a packing that breaks a rule: no figure of it is reported."""
 
 
+# One policy.
+
+
+def policy_of(text: str) -> Policy:
+    """Return a policy by name (`bf`), as `reserve:HOSTS,CORES,COUNT`, or from a FILE.json; BadInput.
+
+    Raises ConfigurationError with every mistake of a file.
+    """
+    if text.lower() in NAMED:
+        return NAMED[text.lower()]
+    kind, colon, numbers = text.partition(":")
+    if kind == "reserve" and colon:
+        try:
+            hosts, cores, count = (int(word) for word in numbers.split(","))
+        except ValueError:
+            raise BadInput("policy", text, "give three whole numbers, as in reserve:100,8,10") from None
+        return reserve(hosts, cores, count)
+    path = Path(text)
+    if not path.is_file():
+        raise BadInput(
+            "policy", text, f"give one of {', '.join(NAMED)}, reserve:HOSTS,CORES,COUNT, or a policy's .json"
+        )
+    return read_policy(path)
+
+
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One sequence: open hosts at its end (with releases: at most), rejected containers, and placed over offered.
+class Play:
+    """A policy on an instance. packing: of the given order, None with releases. orders: hosts and rejected, [K, 2]."""
+
+    instance: Instance
+    policy: Policy
+    outcome: engine.Outcome
+    packing: Packing | None
+    bound: Bound
+    measured_h: float
+    orders: NDArray[np.int64]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the figures as JSON data."""
+        outcome, hosts = self.outcome, self.orders[:, 0]
+        found: dict[str, Any] = {
+            "instance": self.instance.name,
+            "policy": self.policy.name,
+            "policy_digest": self.policy.digest,
+            "simulator": engine.VERSION,
+            "requests": len(self.instance.requests),
+            "containers": self.instance.containers,
+            "hosts": outcome.hosts,
+            "peak": outcome.peak,
+            "lower_bound": self.bound.hosts,
+            "bound_by": self.bound.by,
+            "rejected": outcome.rejected,
+            "obstacles": {str(name): count for name, count in outcome.obstacles.items()},
+            "headroom": {str(q): hosts for q, hosts in zip(TIERS, outcome.headroom, strict=True)},
+        }
+        if self.packing is not None:
+            rates = rates_of(self.instance, self.packing)
+            found["allocated"] = dict(zip(DIMENSIONS, rates, strict=True))
+        else:
+            found |= {"host_hours": outcome.host_hours, "measured_hours": self.measured_h, "opened": outcome.opened}
+            found["mean_hosts"] = outcome.host_hours / self.measured_h if self.measured_h else None
+        if len(hosts):
+            found["shuffles"] = {"number": len(hosts), **_spread(hosts), "rejected": int(self.orders[:, 1].sum())}
+        return found
+
+
+def _spread(hosts: NDArray[Any]) -> dict[str, Any]:
+    low, high = np.percentile(hosts, (5, 95)).tolist()
+    least, most = hosts.min().item(), hosts.max().item()
+    return {"mean": float(hosts.mean()), "p5": low, "p95": high, "min": least, "max": most, "range": most - least}
+
+
+def play(instance: Instance, policy: Policy, *, shuffles: int = 0, warm_up_days: float = 0.0) -> Play:
+    """Play the given order, and shuffles 0 to `shuffles` - 1; days before `warm_up_days` do not count to host-hours.
+
+    Raises BadInput for shuffles of an instance with releases, FigureWrong where the packing breaks a rule.
+    """
+    if shuffles and instance.releases:
+        raise BadInput("shuffles", shuffles, f"{instance.name} has releases, whose order is part of it: leave it out")
+    _, times = engine.events_of(instance)
+    end_s = float(times[-1]) if times.size else 0.0
+    begin_s = warm_up_days * DAY_S
+    if begin_s > end_s:
+        raise BadInput("warm-up", warm_up_days, f"give fewer days: {instance.name} ends after {end_s / DAY_S:.3g}")
+    arrays = engine.arrays_of(instance)
+    outcome = engine.play(instance, policy, arrays=arrays, measured_from_s=begin_s)
+    packing = None if instance.releases else checked_packing(instance, policy, outcome.host, outcome.hosts)
+    requests = len(instance.requests)
+    orders = np.array([shuffle_order(requests, k) for k in range(shuffles)], dtype=np.int64).reshape(shuffles, requests)
+    found = engine.play_orders(instance, policy, orders, arrays)
+    return Play(instance, policy, outcome, packing, lower_bound(instance), (end_s - begin_s) / HOUR_S, found)
+
+
+def packing_of(instance: Instance, host: NDArray[np.integer[Any]]) -> Packing:
+    """Return the host of each container, numbered without closed hosts, those of a snapshot first."""
+    held = len(instance.snapshot)
+    pool = hosts_of(instance, int(host.max(initial=-1)) + 1)
+    opened = np.union1d(np.arange(held), host[host >= 0])
+    number = np.full(len(pool) + 1, -1)
+    number[opened] = np.arange(len(opened))
+    return Packing(tuple(pool[k].kind for k in opened.tolist()), tuple(number[host].tolist()))
+
+
+def checked_packing(instance: Instance, policy: Policy, host: NDArray[np.integer[Any]], hosts: int) -> Packing:
+    """Return the packing of a policy in the order of the instance; FigureWrong where it breaks a rule or a count."""
+    packing = packing_of(instance, host)
+    wrong = violations(instance, packing, may_reject=True)
+    if wrong or packing.opened != hosts:
+        raise FigureWrong(f"{policy.name} on {instance.name}: {'; '.join(wrong[:3]) or 'hosts are counted wrongly'}")
+    return packing
+
+
+def rates_of(instance: Instance, packing: Packing) -> tuple[float, ...]:
+    """Return the placed demand over the capacity of the open hosts, by dimension; 1 without hosts."""
+    demand = {app.name: np.array(app.demand) for app in instance.applications}
+    size = {kind.name: np.array(kind.capacity) for kind in instance.hosts}
+    owners = [one.application for one in instance.requests for _ in range(one.count)]
+    placed = Counter(owner for owner, host in zip(owners, packing.hosts, strict=True) if host != REJECTED)
+    for _, running in instance.snapshot:
+        placed.update(running)
+    if not packing.kinds:
+        return (1.0,) * len(DIMENSIONS)
+    offered = np.sum([size[kind] for kind in packing.kinds], axis=0)
+    taken = np.sum([demand[name] * number for name, number in placed.items()], axis=0)
+    return tuple((taken / offered).tolist())
+
+
+def replay(
+    cluster: Cluster, instance: Instance, policy: Policy
+) -> Iterator[tuple[float, Request | None, int, Choice | None]]:
+    """Play an instance on its cluster by the plain rules; yield seconds, request, number of the container, choice.
+
+    The cluster has each event when it is yielded. A release is a request of None.
+    """
+    where: dict[tuple[str, int], tuple[int, int]] = {}
+    by_name = {request.name: request for request in instance.requests}
+    for at_s, kind, name, index in events(instance):
+        if kind == "release":
+            if (name, index) in where:
+                cluster.release(*where.pop((name, index)))
+            yield at_s, None, index, None
+            continue
+        request = by_name[name]
+        app = cluster.application(request.application)
+        cluster.saw(request.count)
+        for number in range(request.count):
+            choice = choose(cluster, policy, app, request.count)
+            if choice is not None:
+                cluster.place(choice.host, app)
+                where[name, number] = choice.host, app
+            yield at_s, request, number, choice
+
+
+def decisions(instance: Instance, policy: Policy) -> Iterator[dict[str, Any]]:
+    """Yield every decision on an instance in its given order, one by one, as in the log of §10.2.
+
+    A container without a host has `host` None and, in `obstacles`, the hosts by the obstacle.
+    """
+    cluster, number = cluster_of(instance), 0
+    for _, request, index, choice in replay(cluster, instance, policy):
+        if request is None:
+            continue
+        entry: dict[str, Any] = {
+            "time": request.at_s,
+            "request": request.name,
+            "container": index,
+            "policy": policy.digest,
+        }
+        if choice is None:
+            reasons = cluster.reasons(cluster.application(request.application))
+            entry |= {"host": None, "feasible": 0, "obstacles": {str(why): hosts for why, hosts in reasons.items()}}
+        else:
+            second = choice.runner_up
+            entry |= {
+                "host": cluster.hosts[choice.host].name,
+                "score": choice.score,
+                "runner_up": None if second < 0 else cluster.hosts[second].name,
+                "runner_up_score": None if second < 0 else choice.runner_up_score,
+                "feasible": choice.feasible,
+                "is_new": choice.is_new,
+            }
+        number += 1
+        if number % DIGEST_EVERY == 0:
+            entry["state"] = cluster.digest()
+        yield entry
+
+
+def events(instance: Instance) -> Iterator[tuple[float, str, str, int]]:
+    """Yield requests and releases in the order in which the simulator plays them: seconds, kind, request, index."""
+    ends = [(end.at_s, 0, "release", end.request, end.index) for end in instance.releases]
+    begins = [(request.at_s, 1, "place", request.name, 0) for request in instance.requests]
+    ordered = sorted([*ends, *begins], key=lambda one: one[:2]) if ends else begins
+    for at_s, _, kind, name, index in ordered:
+        yield at_s, kind, name, index
+
+
+def write_log(instance: Instance, policy: Policy, path: Path) -> int:
+    """Write every decision as a line of JSON; return how many there are."""
+    lines = [json.dumps(entry, allow_nan=False) for entry in decisions(instance, policy)]
+    replace_file(path, "\n".join([*lines, ""]))
+    return len(lines)
+
+
+# Several policies on the same orders.
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFigures:
+    """One order: open hosts at its end (with releases: at most), rejected containers, and placed over offered.
 
     rates: by dimension; none with releases.
     """
@@ -62,36 +286,34 @@ class Figures:
     """
 
     policy: str
-    nominal: Played
-    shuffles: tuple[Played, ...]
+    nominal: OrderFigures
+    shuffles: tuple[OrderFigures, ...]
     to_reference: tuple[float, float, float]
     gap: float
     packing: Packing
 
     @property
+    def orders(self) -> tuple[OrderFigures, ...]:
+        """The shuffles, or the nominal order alone."""
+        return self.shuffles or (self.nominal,)
+
+    @property
     def hosts(self) -> Floats:
-        """Hosts of each shuffle, or of the nominal order alone."""
-        return np.array([one.hosts for one in self.shuffles or (self.nominal,)], dtype=np.float64)
+        """Hosts of each of the orders."""
+        return np.array([one.hosts for one in self.orders], dtype=np.float64)
 
     def as_data(self) -> dict[str, Any]:
         """Return the figures as JSON data."""
         hosts = self.hosts
-        low, high = np.percentile(hosts, (5, 95)).tolist()
-        rates = np.array([one.rates for one in self.shuffles or (self.nominal,)]).mean(axis=0).tolist()
-        names = DIMENSIONS if rates else ()
+        rates = np.array([one.rates for one in self.orders]).mean(axis=0).tolist()
         return {
             "policy": self.policy,
             "nominal": self.nominal.hosts,
             "shuffles": len(self.shuffles),
-            "mean": float(hosts.mean()),
+            **_spread(hosts),
             "standard_error": float(hosts.std(ddof=1) / np.sqrt(len(hosts))) if len(hosts) > 1 else None,
-            "p5": low,
-            "p95": high,
-            "min": float(hosts.min()),
-            "max": float(hosts.max()),
-            "range": float(np.ptp(hosts)),
-            "rates": dict(zip(names, rates, strict=True)),
-            "rejected": int(sum(one.rejected for one in self.shuffles or (self.nominal,))),
+            "rates": dict(zip(DIMENSIONS if rates else (), rates, strict=True)),
+            "rejected": int(sum(one.rejected for one in self.orders)),
             "to_best_fit": dict(zip(("mean", "low", "high"), self.to_reference, strict=True)),
             "gap": self.gap,
             "by_shuffle": [one.hosts for one in self.shuffles],
@@ -113,7 +335,7 @@ class Evaluation:
         return next(one for one in self.figures if one.policy == policy)
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as JSON data, with what it was made by."""
+        """Return it as JSON data, with the version of the code."""
         best = self.optimum
         return {
             "instance": self.instance.name,
@@ -151,15 +373,15 @@ def evaluate(
             raise BadInput("label", label, f"choose another one: these are taken: {', '.join(contenders)}")
         contenders[label] = policy
     bound = lower_bound(instance)
-    sequences: dict[str, tuple[Played, tuple[Played, ...], Packing]] = {}
+    by_label: dict[str, tuple[OrderFigures, tuple[OrderFigures, ...], Packing]] = {}
     for label, policy in contenders.items():
         on_progress(f"{instance.name}: {label}")
-        nominal, packing = _played(instance, policy, None, arrays)
-        others = tuple(_played(instance, policy, k, arrays)[0] for k in shuffles)
-        sequences[label] = nominal, others, packing
-    reference = [one.hosts for one in sequences[REFERENCE][1] or (sequences[REFERENCE][0],)]
+        nominal, packing = _order(instance, policy, None, arrays)
+        others = tuple(_order(instance, policy, k, arrays)[0] for k in shuffles)
+        by_label[label] = nominal, others, packing
+    reference = [one.hosts for one in by_label[REFERENCE][1] or (by_label[REFERENCE][0],)]
     figures = []
-    for label, (nominal, others, packing) in sequences.items():
+    for label, (nominal, others, packing) in by_label.items():
         hosts = np.array([one.hosts for one in others or (nominal,)], dtype=np.float64)
         paired = mean_interval(hosts - reference)
         gap = float(hosts.mean()) / bound.hosts - 1.0 if bound.hosts else 0.0
@@ -183,56 +405,27 @@ def _best_known(instance: Instance, figures: Sequence[Figures]) -> Solution | No
     return replace(solved, packing=best.packing, hosts=best.nominal.hosts, method=best.policy)
 
 
-def _played(instance: Instance, policy: Policy, shuffle: int | None, arrays: Arrays) -> tuple[Played, Packing]:
-    """Return what a policy makes of the nominal order (None) or of a shuffle, once its packing was checked.
+def _order(instance: Instance, policy: Policy, shuffle: int | None, arrays: Arrays) -> tuple[OrderFigures, Packing]:
+    """Return the figures of the nominal order (None) or of a shuffle, and its packing.
 
-    With releases the hosts are those of the peak, and there is no packing: where a container was is not known any more
-    once it ended.
+    With releases the hosts are those of the peak, and there is no packing: the host of an ended container is not known.
     """
     order = None if shuffle is None else shuffle_order(len(instance.requests), shuffle)
     outcome = engine.play(instance, policy, order, arrays=arrays)
     if instance.releases:
-        return Played(outcome.peak, outcome.rejected, ()), Packing((), ())
+        return OrderFigures(outcome.peak, outcome.rejected, ()), Packing((), ())
     ordered = instance if shuffle is None else shuffled(instance, shuffle)
     begin = np.concatenate(([0], np.cumsum([one.count for one in instance.requests])))
     places = range(len(instance.requests)) if order is None else order.tolist()
     host = np.concatenate([outcome.host[begin[k] : begin[k + 1]] for k in places] or [np.empty(0, dtype=np.int64)])
-    packing = packing_of(instance, host)
-    wrong = violations(ordered, packing, may_reject=True)
-    if wrong or packing.opened != outcome.hosts:
-        raise FigureWrong(f"{policy.name} on {ordered.name}: {'; '.join(wrong[:3]) or 'hosts are counted wrongly'}")
-    return Played(outcome.hosts, outcome.rejected, rates_of(ordered, packing)), packing
-
-
-def packing_of(instance: Instance, host: NDArray[np.integer[Any]]) -> Packing:
-    """Return where containers are, hosts numbered anew without those that stayed closed; those of a snapshot first."""
-    held = len(instance.snapshot)
-    pool = hosts_of(instance, int(host.max(initial=-1)) + 1)
-    opened = np.union1d(np.arange(held), host[host >= 0])
-    number = np.full(len(pool) + 1, -1)
-    number[opened] = np.arange(len(opened))
-    return Packing(tuple(pool[k].kind for k in opened.tolist()), tuple(number[host].tolist()))
-
-
-def rates_of(instance: Instance, packing: Packing) -> tuple[float, ...]:
-    """Return what is placed over what the open hosts offer, by dimension; nothing is 1 of nothing."""
-    demand = {app.name: np.array(app.demand) for app in instance.applications}
-    size = {kind.name: np.array(kind.capacity) for kind in instance.hosts}
-    owners = [one.application for one in instance.requests for _ in range(one.count)]
-    placed = Counter(owner for owner, host in zip(owners, packing.hosts, strict=True) if host != REJECTED)
-    for _, running in instance.snapshot:
-        placed.update(running)
-    if not packing.kinds:
-        return (1.0,) * len(DIMENSIONS)
-    offered = np.sum([size[kind] for kind in packing.kinds], axis=0)
-    taken = np.sum([demand[name] * number for name, number in placed.items()], axis=0)
-    return tuple((taken / offered).tolist())
+    packing = checked_packing(ordered, policy, host, outcome.hosts)
+    return OrderFigures(outcome.hosts, outcome.rejected, rates_of(ordered, packing)), packing
 
 
 def tuned_by_hand(instance: Instance, arrays: Arrays | None = None) -> Policy:
     """Return weights of `linear14` found on the nominal order alone, coordinate by coordinate, in 200 evaluations.
 
-    It stands for tuning by hand, and shows how little the nominal order says of others (§10.1).
+    An example of tuning by hand: the nominal order decides little of others (§10.1).
     """
     known = engine.arrays_of(instance) if arrays is None else arrays
     low, high = box("linear14")
@@ -252,11 +445,89 @@ def tuned_by_hand(instance: Instance, arrays: Arrays | None = None) -> Policy:
                 for sign in (1.0, -1.0):
                     if spent >= HAND_EVALUATIONS:
                         return Policy("HAND", "linear14", tuple(theta.tolist()))
-                    tried = theta.copy()
-                    tried[k] = np.clip(tried[k] + sign * step, low[k], high[k])
-                    found, spent = cost(tried), spent + 1
+                    moved = theta.copy()
+                    moved[k] = np.clip(moved[k] + sign * step, low[k], high[k])
+                    found, spent = cost(moved), spent + 1
                     if found < best:
-                        theta, best = tried, found
+                        theta, best = moved, found
         if best == before:
             break
     return Policy("HAND", "linear14", tuple(theta.tolist()))
+
+
+# Instances with releases, by the mean of the open hosts.
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An instance that is played often. length_s: of its time, 0 where nothing ends in it.
+
+    The cost of a policy is the mean number of open hosts over the time, without releases the number at the end. A
+    container without a host counts as PRICE_OF_REJECTION hosts.
+    """
+
+    instance: Instance
+    length_s: float
+    arrays: Arrays
+
+    @classmethod
+    def of(cls, instance: Instance, length_s: float) -> Case:
+        """Return an instance as a case; without releases the time does not matter."""
+        return cls(instance, length_s if instance.releases else 0.0, engine.arrays_of(instance))
+
+    def cost(self, policy: Policy) -> float:
+        """Return the cost of a policy."""
+        found = engine.play(self.instance, policy, arrays=self.arrays, until_s=self.length_s or None)
+        hosts = found.host_hours * HOUR_S / self.length_s if self.length_s else float(found.hosts)
+        return hosts + PRICE_OF_REJECTION * found.rejected
+
+    def checked_cost(self, policy: Policy) -> float:
+        """Return the cost of a policy, with every placement held to the rules by the independent checker.
+
+        The plain rules place the containers once more for it. FigureWrong where a rule is broken, or where the compiled
+        simulator has another cost.
+        """
+        cost, (packing, hosts) = self.cost(policy), _by_plain_rules(self.instance, policy, self.length_s)
+        wrong = violations(self.instance, packing, may_reject=True)
+        plain = hosts + PRICE_OF_REJECTION * packing.rejected
+        if wrong or abs(plain - cost) > 1e-6 * max(cost, 1.0):
+            why = "; ".join(wrong[:3]) or f"it costs {cost:g}, and {plain:g} by the plain rules"
+            raise FigureWrong(f"{policy.name} on {self.instance.name}: {why}")
+        return cost
+
+    def bound(self) -> float:
+        """Return a cost that no policy can be below, by the totals over capacity and the limits at every moment."""
+        instance = self.instance
+        if not self.length_s:
+            return float(lower_bound(instance).hosts)
+        apps = {app.name: k for k, app in enumerate(instance.applications)}
+        needs, most = needs_of(instance.applications), largest_host(instance)
+        owner = {request.name: (apps[request.application], request.count) for request in instance.requests}
+        running = np.zeros(len(apps), dtype=np.int64)
+        total, last, hosts = 0.0, 0.0, 0
+        for at_s, kind, name, _ in events(instance):
+            if (now_s := min(at_s, self.length_s)) > last:
+                total, last = total + hosts * (now_s - last), now_s
+            app, count = owner[name]
+            running[app] += count if kind == "place" else -1
+            hosts = least_hosts(running, needs, most).hosts
+        return (total + hosts * (self.length_s - last)) / self.length_s
+
+
+def _by_plain_rules(instance: Instance, policy: Policy, length_s: float) -> tuple[Packing, float]:
+    """Return where the plain rules place every container, and the mean of the open hosts (at the end for no length)."""
+    cluster = cluster_of(instance)
+    placed: dict[tuple[str, int], int] = {}
+    total, last, open_hosts = 0.0, 0.0, cluster.open_hosts
+    for at_s, request, index, choice in replay(cluster, instance, policy):
+        if (now_s := min(at_s, length_s)) > last:
+            total, last = total + open_hosts * (now_s - last), now_s
+        open_hosts = cluster.open_hosts
+        if request is not None and choice is not None:
+            placed[request.name, index] = choice.host
+    used = {host: k for k, host in enumerate(sorted(set(placed.values())))}
+    keys = [(request.name, index) for request in instance.requests for index in range(request.count)]
+    hosts = tuple(used[placed[key]] if key in placed else REJECTED for key in keys)
+    packing = Packing(tuple(cluster.hosts[host].kind for host in used), hosts)
+    mean = (total + open_hosts * (length_s - last)) / length_s if length_s else float(open_hosts)
+    return packing, mean

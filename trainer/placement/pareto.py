@@ -17,9 +17,19 @@ from simulator.placement import engine
 from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order
 from trainer.kit.drawing import POLICIES, SOFT, panel, svg
-from trainer.placement.bounds import lower_bound
-from trainer.placement.samples import Samples
-from trainer.placement.search import GLOBAL, INERTIA, OWN, SELECTION, SPEED, Floats, Plan, first, generator
+from trainer.placement.exact import lower_bound
+from trainer.placement.swarm import (
+    GLOBAL,
+    INERTIA,
+    OWN,
+    SELECTION,
+    SPEED,
+    Floats,
+    Plan,
+    Samples,
+    first,
+    generator,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from domain.rules.placement.instance import DIMENSIONS, Instance
 from trainer.kit.drawing import GRID, INK, POLICIES, SOFT, colours, panel, svg
 from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
-from trainer.placement.checker import REJECTED, Packing
 from trainer.placement.evaluation import REFERENCE, Evaluation, Figures
+from trainer.placement.exact import REJECTED, Packing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,6 @@ the values that the search was given: a resumed run goes on bit for bit.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +18,12 @@ from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import Policy, Training, policy_document
 from simulator.placement import engine
 from simulator.placement.instances import digest_of, instance_of
-from trainer.kit.checkpoint import Checkpoint, config_hash, package_versions, plain
+from trainer.kit.checkpoint import Checkpoint, Clock, config_hash, package_versions, plain
 from trainer.kit.files import replace_file, write_json
 from trainer.kit.jobs import Job
 from trainer.kit.progress import Progress
 from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
-from trainer.placement.samples import Samples, Valuation
-from trainer.placement.search import SELECTION, Floats, History, Plan, Step, search
+from trainer.placement.swarm import SELECTION, Floats, History, Plan, Samples, Step, Valuation, search
 
 POLICY_FILE = "policy.json"
 VALUE = "value"
@@ -72,17 +70,11 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     instances = [instance_of(name) for name in config.instances]
     checkpoints = checkpoints_of(directory)
     last = checkpoints.last()
-    wall_s, cpu_s, played = _spent(last)
-    began, began_cpu = time.perf_counter(), time.process_time()
+    clock, played = Clock(last), 0 if last is None else int(last.progress["steps"])
     valuation = Valuation(instances, config.plan.family, config.samples, int(data.get("workers", 1)))
 
     def progress(step: Step) -> dict[str, Any]:
-        return {
-            "update": step.iteration + 1,
-            "steps": played + valuation.played,
-            "wall_s": wall_s + time.perf_counter() - began,
-            "cpu_s": cpu_s + time.process_time() - began_cpu,
-        }
+        return {"update": step.iteration + 1, "steps": played + valuation.played, **clock.spent()}
 
     with listeners(data, last, VALUE) as listener:
         listener.phase("compiling the simulator, and playing the first population")
@@ -137,12 +129,6 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-
-
-def _spent(last: Checkpoint | None) -> tuple[float, float, int]:
-    if last is None:
-        return 0.0, 0.0, 0
-    return float(last.progress["wall_s"]), float(last.progress["cpu_s"]), int(last.progress["steps"])
 
 
 def jobs_of(config: Config, seeds: Sequence[int], out: Path, *, workers: int, created: str, resume: bool) -> list[Job]:

@@ -1,6 +1,6 @@
 """The gate of placement pools: a policy's file against what decides now and best fit, on what was recorded lately.
 
-The cost is the mean number of open hosts (`trainer.placement.windows`), on windows of the record that nothing was
+The cost is the mean number of open hosts (`trainer.placement.evaluation`), on windows of the record that nothing was
 learnt from, each as recorded and with its requests in other orders. A challenger must open fewer hosts than what
 decides now in 95 % of the resamples, no more than best fit, and break no rule.
 """
@@ -20,8 +20,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import BF, Policy
 from trainer.kit.intervals import compare
-from trainer.placement.evaluation import FigureWrong
-from trainer.placement.windows import Case
+from trainer.placement.evaluation import Case, FigureWrong
 from trainer.promotion.gate import Gate, Judgement, Limits, Trial, Verdict, digest, judge
 
 AS_RECORDED, REORDERED = "as recorded", "reordered"

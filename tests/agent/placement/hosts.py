@@ -16,7 +16,7 @@ from domain.clock import Clock
 from domain.decisions import Mode
 from domain.rules.placement.cluster import choose
 from domain.rules.placement.instance import Instance, Request, parse_instance
-from trainer.placement.checker import Packing, violations
+from trainer.placement.exact import Packing, violations
 from trainer.promotion.directory import ModelsWriter
 
 START = 1_790_000_000.0

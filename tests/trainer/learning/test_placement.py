@@ -140,11 +140,11 @@ class TestTheGate:
     def test_refuses_a_placement_that_breaks_a_rule(
         self, windows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from trainer.placement import windows as played
+        from trainer.placement import evaluation
 
-        true = played.violations
+        true = evaluation.violations
         monkeypatch.setattr(
-            played, "violations", lambda *given, **more: [*true(*given, **more), *broken.pop()] if broken else []
+            evaluation, "violations", lambda *given, **more: [*true(*given, **more), *broken.pop()] if broken else []
         )
         # What decides and best fit are played first, and keep the rules.
         cases = sum(len(one.cases) for one in windows)

@@ -15,8 +15,7 @@ from tests.agent.placement.hosts import START
 from tests.trainer.learning.recorded_placements import INVENTORY, lived
 from trainer.learning.placements import kept_windows, read_placements, reordered, window_of, windows_of
 from trainer.learning.windows import TooLittle
-from trainer.placement.evaluation import FigureWrong
-from trainer.placement.windows import Case
+from trainer.placement.evaluation import Case, FigureWrong
 
 HOURS = 20
 END = START + HOURS * HOUR_S + 1.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request
 from tests.golden import figures
-from trainer.placement.checker import REJECTED, Packing, violations
+from trainer.placement.exact import REJECTED, Packing, violations
 
 WEB = Application("web", (4, 8, 60), 2, frozenset({"db"}))
 DB = Application("db", (8, 16, 60), 1000, frozenset(), rack_limit=1)

@@ -14,8 +14,8 @@ from domain.rules.placement.instance import Release
 from domain.rules.placement.policies import BF, FF, WF
 from simulator.placement import engine, instances
 from trainer.placement import evaluation, report
-from trainer.placement.checker import violations
 from trainer.placement.evaluation import evaluate
+from trainer.placement.exact import violations
 
 SHUFFLES = tuple(range(8))
 

@@ -14,8 +14,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request, symmetric
 from simulator.placement import instances
 from trainer.placement import exact
-from trainer.placement.bounds import Bound, cliques, lower_bound
-from trainer.placement.checker import violations
+from trainer.placement.exact import Bound, cliques, lower_bound, violations
 
 
 @pytest.mark.parametrize("method", [exact.CP_SAT, exact.COLUMNS])

@@ -13,8 +13,7 @@ from domain.rules.placement.policies import BF, WF
 from simulator.placement import engine, instances
 from trainer.placement import pareto
 from trainer.placement.pareto import Measured, Measurement
-from trainer.placement.samples import Samples
-from trainer.placement.search import Plan
+from trainer.placement.swarm import Plan, Samples
 
 TABLES = number_arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=st.integers(0, 4).map(float))
 

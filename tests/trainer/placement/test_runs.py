@@ -16,8 +16,7 @@ from trainer.kit.checkpoint import OtherConfiguration
 from trainer.kit.runs import checkpoints_of
 from trainer.placement import runs
 from trainer.placement.runs import Config, jobs_of, train_all
-from trainer.placement.samples import Samples, Valuation
-from trainer.placement.search import Plan
+from trainer.placement.swarm import Plan, Samples, Valuation
 
 CONFIG = Config(("small-3",), Plan(population=6, iterations=7, patience=9, finalists=2), Samples(sequences=3))
 CREATED = "2026-01-02T03:04:05+00:00"

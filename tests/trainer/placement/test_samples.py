@@ -10,8 +10,19 @@ import pytest
 from domain.errors import BadInput
 from domain.rules.placement.policies import BF, Policy
 from simulator.placement import engine, instances
-from trainer.placement.samples import FIRST, FIRST_SELECTION, NOMINAL, SELECTED_ON, Samples, Valuation, value_of
-from trainer.placement.search import SELECTION, Floats, Plan, first
+from trainer.placement.swarm import (
+    FIRST,
+    FIRST_SELECTION,
+    NOMINAL,
+    SELECTED_ON,
+    SELECTION,
+    Floats,
+    Plan,
+    Samples,
+    Valuation,
+    first,
+    value_of,
+)
 
 SMALL = instances.small(3)
 

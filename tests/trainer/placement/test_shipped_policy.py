@@ -11,8 +11,7 @@ from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import BF, Policy, parse_policy
 from simulator.placement import engine, instances
 from tests.architecture.product import ROOT
-from trainer.placement.samples import Samples, Valuation
-from trainer.placement.search import SELECTION
+from trainer.placement.swarm import SELECTION, Samples, Valuation
 
 FILE = ROOT / "agent/placement/shipped/tiers17a.json"
 

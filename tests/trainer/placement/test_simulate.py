@@ -18,7 +18,7 @@ from domain.rules.placement.policies import BF, RESERVE, WF, Policy, policy_docu
 from simulator.placement import engine
 from simulator.placement.instances import churn, instance_of, s1
 from tests.simulator.placement.vectors import FIRST
-from trainer.placement.playing import decisions, play, policy_of
+from trainer.placement.evaluation import decisions, play, policy_of
 
 RUNNER = CliRunner()
 

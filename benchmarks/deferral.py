@@ -38,11 +38,9 @@ from domain.rules.deferral.tokens import MOST_TOKENS, tokens
 from simulator.deferral import engine, world
 from simulator.deferral.engine import Rule, rule_of
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, episode
-from trainer.deferral.configuration import IMITATION, preset
 from trainer.deferral.export import export
-from trainer.deferral.learning import train
-from trainer.deferral.networks import SetPolicy
 from trainer.deferral.policies import forecast_paths
+from trainer.deferral.set_transformer import IMITATION, SetPolicy, preset, train
 from trainer.kit.progress import Progress
 
 TARGETS = (

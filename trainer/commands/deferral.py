@@ -194,9 +194,8 @@ With --all every method and seed, and --resume continues with the unfinished one
         from trainer.kit.progress import announce
 
         announce("train deferral: loading torch and the simulator", self.as_json)
-        from trainer.deferral import configuration
-        from trainer.deferral.configuration import IMITATION, PAPER, SETS, Config
         from trainer.deferral.runs import jobs_of, variants
+        from trainer.deferral.set_transformer import IMITATION, PAPER, SETS, Config, preset
 
         if self.cpu_minutes is not None and not self.cpu_minutes > 0.0:
             raise BadInput("--cpu-minutes", self.cpu_minutes, "give a number above 0")
@@ -207,8 +206,7 @@ With --all every method and seed, and --resume continues with the unfinished one
             configs = variants(self.scenario)
         else:
             usual = IMITATION if self.method in SETS and self.method != "reinforce" else PAPER
-            preset = self.preset or usual
-            configs = [configuration.preset(preset, method=self.method, scenario=self.scenario, **changes)]
+            configs = [preset(self.preset or usual, method=self.method, scenario=self.scenario, **changes)]
         jobs = jobs_of(
             configs,
             self.seeds_given(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from torch import nn
 
 from agent.deferral.model import KIND, ORDER, TOLERANCE, WORTHS
@@ -24,9 +24,8 @@ from domain.rules.deferral.tokens import (
 )
 from simulator.deferral.scenarios import Episode
 from simulator.deferral.world import World
-from trainer.deferral.acting import see, starts_of
-from trainer.deferral.networks import LEVEL, NEVER, TASKS, WIDTH, Inputs, Layer, SetPolicy
-from trainer.kit.export import BATCH, IR_VERSION, OPSET, ExportFailed, store
+from trainer.deferral.set_transformer import LEVEL, NEVER, TASKS, WIDTH, Inputs, Layer, SetPolicy, see, starts_of
+from trainer.kit.export import BATCH, ExportFailed, Graph, Shape, store
 
 VERSION = 1
 GATES = (1, 0, 2)
@@ -108,25 +107,14 @@ def _given(inputs: Inputs) -> dict[str, Rows]:
     }
 
 
-class _Writer:
-    """Collects the nodes and constants of a graph."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
+class _Writer(Graph):
+    """Adds the layers of torch to a graph."""
 
     def constant(self, value: NDArray[Any] | torch.Tensor) -> str:
-        array = value.detach().numpy() if isinstance(value, torch.Tensor) else value
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), f"constant_{len(self.constants)}"))
-        return str(self.constants[-1].name)
+        return super().constant(value.detach().numpy() if isinstance(value, torch.Tensor) else value)
 
     def number(self, value: float) -> str:
         return self.constant(np.float32(value).reshape(1))
-
-    def node(self, operator: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        name = output or f"row_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
-        return name
 
     def linear(self, row: str, layer: nn.Linear, output: str = "") -> str:
         product = self.node("MatMul", [row, self.constant(layer.weight.detach().T.contiguous())])
@@ -136,7 +124,7 @@ class _Writer:
         names = [row, self.constant(layer.weight), self.constant(layer.bias)]
         return self.node("LayerNormalization", names, axis=-1, epsilon=layer.eps)
 
-    def recurrent(self, window: str, layer: nn.GRU) -> str:
+    def gru(self, window: str, layer: nn.GRU) -> str:
         """Add a GRU over [batch, steps, features]; return its last memory, [batch, H]."""
         size, weights = layer.hidden_size, dict(layer.named_parameters())
 
@@ -158,8 +146,8 @@ class _Writer:
 
 def graph_of(network: SetPolicy) -> onnx.ModelProto:
     """Return the network's policy and predictor as a graph, checked by ONNX; it carries no metadata yet."""
-    writer, predictor = _Writer(), network.predictor
-    low = writer.node("Tanh", [writer.linear(writer.recurrent("window", predictor.memory), predictor.low)])
+    writer, predictor = _Writer("constant"), network.predictor
+    low = writer.node("Tanh", [writer.linear(writer.gru("window", predictor.memory), predictor.low)])
     high = writer.node("Tanh", [writer.linear(low, predictor.high)])
     foretold = writer.node("Mul", [writer.linear(high, predictor.heads), writer.constant(predictor.spread)])
     writer.node("Add", [foretold, writer.constant(predictor.centre)], "next")
@@ -187,21 +175,13 @@ def graph_of(network: SetPolicy) -> onnx.ModelProto:
     for name, head in ((ORDER, network.order), (WORTHS, network.worth)):
         inner = writer.node("Relu", [writer.linear(row, _linear(head, 0))])
         writer.node("Squeeze", [writer.node("Tanh", [writer.linear(inner, _linear(head, 2))]), last], name)
-    shapes: dict[str, list[str | int]] = {
+    inputs: dict[str, Shape] = {
         "tokens": [BATCH, JOBS, len(TOKEN_FEATURES)],
         "mask": [BATCH, JOBS],
         "window": [BATCH, WINDOW, len(WINDOW_FEATURES)],
-        ORDER: [BATCH, JOBS],
-        WORTHS: [BATCH, JOBS],
-        "next": [BATCH, len(TASKS)],
     }
-    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
-    given, made = list(infos.values())[:3], list(infos.values())[3:]
-    graph = helper.make_graph(writer.nodes, "deferral", given, made, writer.constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    model.producer_name = "trimtab"
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    outputs: dict[str, Shape] = {ORDER: [BATCH, JOBS], WORTHS: [BATCH, JOBS], "next": [BATCH, len(TASKS)]}
+    return writer.model("deferral", inputs, outputs)
 
 
 def _first_row(writer: _Writer, network: SetPolicy) -> str:

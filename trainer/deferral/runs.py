@@ -18,12 +18,23 @@ from domain.rules.deferral.choosing import DECODINGS, Decoding, packed
 from domain.rules.deferral.jobs import Score, objective
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, episode
 from simulator.deferral.world import play
-from trainer.deferral.acting import judge, mean_total
-from trainer.deferral.configuration import IMITATION, METHODS, PAPER, Config, preset
 from trainer.deferral.export import export
-from trainer.deferral.learning import EXTENDABLE, LOST, hash_of, mean_capacity, network_of, train
-from trainer.deferral.networks import SetPolicy
-from trainer.kit.checkpoint import config_hash, package_versions
+from trainer.deferral.set_transformer import (
+    EXTENDABLE,
+    IMITATION,
+    LOST,
+    METHODS,
+    PAPER,
+    Config,
+    SetPolicy,
+    judge,
+    mean_capacity,
+    mean_total,
+    network_of,
+    preset,
+    train,
+)
+from trainer.kit.checkpoint import config_hash, package_versions, weights_hash
 from trainer.kit.files import write_json
 from trainer.kit.intervals import compare
 from trainer.kit.jobs import Job
@@ -68,7 +79,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         "wall_s": last.progress["wall_s"],
         "cpu_s": last.progress["cpu_s"],
         "cref": cref,
-        "weights_hash": hash_of(learnt),
+        "weights_hash": weights_hash(learnt.weights),
         "chosen_on": {"seeds": [CALIBRATION_SEEDS[0], config.evaluation_episodes], "total": learnt.best_total},
         "figures": dict(learnt.figures),
         "reports": reports,

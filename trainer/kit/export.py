@@ -29,6 +29,8 @@ IR_VERSION = 8
 BATCH = "batch"
 
 Weights = NDArray[np.float32]
+Shape = Sequence[str | int]
+"""Sizes of the axes; a name for a free one."""
 
 ONNX_GATES, TORCH_GATES = "iofc", "ifco"
 """Order of the gates' rows: input, output, forget, candidate."""
@@ -92,9 +94,69 @@ class Layers:
         return 0 if self.recurrent is None else self.recurrent.size
 
 
+class Graph:
+    """Collects the nodes and constants of a graph; constants: the prefix of their names."""
+
+    def __init__(self, constants: str = "weights") -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._prefix = constants
+
+    def constant(self, value: NDArray[Any]) -> str:
+        """Add a constant and return its name."""
+        name = f"{self._prefix}_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, operator: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
+        """Add an operator with one output and return the name of that."""
+        name = output or f"row_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        return name
+
+    def model(self, name: str, inputs: Mapping[str, Shape], outputs: Mapping[str, Shape]) -> onnx.ModelProto:
+        """Return the model, checked by ONNX, without metadata; its inputs and outputs are float32."""
+        given, results = (
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in shapes.items()]
+            for shapes in (inputs, outputs)
+        )
+        graph = helper.make_graph(self.nodes, name, given, results, self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        model.producer_name = "trimtab"
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+    def dense(self, row: str, layer: Dense, output: str = "") -> str:
+        """Add a linear layer with its activation and return its output."""
+        output = output or f"row_{len(self.nodes)}"
+        linear = f"{output}_linear" if layer.activation else output
+        weight, bias = self.constant(layer.weight.astype(np.float32)), self.constant(layer.bias.astype(np.float32))
+        self.node("Gemm", [row, weight, bias], linear, transB=1)
+        return self.node(layer.activation, [linear], output) if layer.activation else output
+
+    def dense_all(self, row: str, layers: Sequence[Dense]) -> str:
+        """Add linear layers in turn and return the output of the last."""
+        for layer in layers:
+            row = self.dense(row, layer)
+        return row
+
+    def recurrent(self, row: str, layer: Recurrent) -> str:
+        """Add one step of the layer; the sequence axis of ONNX's operators has length 1."""
+        first = self.constant(np.array([0], dtype=np.int64))
+        for name, longer in ((row, "sequence"), *((memory, f"{memory}_stacked") for memory in MEMORY)):
+            self.node("Unsqueeze", [name, first], longer)
+        inputs = ["sequence", *(self.constant(value[None]) for value in _in_onnx_order(layer)), ""]
+        inputs += [f"{memory}_stacked" for memory in MEMORY]
+        outputs = ["", *(f"{memory}_after" for memory in MEMORY)]
+        self.nodes.append(helper.make_node("LSTM", inputs, outputs, hidden_size=layer.size))
+        for memory in MEMORY:
+            self.node("Squeeze", [f"{memory}_after", first], f"{memory}_next")
+        return "hidden_next"
+
+
 def build(layers: Layers, name: str) -> onnx.ModelProto:
     """Return the model, checked by ONNX; it carries no metadata yet."""
-    graph = _Graph()
+    graph = Graph()
     row = "observation"
     if layers.recurrent is not None:
         row = graph.recurrent(row, layers.recurrent)
@@ -105,7 +167,7 @@ def build(layers: Layers, name: str) -> onnx.ModelProto:
     size = layers.memory_size
     inputs = {"observation": layers.features, **dict.fromkeys(layers.memory, size)}
     outputs = {"logits": layers.logits.bias.size, "value": 1, **{f"{memory}_next": size for memory in layers.memory}}
-    return _checked(helper.make_graph(graph.nodes, name, _infos(inputs), _infos(outputs), graph.constants))
+    return graph.model(name, _rows(inputs), _rows(outputs))
 
 
 def build_ensembles(
@@ -115,20 +177,16 @@ def build_ensembles(
 
     outputs: by name the networks of an ensemble, each a sequence of layers whose last has one output.
     """
-    graph = _Graph()
-    graph.node("Concat", list(inputs), ["joined"], axis=1)
+    graph = Graph()
+    graph.node("Concat", list(inputs), "joined", axis=1)
     for output, networks in outputs.items():
-        graph.node("Concat", [graph.dense_all("joined", layers) for layers in networks], [output], axis=1)
+        graph.node("Concat", [graph.dense_all("joined", layers) for layers in networks], output, axis=1)
     sizes = {output: len(networks) for output, networks in outputs.items()}
-    made = helper.make_graph(graph.nodes, name, _infos(inputs), _infos(sizes), graph.constants)
-    return _checked(made)
+    return graph.model(name, _rows(inputs), _rows(sizes))
 
 
-def _checked(graph: onnx.GraphProto) -> onnx.ModelProto:
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    model.producer_name = "trimtab"
-    onnx.checker.check_model(model, full_check=True)
-    return model
+def _rows(sizes: Mapping[str, int]) -> dict[str, Shape]:
+    return {name: (BATCH, size) for name, size in sizes.items()}
 
 
 def store(model: onnx.ModelProto, card: Mapping[str, Any], directory: Path) -> Path:
@@ -140,53 +198,6 @@ def store(model: onnx.ModelProto, card: Mapping[str, Any], directory: Path) -> P
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(path, content)
     return path
-
-
-def _infos(sizes: Mapping[str, int]) -> list[onnx.ValueInfoProto]:
-    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, size]) for name, size in sizes.items()]
-
-
-class _Graph:
-    """Collects nodes and constants under names of their own."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, value: NDArray[Any]) -> str:
-        name = f"weights_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
-        self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), **attributes))
-
-    def dense(self, row: str, layer: Dense, output: str) -> None:
-        linear = f"{output}_linear" if layer.activation else output
-        weight, bias = self.constant(layer.weight.astype(np.float32)), self.constant(layer.bias.astype(np.float32))
-        self.node("Gemm", [row, weight, bias], [linear], transB=1)
-        if layer.activation:
-            self.node(layer.activation, [linear], [output])
-
-    def dense_all(self, row: str, layers: Sequence[Dense]) -> str:
-        for layer in layers:
-            output = f"row_{len(self.nodes)}"
-            self.dense(row, layer, output)
-            row = output
-        return row
-
-    def recurrent(self, row: str, layer: Recurrent) -> str:
-        """Add one step of the layer; the sequence axis of ONNX's operators has length 1."""
-        first = self.constant(np.array([0], dtype=np.int64))
-        for name, longer in ((row, "sequence"), *((memory, f"{memory}_stacked") for memory in MEMORY)):
-            self.node("Unsqueeze", [name, first], [longer])
-        inputs = ["sequence", *(self.constant(value[None]) for value in _in_onnx_order(layer)), ""]
-        inputs += [f"{memory}_stacked" for memory in MEMORY]
-        outputs = ["", *(f"{memory}_after" for memory in MEMORY)]
-        self.node("LSTM", inputs, outputs, hidden_size=layer.size)
-        for memory in MEMORY:
-            self.node("Squeeze", [f"{memory}_after", first], [f"{memory}_next"])
-        return "hidden_next"
 
 
 def _in_onnx_order(layer: Recurrent) -> tuple[Weights, Weights, Weights]:

@@ -15,14 +15,13 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from agent.models.file import session_of
 from agent.oversubscription.rate_model import KIND
 from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE, cluster_names, local_names
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import Scenario
-from trainer.kit.export import BATCH, IR_VERSION, OPSET, ExportFailed, store
+from trainer.kit.export import BATCH, ExportFailed, Graph, Shape, store
 from trainer.oversubscription.c2marl import Config, Side, ValueDecomposition
 from trainer.oversubscription.policies import scenario_sha256
 
@@ -102,45 +101,27 @@ def _week_seen(network: ValueDecomposition, config: Config, scenario: Scenario) 
 
 def _graph(network: ValueDecomposition, config: Config, scenario: Scenario) -> onnx.ModelProto:
     """Return the network as a graph."""
-    nodes: list[onnx.NodeProto] = []
-    constants: list[onnx.TensorProto] = []
-
-    def constant(value: NDArray[Any]) -> str:
-        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), f"weights_{len(constants)}"))
-        return str(constants[-1].name)
+    graph = Graph()
 
     def stack(row: str, layers: list[tuple[Rows, Rows]], name: str) -> str:
         for i, (weight, bias) in enumerate(layers):
-            nodes.append(helper.make_node("MatMul", [row, constant(weight)], [f"{name}_{i}_product"]))
-            nodes.append(helper.make_node("Add", [f"{name}_{i}_product", constant(bias)], [f"{name}_{i}"]))
-            row = f"{name}_{i}"
+            product = graph.node("MatMul", [row, graph.constant(weight)], f"{name}_{i}_product")
+            row = graph.node("Add", [product, graph.constant(bias)], f"{name}_{i}")
             if i < len(layers) - 1:
-                nodes.append(helper.make_node("Relu", [row], [f"{row}_active"]))
-                row = f"{row}_active"
+                row = graph.node("Relu", [row], f"{row}_active")
         return row
 
-    nodes.append(helper.make_node("Transpose", ["local"], ["by_subscriber"], perm=[1, 0, 2]))
-    sides = stack("by_subscriber", _layers_of(network.sides), "side")
-    nodes.append(helper.make_node("Transpose", [sides], ["q"], perm=[1, 0, 2]))
+    sides = stack(
+        graph.node("Transpose", ["local"], "by_subscriber", perm=[1, 0, 2]), _layers_of(network.sides), "side"
+    )
+    graph.node("Transpose", [sides], "q", perm=[1, 0, 2])
     value = stack("cluster", [(weight[0], bias[0]) for weight, bias in _layers_of(network.cluster)], "cluster_value")
-    nodes.append(helper.make_node("Identity", [value], ["value"]))
+    graph.node("Identity", [value], "value")
     extended = config.observation == "obs-o-ext"
     features, own = len(cluster_names(scenario.subscribers, extended)), len(local_names(extended))
-    many, levels = scenario.subscribers, len(scenario.actions)
-    shapes: dict[str, list[str | int | None]] = {
-        "cluster": [BATCH, features],
-        "local": [BATCH, many, own],
-        "q": [BATCH, many, levels],
-        "value": [BATCH, 1],
-    }
-    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
-    made = helper.make_graph(
-        nodes, "oversubscription", [infos["cluster"], infos["local"]], [infos["q"], infos["value"]], constants
-    )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    model.producer_name = "trimtab"
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    inputs: dict[str, Shape] = {"cluster": [BATCH, features], "local": [BATCH, scenario.subscribers, own]}
+    outputs: dict[str, Shape] = {"q": [BATCH, scenario.subscribers, len(scenario.actions)], "value": [BATCH, 1]}
+    return graph.model("oversubscription", inputs, outputs)
 
 
 def _layers_of(stack: torch.nn.Sequential) -> list[tuple[Rows, Rows]]:

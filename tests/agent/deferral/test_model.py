@@ -19,9 +19,8 @@ from domain.rules.deferral.choosing import ScoresUnusable
 from domain.rules.deferral.tokens import scores_of, values_of
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, episode
 from simulator.deferral.world import World
-from trainer.deferral.acting import see
 from trainer.deferral.export import export
-from trainer.deferral.networks import SetPolicy
+from trainer.deferral.set_transformer import SetPolicy, see
 from trainer.kit.export import store
 
 CREF = 26.0

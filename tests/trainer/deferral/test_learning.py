@@ -15,15 +15,15 @@ from domain.rules.deferral.choosing import knapsack, ordered, packed
 from domain.rules.deferral.jobs import jobs_of, objective
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, episode
 from simulator.deferral.world import World, play
-from trainer.deferral.configuration import METHODS, preset
-from trainer.deferral.imitation import labels, outlook, outlook_of, prices, programme
-from trainer.deferral.learning import (
-    hash_of,
+from trainer.deferral.exact import labels, outlook, outlook_of, prices, programme
+from trainer.deferral.set_transformer import (
+    METHODS,
     mean_capacity,
+    preset,
     rewards_to_go,
     train,
 )
-from trainer.kit.checkpoint import Checkpoints
+from trainer.kit.checkpoint import Checkpoints, weights_hash
 
 TINY = {"environments": 2, "steps": 8, "evaluate_every": 1, "evaluation_episodes": 1, "price_draws": 1, "minibatch": 64}
 
@@ -115,7 +115,7 @@ def test_resumed_after_every_update_a_run_comes_to_the_same_weights(method: str,
         found = train(config, checkpoints=checkpoints, cpu_minutes=last.progress["cpu_s"] / 60.0 + 1e-6)
         times += 1
     assert times == config.updates
-    assert hash_of(found) == hash_of(whole)
+    assert weights_hash(found.weights) == weights_hash(whole.weights)
     assert found.best_total == whole.best_total
 
 

@@ -8,8 +8,7 @@ import torch
 
 from simulator.deferral.scenarios import episode
 from simulator.deferral.world import World
-from trainer.deferral.acting import see
-from trainer.deferral.networks import NEVER, Inputs, PointerPolicy, SetPolicy, SlotPolicy, widened
+from trainer.deferral.set_transformer import NEVER, Inputs, PointerPolicy, SetPolicy, SlotPolicy, see, widened
 
 
 @pytest.fixture(name="inputs", scope="module")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.routing import APIRoute
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.api.control import create_control_router
@@ -34,6 +35,8 @@ CREDENTIALS: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "Over TCP: a token of one of the roles listed."},
     "basic": {"type": "http", "scheme": "basic", "description": "Over TCP, for browsers: a token as the password."},
 }
+GZIP_LEVEL: Final = 4
+GZIP_FROM_BYTES: Final = 1024
 PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 
 
@@ -127,6 +130,8 @@ def create_app(
         redirect_slashes=False,
         dependencies=[Depends(take_json_alone)],
     )
+    # Event streams and what is compressed already pass as they are.
+    app.add_middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=GZIP_LEVEL)
     add_error_handlers(app)
     app.include_router(create_health_router(view, exposition))
     app.include_router(create_reading_router(view))

@@ -124,3 +124,18 @@ def test_a_ledger_that_cannot_be_read_is_503_and_tells_no_path(client: httpx.Cli
     answer = client.get("/api/v1/status")
     assert answer.status_code == 503
     assert "ledger.db" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/api/v1/status", "/api/v1/openapi.json"])
+def test_a_long_answer_is_compressed_for_a_client_that_takes_gzip(client: httpx.Client, path: str) -> None:
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    packed = client.get(path, headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in plain.headers
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert int(packed.headers["content-length"]) < 0.5 * len(plain.content)
+    assert len(packed.content) > 0.9 * len(plain.content)
+    assert plain.headers["vary"] == "Accept-Encoding"
+
+
+def test_a_short_answer_is_not_compressed(client: httpx.Client) -> None:
+    assert "content-encoding" not in client.get("/healthz", headers={"Accept-Encoding": "gzip"}).headers

@@ -43,6 +43,7 @@ def reading(url: str, since: int, last_event_id: str | None = None, fleet: str |
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["cache-control"] == "no-store"
+        assert "content-encoding" not in answer.headers
         yield messages(answer.iter_lines())
 
 
@@ -259,6 +260,12 @@ def test_one_fleets_stream_carries_its_rows_and_the_agents_own(make_world: MakeW
 )
 def test_what_makes_no_sense_is_refused(served: Served, query: str, status: int) -> None:
     assert httpx.get(f"{served.url}/stream{query}").status_code == status
+
+
+def test_the_page_is_compressed(served: Served) -> None:
+    answer = httpx.get(served.url)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert int(answer.headers["content-length"]) < 0.5 * len(answer.content)
 
 
 def test_head_ends_at_once_and_takes_no_place(running: Running) -> None:

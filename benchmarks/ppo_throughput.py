@@ -37,7 +37,7 @@ from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSe
 from trainer.autoscaling.fast_lstm import fast_products
 from trainer.autoscaling.lessons import Lesson
 from trainer.autoscaling.ppo_lstm import PPOConfig, Training, worlds_of
-from trainer.autoscaling.presets import configuration
+from trainer.autoscaling.ppo_runs import configuration
 from trainer.autoscaling.scorer import Recipe, Samples, ensemble_of, fit_seed, join, play_lessons
 from trainer.autoscaling.tasks import SELECTION_SEED, TRAINING_SEED, task_of
 from trainer.kit.ppo import RewardScale

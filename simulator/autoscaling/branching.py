@@ -96,7 +96,7 @@ judge = compiled(scorer.judge)
 
 @dataclass(frozen=True, slots=True)
 class RuleSetting:
-    """A setting of the queue rule: see `trainer.autoscaling.policies.rules.QueueRulePolicy`, whose names these are."""
+    """A setting of the queue rule: see `trainer.autoscaling.policies.QueueRulePolicy`, whose names these are."""
 
     horizon_s: float = 300.0
     idle_s: float = 0.0

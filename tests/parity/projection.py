@@ -37,8 +37,8 @@ from simulator.autoscaling.world_file import preset
 from simulator.oversubscription.scenario import scenario_of
 from tests.faults.world import Plan, World
 from trainer.autoscaling.evaluation.contenders import contenders_of
+from trainer.autoscaling.evaluation.results import Results, evaluate
 from trainer.autoscaling.evaluation.suite import suite
-from trainer.autoscaling.evaluation.table import Results, evaluate
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, policy_of
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from simulator.autoscaling.world_file import World as OwnWorld
     from trainer.autoscaling.evaluation.contenders import Contender
     from trainer.autoscaling.evaluation.importance import Importance
+    from trainer.autoscaling.evaluation.results import Absence, Results
     from trainer.autoscaling.evaluation.suite import Case
     from trainer.autoscaling.evaluation.summary import Summary
-    from trainer.autoscaling.evaluation.table import Absence, Results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +95,17 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
 
     def run(self) -> Answer:
         """Run the policies that the results do not hold, and compare them."""
-        from trainer.autoscaling.evaluation.contenders import contenders_of, default_contenders
-        from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, contenders_in_world, own_cases, own_world
+        from trainer.autoscaling.evaluation.contenders import (
+            FEW_SEEDS,
+            SEEDS,
+            contenders_in_world,
+            contenders_of,
+            default_contenders,
+            own_cases,
+            own_world,
+        )
+        from trainer.autoscaling.evaluation.results import Results
         from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
-        from trainer.autoscaling.evaluation.table import Results
         from trainer.kit.progress import bars
 
         jobs, suite_worlds = self.workload or [], set(World)
@@ -126,7 +133,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
             if contenders:
                 summary = _compared(contenders, cases, results, self, shown, named)
                 if self.figure is not None:
-                    from trainer.autoscaling.evaluation.pictures import comparison_figure
+                    from trainer.autoscaling.evaluation.report import comparison_figure
 
                     self.figure.write_bytes(comparison_figure(summary, self.figure.suffix.lower().removeprefix(".")))
             found = [_importance(shown, model, cases, self.repeats) for model in self.importance or ()]
@@ -145,7 +152,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
 
 def _usual(own: OwnWorld, jobs: Sequence[str], workers: int, shown: Progress) -> tuple[Contender, ...]:
     """Return the policies that run without --policies: tuned rules, the best constant fleet, and the shipped models."""
-    from trainer.autoscaling.evaluation.own import constant_fleet, own_contenders, tuned_rule
+    from trainer.autoscaling.evaluation.contenders import constant_fleet, own_contenders, tuned_rule
     from trainer.kit.progress import counter
 
     rule = tuned_rule(own, jobs, workers, counter(shown, "tuning the queue rule"))
@@ -161,8 +168,8 @@ def _compared(
     shown: Progress,
     named: str,
 ) -> Summary:
+    from trainer.autoscaling.evaluation.results import evaluate
     from trainer.autoscaling.evaluation.summary import summarise
-    from trainer.autoscaling.evaluation.table import evaluate
 
     tasks = {
         c.label: shown.add_task(c.label, total=sum(c.text(x.group) is not None for x in cases)) for c in contenders
@@ -197,26 +204,26 @@ def _report(
     curves: Sequence[Path],
     facts: dict[str, str],
 ) -> None:
-    from trainer.autoscaling.evaluation import pictures
-    from trainer.autoscaling.evaluation.page import Extras, page
+    from trainer.autoscaling.evaluation import report
+    from trainer.autoscaling.evaluation.report import Extras, page
 
-    importance = [(i.model[:12], i.words(), pictures.importance(i)) for i in found]
+    importance = [(i.model[:12], i.words(), report.importance(i)) for i in found]
     if summary is None:
         out.write_text(page(None, Extras(importance=importance), facts), encoding="utf-8", newline="\n")
         return
-    shown = pictures.shown_cases(cases)
-    front = pictures.pareto_cases(cases)
-    task = bars.add_task("plots", total=len(shown) * len(contenders) + pictures.pareto_runs(front))
+    shown = report.shown_cases(cases)
+    front = report.pareto_cases(cases)
+    task = bars.add_task("plots", total=len(shown) * len(contenders) + report.pareto_runs(front))
 
     def on_progress(runs: int) -> None:
         bars.advance(task, runs)
 
     goals = {s.policy: s.cost.mean for s in summary.results if s.family == summary.families[0]}
     extras = Extras(
-        by_group=pictures.by_group(contenders, summary, cases, on_progress),
-        comparison=pictures.comparison(summary),
-        pareto=pictures.pareto(contenders, front, summary, on_progress) if front else None,
-        curves=pictures.learning_curves(curves, goals),
+        by_group=report.by_group(contenders, summary, cases, on_progress),
+        comparison=report.comparison(summary),
+        pareto=report.pareto(contenders, front, summary, on_progress) if front else None,
+        curves=report.learning_curves(curves, goals),
         importance=importance,
     )
     facts = facts | {"reference": summary.reference, "code": summary.code}

@@ -88,7 +88,7 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
 
     def gate(self) -> Gate:
         """Return cases of the suite, of the record and of one's own workloads."""
-        from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, own_cases, own_world, tuned_rule
+        from trainer.autoscaling.evaluation.contenders import FEW_SEEDS, SEEDS, own_cases, own_world, tuned_rule
         from trainer.autoscaling.evaluation.suite import World, suite
         from trainer.autoscaling.worlds import policy_in_world
         from trainer.kit.progress import bars

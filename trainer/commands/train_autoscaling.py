@@ -22,8 +22,8 @@ from trainer.commands.verb import Answer, Verb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainer.autoscaling.campaign import Campaign
     from trainer.autoscaling.ppo_lstm import PPOConfig
+    from trainer.autoscaling.ppo_runs import Campaign
     from trainer.kit.jobs import Job
 
 LIVE_LIKE = "live-like"
@@ -147,7 +147,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     @cached_property
     def campaign(self) -> Campaign:
         """The variants and their seeds; with --workload their task is written to the folder."""
-        from trainer.autoscaling.campaign import campaign_of
+        from trainer.autoscaling.ppo_runs import campaign_of
 
         config = self.configuration()
         if self.world is not None or self.workload:
@@ -157,7 +157,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
 
     def plan(self) -> tuple[list[Job], dict[str, Any]]:
         """Return a run for each value of the sweep and each seed, with the costs of the baselines."""
-        from trainer.autoscaling.campaign import jobs_of
+        from trainer.autoscaling.ppo_runs import jobs_of
         from trainer.kit.progress import announce
         from trainer.kit.runs import check_directories
 
@@ -168,8 +168,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
 
     def train(self, jobs: Sequence[Job]) -> dict[str, Any]:
         """Learn."""
-        from trainer.autoscaling.campaign import conclude
-        from trainer.autoscaling.runs import HELD_OUT, run
+        from trainer.autoscaling.ppo_runs import HELD_OUT, conclude, run
         from trainer.kit.runs import run_all
 
         results = run_all(
@@ -183,7 +182,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     def configuration(self) -> PPOConfig:
         """Return the settings: of the preset, then of --set, then of the options."""
         from trainer.autoscaling.ppo_lstm import PPOConfig
-        from trainer.autoscaling.presets import configuration
+        from trainer.autoscaling.ppo_runs import configuration
         from trainer.kit.fields import changes_of
 
         changes = self.changes(PPOConfig, self.setting, ())
@@ -199,7 +198,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
 
     def _own_task(self) -> str:
         """Write the task of one's own jobs in a world, and return its file."""
-        from trainer.autoscaling.task_file import write_task
+        from trainer.autoscaling.tasks import write_task
         from trainer.autoscaling.worlds import world_of
 
         source, world = self.ctx.get_parameter_source("task"), self.world or LIVE_LIKE
@@ -245,7 +244,7 @@ class TrainExport(Verb):
 
     def run(self) -> Answer:
         """Export the best checkpoint."""
-        from trainer.autoscaling.runs import checkpoint_of, export_checkpoint
+        from trainer.autoscaling.ppo_runs import checkpoint_of, export_checkpoint
 
         result = export_checkpoint(checkpoint_of(self.checkpoint), self.out, self.episodes)
         report, model = result["report"], str(self.out / result["model"])
@@ -268,7 +267,7 @@ def _check_sight(config: PPOConfig) -> None:
 
 def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
     """Return what the baselines cost, per task of the campaign, on the episodes that will be reported."""
-    from trainer.autoscaling.runs import baseline_costs, reported
+    from trainer.autoscaling.ppo_runs import baseline_costs, reported
 
     tasks = dict.fromkeys(variant.config.task for variant in campaign.variants)
 

@@ -88,8 +88,14 @@ Policies:
 
     def run(self) -> Answer:
         """Search the grids."""
-        from trainer.autoscaling.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
-        from trainer.autoscaling.tuned_settings import agent_grid, settings_text
+        from trainer.autoscaling.baselines.tuning import (
+            TUNING_SEED,
+            Objective,
+            agent_grid,
+            cases_of,
+            settings_text,
+            tune,
+        )
         from trainer.autoscaling.worlds import policy_in_world, traces_by_seed, world_of
         from trainer.kit.progress import bars, counter
 
@@ -145,8 +151,7 @@ Policies:
 
 def _names(policy: list[str] | None, config: SimulationConfig, for_settings: bool) -> list[str]:
     """Return the rules to tune; BadInput for one that there is not, or that has too many fleets to try."""
-    from trainer.autoscaling.baselines.tuning import GRIDS, MOST_FLEETS, count_fleets
-    from trainer.autoscaling.tuned_settings import AGENT_RULES
+    from trainer.autoscaling.baselines.tuning import AGENT_RULES, GRIDS, MOST_FLEETS, count_fleets
 
     there = [*AGENT_RULES] if for_settings else [*GRIDS, CONSTANT, BOUND]
     fleets = count_fleets(config)
@@ -168,7 +173,7 @@ def _constant(
     on_fleet: Callable[[int, int], None],
 ) -> dict[str, Any]:
     from trainer.autoscaling.baselines.tuning import best_constant
-    from trainer.autoscaling.episodes import run_many
+    from trainer.autoscaling.policies import run_many
 
     distinct = list({trace.digest: trace for trace in tuning}.values())
     best = best_constant(config, distinct, on_fleet)

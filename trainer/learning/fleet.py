@@ -29,13 +29,13 @@ from domain.units import HOUR_S, MINUTE_S
 from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.configuration import RemovalMode
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
+from trainer.autoscaling.baselines.tuning import settings_of
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.evaluation.suite import World as SuiteWorld
 from trainer.autoscaling.lessons import LEAST_WINDOWS, LEFT_OUT, Lesson, Loads, OwnLessons, rule_for_loads
 from trainer.autoscaling.scorer import FINE, FIT, Recipe, Scorer, own_plan, play_lessons
 from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, scorer_named, shipped_scorer
-from trainer.autoscaling.tuned_settings import settings_of
 from trainer.kit.intervals import FEWEST_CASES, Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, lines, table
 from trainer.learning.fidelity import Fidelity, check_fidelity

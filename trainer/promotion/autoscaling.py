@@ -17,10 +17,9 @@ from agent.models.file import load_model
 from domain.errors import BadInput
 from simulator.autoscaling.batch import FastState
 from simulator.autoscaling.view import Measures
-from trainer.autoscaling.evaluation.contenders import Contender, beside, queue_rule
+from trainer.autoscaling.evaluation.contenders import Contender, model_contender, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, World
-from trainer.autoscaling.policies.base import SimulatedPolicy, begin
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import SimulatedPolicy, begin, policy_of
 from trainer.kit.jobs import Pool
 from trainer.promotion.gate import Gate, Limits, Trial, Verdict, digest, judge
 
@@ -59,8 +58,8 @@ def fleet_gate(
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
         of_rule = rule() if rule else queue_rule(world)
-        before = of_rule if champion is None else beside(champion, of_rule, "champion")
-        runs = _runs(before, beside(challenger, of_rule, "challenger"), cases, workers, on_progress)
+        before = of_rule if champion is None else model_contender(champion, of_rule, "champion")
+        runs = _runs(before, model_contender(challenger, of_rule, "challenger"), cases, workers, on_progress)
         training = load_model(challenger).card.training
         found: dict[str, Any] = {
             "challenger": {"training": None if training is None else json.loads(json.dumps(training, default=str))},

@@ -19,7 +19,7 @@ from typing import Any
 from agent.models.directory import Then, canonical, read_model_file
 from domain.errors import BadInput
 from domain.subject import Subject
-from trainer.autoscaling.evaluation.table import code_version
+from trainer.autoscaling.evaluation.results import code_version
 from trainer.kit.intervals import Comparison, compare
 from trainer.promotion.directory import ModelsWriter, Verify
 

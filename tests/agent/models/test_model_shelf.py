@@ -20,7 +20,7 @@ from agent.models.shipped import shipped_models
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.models.making import ADD_M, ADD_S, NOTHING, preferring, promote, reported
-from trainer.autoscaling.presets import configuration
+from trainer.autoscaling.ppo_runs import configuration
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.8))
 

@@ -4,9 +4,13 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.twin import Simulation
 from simulator.autoscaling.view import Measures
-from trainer.autoscaling.policies.base import SimulatedPolicy
-from trainer.autoscaling.policies.fixed import NothingPolicy
-from trainer.autoscaling.policies.rules import QueueRulePolicy, TargetTrackingPolicy, ThresholdPolicy
+from trainer.autoscaling.policies import (
+    NothingPolicy,
+    QueueRulePolicy,
+    SimulatedPolicy,
+    TargetTrackingPolicy,
+    ThresholdPolicy,
+)
 
 nothing = NothingPolicy()
 """Change nothing: a constant fleet."""

@@ -13,7 +13,7 @@ import pytest
 from domain.errors import BadInput
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
 from tests.trainer.kit.tiny_job import LOST_AT, fail, train_marked, train_tiny
-from trainer.autoscaling.runs import run
+from trainer.autoscaling.ppo_runs import run
 from trainer.kit.jobs import Job, JobFailed, grid_of, in_processes, on_ray, seeds_of
 
 UPDATES = 40

@@ -40,7 +40,7 @@ def train_marked(data: Mapping[str, Any]) -> dict[str, Any]:
 
     On a machine called `second` it goes no further than its third checkpoint: there it waits for the machine's loss.
     """
-    from trainer.autoscaling.runs import run
+    from trainer.autoscaling.ppo_runs import run
 
     directory, machine = Path(data["directory"]), os.environ.get("TINY_NODE", "first")
     saved = Checkpoints(directory / "checkpoints").last()

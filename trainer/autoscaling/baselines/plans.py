@@ -21,9 +21,7 @@ from simulator.autoscaling.actions import MULTI_CHANGES, Order
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.baselines.clairvoyant import EXTRA_STEPS, first_end_s, solve
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy, begin
-from trainer.autoscaling.policies.fixed import Action, ScriptPolicy
-from trainer.autoscaling.policies.rules import QueueRulePolicy
+from trainer.autoscaling.policies import Action, AnySimulation, QueueRulePolicy, ScriptPolicy, SimulatedPolicy, begin
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Baselines no weaker than they need be: rules tuned on seeds of their own, and the best constant fleet (§9)."""
+"""Baselines no weaker than they need be: rules tuned on separate seeds, and the best constant fleet (§9)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
+from agent.settings.fleet import FleetSettings
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from trainer.autoscaling.baselines.clairvoyant import first_end_s
-from trainer.autoscaling.episodes import Task, run_task
-from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.fixed import ConstantPolicy
+from trainer.autoscaling.policies import ConstantPolicy, Task, parameters_of, run_policy, run_task
 from trainer.kit.jobs import Pool
 
 HIGH = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
@@ -88,19 +88,19 @@ GRIDS: Mapping[str, Callable[[SimulationConfig], list[str]]] = {
     "fixed-ramp": lambda config: fixed_ramp_grid(config, single=False),
     "fixed-ramp-single": lambda config: fixed_ramp_grid(config, single=True),
 }
-"""Policy to tune, and the texts of its grid for a world; `-single` stands for one VM a minute (act-7)."""
+"""Policy to tune, and the texts of its grid for a world; `-single` is one VM a minute (act-7)."""
 
 
 TUNING_SEED = 500_000
-"""Seeds from here on tune; 0..999 report, and what trains or chooses uses neither."""
+"""Seeds from here on tune; 0..999 report; training and selection use neither."""
 FINALISTS = 12
 FIRST_SEEDS = 2
-"""The whole grid is run on so many seeds, its best FINALISTS on all of them."""
+"""Seeds that the whole grid is run on; its best FINALISTS are run on all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """What runs are made on: a world, and for each seed a trace of each workload, seed by seed.
+    """The cases of runs: a world, and for each seed a trace of each workload, seed by seed.
 
     workloads: how many there are.
     """
@@ -134,7 +134,7 @@ def cases_of(config: SimulationConfig, trace_of: TraceOf | Sequence[TraceOf], fi
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is made small: cost (rent and waiting), or with minute_price rent and that many dollars per minute of run.
+    """The figure to minimise: cost (rent and waiting), or with minute_price rent and these dollars per minute of run.
 
     A run that did not finish its jobs counts as infinitely bad.
     """
@@ -262,7 +262,7 @@ def best_constant(
     """Return the constant fleet with the least mean cost; nothing is random, for a constant fleet boots nothing.
 
     Fleets are tried from the cheapest on, until the rent alone of the rest is above the best cost. Where every type
-    costs the same per core and all jobs take one core, one fleet stands for all of as many cores. on_fleet:
+    costs the same per core and all jobs take one core, one fleet represents all of as many cores. on_fleet:
     called with the number of fleets done and of all.
     """
     fleets = sorted(_fleets(config, traces), key=lambda sizes: price_per_hour(config, sizes))
@@ -308,3 +308,65 @@ def _fleets(config: SimulationConfig, traces: Sequence[Trace]) -> list[Fleet]:
     for sizes in sorted(every, key=sum):
         by_cores.setdefault(sum(n * c for n, c in zip(sizes, config.cores, strict=True)), sizes)
     return list(by_cores.values())
+
+
+# A tuned rule as settings of the agent, with its origin.
+
+
+AGENT_RULES: tuple[str, ...] = ("queue-rule", "queue-rule-single", "threshold", "target-tracking")
+"""The rules to tune that the agent has too."""
+_LIVE: Mapping[str, Mapping[str, str]] = {
+    "queue-rule": {"busy_counts": "true", "skip_cooling": "false"},
+    "threshold": {"cooldown_s": "0"},
+    "target-tracking": {"warmup_s": "300", "keep_one": "false"},
+}
+"""Parameters that the agent has no setting for, with the value at which it behaves alike."""
+
+
+def agent_grid(text: str) -> bool:
+    """Return whether the agent can decide as this text of a grid does."""
+    name, _, rest = text.partition(":")
+    given = parameters_of(name, rest)
+    return all(given.get(parameter, value) == value for parameter, value in _LIVE.get(name, {}).items())
+
+
+def settings_of(policy: str, fleet: str) -> dict[str, str]:
+    """Return the agent's settings for a rule, as environment variables to values.
+
+    The agent learns the size of jobs from its job source; a setting applies until then. Raises BadInput for a policy
+    that the agent does not have.
+    """
+    name, _, rest = policy.partition(":")
+    if name not in _LIVE:
+        raise BadInput("policy", policy, f"choose one of {', '.join(_LIVE)}: the agent has no other rule")
+    prefix = f"TRIMTAB_FLEETS__{fleet}__"
+    known = FleetSettings.model_fields
+    section = name.replace("-", "_")
+    parameters = known[section].annotation
+    assert parameters is not None
+    found = {f"{prefix}POLICY": name}
+    for parameter, value in parameters_of(name, rest).items():
+        if parameter in parameters.model_fields:
+            found[f"{prefix}{section.upper()}__{parameter.upper()}"] = value
+        elif parameter in known:
+            found[f"{prefix}{parameter.upper()}"] = value
+    return found
+
+
+def settings_text(policy: str, fleet: str, made_by: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    """Return lines for the agent's environment: comments with their origin, then NAME=VALUE.
+
+    made_by: the command, the world and the workloads with their SHA-256, and the seeds. figures: `tuned_objective`,
+    `cost`, `rent` and `penalty`, dollars.
+    """
+    world, (first, last) = made_by["world"], made_by["tuning_seeds"]
+    lines = [
+        f"# Found by: {made_by['command']}",
+        f"# World {world['name']}, SHA-256 {world['sha256']}",
+        *(f"# Workload {one['workload']}, SHA-256 {one['sha256']}" for one in made_by["workloads"]),
+        f"# The least of {figures['settings']} settings on seeds {first} to {last}: {figures['tuned_objective']:.4f} $",
+        f"# On seeds {made_by['reporting_seeds'][0]} to {made_by['reporting_seeds'][1]}: {figures['cost']:.4f} $, rent "
+        f"{figures['rent']:.4f} $, waiting {figures['penalty']:.4f} $",
+        *(f"{name}={value}" for name, value in settings_of(policy, fleet).items()),
+    ]
+    return "\n".join(lines) + "\n"

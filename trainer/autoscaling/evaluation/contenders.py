@@ -1,24 +1,28 @@
-"""Contenders of an evaluation: a label, and the policy's text, the same everywhere or tuned for each group."""
+"""Contenders of an evaluation, on the suite or on one's own cases: a label, and the policy's text in each group."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.models.shipped import shipped_models
 from domain.errors import BadInput
+from simulator.autoscaling.world_file import World as OwnWorld
 from trainer.autoscaling.baselines.plans import kept_plan
+from trainer.autoscaling.baselines.tuning import MOST_FLEETS, TUNING_SEED, best_constant, cases_of, count_fleets, tune
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, Case, World, suite
-from trainer.autoscaling.policies.base import parameters_of
+from trainer.autoscaling.policies import parameters_of
+from trainer.autoscaling.worlds import policy_in_world, traces_by_seed, world_of
 
 ANYWHERE = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A label for people, and the policy's text per group; the entry `*` stands for the groups that have none."""
+    """A label for people, and the policy's text per group; the entry `*` is for the other groups."""
 
     label: str
     texts: Mapping[str, str]
@@ -72,7 +76,7 @@ def _of_file(path: Path) -> list[Contender]:
 
 
 QUEUE_RULE = "queue rule, multi"
-"""What others are compared with unless something else is asked for."""
+"""The reference of comparisons by default."""
 
 _T1_T2_T4 = {
     QUEUE_RULE: {
@@ -136,8 +140,8 @@ def queue_rule(world: World = World.LIVE_LIKE) -> Contender:
     return next(baseline for baseline in baselines(world) if baseline.label == QUEUE_RULE)
 
 
-def beside(path: Path, rule: Contender, label: str = "") -> Contender:
-    """Return a model file as a contender: a scorer beside the rule's setting in each group, a network everywhere."""
+def model_contender(path: Path, rule: Contender, label: str = "") -> Contender:
+    """Return a model file as a contender: a scorer with the rule's setting in each group, a network everywhere."""
     # ONNX Runtime takes a while to load.
     from agent.models.card import ScorerCard
     from agent.models.file import load_model
@@ -153,9 +157,9 @@ def beside(path: Path, rule: Contender, label: str = "") -> Contender:
 
 
 def default_contenders(world: World = World.LIVE_LIKE) -> tuple[Contender, ...]:
-    """Return the baselines, every model that ships with the agent under its name, and what knows the future."""
+    """Return the baselines, every model that ships with the agent under its name, and the clairvoyant plans."""
     rule = queue_rule(world)
-    shipped = (beside(model.path, rule, model.title) for model in shipped_models())
+    shipped = (model_contender(model.path, rule, model.title) for model in shipped_models())
     return (*baselines(world), *shipped, *_clairvoyant())
 
 
@@ -172,3 +176,101 @@ def _clairvoyant() -> list[Contender]:
 
 def _is_kept(case: Case, single: bool) -> bool:
     return kept_plan(case.config, case.trace, single) is not None
+
+
+# One's own cases: any workloads in any world, and the policies to compare.
+
+
+SUITE_WORLDS = {"live-like": "live-like", "training": "exact"}
+"""Worlds of the suite, and their names among all worlds."""
+TARGET_TRACKING, BEST_CONSTANT = "target tracking, tuned", "best constant fleet"
+TUNED = {"queue-rule": QUEUE_RULE, "target-tracking": TARGET_TRACKING}
+"""Rules that are tuned for one's own jobs, and their labels."""
+OnRun = Callable[[int, int], None] | None
+"""Called with the runs done and of all."""
+SEEDS, FEW_SEEDS, TUNED_ON = 10, 3, 3
+"""Boot seeds for each workload, in the short form too, and for tuning the queue rule."""
+
+
+def own_world(text: str, workloads: Sequence[str], recent: Sequence[str] = ()) -> OwnWorld | None:
+    """Return the world of one's own cases, None where the suite alone is asked for.
+
+    recent: ledgers and traces of production, which a world of one's own may have for its jobs too. Raises BadInput for
+    a world of one's own without jobs, and as `world_of`.
+    """
+    if not workloads and text in SUITE_WORLDS:
+        return None
+    if not workloads and not recent:
+        names = ", ".join(SUITE_WORLDS)
+        raise BadInput(
+            "--world", text, f"choose one of {names}, which T1 to T6 are for, or give its jobs by --workload"
+        )
+    return world_of(SUITE_WORLDS.get(text, text))
+
+
+def own_cases(world: OwnWorld, workloads: Sequence[str], seeds: int) -> tuple[Case, ...]:
+    """Return `seeds` cases of each workload, from seed 0 on; random workloads are drawn for each seed."""
+    drawn = zip(workloads, traces_by_seed(workloads, world.config), strict=True)
+    return tuple(
+        Case(f"{OWN} {_short(text)} boot {seed}", f"{OWN} {_short(text)}", world.name, world.config, made(seed), seed)
+        for text, made in drawn
+        for seed in range(seeds)
+    )
+
+
+def _short(text: str) -> str:
+    return Path(text).name.replace(" ", "_")
+
+
+def tuned_rule(
+    world: OwnWorld, workloads: Sequence[str], workers: int = 1, on_run: OnRun = None, name: str = "queue-rule"
+) -> Contender:
+    """Return the queue rule that costs least on these workloads in this world, tuned on separate seeds.
+
+    name: another rule of TUNED instead.
+    """
+    config, traces = world.config, traces_by_seed(workloads, world.config)
+    found = tune(
+        name,
+        cases_of(config, traces, TUNING_SEED, TUNED_ON),
+        cases_of(config, traces, 0, 1),
+        workers=workers,
+        on_run=on_run,
+        adapt=lambda text: policy_in_world(text, world),
+        widen=True,
+    )
+    return Contender(TUNED[name], {ANYWHERE: found.policy})
+
+
+def constant_fleet(world: OwnWorld, workloads: Sequence[str], on_fleet: OnRun = None) -> tuple[Contender, ...]:
+    """Return the constant fleet that costs least on these workloads; none where there are more than MOST_FLEETS."""
+    config, traces = world.config, traces_by_seed(workloads, world.config)
+    if count_fleets(config) > MOST_FLEETS:
+        return ()
+    found = best_constant(config, [trace_of(TUNING_SEED) for trace_of in traces], on_fleet)
+    return (Contender(BEST_CONSTANT, {ANYWHERE: f"constant:{','.join(map(str, found.sizes))}"}),)
+
+
+def own_contenders(world: OwnWorld, rule: Contender, others: Sequence[Contender] = ()) -> tuple[Contender, ...]:
+    """Return the tuned rule, `others`, rules as they are without tuning, and the shipped models that may decide here.
+
+    A model for another fleet is reported as absent. A scorer is shown with the tuned rule's setting.
+    """
+    texts = {"queue rule, not tuned": "queue-rule", "threshold 75 %": "threshold:high=0.75,low=0.75,periods=1"}
+    found = [*others, *(Contender(label, {ANYWHERE: policy_in_world(text, world)}) for label, text in texts.items())]
+    for model in shipped_models():
+        # A network that observes the sizes of jobs has no place in a world that hides them.
+        with suppress(BadInput):
+            found.append(
+                Contender(
+                    model.title, {ANYWHERE: policy_in_world(model_contender(model.path, rule).texts[ANYWHERE], world)}
+                )
+            )
+    return (rule, *found)
+
+
+def contenders_in_world(contenders: Sequence[Contender], world: OwnWorld) -> tuple[Contender, ...]:
+    """Return the contenders as they decide in a world that may keep job sizes back."""
+    return tuple(
+        Contender(c.label, {group: policy_in_world(text, world) for group, text in c.texts.items()}) for c in contenders
+    )

@@ -24,7 +24,7 @@ from simulator.autoscaling.branching import RuleSetting, Weights
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.lessons import Lesson
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy, begin
+from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy, begin
 from trainer.autoscaling.scorer import ANNOUNCED, FLEETS, INPUTS, THE_RULE, Selection
 from trainer.autoscaling.scorer_runs import read_model
 from trainer.kit.intervals import Interval, mean_interval
@@ -139,7 +139,7 @@ def importance_of(
     The interval is that of the mean over the cases, from the `repeats` shuffles. Raises BadInput when the model does
     not fit a case's fleet, or without a case.
     """
-    from trainer.autoscaling.policies.model import ModelPolicy, read_network
+    from trainer.autoscaling.model_policies import ModelPolicy, read_network
 
     if not cases:
         raise BadInput("--importance", str(path), "give traces to measure it on")

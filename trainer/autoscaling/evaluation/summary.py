@@ -10,9 +10,9 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.units import MINUTE_S
-from trainer.autoscaling.episodes import stuck
+from trainer.autoscaling.evaluation.results import Absence, Evaluation, Row
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
-from trainer.autoscaling.evaluation.table import Absence, Evaluation, Row
+from trainer.autoscaling.policies import stuck
 from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
 
 WORSE_LIMIT = 0.05

@@ -9,9 +9,7 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable
 from trainer.autoscaling.baselines.plans import Replay, SearchSettings, as_data, better, kept_plan, key_of, make_plan
-from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.fixed import ScriptPolicy
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import ScriptPolicy, policy_of, run_policy
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 SMALL = make_trace("small", [0.0] * 60 + [900.0] * 20, [120.0] * 80)

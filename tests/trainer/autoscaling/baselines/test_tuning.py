@@ -26,8 +26,7 @@ from trainer.autoscaling.baselines.tuning import (
     least_rent,
     tune,
 )
-from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import policy_of, run_policy
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 SMALL = make_trace("small", [0.0] * 40 + [600.0] * 20, [90.0] * 60)

@@ -9,8 +9,8 @@ from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_text
 from trainer.autoscaling.evaluation.contenders import contenders_of
+from trainer.autoscaling.evaluation.results import Results, evaluate
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.evaluation.table import Results, evaluate
 
 
 def test_a_text_is_its_own_label_unless_one_is_given() -> None:

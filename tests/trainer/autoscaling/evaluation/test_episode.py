@@ -7,9 +7,9 @@ import pytest
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
-from trainer.autoscaling.evaluation.episode import History, run_episode
+from trainer.autoscaling.evaluation.results import History, run_episode
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import policy_of
 
 CONFIG = preset("train-text", boot_low_s=60.0, boot_high_s=60.0)
 

@@ -57,8 +57,8 @@ def test_the_report_is_written_with_a_model_and_its_importance(tmp_path: Path) -
 @pytest.mark.exhaustive
 def test_a_whole_report_of_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"queue rule": [f"queue-rule:horizon_s={h}" for h in (60, 600)]}
-    monkeypatch.setattr("trainer.autoscaling.evaluation.pictures.settings", lambda case: few)
-    monkeypatch.setattr("trainer.autoscaling.evaluation.pictures.settings", lambda case: few)
+    monkeypatch.setattr("trainer.autoscaling.evaluation.report.settings", lambda case: few)
+    monkeypatch.setattr("trainer.autoscaling.evaluation.report.settings", lambda case: few)
     out = tmp_path / "report.html"
     answer = evaluate("--traces", "T2", "--short", "--seeds", "1", "--out", str(out))
     assert answer.exit_code == 0, answer.output

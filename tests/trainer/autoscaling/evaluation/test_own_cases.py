@@ -15,9 +15,15 @@ from agent.models.shipped import ShippedModel
 from domain.errors import BadInput
 from tests.agent.models.making import NOTHING, preferring, scorer
 from trainer.autoscaling.baselines.tuning import GRIDS
-from trainer.autoscaling.evaluation import own
-from trainer.autoscaling.evaluation.contenders import Contender
-from trainer.autoscaling.evaluation.own import contenders_in_world, own_cases, own_contenders, own_world, tuned_rule
+from trainer.autoscaling.evaluation import contenders
+from trainer.autoscaling.evaluation.contenders import (
+    Contender,
+    contenders_in_world,
+    own_cases,
+    own_contenders,
+    own_world,
+    tuned_rule,
+)
 from trainer.autoscaling.worlds import world_of
 
 WORLD = """
@@ -183,7 +189,7 @@ def test_a_scorer_stands_beside_the_tuned_rule(
     world: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = scorer(tmp_path, {})
-    monkeypatch.setattr(own, "shipped_models", lambda: [ShippedModel("mine", "any fleet", made.stem, made)])
+    monkeypatch.setattr(contenders, "shipped_models", lambda: [ShippedModel("mine", "any fleet", made.stem, made)])
     rule = tuned_rule(world_of(world), [jobs])
     text = own_contenders(world_of(world), rule)[-1].text("own")
     assert text in (f"{made}:horizon_s=120,idle_s=60,job_core_s=90", f"{made}:horizon_s=600,idle_s=0,job_core_s=90")

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
-from trainer.autoscaling.evaluation import pictures
+from trainer.autoscaling.evaluation import report
 from trainer.autoscaling.evaluation.contenders import contenders_of
-from trainer.autoscaling.evaluation.page import Extras, page
-from trainer.autoscaling.evaluation.pictures import PRICES_PER_HOUR, fronts
+from trainer.autoscaling.evaluation.report import PRICES_PER_HOUR, Extras, fronts, page
+from trainer.autoscaling.evaluation.results import Evaluation, Results, evaluate
 from trainer.autoscaling.evaluation.suite import TITLES, suite
 from trainer.autoscaling.evaluation.summary import Summary, summarise
-from trainer.autoscaling.evaluation.table import Evaluation, Results, evaluate
 
 CONTENDERS = contenders_of(["rule=queue-rule", "75 % <b>=threshold"])
 CASES = suite(["T2", "T4"], short=True, seeds=1)
@@ -25,7 +24,7 @@ def summary() -> Summary:
 
 @pytest.fixture(scope="module")
 def written(summary: Summary) -> str:
-    extras = Extras(by_group=pictures.by_group(CONTENDERS, summary, CASES), comparison=pictures.comparison(summary))
+    extras = Extras(by_group=report.by_group(CONTENDERS, summary, CASES), comparison=report.comparison(summary))
     return page(summary, extras, {"made": "today"})
 
 
@@ -72,13 +71,13 @@ def test_names_are_text_and_not_markup(written: str) -> None:
 
 
 def test_the_same_results_give_the_same_page(summary: Summary, written: str) -> None:
-    extras = Extras(by_group=pictures.by_group(CONTENDERS, summary, CASES), comparison=pictures.comparison(summary))
+    extras = Extras(by_group=report.by_group(CONTENDERS, summary, CASES), comparison=report.comparison(summary))
     assert page(summary, extras, {"made": "today"}) == written
 
 
 def test_the_front_trades_rent_for_waiting_as_waiting_gets_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "trainer.autoscaling.evaluation.pictures.settings",
+        "trainer.autoscaling.evaluation.report.settings",
         lambda case: {"queue rule": [f"queue-rule:horizon_s={h},idle_s=0" for h in (60, 300, 900, 2400)]},
     )
     (front,) = fronts(CASES[:1])
@@ -96,7 +95,7 @@ def test_a_training_run_adds_its_curve(tmp_path: Path) -> None:
     (run / "curve.csv").write_text(
         "update,steps,wall_s,cpu_s,best_cost,held_out/greedy\n1,50000,1,1,,\n2,100000,2,2,9.5,9.5\n3,150000,3,3,8.1,8.1\n"
     )
-    plot = pictures.learning_curves([run], {"rule": 6.0})
+    plot = report.learning_curves([run], {"rule": 6.0})
     assert plot is not None
     assert "seed-3: greedy" in plot.svg
 
@@ -106,7 +105,7 @@ def test_a_folder_without_a_curve_is_refused(tmp_path: Path, content: str | None
     if content is not None:
         (tmp_path / "curve.csv").write_text(content)
     with pytest.raises(BadInput, match="--curves"):
-        pictures.learning_curves([tmp_path], {})
+        report.learning_curves([tmp_path], {})
 
 
 def test_a_policy_that_ran_nowhere_is_named_with_the_reason(summary: Summary) -> None:

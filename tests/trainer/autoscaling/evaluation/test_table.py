@@ -9,12 +9,11 @@ import pytest
 from domain.errors import BadInput
 from domain.workload import make_trace
 from simulator.autoscaling.world_file import preset
-from trainer.autoscaling.evaluation import table
+from trainer.autoscaling.evaluation import results
 from trainer.autoscaling.evaluation.contenders import contenders_of
-from trainer.autoscaling.evaluation.episode import run_episode
+from trainer.autoscaling.evaluation.results import Results, Row, evaluate, read_rows, run_episode
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.evaluation.table import Results, Row, evaluate, read_rows
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import policy_of
 
 TRACE = make_trace("ten jobs", [0.0] * 10, [200.0 / 3.0] * 10)
 
@@ -66,7 +65,7 @@ def test_an_interrupted_file_loses_its_cut_line_and_goes_on(tmp_path: Path) -> N
 def test_rows_of_other_code_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.csv"
     evaluate(contenders_of(["nothing"]), cases(1), Results(path))
-    monkeypatch.setattr(table, "code_version", lambda: "another code")
+    monkeypatch.setattr(results, "code_version", lambda: "another code")
     evaluate(contenders_of(["nothing"]), cases(1), Results(path))
     assert [row.code == "another code" for row in read_rows(path)] == [False, True]
 

@@ -15,9 +15,8 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.world_file import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
 from trainer.autoscaling.export import PARITY, ExportFailed, PolicyFacts, answer_of, difference, export, layers_of, play
-from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.model import read_network
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.model_policies import read_network
+from trainer.autoscaling.policies import policy_of, run_policy
 from trainer.autoscaling.ppo_lstm import NetworkKind, PolicyValueNetwork
 from trainer.kit.export import Dense
 

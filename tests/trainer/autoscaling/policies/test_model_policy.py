@@ -10,10 +10,8 @@ from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.oracles.lstm_model import write_model
-from trainer.autoscaling.episodes import run_many
-from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.model import ModelPolicy, read_network, run_batched
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.model_policies import ModelPolicy, read_network, run_batched
+from trainer.autoscaling.policies import policy_of, run_many, run_policy
 
 CONFIG = preset("train-fit", max_steps=60)
 

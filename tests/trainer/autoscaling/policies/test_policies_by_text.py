@@ -9,9 +9,7 @@ from agent.models.shipped import ShippedModel, shipped_models
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
-from trainer.autoscaling.policies.base import run_policy
-from trainer.autoscaling.policies.registry import policy_of
-from trainer.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
+from trainer.autoscaling.policies import QueueRulePolicy, ThresholdPolicy, policy_of, run_policy
 
 FIXED_BOOT = preset("train-fit", boot_low_s=71.0, boot_high_s=71.0)
 SOME_OF_EACH = (

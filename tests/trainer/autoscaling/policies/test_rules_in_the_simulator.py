@@ -9,9 +9,7 @@ from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
-from trainer.autoscaling.episodes import run_many
-from trainer.autoscaling.policies.base import begin, run_policy
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import begin, policy_of, run_many, run_policy
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 

@@ -13,7 +13,7 @@ from domain.errors import BadInput
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TwinWorlds
 from trainer.autoscaling.ppo_lstm import PPOConfig, Training, train
 from trainer.autoscaling.ppo_lstm import loss as loss_of
-from trainer.autoscaling.presets import PRESETS, configuration
+from trainer.autoscaling.ppo_runs import PRESETS, configuration
 from trainer.kit.checkpoint import Checkpoints, OtherConfiguration
 from trainer.kit.progress import Progress
 

@@ -7,7 +7,7 @@ import pytest
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
-from trainer.autoscaling.runs import marks_of, reported
+from trainer.autoscaling.ppo_runs import marks_of, reported
 from trainer.autoscaling.tasks import TASKS, task_of
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
-from trainer.autoscaling.campaign import best_so_far, curve_of, draw_curves, mean_curve, spread, summary_of
+from trainer.autoscaling.ppo_runs import best_so_far, curve_of, draw_curves, mean_curve, spread, summary_of
 from trainer.kit.intervals import Interval
 from trainer.kit.progress import CURVE_FILE, Curve, Progress
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
-from trainer.autoscaling.campaign import curve_of
 from trainer.autoscaling.ppo_lstm import Training, TrainingResult, train
-from trainer.autoscaling.runs import HELD_OUT, checkpoint_of, run
+from trainer.autoscaling.ppo_runs import HELD_OUT, checkpoint_of, curve_of, run
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, OtherConfiguration, read_checkpoint, weights_hash
 from trainer.kit.progress import CURVE_FILE, Progress, read_curve
 

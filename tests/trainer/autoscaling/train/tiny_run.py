@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.autoscaling.ppo_lstm import PPOConfig
-from trainer.autoscaling.presets import configuration
+from trainer.autoscaling.ppo_runs import configuration
 
 TINY: dict[str, Any] = {
     "task": "train-fit",
@@ -27,7 +27,7 @@ def tiny(**changes: Any) -> PPOConfig:
 
 
 def data_of(config: PPOConfig, directory: Path, **more: Any) -> dict[str, Any]:
-    """What `trainer.autoscaling.runs.run` is asked with."""
+    """What `trainer.autoscaling.ppo_runs.run` is asked with."""
     return {"config": config.plain(), "directory": str(directory), "name": "tiny", "episodes": 3, **more}
 
 

@@ -1,40 +1,159 @@
-"""Runs every contender on every case; one row each, in a CSV that grows row by row and can be taken up again (§11)."""
+"""Runs contenders on cases, step by step, and keeps a row of measures for each in a CSV that grows row by row (§11).
+
+Beyond `simulator.autoscaling.view.Measures` a row has the idle shutdown (§12.6).
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from domain.errors import BadInput
-from simulator.autoscaling.view import Measures
+from domain.units import MINUTE_S
+from simulator.autoscaling.view import Measures, StepInfo, StepResult
 from trainer.autoscaling.evaluation.contenders import Contender
-from trainer.autoscaling.evaluation.episode import Run, run_episode
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy, policy_of, run_policy
 from trainer.kit import files
 from trainer.kit.jobs import Pool
+
+Ints = NDArray[np.int64]
+
+IDLE_STRETCH_S = 1800.0
+"""A stretch without jobs counts for the idle shutdown when it lasts at least so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """How long the fleet stayed above its minimum after the jobs had ended.
+
+    stretches: how often nothing waited or ran for half an hour or longer. worst_min: minutes from the end of the step
+    in which the last job ended until only the minimum was left, the longest of them; None without a stretch. released:
+    whether the minimum was reached in every stretch; otherwise worst_min is that of the next job at least.
+    """
+
+    stretches: int = 0
+    worst_min: float | None = None
+    released: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The outcome of one episode. truncated: the step limit came before the last job's end."""
+
+    measures: Measures
+    idle: Idle
+    truncated: bool
+
+
+@dataclass(slots=True)
+class IdleWatch:
+    """Follows an episode and measures its idle stretches."""
+
+    minimum: tuple[int, ...]
+    step_s: float
+    _submitted: int = 0
+    _idle_steps: int = 0
+    _released_after: int | None = None
+    _found: list[tuple[float, bool]] = field(default_factory=list)
+
+    def see(self, info: StepInfo) -> None:
+        """Take note of a step's end."""
+        # A short job may come and go within a step: only the count of submitted jobs shows it.
+        worked = info.waiting > 0 or info.executing > 0 or info.submitted > self._submitted
+        self._submitted = info.submitted
+        if worked:
+            self._close()
+        if info.waiting > 0 or info.executing > 0 or info.finished == 0:
+            return
+        others = sum(info.booting) + sum(info.draining)
+        if self._released_after is None and others == 0 and info.ready == self.minimum:
+            self._released_after = self._idle_steps
+        self._idle_steps += 1
+
+    def _close(self) -> None:
+        if self._idle_steps * self.step_s >= IDLE_STRETCH_S:
+            released = self._released_after is not None
+            steps = self._released_after if self._released_after is not None else self._idle_steps
+            self._found.append((steps * self.step_s / MINUTE_S, released))
+        self._idle_steps, self._released_after = 0, None
+
+    def result(self) -> Idle:
+        """Return the idle stretches that a later job has ended."""
+        if not self._found:
+            return Idle()
+        return Idle(len(self._found), max(minutes for minutes, _ in self._found), all(r for _, r in self._found))
+
+
+@dataclass(slots=True)
+class History:
+    """The steps of an episode in columns, for plots; index 0 is the end of the first step."""
+
+    infos: list[StepInfo] = field(default_factory=list)
+
+    @property
+    def minutes(self) -> NDArray[np.float64]:
+        """Minutes since the start."""
+        return np.array([info.now_s for info in self.infos]) / MINUTE_S
+
+    @property
+    def ready(self) -> Ints:
+        """Ready VMs, shape (steps, types)."""
+        return np.array([info.ready for info in self.infos], dtype=np.int64)
+
+    @property
+    def waiting(self) -> Ints:
+        """Waiting jobs."""
+        return np.array([info.waiting for info in self.infos], dtype=np.int64)
+
+    @property
+    def cores(self) -> Ints:
+        """Cores of ready VMs."""
+        return np.array([info.cores_ready for info in self.infos], dtype=np.int64)
+
+    @property
+    def busy(self) -> Ints:
+        """Cores that run a job."""
+        return np.array([info.cores_busy for info in self.infos], dtype=np.int64)
+
+
+def run_episode(policy: SimulatedPolicy, case: Case, history: History | None = None) -> Run:
+    """Run one policy on one case from its start, and add its steps to a history; BadInput when it does not fit."""
+    idle = IdleWatch(case.config.minimum, case.config.step_s)
+
+    def seen(_: AnySimulation, result: StepResult) -> None:
+        idle.see(result.info)
+        if history is not None:
+            history.infos.append(result.info)
+
+    measures = run_policy(policy, case.config, case.trace, case.seed, seen)
+    return Run(measures, idle.result(), truncated=measures.jobs_finished < case.trace.jobs)
+
 
 SOURCES = (
     "domain",
     "simulator/autoscaling",
-    "trainer/autoscaling/policies",
     "trainer/autoscaling/baselines",
-    "trainer/autoscaling/episodes.py",
-    "trainer/autoscaling/evaluation/episode.py",
+    "trainer/autoscaling/model_policies.py",
+    "trainer/autoscaling/policies.py",
+    "trainer/autoscaling/evaluation/results.py",
 )
-"""Folders and files whose code decides what a run comes to; a change in any of them makes stored rows stale."""
+"""Folders and files whose code decides the figures of a run; a change makes stored rows stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Measures):
     """One policy on one case, with the measures of the run.
 
-    policy: as given. policy_key: tells policies apart by content (a model file by its SHA-256). case_key:
-    `suite.Case.key`. code: `code_version`. Tuples are per VM type. idle_*: see `episode.Idle`; worst is None without an
+    policy: as given. policy_key: identifies a policy by content (a model file by its SHA-256). case_key:
+    `suite.Case.key`. code: `code_version`. Tuples are per VM type. idle_*: see `Idle`; worst: None without an
     idle stretch.
     """
 
@@ -53,7 +172,7 @@ class Row(Measures):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes a row the same as another: policy, case, code."""
+        """The identity of a row: policy, case, code."""
         return self.policy_key, self.case_key, self.code
 
     @classmethod
@@ -79,7 +198,7 @@ class Row(Measures):
 _MEASURED = len(fields(Measures))
 _FIELDS = fields(Row)[_MEASURED:-3] + fields(Row)[:_MEASURED] + fields(Row)[-3:]
 _COLUMNS: Mapping[str, str] = {field.name: str(field.type) for field in _FIELDS}
-"""What was run, the measures, and the idle stretches: name and type."""
+"""The columns by name and type: the run, the measures, and the idle stretches."""
 
 
 def code_version() -> str:
@@ -90,7 +209,7 @@ def code_version() -> str:
 class Results:
     """A results file: rows are appended as they come and survive an interruption.
 
-    A last line that was cut is dropped. Raises BadInput for a file that is no results table.
+    A last line that was cut is dropped. Raises BadInput for another file.
     """
 
     def __init__(self, path: Path | None, *, resume: bool = True) -> None:
@@ -121,7 +240,7 @@ class Results:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read a CSV table; BadInput names line and column of what cannot be read. A cut last line is left out."""
+    """Read a CSV table; BadInput names line and column of a wrong value. A cut last line is left out."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
@@ -215,10 +334,10 @@ def evaluate(
     workers: int = 1,
     on_cases: OnCases = lambda label, cases: None,
 ) -> Evaluation:
-    """Run what the results do not hold yet, and return all rows.
+    """Run the cases without a row in the results, and return all rows.
 
-    A policy that cannot run on a case is reported as absent there. workers: processes. Raises BadInput for a text that
-    is no policy.
+    A policy that cannot run on a case is reported as absent there. workers: processes. Raises BadInput for a wrong
+    policy.
     """
     tasks, kept = _tasks(contenders, cases, results, on_cases)
     absences: list[Absence] = []

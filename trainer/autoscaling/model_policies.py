@@ -1,23 +1,27 @@
-"""A learned policy from a model file: one recurrent network on ONNX Runtime, for one episode or for many at once."""
+"""Model files in the simulator: a recurrent network, for one episode or many, and a scorer with its queue rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.autoscaling.policies.scorer import ScorerPolicy, Sight
 from agent.models.card import ModelCard, ScorerCard, heads_of
 from agent.models.file import Model, ModelRefused, load_model
 from domain.errors import BadInput
+from domain.observations.autoscaling_scorer import MEMORY
 from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.configuration import SimulationConfig
-from simulator.autoscaling.view import Measures
-from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from simulator.autoscaling.view import FleetView, Measures
+from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -166,3 +170,88 @@ def _run(policy: ModelPolicy, config: SimulationConfig, pairs: Sequence[tuple[Tr
         observation, _, terminated, truncated = batch.step(actions)
         over = terminated | truncated
     return [batch.measures(copy) for copy in range(len(pairs))]
+
+
+Doubles = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class SimulatedScorer(SimulatedPolicy):
+    """A scorer with the queue rule.
+
+    rule: its setting in this world; where job_core_s is 0 the work of the jobs that came and wait is known, but not of
+    those of a trace whose jobs wait for one another: they count with the mean of the queue.
+    """
+
+    kind: ClassVar[str] = "scorer"
+
+    policy: ScorerPolicy
+    rule: RuleSetting
+    _memory: list[float] = field(init=False, repr=False, compare=False, default_factory=list)
+    _config: SimulationConfig | None = field(init=False, repr=False, compare=False, default=None)
+    _work: Doubles | None = field(init=False, repr=False, compare=False, default=None)
+
+    @property
+    def name(self) -> str:
+        """The SHA-256 of the model file, with the rule's setting."""
+        rule = self.rule
+        setting = f"horizon_s={rule.horizon_s:g},idle_s={rule.idle_s:g},job_core_s={rule.job_core_s:g}"
+        return f"{self.policy.model.name}:{setting}"
+
+    def start(self, config: SimulationConfig, trace: Trace) -> None:
+        """Empty the memory."""
+        self._memory, self._config, self._work = [0.0] * MEMORY, config, None
+        if self.rule.job_core_s <= 0.0 and not trace.staged:
+            self._work = np.cumsum(np.concatenate(([0.0], np.maximum(trace.width, 1) * trace.service_s)))
+
+    def choose(self, simulation: AnySimulation) -> Sequence[Order]:
+        """Order the change to the best candidate."""
+        assert self._config is not None, "started"
+        sight = _sight(self._config, simulation.fleet_view(), self.rule, self._work)
+        weighed = self.policy.weigh(sight, self._memory)
+        changes = np.array(weighed.targets[weighed.chosen]) - np.array(sight.requested)
+        return orders_of_vector(changes, self._config.cores)
+
+
+def _sight(config: SimulationConfig, view: FleetView, rule: RuleSetting, work: Doubles | None) -> Sight:
+    """Return the agent's view. work: core-seconds of the first n jobs of the trace, where they are known."""
+    queue = view.queue
+    mean = queue.mean_job_core_s
+    if rule.job_core_s <= 0.0:
+        job_core_s = queue.queued_core_s / queue.waiting if queue.waiting else mean or 0.0
+    else:
+        job_core_s = rule.job_core_s if mean is None else mean
+    arrived_core_s = queue.submitted_recent * job_core_s
+    if work is not None:
+        arrived_core_s = float(work[queue.submitted] - work[queue.submitted - queue.submitted_recent])
+    low, high = zip(*config.boot_ranges_s, strict=True)
+    return Sight(
+        cores=view.cores.tolist(),
+        prices=[kind.price_per_hour for kind in config.types],
+        requested=view.requested.tolist(),
+        ready=view.ready.tolist(),
+        booting=view.booting.tolist(),
+        idle=view.idle_long(0.0).tolist(),
+        idle_long=view.idle_long(rule.idle_s).tolist(),
+        floor=list(config.minimum),
+        limits=list(config.limits),
+        minimum=np.where(view.cooldown_in_s > 0, np.maximum(view.requested, view.minimum), view.minimum).tolist(),
+        maximum=np.where(view.cooldown_out_s > 0, np.minimum(view.requested, view.maximum), view.maximum).tolist(),
+        cooling_out_s=view.cooldown_out_s.tolist(),
+        cooling_in_s=view.cooldown_in_s.tolist(),
+        boot_low_s=list(low),
+        boot_high_s=list(high),
+        waiting=queue.waiting,
+        arrived=queue.submitted_recent,
+        arrived_core_s=arrived_core_s,
+        oldest_wait_s=queue.oldest_wait_s if queue.waiting else 0.0,
+        job_core_s=job_core_s,
+        free_cores=float(view.free_cores),
+        busy_cores=float(view.busy_cores),
+        horizon_s=rule.horizon_s,
+        cooldown_s=config.cooldown_s,
+        waiting_price=config.waiting_price_per_hour,
+        now_s=view.now_s,
+        announcements=[],
+        given=0.0,
+    )

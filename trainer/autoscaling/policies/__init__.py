@@ -1,1 +1,0 @@
-"""Policies of the simulator, each made from a text by `registry.policy_of`; `autoscaling.episodes` runs them."""

@@ -18,5 +18,9 @@ gymnasium.register(
     entry_point="simulator.gym.autoscaling:AutoscalingEnv",
     vector_entry_point="simulator.gym.autoscaling:AutoscalingVectorEnv",
 )
-gymnasium.register(id="Trimtab/Oversubscription-v0", entry_point="simulator.gym.oversubscription:OversubscriptionEnv")
+gymnasium.register(
+    id="Trimtab/Oversubscription-v0",
+    entry_point="simulator.gym.oversubscription:OversubscriptionEnv",
+    vector_entry_point="simulator.gym.oversubscription:OversubscriptionVectorEnv",
+)
 gymnasium.register(id="Trimtab/Deferral-v0", entry_point="simulator.gym.deferral:DeferralEnv")

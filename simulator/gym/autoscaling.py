@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from domain.errors import BadInput
@@ -18,15 +16,24 @@ from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, SimulationConfig
+from simulator.autoscaling.episode import begin_step, end_step, reset_copy
+from simulator.autoscaling.memory import Records, count_at, kind_at, whole
+from simulator.autoscaling.observation import observe
+from simulator.autoscaling.orders import CHANGES, carry_out_changes, carry_out_index, write_masks
+from simulator.autoscaling.packing import pack
+from simulator.autoscaling.view import EpisodeOver
 from simulator.autoscaling.world_file import preset
-from simulator.gym.base import EpisodeEnv, Info
-from simulator.gym.quick_step import QuickCopy
+from simulator.compilation import compiled
+from simulator.gym.base import Arrays, EpisodeEnv, EpisodeVectorEnv, Info
 from simulator.workloads.synthetic import train_text
 
 Observation = NDArray[np.float32]
 
 OBS_7, OBS_V2 = "obs-7", "obs-v2"
 ACT_7, ACT_MULTI = "act-7", "act-multi"
+_OVER, _INVALID, _GOES_ON, _DONE, _TRUNCATED = range(5)
+_COUNTS, _PER_TYPE = 9, 4
+_SEED_BITS = 0xFFFFFFFFFFFFFFFF
 BAR_WIDTH, BAR_HEIGHT, BAR_GAP = 320, 24, 8
 PAPER, TRACK = (255, 255, 255), (228, 232, 236)
 READY, BOOTING, DRAINING, WAITING = (18, 112, 140), (140, 196, 214), (154, 167, 180), (196, 79, 47)
@@ -47,6 +54,14 @@ def action_space(config: SimulationConfig, actions: str) -> spaces.Space[Any]:
         raise BadInput("actions", actions, f"choose {ACT_7} or {ACT_MULTI}")
     kinds = len(config.types)
     return spaces.Discrete(1 + 2 * kinds) if actions == ACT_7 else spaces.MultiDiscrete([len(MULTI_CHANGES)] * kinds)
+
+
+def traces_given(traces: Trace | Sequence[Trace] | None) -> tuple[Trace, ...]:
+    """Return the traces of an environment, the published training trace for None; BadInput for none."""
+    found = (train_text(),) if traces is None else (traces,) if isinstance(traces, Trace) else tuple(traces)
+    if not found:
+        raise BadInput("traces", (), "give at least one trace")
+    return found
 
 
 class AutoscalingEnv(EpisodeEnv[Observation, Any]):
@@ -78,45 +93,149 @@ class AutoscalingEnv(EpisodeEnv[Observation, Any]):
     ) -> None:
         """Make an environment; traces: the published training trace when None. config: or the name of a preset."""
         self.config = preset(config) if isinstance(config, str) else config
-        self.traces = (train_text(),) if traces is None else (traces,) if isinstance(traces, Trace) else tuple(traces)
-        if not self.traces:
-            raise BadInput("traces", (), "give at least one trace")
+        self.traces = traces_given(traces)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise BadInput("render_mode", render_mode, "choose ansi, rgb_array, or none")
         self.render_mode = render_mode
         self.observation_space = observation_space(self.config, observation)
         self.action_space = action_space(self.config, actions)
-        self._episode = QuickCopy(
-            self.config,
-            self.traces,
-            int(np.prod(self.observation_space.shape or ())),
-            extended=observation == OBS_V2,
-            multi=actions == ACT_MULTI,
-        )
+        # One copy of the kernel: a step is one call, and leaves everything in flat buffers.
+        kinds = len(self.config.types)
+        self._extended, self._multi = observation == OBS_V2, actions == ACT_MULTI
+        self._worlds = pack(self.config, self.traces, 1)
+        self._choices = np.zeros((1, kinds if self._multi else 1), dtype=np.int64)
+        self._obs = np.zeros((1, int(np.prod(self.observation_space.shape or ()))), dtype=np.float32)
+        self._mask = np.zeros((1, CHANGES * kinds if self._multi else 1 + 2 * kinds), dtype=np.bool_)
+        self._shown_mask = self._mask.reshape((kinds, CHANGES) if self._multi else (1 + 2 * kinds,))
+        self._counts = np.zeros(_COUNTS + _PER_TYPE * kinds, dtype=np.int64)
+        self._amounts = np.zeros(4, dtype=np.float64)
         self._begun = False
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; BadInput for a trace that there is not."""
         number, trace = self.drawn_episode(seed, options, "trace", len(self.traces))
         self._begun = True
-        return self._episode.begin(number, trace)
+        word = number & _SEED_BITS
+        # The kernel takes a signed word and reads it as an unsigned one.
+        self._play(word - (_SEED_BITS + 1) if word > _SEED_BITS >> 1 else word, trace)
+        return self._obs[0].copy(), self._info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Run one control step; raises EpisodeOver after the end, ResetNeeded before the first reset."""
         if not self._begun:
             raise ResetNeeded("call reset() before the first step")
-        return self._episode.step(action)
+        if self._multi:
+            self._choices[0] = action
+        else:
+            self._choices[0, 0] = action
+        outcome = self._play(0, -1)
+        if outcome == _OVER:
+            raise EpisodeOver(f"the episode ended after {self._counts[0]} steps: call reset() first")
+        if outcome == _INVALID:
+            given, kinds = np.asarray(action).tolist(), len(self.config.types)
+            each = f"{kinds} indices in 0..{CHANGES - 1}, one per VM type" if self._multi else None
+            raise BadInput("action", given, f"give {each or f'an index in 0..{2 * kinds}'}")
+        return self._obs[0].copy(), self._amounts.item(3), outcome == _DONE, outcome == _TRUNCATED, self._info()
+
+    def _play(self, seed: int, place: int) -> int:
+        return _play(
+            self._worlds.copies,
+            seed,
+            place,
+            self._choices,
+            self._multi,
+            self._extended,
+            self._obs,
+            self._mask,
+            self._counts,
+            self._amounts,
+        )
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions would have an effect now, flat: (1 + 2 N,) or (7 N,) with the first type first."""
-        return self._episode.mask()
+        flat: NDArray[np.bool_] = self._mask[0].copy()
+        return flat
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """Return the moment: a line of text for `ansi`, a picture (rows, columns, 3) for `rgb_array`, else None."""
         if self.render_mode is None:
             return None
-        info = self._episode.info()
+        info = self._info()
         return moment_text(self.config, info) if self.render_mode == "ansi" else moment_picture(self.config, info)
+
+    def _info(self) -> Info:
+        step, waiting, executing, finished, submitted, ready, booting, busy, refused, *by_type = self._counts.tolist()
+        now_s, rent, penalty, _ = self._amounts.tolist()
+        kinds = len(self.config.types)
+        return {
+            "step": step,
+            "now_s": now_s,
+            "waiting": waiting,
+            "executing": executing,
+            "finished": finished,
+            "submitted": submitted,
+            "cores_ready": ready,
+            "cores_booting": booting,
+            "cores_busy": busy,
+            "ready": tuple(by_type[:kinds]),
+            "booting": tuple(by_type[kinds : 2 * kinds]),
+            "draining": tuple(by_type[2 * kinds : 3 * kinds]),
+            "rent": rent,
+            "penalty": penalty,
+            "accepted": tuple(by_type[3 * kinds :]) if self._multi else refused == 0,
+            "mask": self._shown_mask.copy(),
+        }
+
+
+@compiled
+def _play(
+    copies: Records,
+    seed: int,
+    place: int,
+    choices: NDArray[np.int64],
+    multi: bool,
+    extended: bool,
+    obs: NDArray[np.float32],
+    mask: NDArray[np.bool_],
+    counts: NDArray[np.int64],
+    amounts: NDArray[np.float64],
+) -> int:
+    """Do a step, or with a trace's `place` of 0 or more begin an episode, and write all that is shown of it."""
+    # A literal 0 as the row would compile what is called here once more.
+    row, copy, kinds = whole(0), copies[0], copies[0].kinds
+    if place >= 0:
+        reset_copy(copy, seed, place)
+    else:
+        if copy.over:
+            return _OVER
+        largest = CHANGES - 1 if multi else 2 * kinds
+        for choice in choices.flat:
+            if choice < 0 or choice > largest:
+                return _INVALID
+        begin_step(copy)
+        if multi:
+            carry_out_changes(copy, choices, row)
+        else:
+            carry_out_index(copy, choices[0, 0])
+        end_step(copy)
+    observe(copy, extended, obs, row)
+    write_masks(copies, multi, mask)
+    counts[0], counts[1], counts[2] = copy.steps, copy.waiting - copy.uncounted, copy.executing
+    counts[3], counts[4] = copy.finished, copy.submitted
+    counts[5], counts[6], counts[7], counts[8] = copy.ready_cores, 0, copy.busy_cores, 0
+    for kind in range(kinds):
+        count = count_at(copy, kind)
+        counts[6] += count.booting * kind_at(copy, kind).cores
+        counts[8] += count.step_refused
+        counts[_COUNTS + kind] = count.ready
+        counts[_COUNTS + kinds + kind] = count.booting
+        counts[_COUNTS + 2 * kinds + kind] = count.present - count.ready - count.booting
+        counts[_COUNTS + 3 * kinds + kind] = count.step_added + count.step_removed
+    rent, penalty = copy.step_rent / UNITS_PER_DOLLAR, copy.step_penalty / UNITS_PER_DOLLAR
+    amounts[0], amounts[1], amounts[2], amounts[3] = copy.now, rent, penalty, -(rent + penalty)
+    if copy.finished == copy.jobs:
+        return _DONE
+    return _TRUNCATED if copy.over else _GOES_ON
 
 
 def moment_text(config: SimulationConfig, info: Info) -> str:
@@ -159,23 +278,12 @@ def moment_picture(config: SimulationConfig, info: Info) -> NDArray[np.uint8]:
     return picture
 
 
-Arrays = NDArray[Any]
-Infos = dict[str, Any]
-
-
-class AutoscalingVectorEnv(VectorEnv[NDArray[np.float32], Any, Arrays]):
+class AutoscalingVectorEnv(EpisodeVectorEnv):
     """`num_envs` episodes; the arguments are those of AutoscalingEnv, for configurations that the kernel knows.
 
-    Resets in NEXT_STEP mode: the step after an episode's end ignores the action, costs nothing and returns the first
-    observation of the next episode, whose seed is the last one plus num_envs and whose trace is the next in turn.
-    `reset(seed=n)` gives the seeds n, n + 1, ...; `options={"trace": i or one index each}` chooses traces, which take
-    turns otherwise; `options={"reset_mask": bools}` leaves the others as they are.
-
-    infos: step, waiting, finished; rent, penalty (dollars of the step); mask, shape (num_envs, 1 + 2 N) or (num_envs,
-    N, 7); as Gymnasium has it, each with a boolean array under its name and an underscore in front.
+    `options={"trace": i or one index each}` chooses traces. infos: step, waiting, finished; rent, penalty (dollars of
+    the step); mask, shape (num_envs, 1 + 2 N) or (num_envs, N, 7).
     """
-
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -189,34 +297,19 @@ class AutoscalingVectorEnv(VectorEnv[NDArray[np.float32], Any, Arrays]):
     ) -> None:
         """Lay out the batch; BadInput for what does not exist or only the reference simulator knows."""
         self.config = preset(config) if isinstance(config, str) else config
-        chosen = (train_text(),) if traces is None else (traces,) if isinstance(traces, Trace) else tuple(traces)
-        self.num_envs = num_envs
-        self.render_mode = render_mode
-        self.single_observation_space = observation_space(self.config, observation)
-        self.single_action_space = action_space(self.config, actions)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.batch = AutoscalingBatch(self.config, chosen, num_envs, observation=observation, actions=actions)
-        self._everywhere = np.ones(num_envs, dtype=np.bool_)
+        super().__init__(num_envs, observation_space(self.config, observation), action_space(self.config, actions))
+        self.batch = AutoscalingBatch(
+            self.config, traces_given(traces), num_envs, observation=observation, actions=actions
+        )
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], Infos]:
+    ) -> tuple[NDArray[np.float32], Info]:
         """Begin an episode everywhere, or where `reset_mask` is true."""
-        first = seed if isinstance(seed, int) else None
-        super().reset(seed=first)
-        if seed is None:
-            first = int(self.np_random.integers(2**31))
-        seeds = list(seed) if isinstance(seed, Sequence) else np.arange(self.num_envs) + (first or 0)
-        asked = dict(options or {})
-        place = asked.get("trace")
-        traces = np.arange(self.num_envs) % len(self.batch.traces) if place is None else np.asarray(place)
-        which = asked.get("reset_mask", self._everywhere)
-        # A copy: the view is read-only, and the kernel would be compiled a second time for it.
-        obs = self.batch.reset_where(which, seeds, np.broadcast_to(traces, (self.num_envs,)).copy())
+        obs = self.batch.reset_where(*self.drawn_episodes(seed, options, "trace", len(self.batch.traces)))
         return obs.copy(), self._infos()
 
-    def step(self, actions: ArrayLike) -> tuple[NDArray[np.float32], Arrays, Arrays, Arrays, Infos]:
+    def step(self, actions: ArrayLike) -> tuple[NDArray[np.float32], Arrays, Arrays, Arrays, Info]:
         """Do one step everywhere; BadInput for an action that does not exist, before anything is done."""
         chosen = np.asarray(actions)
         if not np.issubdtype(chosen.dtype, np.integer):
@@ -228,14 +321,15 @@ class AutoscalingVectorEnv(VectorEnv[NDArray[np.float32], Any, Arrays]):
         """Return which actions would have an effect now, flat for each: (num_envs, 1 + 2 N) or (num_envs, 7 N)."""
         return self.batch.masks().reshape(self.num_envs, -1).copy()
 
-    def _infos(self) -> Infos:
+    def _infos(self) -> Info:
         copies = self.batch.worlds.copies
-        infos: Infos = {
-            "step": self.batch.steps,
-            "waiting": self.batch.waiting,
-            "finished": self.batch.finished,
-            "rent": copies["step_rent"] / UNITS_PER_DOLLAR,
-            "penalty": copies["step_penalty"] / UNITS_PER_DOLLAR,
-            "mask": self.batch.masks().copy(),
-        }
-        return infos | {f"_{name}": self._everywhere.copy() for name in infos}
+        return self.marked(
+            {
+                "step": self.batch.steps,
+                "waiting": self.batch.waiting,
+                "finished": self.batch.finished,
+                "rent": copies["step_rent"] / UNITS_PER_DOLLAR,
+                "penalty": copies["step_penalty"] / UNITS_PER_DOLLAR,
+                "mask": self.batch.masks().copy(),
+            }
+        )

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from simulator.gym.base import EpisodeEnv, Info
+from simulator.gym.base import Arrays, EpisodeEnv, EpisodeVectorEnv, Info
 from simulator.oversubscription.batch import OversubscriptionBatch, Vector
 from simulator.oversubscription.scenario import Scenario, scenario_of
 
@@ -44,8 +44,7 @@ class OversubscriptionEnv(EpisodeEnv[Vector, NDArray[np.int64]]):
             cluster, weeks, 1, start=start, usage=usage, cost=cost, observation=observation
         )
         self.render_mode = render_mode
-        self.observation_space = spaces.Box(-1.0, 2.0, (self.batch.n_features,), np.float32)
-        self.action_space = spaces.MultiDiscrete([len(cluster.actions)] * cluster.subscribers)
+        self.observation_space, self.action_space = _spaces(self.batch, cluster)
         self._begun = False
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Vector, Info]:
@@ -74,3 +73,65 @@ class OversubscriptionEnv(EpisodeEnv[Vector, NDArray[np.int64]]):
         if self.batch.cost != "analytic":
             info["hot"] = self.batch.hot[0].copy()
         return info
+
+
+def _spaces(batch: OversubscriptionBatch, cluster: Scenario) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    box = spaces.Box(-1.0, 2.0, (batch.n_features,), np.float32)
+    return box, spaces.MultiDiscrete([len(cluster.actions)] * cluster.subscribers)
+
+
+class OversubscriptionVectorEnv(EpisodeVectorEnv):
+    """`num_envs` weeks; the arguments are those of OversubscriptionEnv. `options={"week": i}` chooses weeks.
+
+    infos: cost (num_envs,), mask (num_envs, N), local (num_envs, N, 9 or 13), hour (num_envs,); hot (num_envs, K) where
+    usage is drawn.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        scenario: str | Scenario = "internal_like",
+        weeks: Sequence[str] = ("s0",),
+        *,
+        start: str = "cold",
+        usage: str = "gauss",
+        cost: str = "sampled",
+        observation: str = "obs-o",
+        render_mode: None = None,
+    ) -> None:
+        """Lay out the batch; raises BadInput."""
+        cluster = scenario_of(scenario) if isinstance(scenario, str) else scenario
+        self.batch = OversubscriptionBatch(
+            cluster, weeks, num_envs, start=start, usage=usage, cost=cost, observation=observation
+        )
+        super().__init__(num_envs, *_spaces(self.batch, cluster))
+        self._seeds, self._weeks = np.zeros((2, num_envs), dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Vector, Info]:
+        """Begin a week everywhere, or where `reset_mask` is true."""
+        which, seeds, weeks = self.drawn_episodes(seed, options, "week", len(self.batch.weeks))
+        self._seeds[which], self._weeks[which] = seeds[which], weeks[which]
+        return self.batch.reset_where(which, self._seeds, self._weeks).copy(), self._infos(np.zeros(self.num_envs))
+
+    def step(self, actions: NDArray[np.int64]) -> tuple[Vector, Arrays, Arrays, Arrays, Info]:
+        """Play an hour everywhere; BadInput for an action that does not exist."""
+        ended = self.batch.over.copy()
+        _, reward, cost, over = self.batch.step(np.where(ended[:, None], 0, actions))
+        # A week that has ended costs nothing: the next one begins.
+        self._seeds[ended] += self.num_envs
+        self._weeks[ended] = (self._weeks[ended] + 1) % len(self.batch.weeks)
+        seen = self.batch.reset_where(ended, self._seeds, self._weeks)
+        return seen.copy(), reward.copy(), over & ~ended, np.zeros_like(ended), self._infos(cost.copy())
+
+    def _infos(self, cost: Arrays) -> Info:
+        infos: Info = {
+            "cost": cost,
+            "mask": self.batch.mask.copy(),
+            "local": self.batch.local.copy(),
+            "hour": self.batch.hour.copy(),
+        }
+        if self.batch.cost != "analytic":
+            infos["hot"] = self.batch.hot.copy()
+        return self.marked(infos)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from domain.errors import BadInput
 from domain.observations.oversubscription import cluster_names, local_names
 from domain.rules.oversubscription.risk import count_at_least
+from simulator.gym.base import EpisodeVectorEnv
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
@@ -341,3 +342,27 @@ def test_the_environment_is_a_gymnasium_environment(tmp_path: Path) -> None:
     assert info["mask"].tolist() == [True, False]
     ends = [made.step(np.array([0, 0]))[2] for _ in range(6)]
     assert ends == [False] * 5 + [True]
+
+
+def test_the_vector_environment_does_what_gymnasiums_row_of_single_ones_does(tmp_path: Path) -> None:
+    scenario, _ = small(tmp_path, ["1,0,4,8,1,0,3,0", "2,1,4,8,1,2,5,0"])
+    name = "simulator.gym:Trimtab/Oversubscription-v0"
+    many = gymnasium.make_vec(name, num_envs=2, scenario=scenario)
+    row = gymnasium.make_vec(name, num_envs=2, vectorization_mode="sync", scenario=scenario)
+    assert isinstance(many.unwrapped, EpisodeVectorEnv)
+    assert (many.observation_space, many.action_space) == (row.observation_space, row.action_space)
+    np.testing.assert_array_equal(many.reset(seed=3)[0], row.reset(seed=3)[0])
+    ends = []
+    for _ in range(6):
+        taken = np.array([[1, 0], [0, 1]])
+        *ours, infos = many.step(taken)
+        *theirs, their_infos = row.step(taken)
+        for mine, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+        for key in ("cost", "mask", "local", "hour", "hot"):
+            np.testing.assert_array_equal(infos[key], their_infos[key])
+        ends.append(ours[2].tolist())
+    assert ends == [[False] * 2] * 5 + [[True] * 2]
+    seen, reward, over, _, infos = many.step(np.zeros((2, 2), dtype=np.int64))
+    assert (reward.tolist(), over.tolist(), infos["hour"].tolist()) == ([0.0, 0.0], [False, False], [0, 0])
+    np.testing.assert_array_equal(seen, many.reset(seed=5)[0])

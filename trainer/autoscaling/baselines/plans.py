@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
@@ -85,12 +85,10 @@ def better(
     first: Sequence[Ints],
     seeds: Sequence[int],
     settings: SearchSettings | None = None,
-    on_round: Callable[[int, float], None] | None = None,
 ) -> tuple[Ints, float]:
     """Return the best list found and its mean cost in dollars over `seeds`, starting from the lists `first`.
 
     first: act-7 indices of shape (steps,), or indices into MULTI_CHANGES of shape (steps, N), all of one shape.
-    on_round: called with the rounds done and the least cost so far.
     """
     settings = settings or SearchSettings()
     multi = first[0].ndim == 2
@@ -108,7 +106,7 @@ def better(
         tried = current.copy()
         for row in tried:
             for _ in range(int(rng.integers(1, 4))):
-                (_change_multi if multi else _change_single)(row, rng, len(config.types))
+                _change(row, rng, len(config.types))
         found = replay.costs(tried)
         with np.errstate(over="ignore", invalid="ignore"):
             taken = rng.random(settings.chains) < np.exp(np.minimum((costs - found) / heat, 0.0))
@@ -120,62 +118,34 @@ def better(
             half = settings.chains // 2
             current[order[half:]] = current[order[: settings.chains - half]]
             costs[order[half:]] = costs[order[: settings.chains - half]]
-        if on_round is not None:
-            on_round(done + 1, least)
     return best, least
 
 
-def _near(rng: np.random.Generator, step: int, steps: int) -> int:
-    return int(np.clip(step + rng.integers(-REACH, REACH + 1), 0, steps - 1))
-
-
-def _change_single(row: Ints, rng: np.random.Generator, kinds: int) -> None:
-    """Change one thing in a list of act-7 indices, in place."""
-    kind_of_change = rng.integers(5)
-    steps = row.size
-    at = int(rng.integers(steps))
-    if kind_of_change > 0 and row[at] == 0:
+def _change(row: Ints, rng: np.random.Generator, kinds: int) -> None:
+    """Change one thing in a list of act-7 indices (steps,), or of indices into MULTI_CHANGES (steps, N), in place."""
+    single, steps = row.ndim == 1, len(row)
+    idle, levels = (0, 1 + 2 * kinds) if single else (_IDLE, len(MULTI_CHANGES))
+    column = row if single else row[:, int(rng.integers(kinds))]
+    change, at = rng.integers(4), int(rng.integers(steps))
+    if change > 0 and column[at] == idle:
         # Most steps do nothing: look at one that does something.
-        acting = np.flatnonzero(row)
+        acting = np.flatnonzero(column != idle)
         at = int(rng.choice(acting)) if acting.size else at
-    other = _near(rng, at, steps)
-    if kind_of_change == 0:
-        row[at] = rng.integers(1 + 2 * kinds)
-    elif kind_of_change == 1:
-        row[at], row[other] = row[other], row[at]
-    elif kind_of_change == 2:
-        moved = row[at]
-        row[:] = np.insert(np.delete(row, at), other, moved)
-    elif kind_of_change == 3:
-        row[at] = 0
-    else:
+    near = int(np.clip(at + rng.integers(-REACH, REACH + 1), 0, steps - 1))
+    later = min(at + int(rng.integers(1, 3 * REACH)), steps - 1)
+    if change == 0:
+        column[at] = rng.integers(levels)
+    elif change == 1:
+        column[at], column[near] = column[near], column[at]
+    elif change == 2:
+        column[at] = idle
+    elif single:
         kind = int(rng.integers(kinds))
-        row[other] = 2 * kind + 1
-        row[min(other + int(rng.integers(1, 3 * REACH)), steps - 1)] = 2 * kind + 2
-
-
-def _change_multi(row: Ints, rng: np.random.Generator, kinds: int) -> None:
-    """Change one thing in a list of indices into MULTI_CHANGES, in place."""
-    kind_of_change = rng.integers(5)
-    steps, levels = len(row), len(MULTI_CHANGES)
-    kind, other_kind = int(rng.integers(kinds)), int(rng.integers(kinds))
-    at = int(rng.integers(steps))
-    if kind_of_change > 0 and row[at, kind] == _IDLE:
-        acting = np.flatnonzero(row[:, kind] != _IDLE)
-        at = int(rng.choice(acting)) if acting.size else at
-    other = _near(rng, at, steps)
-    if kind_of_change == 0:
-        row[at, kind] = rng.integers(levels)
-    elif kind_of_change == 1:
-        row[at, kind], row[other, kind] = row[other, kind], row[at, kind]
-    elif kind_of_change == 2:
-        row[at, kind], row[at, other_kind] = row[at, other_kind], row[at, kind]
+        column[near], column[later] = 2 * kind + 1, 2 * kind + 2
     else:
         up = 1 if rng.random() < 0.5 else -1
-        later = min(at + int(rng.integers(1, 3 * REACH)), steps - 1)
-        row[at, kind] = np.clip(row[at, kind] + up, 0, levels - 1)
-        if kind_of_change == 3:
-            row[later, kind] = np.clip(row[later, kind] - up, 0, levels - 1)
+        column[at] = np.clip(column[at] + up, 0, levels - 1)
+        column[later] = np.clip(column[later] - up, 0, levels - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +173,10 @@ def make_plan(
     single: bool,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    known: Sequence[Plan] = (),
-    on_round: Callable[[int, float], None] | None = None,
 ) -> Plan:
     """Solve the clairvoyant model, then better its fleet and the queue rule's in the simulator.
 
-    known: plans to start from as well, so that a second go betters the first. Where boot times vary the plan is made
+    Where boot times vary the plan is made
     for the mean over PLAN_SEEDS, so that it does not hang on one of them. The solver and the search stop by the clock:
     two machines may find different plans. Raises `Unavailable`.
     """
@@ -227,11 +195,10 @@ def make_plan(
     first = [_queue_rule_list(config, trace, single, steps, horizon_s) for horizon_s in (120.0, 240.0, 420.0, 700.0)]
     if changes.fleet.size:
         first.append(_as_list(np.diff(np.vstack([config.initial, changes.fleet]), axis=0), single, steps))
-    first += [_as_indices(plan.actions, steps) for plan in known]
     shortest_s, longest_s = config.boot_extremes_s
     seeds = PLAN_SEEDS if shortest_s != longest_s else PLAN_SEEDS[:1]
     settings = SearchSettings(time_limit_s=time_limit_s * (1.0 - SOLVER_SHARE), seed=seed)
-    best, cost = better(config, trace, first, seeds, settings, on_round)
+    best, cost = better(config, trace, first, seeds, settings)
     return Plan(_as_actions(best), cost, world.bound)
 
 
@@ -285,14 +252,6 @@ def _as_actions(row: Ints) -> tuple[Action, ...]:
     return tuple(tuple(MULTI_CHANGES[index] for index in step) for step in row)
 
 
-def _as_indices(actions: Sequence[Action], steps: int) -> Ints:
-    """Return actions as the lists that a search changes, filled up with nothing."""
-    if all(isinstance(action, int) for action in actions):
-        return np.array([*actions, *[0] * steps][:steps], dtype=np.int64)
-    rows = [[MULTI_CHANGES.index(n) for n in action] for action in actions if isinstance(action, tuple)]
-    return np.array([*rows, *[[_IDLE] * len(rows[0])] * steps][:steps], dtype=np.int64)
-
-
 # Plans kept with the program
 
 
@@ -330,12 +289,6 @@ def kept_plan(config: SimulationConfig, trace: Trace, single: bool) -> Plan | No
         return None
     actions: Sequence[Any] = data["actions"]
     return Plan(tuple(a if isinstance(a, int) else tuple(a) for a in actions), data["cost"], data["bound"])
-
-
-def as_data(plan: Plan, config: SimulationConfig, trace: Trace, single: bool) -> dict[str, Any]:
-    """Return a plan as the JSON data of a file that `kept_plan` and `script:` policies read."""
-    made_for = key_of(config, trace, single)
-    return {"made_for": made_for, "cost": plan.cost, "bound": plan.bound, "actions": [*plan.actions]}
 
 
 @dataclass(slots=True)

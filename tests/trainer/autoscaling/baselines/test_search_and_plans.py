@@ -8,7 +8,7 @@ from simulator.autoscaling.actions import MULTI_CHANGES
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable
-from trainer.autoscaling.baselines.plans import Replay, SearchSettings, as_data, better, kept_plan, key_of, make_plan
+from trainer.autoscaling.baselines.plans import Replay, SearchSettings, better, kept_plan, make_plan
 from trainer.autoscaling.policies import ScriptPolicy, policy_of, run_policy
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
@@ -75,14 +75,6 @@ def test_a_kept_plan_is_for_its_own_world_only() -> None:
         is None
     )
     assert kept_plan(FIXED_BOOT, SMALL, True) is None
-
-
-def test_plan_data_says_what_it_was_made_for() -> None:
-    plan = kept_plan(FIXED_BOOT, train_fit(), True)
-    assert plan is not None
-    data = as_data(plan, FIXED_BOOT, train_fit(), True)
-    assert data["made_for"] == key_of(FIXED_BOOT, train_fit(), True)
-    assert data["made_for"]["trace"] == train_fit().digest
 
 
 def test_what_has_no_plan_says_so() -> None:

@@ -99,7 +99,7 @@ class AutoscalingEnv(EpisodeEnv[Observation, Any]):
         self.render_mode = render_mode
         self.observation_space = observation_space(self.config, observation)
         self.action_space = action_space(self.config, actions)
-        # One copy of the kernel: a step is one call, and leaves everything in flat buffers.
+        # One copy of the kernel: a step is one call, and its results are flat buffers.
         kinds = len(self.config.types)
         self._extended, self._multi = observation == OBS_V2, actions == ACT_MULTI
         self._worlds = pack(self.config, self.traces, 1)
@@ -200,8 +200,8 @@ def _play(
     counts: NDArray[np.int64],
     amounts: NDArray[np.float64],
 ) -> int:
-    """Do a step, or with a trace's `place` of 0 or more begin an episode, and write all that is shown of it."""
-    # A literal 0 as the row would compile what is called here once more.
+    """Do a step, or with a trace's `place` of 0 or more begin an episode, and write its results."""
+    # A literal 0 as the row would compile the callees once more.
     row, copy, kinds = whole(0), copies[0], copies[0].kinds
     if place >= 0:
         reset_copy(copy, seed, place)
@@ -256,8 +256,8 @@ def moment_text(config: SimulationConfig, info: Info) -> str:
 def moment_picture(config: SimulationConfig, info: Info) -> NDArray[np.uint8]:
     """Return the state in an info as bars, (rows, BAR_WIDTH, 3) uint8: one per VM type, the jobs below.
 
-    A type's bar: ready VMs, then booting, then draining ones, of its maximum. The jobs' bar: those that run, then those
-    that wait, of all that are there.
+    A type's bar: ready VMs, then booting, then draining ones, of its maximum. The jobs' bar: the running ones, then the
+    waiting ones, of all.
     """
     bars = [
         [(ready / most, READY), (booting / most, BOOTING), (draining / most, DRAINING)]

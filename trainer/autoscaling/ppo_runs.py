@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from trainer.autoscaling.environments import as_taken, play
 from trainer.autoscaling.evaluation.contenders import baselines
 from trainer.autoscaling.evaluation.suite import World
 from trainer.autoscaling.export import PolicyFacts, answer_of, export, layers_of
-from trainer.autoscaling.policies import run_many, stuck
+from trainer.autoscaling.policy_names import run_many, stuck
 from trainer.autoscaling.ppo_lstm import Player, PolicyValueNetwork, PPOConfig, TrainingResult, train, worlds_of
 from trainer.autoscaling.tasks import FAMILIES, mixture, task_of
 from trainer.kit.checkpoint import (
@@ -48,7 +48,7 @@ from trainer.kit.files import write_json
 from trainer.kit.intervals import Interval, mean_interval
 from trainer.kit.jobs import Job, grid_of
 from trainer.kit.parallel import Crew, run_together
-from trainer.kit.progress import CURVE_FILE, column, read_curve
+from trainer.kit.progress import CURVE_FILE, SILENT, column, read_curve
 from trainer.kit.runs import CURVES_FILE, RUN_FILE, SUMMARY_FILE, checkpoints_of, listeners
 
 if TYPE_CHECKING:
@@ -280,55 +280,114 @@ _OF_A_WORKER = ("collector", "scale", "rank")
 _MOST_TRACES_NAMED = 8
 
 
-def run(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Train as `data` describes, from the last checkpoint where there is one, and return the content of `run.json`.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run. goals: cost by baseline on the reported episodes. marks: shown with the held-out figure.
 
-    data: config (JSON data of a PPOConfig), directory, name, goals (cost by baseline on the reported episodes), marks
-    (shown with the held-out figure), show (bar, lines or silent), episodes (how many are reported). Plain
-    data, so that any process can be asked.
+    episodes: number of reported ones. show: bar, lines or silent.
     """
-    config, directory = PPOConfig(**data["config"]), Path(data["directory"])
-    directory.mkdir(parents=True, exist_ok=True)
-    trained = run_together(config.workers, partial(_lead, config, data), partial(_follow, config, directory))
-    checkpoints = checkpoints_of(directory)
+
+    name: str
+    config: PPOConfig
+    directory: Path
+    goals: Mapping[str, float] = field(default_factory=dict)
+    marks: Mapping[str, float] = field(default_factory=dict)
+    episodes: int = EPISODES
+    show: str = SILENT
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Run:
+        """Return the run of a job's data."""
+        return cls(**{**data, "config": PPOConfig(**data["config"]), "directory": Path(data["directory"])})
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Plain data of a job, so that any process can be asked."""
+        fields_of = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**fields_of, "config": self.config.plain(), "directory": str(self.directory)}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Cost of a policy on the reported episodes: mean and 95 % interval, dollars an episode."""
+
+    episodes: int
+    cost: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The content of `run.json`. selection_cost: least held-out cost. model: file name of the best checkpoint."""
+
+    name: str
+    config: Mapping[str, Any]
+    steps: int
+    wall_s: float
+    cpu_s: float
+    weights_hash: str
+    selection_cost: float
+    model: str
+    report: Report
+    goals: Mapping[str, float]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> RunResult:
+        """Return the result of its data."""
+        return cls(**{**data, "report": Report(**data["report"])})
+
+
+def run(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Do the run of a job's data, and return its result as data."""
+    return asdict(train_run(Run.of(data)))
+
+
+def train_run(run: Run) -> RunResult:
+    """Train from the last checkpoint where there is one, export the best one, and write `run.json`."""
+    run.directory.mkdir(parents=True, exist_ok=True)
+    trained = run_together(run.config.workers, partial(_lead, run), partial(_follow, run))
+    checkpoints = checkpoints_of(run.directory)
     best, last = checkpoints.best(), checkpoints.last()
-    if best is None or last is None:
-        raise BadInput("total_steps", config.total_steps, "give enough steps for one evaluation")
-    summary = {
-        "name": data["name"],
-        "config": config.plain(),
-        "steps": trained.steps,
-        "wall_s": last.progress["wall_s"],
-        "cpu_s": last.progress["cpu_s"],
-        "weights_hash": trained.weights_hash,
-        "selection_cost": trained.best_cost,
-        **export_best(config, best, directory, int(data.get("episodes", EPISODES))),
-        "goals": dict(data.get("goals", {})),
-    }
-    write_json(directory / RUN_FILE, summary)
-    return summary
+    if best is None or last is None or trained.best_cost is None:
+        raise BadInput("total_steps", run.config.total_steps, "give enough steps for one evaluation")
+    model, report = export_best(run.config, best, run.directory, run.episodes)
+    result = RunResult(
+        name=run.name,
+        config=run.config.plain(),
+        steps=trained.steps,
+        wall_s=last.progress["wall_s"],
+        cpu_s=last.progress["cpu_s"],
+        weights_hash=trained.weights_hash,
+        selection_cost=trained.best_cost,
+        model=model.name,
+        report=report,
+        goals=dict(run.goals),
+    )
+    write_json(run.directory / RUN_FILE, asdict(result))
+    return result
 
 
-def _lead(config: PPOConfig, data: Mapping[str, Any], crew: Crew) -> TrainingResult:
+def _lead(run: Run, crew: Crew) -> TrainingResult:
     """Train as the worker that evaluates, saves and reports."""
-    checkpoints = checkpoints_of(Path(data["directory"]))
+    checkpoints = checkpoints_of(run.directory)
     resume = checkpoints.last()
-    with listeners(data, resume, HELD_OUT) as listener:
+    with listeners(run.data, resume, HELD_OUT) as listener:
         more: dict[str, Any] = {"on_update": listener, "on_phase": listener.phase, "checkpoints": checkpoints}
-        return train(config, resume=resume, crew=crew, **more)
+        return train(run.config, resume=resume, crew=crew, **more)
 
 
-def _follow(config: PPOConfig, directory: Path, crew: Crew) -> TrainingResult:
-    """Train as another worker: its experience is its own, weights and counts are those of the leading one."""
-    resume, mine = checkpoints_of(directory).last(), checkpoints_of(directory, crew.rank)
+def _follow(run: Run, crew: Crew) -> TrainingResult:
+    """Train as another worker, with separate experience, and the weights and counts of the leading one."""
+    resume, mine = checkpoints_of(run.directory).last(), checkpoints_of(run.directory, crew.rank)
     own = mine.last()
     if resume is not None and own is not None:
         resume = replace(resume, state={**resume.state, **{name: own.state[name] for name in _OF_A_WORKER}})
-    return train(config, resume=resume, checkpoints=mine, crew=crew)
+    return train(run.config, resume=resume, checkpoints=mine, crew=crew)
 
 
-def export_checkpoint(checkpoint: Checkpoint, directory: Path, episodes: int = EPISODES) -> dict[str, Any]:
-    """Write a checkpoint's best policy as a model file, and return its name and its cost on the reported episodes.
+def export_checkpoint(checkpoint: Checkpoint, directory: Path, episodes: int = EPISODES) -> tuple[Path, Report]:
+    """Write a checkpoint's best policy as a model file, and return its path and its cost on the reported episodes.
 
     BadInput for a checkpoint with settings that this version does not have.
     """
@@ -338,12 +397,12 @@ def export_checkpoint(checkpoint: Checkpoint, directory: Path, episodes: int = E
     return export_best(PPOConfig(**checkpoint.config), checkpoint, directory, episodes)
 
 
-def export_best(config: PPOConfig, checkpoint: Checkpoint, directory: Path, episodes: int) -> dict[str, Any]:
+def export_best(config: PPOConfig, checkpoint: Checkpoint, directory: Path, episodes: int) -> tuple[Path, Report]:
     """Write the best policy of a run with this configuration; see `export_checkpoint`."""
     network = network_of(config, checkpoint.state["best_weights"])
     costs = greedy_costs(network, config, reported(config.task, episodes))
     interval = mean_interval(costs)
-    result = {"episodes": len(costs), "cost": interval.mean, "low": interval.low, "high": interval.high}
+    report = Report(len(costs), interval.mean, interval.low, interval.high)
     learned = replace(
         learned_of(config),
         training={
@@ -355,7 +414,7 @@ def export_best(config: PPOConfig, checkpoint: Checkpoint, directory: Path, epis
             "weights_hash": weights_hash(network.state_dict()),
             "packages": package_versions(),
         },
-        evaluation={"task": config.task, "selection_cost": checkpoint.progress["best_cost"], **result},
+        evaluation={"task": config.task, "selection_cost": checkpoint.progress["best_cost"], **asdict(report)},
     )
     path = export(
         layers_of(network),
@@ -366,7 +425,7 @@ def export_best(config: PPOConfig, checkpoint: Checkpoint, directory: Path, epis
         seed=config.seed,
         ranges=feature_ranges(network, config),
     )
-    return {"model": path.name, "report": result}
+    return path, report
 
 
 def checkpoint_of(path: Path) -> Checkpoint:
@@ -567,16 +626,9 @@ def jobs_of(campaign: Campaign, goals: Mapping[str, Mapping[str, float]], episod
         task = variant.config.task
         own = dict(goals.get(task, {}))
         for seed in campaign.seeds:
-            name = f"{variant.name} seed {seed}".strip()
-            data = {
-                "name": name,
-                "config": replace(variant.config, seed=seed).plain(),
-                "directory": str(campaign.run_directory(variant, seed).resolve()),
-                "goals": own,
-                "marks": marks_of(task, own),
-                "episodes": episodes,
-            }
-            jobs.append(Job(name, data))
+            name, config = f"{variant.name} seed {seed}".strip(), replace(variant.config, seed=seed)
+            place = campaign.run_directory(variant, seed).resolve()
+            jobs.append(Job(name, Run(name, config, place, own, marks_of(task, own), episodes).data))
     return jobs
 
 
@@ -586,33 +638,31 @@ def conclude(campaign: Campaign, results: Sequence[Mapping[str, Any]]) -> dict[s
     results: of the runs, in the order of the jobs. The best run is the cheapest on the held-out episodes by which
     checkpoints are chosen, not on the reported ones.
     """
-    left = list(results)
+    left = [RunResult.of(result) for result in results]
     variants = []
     for variant in campaign.variants:
         runs, left = left[: len(campaign.seeds)], left[len(campaign.seeds) :]
         places = [campaign.run_directory(variant, seed) for seed in campaign.seeds]
-        named = {f"seed {seed}": run for seed, run in zip(campaign.seeds, runs, strict=True)}
-        goals, task = runs[0]["goals"], variant.config.task
-        curves = {name: curve_of(place / CURVE_FILE, HELD_OUT) for name, place in zip(named, places, strict=True)}
-        draw_curves(
-            curves, marks_of(task, goals), variant.directory / CURVES_FILE, title=task, unit=held_out_unit(task)
-        )
-        first = runs[0]["report"]
-        alone = Interval(first["cost"], first["low"], first["high"], first["episodes"])
-        chosen = min(range(len(runs)), key=lambda at: runs[at]["selection_cost"])
+        names = [f"seed {seed}" for seed in campaign.seeds]
+        goals, task, first = runs[0].goals, variant.config.task, runs[0].report
+        curves = {name: curve_of(place / CURVE_FILE, HELD_OUT) for name, place in zip(names, places, strict=True)}
+        drawing = variant.directory / CURVES_FILE
+        draw_curves(curves, marks_of(task, goals), drawing, title=task, unit=held_out_unit(task))
+        costs = {name: run.report.cost for name, run in zip(names, runs, strict=True)}
+        chosen = min(range(len(runs)), key=lambda at: runs[at].selection_cost)
         variants.append(
             {
                 "variant": variant.name,
                 "task": task,
-                **summary_of({name: run["report"]["cost"] for name, run in named.items()}, goals, alone),
-                "cpu_s": sum(run["cpu_s"] for run in runs),
+                **summary_of(costs, goals, Interval(first.cost, first.low, first.high, first.episodes)),
+                "cpu_s": sum(run.cpu_s for run in runs),
                 "best": {
                     "seed": campaign.seeds[chosen],
-                    "selection_cost": runs[chosen]["selection_cost"],
-                    "cost": runs[chosen]["report"]["cost"],
-                    "model": str((places[chosen] / runs[chosen]["model"]).relative_to(campaign.directory)),
+                    "selection_cost": runs[chosen].selection_cost,
+                    "cost": runs[chosen].report.cost,
+                    "model": str((places[chosen] / runs[chosen].model).relative_to(campaign.directory)),
                 },
-                "curves": str((variant.directory / CURVES_FILE).relative_to(campaign.directory)),
+                "curves": str(drawing.relative_to(campaign.directory)),
             }
         )
     summary = {"seeds": list(campaign.seeds), "variants": variants}

@@ -19,7 +19,8 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.twin import Simulation
 from simulator.autoscaling.view import Measures, StepResult
-from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy, stuck
+from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.policy_names import stuck
 from trainer.kit import drawing
 from trainer.kit.drawing import BUSY, FLEET, INK, QUEUE, SOFT
 from trainer.kit.report import Plot, Section, document, escape, table

@@ -29,7 +29,7 @@ from simulator.autoscaling.world_file import ENDING, World, world_text
 from simulator.checked_toml import FileRefused, Place, Table, read_table, toml_text, value_text, written
 from simulator.workloads.named import workload_of
 from simulator.workloads.synthetic import train_rand
-from trainer.autoscaling.policies import run_many
+from trainer.autoscaling.policy_names import run_many
 from trainer.autoscaling.worlds import SEEDED, policy_in_world, world_of
 
 FAMILIES = ("random", "longer", "burst", "idle", "log")

@@ -13,7 +13,7 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import PRICES, SimulationConfig
 from simulator.autoscaling.world_file import World, world_named
 from simulator.workloads.named import workload_of
-from trainer.autoscaling.policies import model_file
+from trainer.autoscaling.policy_names import model_file
 from trainer.kit.fields import changes_of, pairs_of
 
 EXACT = "exact"

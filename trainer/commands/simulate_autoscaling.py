@@ -103,7 +103,7 @@ Worlds:
 
     def run(self) -> Answer:
         """Play each policy on each workload."""
-        from trainer.autoscaling.policies import policy_of
+        from trainer.autoscaling.policy_names import policy_of
         from trainer.autoscaling.simulate import draw, play, write_steps
         from trainer.autoscaling.worlds import policy_in_world, traces_of, world_of
         from trainer.kit.progress import bars, counter
@@ -151,7 +151,7 @@ def _as_data(runs: Sequence[Run], world: str) -> dict[str, Any]:
 
 def _start_of(config: SimulationConfig, policy: str | None, script: Path | None) -> tuple[SimulationConfig, str]:
     """Return the world and the policy's text; a constant fleet given with a script is where the script starts."""
-    from trainer.autoscaling.policies import policy_of
+    from trainer.autoscaling.policy_names import policy_of
 
     if script is None:
         return config, policy or "queue-rule"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -246,10 +246,10 @@ class TrainExport(Verb):
         """Export the best checkpoint."""
         from trainer.autoscaling.ppo_runs import checkpoint_of, export_checkpoint
 
-        result = export_checkpoint(checkpoint_of(self.checkpoint), self.out, self.episodes)
-        report, model = result["report"], str(self.out / result["model"])
-        cost = f"cost {report['cost']:.2f} [{report['low']:.2f}, {report['high']:.2f}], {report['episodes']} episodes"
-        return Answer({**result, "directory": str(self.out)}, [model, cost])
+        model, report = export_checkpoint(checkpoint_of(self.checkpoint), self.out, self.episodes)
+        cost = f"cost {report.cost:.2f} [{report.low:.2f}, {report.high:.2f}], {report.episodes} episodes"
+        data = {"model": model.name, "report": asdict(report), "directory": str(self.out)}
+        return Answer(data, [str(model), cost])
 
 
 def _check_sight(config: PPOConfig) -> None:

@@ -173,7 +173,7 @@ def _constant(
     on_fleet: Callable[[int, int], None],
 ) -> dict[str, Any]:
     from trainer.autoscaling.baselines.tuning import best_constant
-    from trainer.autoscaling.policies import run_many
+    from trainer.autoscaling.policy_names import run_many
 
     distinct = list({trace.digest: trace for trace in tuning}.values())
     best = best_constant(config, distinct, on_fleet)

@@ -19,7 +19,8 @@ from simulator.autoscaling.batch import FastState
 from simulator.autoscaling.view import Measures
 from trainer.autoscaling.evaluation.contenders import Contender, model_contender, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, World
-from trainer.autoscaling.policies import SimulatedPolicy, begin, policy_of
+from trainer.autoscaling.policies import SimulatedPolicy, begin
+from trainer.autoscaling.policy_names import policy_of
 from trainer.kit.jobs import Pool
 from trainer.promotion.gate import Gate, Limits, Trial, Verdict, digest, judge
 

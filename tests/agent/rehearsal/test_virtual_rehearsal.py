@@ -32,7 +32,7 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import workload_of
 from tests.agent.models.making import ADD_M, NOTHING, preferring, scorer
 from tests.oracles.lstm_model import write_model
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.simulate import play
 
 WORLD = preset("train-text")

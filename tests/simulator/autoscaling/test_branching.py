@@ -22,7 +22,7 @@ from simulator.autoscaling.branching import BRANCH_STEPS, BranchedEpisodes, Rule
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
-from trainer.autoscaling.policies import policy_of, run_many
+from trainer.autoscaling.policy_names import policy_of, run_many
 
 LIVE = preset("live-like")
 WORLDS = [

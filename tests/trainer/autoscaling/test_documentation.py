@@ -14,7 +14,7 @@ from simulator.autoscaling.world_file import MOST_TYPES, VmTypeTable, WorldTable
 from simulator.checked_toml import Table
 from tests.architecture.product import ROOT
 from trainer.autoscaling.baselines.tuning import MOST_FLEETS
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.ppo_lstm import PPOConfig
 from trainer.autoscaling.ppo_runs import PRESETS
 from trainer.autoscaling.tasks import FOLDER, TASKS, task_in

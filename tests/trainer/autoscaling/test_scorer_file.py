@@ -16,7 +16,8 @@ from simulator.autoscaling.branching import BranchedEpisodes, Branches, RuleSett
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
 from tests.oracles.lstm_model import write_model as write_network
-from trainer.autoscaling.policies import policy_of, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.scorer import Recipe, Scorer
 from trainer.autoscaling.scorer_runs import read_model, write_model
 from trainer.kit.export import ExportFailed

@@ -7,7 +7,8 @@ import pytest
 from domain.errors import BadInput
 from tests.trainer.promotion.arena import cases, idler, spender
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
-from trainer.autoscaling.policies import policy_of, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of
 from trainer.promotion.autoscaling import trials
 
 

@@ -16,7 +16,8 @@ from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from trainer.autoscaling.baselines.clairvoyant import first_end_s
-from trainer.autoscaling.policies import ConstantPolicy, Task, parameters_of, run_policy, run_task
+from trainer.autoscaling.policies import ConstantPolicy, parameters_of, run_policy
+from trainer.autoscaling.policy_names import Task, run_task
 from trainer.kit.jobs import Pool
 
 HIGH = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

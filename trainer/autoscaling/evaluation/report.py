@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from agent.kernel.text import counted
 from domain.errors import BadInput
+from domain.units import MINUTE_S
+from simulator.autoscaling.view import StepInfo
 from trainer.autoscaling.evaluation.contenders import Contender
 from trainer.autoscaling.evaluation.importance import Importance
-from trainer.autoscaling.evaluation.results import History, run_episode
+from trainer.autoscaling.evaluation.results import run_episode
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES, Case
 from trainer.autoscaling.evaluation.summary import (
     PUBLISHED,
@@ -31,7 +33,8 @@ from trainer.autoscaling.evaluation.summary import (
     Trade,
     Verdict,
 )
-from trainer.autoscaling.policies import policy_of, sizes_of_cores
+from trainer.autoscaling.policies import sizes_of_cores
+from trainer.autoscaling.policy_names import policy_of
 from trainer.kit.drawing import FLEET, INK, PAPER, POLICIES, QUEUE, SOFT, colours, panel, plotted, svg, themed
 from trainer.kit.intervals import FEWEST_CASES, Comparison
 from trainer.kit.progress import CURVE_FILE, column, read_curve
@@ -329,6 +332,7 @@ stretches of half an hour and more; "&gt;" where a new job came before it was re
 
 
 Column = NDArray[np.float64]
+History = list[StepInfo]
 OnProgress = Callable[[int], None]
 
 PRICES_PER_HOUR: tuple[float, ...] = (0.004, 0.012, 0.036, 0.108, 0.36)
@@ -358,7 +362,7 @@ def by_group(
     for group, case in shown_cases(cases).items():
         histories: dict[str, History] = {}
         for label, text in _taking_part(contenders, summary, case).items():
-            histories[label] = History()
+            histories[label] = []
             run_episode(policy_of(text), case, histories[label])
             on_progress(1)
         if histories:
@@ -376,6 +380,10 @@ def _taking_part(contenders: Sequence[Contender], summary: Summary, case: Case) 
     return {label: text for label, text in texts.items() if text is not None}
 
 
+def _series(history: History, name: str) -> Column:
+    return np.array([getattr(info, name) for info in history], dtype=np.float64)
+
+
 def _fleets(histories: Mapping[str, History], case: Case) -> str:
     """Draw, per policy, VMs by type stacked, the queue over them."""
     order = sorted(range(len(case.config.cores)), key=lambda k: case.config.cores[k])
@@ -383,17 +391,18 @@ def _fleets(histories: Mapping[str, History], case: Case) -> str:
     def draw(figure: Figure) -> None:
         rows = -(-len(histories) // 2)
         panels = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False).ravel()
-        most_vms = max(float(h.ready.sum(axis=1).max()) for h in histories.values())
-        most_jobs = max(float(h.waiting.max()) for h in histories.values())
+        most_vms = max(float(_series(h, "ready").sum(axis=1).max()) for h in histories.values())
+        most_jobs = max(float(_series(h, "waiting").max()) for h in histories.values())
         for place, (axes, (label, history)) in enumerate(zip(panels, histories.items(), strict=False)):
-            below = np.zeros(len(history.infos))
+            minutes, ready = _series(history, "now_s") / MINUTE_S, _series(history, "ready")
+            below = np.zeros(len(history))
             for size, kind in enumerate(order):
-                above, name = below + history.ready[:, kind], case.config.types[kind].name
+                above, name = below + ready[:, kind], case.config.types[kind].name
                 shade = FLEET[min(size, len(FLEET) - 1)]
-                axes.fill_between(history.minutes, below, above, step="pre", color=shade, lw=0, label=name)
+                axes.fill_between(minutes, below, above, step="pre", color=shade, lw=0, label=name)
                 below = above
             queue = axes.twinx()
-            queue.plot(history.minutes, history.waiting, color=QUEUE, lw=1.0, label="jobs waiting")
+            queue.plot(minutes, _series(history, "waiting"), color=QUEUE, lw=1.0, label="jobs waiting")
             queue.set_ylim(0, most_jobs * 1.05 or 1.0)
             queue.grid(visible=False)
             panel(queue, y="queue, jobs")
@@ -417,9 +426,10 @@ def _cores_over_time(histories: Mapping[str, History], colour: Mapping[str, str]
         allocated, busy = figure.subplots(2, 1, sharex=True)
         for label, history in histories.items():
             line: Any = {"color": colour[label], "lw": 1.2}
-            allocated.step(history.minutes, history.cores, where="pre", label=_shortened(label, 40), **line)
-            share = history.busy / np.maximum(history.cores, 1)
-            busy.plot(history.minutes, _smoothed(share, 5), **line)
+            minutes, cores = _series(history, "now_s") / MINUTE_S, _series(history, "cores_ready")
+            allocated.step(minutes, cores, where="pre", label=_shortened(label, 40), **line)
+            share = _series(history, "cores_busy") / np.maximum(cores, 1)
+            busy.plot(minutes, _smoothed(share, 5), **line)
         panel(allocated, "Allocated cores", y="allocated, cores")
         panel(busy, "CPU per allocated core (mean of five minutes)", x="time, minutes", y="busy, share of the cores")
         busy.set_ylim(0, 1.02)

@@ -20,7 +20,8 @@ from domain.units import MINUTE_S
 from simulator.autoscaling.view import Measures, StepInfo, StepResult
 from trainer.autoscaling.evaluation.contenders import Contender
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy, policy_of, run_policy
+from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy, run_policy
+from trainer.autoscaling.policy_names import policy_of
 from trainer.kit import files
 from trainer.kit.jobs import Pool
 
@@ -92,46 +93,14 @@ class IdleWatch:
         return Idle(len(self._found), max(minutes for minutes, _ in self._found), all(r for _, r in self._found))
 
 
-@dataclass(slots=True)
-class History:
-    """The steps of an episode in columns, for plots; index 0 is the end of the first step."""
-
-    infos: list[StepInfo] = field(default_factory=list)
-
-    @property
-    def minutes(self) -> NDArray[np.float64]:
-        """Minutes since the start."""
-        return np.array([info.now_s for info in self.infos]) / MINUTE_S
-
-    @property
-    def ready(self) -> Ints:
-        """Ready VMs, shape (steps, types)."""
-        return np.array([info.ready for info in self.infos], dtype=np.int64)
-
-    @property
-    def waiting(self) -> Ints:
-        """Waiting jobs."""
-        return np.array([info.waiting for info in self.infos], dtype=np.int64)
-
-    @property
-    def cores(self) -> Ints:
-        """Cores of ready VMs."""
-        return np.array([info.cores_ready for info in self.infos], dtype=np.int64)
-
-    @property
-    def busy(self) -> Ints:
-        """Cores that run a job."""
-        return np.array([info.cores_busy for info in self.infos], dtype=np.int64)
-
-
-def run_episode(policy: SimulatedPolicy, case: Case, history: History | None = None) -> Run:
-    """Run one policy on one case from its start, and add its steps to a history; BadInput when it does not fit."""
+def run_episode(policy: SimulatedPolicy, case: Case, steps: list[StepInfo] | None = None) -> Run:
+    """Run one policy on one case from its start, and add its steps to a list; BadInput when it does not fit."""
     idle = IdleWatch(case.config.minimum, case.config.step_s)
 
     def seen(_: AnySimulation, result: StepResult) -> None:
         idle.see(result.info)
-        if history is not None:
-            history.infos.append(result.info)
+        if steps is not None:
+            steps.append(result.info)
 
     measures = run_policy(policy, case.config, case.trace, case.seed, seen)
     return Run(measures, idle.result(), truncated=measures.jobs_finished < case.trace.jobs)
@@ -143,6 +112,7 @@ SOURCES = (
     "trainer/autoscaling/baselines",
     "trainer/autoscaling/model_policies.py",
     "trainer/autoscaling/policies.py",
+    "trainer/autoscaling/policy_names.py",
     "trainer/autoscaling/evaluation/results.py",
 )
 """Folders and files whose code decides the figures of a run; a change makes stored rows stale."""

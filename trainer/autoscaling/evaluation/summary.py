@@ -12,7 +12,7 @@ from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.autoscaling.evaluation.results import Absence, Evaluation, Row
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
-from trainer.autoscaling.policies import stuck
+from trainer.autoscaling.policy_names import stuck
 from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
 
 WORSE_LIMIT = 0.05

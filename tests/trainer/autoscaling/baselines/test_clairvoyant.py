@@ -10,7 +10,8 @@ from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, grid_of, solve
-from trainer.autoscaling.policies import policy_of, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 DRAWN_BOOT = preset("train-text")

@@ -9,7 +9,8 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import Unavailable
 from trainer.autoscaling.baselines.plans import Replay, SearchSettings, better, kept_plan, make_plan
-from trainer.autoscaling.policies import ScriptPolicy, policy_of, run_policy
+from trainer.autoscaling.policies import ScriptPolicy, run_policy
+from trainer.autoscaling.policy_names import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 SMALL = make_trace("small", [0.0] * 60 + [900.0] * 20, [120.0] * 80)

@@ -26,7 +26,8 @@ from trainer.autoscaling.baselines.tuning import (
     least_rent,
     tune,
 )
-from trainer.autoscaling.policies import policy_of, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 SMALL = make_trace("small", [0.0] * 40 + [600.0] * 20, [90.0] * 60)

@@ -5,7 +5,7 @@ import pytest
 from trainer.autoscaling.evaluation.contenders import baselines, default_contenders, queue_rule
 from trainer.autoscaling.evaluation.results import run_episode
 from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 
 
 @pytest.mark.parametrize("world", list(World))

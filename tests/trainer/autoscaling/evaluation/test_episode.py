@@ -6,10 +6,11 @@ import pytest
 
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
+from simulator.autoscaling.view import StepInfo
 from simulator.autoscaling.world_file import preset
-from trainer.autoscaling.evaluation.results import History, run_episode
+from trainer.autoscaling.evaluation.results import run_episode
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 
 CONFIG = preset("train-text", boot_low_s=60.0, boot_high_s=60.0)
 
@@ -61,11 +62,11 @@ def test_truncation_is_reported() -> None:
     assert run_episode(policy_of("nothing"), case_of(two_jobs(7200.0), config)).truncated
 
 
-def test_the_history_has_one_entry_per_step() -> None:
-    history = History()
-    run = run_episode(policy_of("nothing"), case_of(two_jobs(600.0)), history)
-    assert len(history.infos) == run.measures.steps == 11
-    assert history.ready.tolist() == [[1, 1, 1]] * 11
-    assert history.cores.tolist() == [14] * 11
-    assert history.busy.tolist() == [0] * 9 + [1, 0]
-    assert math.isclose(history.minutes[-1], 11.0)
+def test_there_is_one_entry_per_step() -> None:
+    steps: list[StepInfo] = []
+    run = run_episode(policy_of("nothing"), case_of(two_jobs(600.0)), steps)
+    assert len(steps) == run.measures.steps == 11
+    assert [step.ready for step in steps] == [(1, 1, 1)] * 11
+    assert [step.cores_ready for step in steps] == [14] * 11
+    assert [step.cores_busy for step in steps] == [0] * 9 + [1, 0]
+    assert math.isclose(steps[-1].now_s, 660.0)

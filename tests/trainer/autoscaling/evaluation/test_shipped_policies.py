@@ -8,7 +8,7 @@ from agent.models.shipped import ShippedModel, shipped_models
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.results import run_episode
 from trainer.autoscaling.evaluation.suite import Case, suite
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.scorer import GENERAL
 from trainer.autoscaling.scorer_runs import read_model
 from trainer.autoscaling.tasks import load_of

@@ -11,7 +11,7 @@ from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.results import Absence, Evaluation, Row, run_episode
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import Summary, summarise
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 
 CASE = Case("T1 boot 0", "T1", "training", preset("train-text"), make_trace("jobs", [0.0] * 20, [300.0] * 20), 0)
 ROW = replace(Row.of("rule", "queue-rule", CASE, run_episode(policy_of("nothing"), CASE)), added=(1, 0, 0))

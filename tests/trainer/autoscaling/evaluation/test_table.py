@@ -13,7 +13,7 @@ from trainer.autoscaling.evaluation import results
 from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.results import Results, Row, evaluate, read_rows, run_episode
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 
 TRACE = make_trace("ten jobs", [0.0] * 10, [200.0 / 3.0] * 10)
 

@@ -16,7 +16,8 @@ from simulator.autoscaling.world_file import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
 from trainer.autoscaling.export import PARITY, ExportFailed, PolicyFacts, answer_of, difference, export, layers_of, play
 from trainer.autoscaling.model_policies import read_network
-from trainer.autoscaling.policies import policy_of, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.ppo_lstm import NetworkKind, PolicyValueNetwork
 from trainer.kit.export import Dense
 

@@ -11,7 +11,8 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.oracles.lstm_model import write_model
 from trainer.autoscaling.model_policies import ModelPolicy, read_network, run_batched
-from trainer.autoscaling.policies import policy_of, run_many, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of, run_many
 
 CONFIG = preset("train-fit", max_steps=60)
 

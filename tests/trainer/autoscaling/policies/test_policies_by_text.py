@@ -9,7 +9,8 @@ from agent.models.shipped import ShippedModel, shipped_models
 from domain.errors import BadInput
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit
-from trainer.autoscaling.policies import QueueRulePolicy, ThresholdPolicy, policy_of, run_policy
+from trainer.autoscaling.policies import QueueRulePolicy, ThresholdPolicy, run_policy
+from trainer.autoscaling.policy_names import policy_of
 
 FIXED_BOOT = preset("train-fit", boot_low_s=71.0, boot_high_s=71.0)
 SOME_OF_EACH = (

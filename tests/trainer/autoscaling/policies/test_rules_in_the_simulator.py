@@ -9,7 +9,8 @@ from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.view import Measures
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
-from trainer.autoscaling.policies import begin, policy_of, run_many, run_policy
+from trainer.autoscaling.policies import begin, run_policy
+from trainer.autoscaling.policy_names import policy_of, run_many
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 

@@ -15,7 +15,7 @@ from simulator.autoscaling.world_file import preset, world_named
 from simulator.checked_toml import FileRefused
 from simulator.workloads.synthetic import train_rand
 from tests.trainer.autoscaling.train.tiny_run import options
-from trainer.autoscaling.policies import run_many
+from trainer.autoscaling.policy_names import run_many
 from trainer.autoscaling.ppo_runs import baselines_of, reported
 from trainer.autoscaling.tasks import FOLDER, TASKS, load_of, task_in, task_of, write_task
 

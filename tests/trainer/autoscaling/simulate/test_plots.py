@@ -8,7 +8,7 @@ import pytest
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.workloads.named import workload_of
 from tests.trainer.autoscaling.simulate.conftest import Simulate
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.simulate import Run, draw, play
 
 

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from agent.models.file import load_model
 from tests.trainer.autoscaling.train.tiny_run import options
-from trainer.autoscaling.policies import policy_of, run_policy
+from trainer.autoscaling.policies import run_policy
+from trainer.autoscaling.policy_names import policy_of
 from trainer.autoscaling.ppo_runs import baseline_costs, baselines_of, reported
 from trainer.autoscaling.tasks import TASKS
 

@@ -17,7 +17,7 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import solve
 from trainer.autoscaling.baselines.tuning import TUNING_SEED, best_constant, cases_of, tune
-from trainer.autoscaling.policies import run_many
+from trainer.autoscaling.policy_names import run_many
 
 RULES = ("queue-rule", "queue-rule-single", "threshold", "target-tracking")
 

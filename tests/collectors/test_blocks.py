@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +30,8 @@ TAGGED = b"trimtab.cpu_percent;fleet=web;group=s;vm=i-003"
 Odd = Callable[[list[bytes], int], object]
 ODD: list[Odd] = [
     lambda lines, n: lines.insert(n, lines[n]),
+    lambda lines, n: lines.insert(n + 1, _with(lines[n], value=b"1.5", at=b"%d" % (T0 + 24))),
+    lambda lines, n: lines.insert(n, _with(lines[n], value=b"1.5")),
     lambda lines, n: lines.append(lines.pop(n)),
     lambda lines, n: lines.reverse(),
     lambda lines, n: lines.pop(n),
@@ -108,19 +111,19 @@ def rounds(draw: st.DrawFn) -> list[tuple[str, list[bytes], bool]]:
 
 def state_of(store: SeriesStore, counters: IntakeCounters) -> dict[str, Any]:
     names = ("_times", "_values", "_newest", "_next_slot", "_peers", "_rows_by_path", "_paths", "_free", "_left")
-    held = {name: one.tobytes() if isinstance(one := getattr(store, name), array) else one for name in names}
+    held = {name: one.tobytes() if isinstance(one := getattr(store, name), array) else deepcopy(one) for name in names}
     said = {row: [(name, repr(one)) for name, one in senders._last.items()] for row, senders in store._senders.items()}
     counted = counters.accepted, dict(counters.rejected), dict(counters.examples)
     claims = repr(store.refused_claims()), store.conflicts()
     return {**held, "senders": said, "counted": counted, "claims": claims}
 
 
-def left_by(played: list[tuple[str, list[bytes], bool]], watched: bool) -> tuple[dict[str, Any], int]:
-    """Return what the rounds leave, and in how many blocks all was stored at once."""
+def left_by(played: list[tuple[str, list[bytes], bool]], watched: bool) -> tuple[list[dict[str, Any]], int]:
+    """Return what each round leaves, and in how many blocks all was stored at once."""
     signals, claims = {"web": ["requests"]}, {"web": Claims(max_waiting=50.0, max_busy_share=0.9)}
     store = SeriesStore(watched=[FLEET] if watched else None, claims=claims, signals=signals, forget_after_s=100.0)
     counters, now, at_once = IntakeCounters(), T0, 0
-    whole = store._store_at_once
+    states, whole = [], store._store_at_once
 
     def counting(*given: Any) -> bool:
         nonlocal at_once
@@ -137,9 +140,8 @@ def left_by(played: list[tuple[str, list[bytes], bool]], watched: bool) -> tuple
         if closes:
             store.show("web", "s", [f"i-{vm:03}" for vm in range(3, 16)], 40, now)
             store.close_bin(now - 24, now - 12, now)
-    for reader in readers.values():
-        reader.close()
-    return state_of(store, counters), at_once
+        states.append(state_of(store, counters))
+    return states, at_once
 
 
 @contextmanager

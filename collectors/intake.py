@@ -276,19 +276,22 @@ class LineReader:
 
 
 def _regular_lines(block: bytes) -> _Readings | None:
-    """Return the readings of whole lines; None unless each has three short fields with one space between them."""
+    """Return the readings of whole lines; None unless each is short and has three fields with one space between."""
     fields = block.split()
     paths, value_texts, time_texts = fields[::3], fields[1::3], fields[2::3]
     # With two spaces a line has at most three fields, so three times the lines leave no line with fewer.
     if len(fields) != 3 * len(paths) or block.translate(None, _GRAPHIC) != b"  \n" * len(paths):
         return None
-    if max(map(len, fields)) > MAX_LINE_BYTES // 4 or b"_" in b"".join(value_texts) or b"_" in b"".join(time_texts):
+    # A line that is too long leaves a half of its length without a newline.
+    half = MAX_LINE_BYTES // 2
+    if any(block.find(b"\n", start, start + half) < 0 for start in range(0, len(block), half)):
+        return None
+    distinct_times = set(time_texts)
+    if b"_" in b"".join(value_texts) or b"_" in b"".join(distinct_times):
         return None
     try:
-        values = list(map(float, value_texts))
-        if time_texts.count(time_texts[0]) == len(paths):
-            return paths, values, [float(time_texts[0])] * len(paths)
-        return paths, values, list(map(float, time_texts))
+        time_of = {text: float(text) for text in distinct_times}
+        return paths, list(map(float, value_texts)), list(map(time_of.__getitem__, time_texts))
     except ValueError:
         return None
 

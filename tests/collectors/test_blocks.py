@@ -119,13 +119,13 @@ def state_of(store: SeriesStore, counters: IntakeCounters) -> dict[str, Any]:
 
 
 def left_by(played: list[tuple[str, list[bytes], bool]], watched: bool) -> tuple[list[dict[str, Any]], int]:
-    """Return what each round leaves, and in how many blocks all was stored at once."""
+    """Return what each round leaves, and how many readings were stored at once."""
     signals, claims = {"web": ["requests"]}, {"web": Claims(max_waiting=50.0, max_busy_share=0.9)}
     store = SeriesStore(watched=[FLEET] if watched else None, claims=claims, signals=signals, forget_after_s=100.0)
     counters, now, at_once = IntakeCounters(), T0, 0
     states, whole = [], store._store_at_once
 
-    def counting(*given: Any) -> bool:
+    def counting(*given: Any) -> int:
         nonlocal at_once
         done = whole(*given)
         at_once += done
@@ -172,9 +172,9 @@ def test_what_is_odd_leaves_what_it_leaves_line_by_line(number: int) -> None:
                 assert found == left_by(played, True)[0]
 
 
-@pytest.mark.parametrize("order", [PATHS, PATHS[20:] + PATHS[:20], PATHS[::-1]])
-def test_known_series_are_stored_at_once_in_any_order(order: list[bytes]) -> None:
-    first, *later = (
-        b"".join(b"%b 0.5 %d\n" % (path, T0 + n) for path in paths) for n, paths in enumerate((PATHS, order))
-    )
-    assert left_by([("10.0.0.7:1", [first], False), *(("10.0.0.7:1", [text], False) for text in later)], True)[1] == 1
+@pytest.mark.parametrize("order", [PATHS, PATHS[32:] + PATHS[:32], PATHS[::-1]])
+@pytest.mark.parametrize("apart", [True, False])
+def test_known_series_are_stored_at_once_in_any_order(order: list[bytes], apart: bool) -> None:
+    first, *later = (round_of(paths, number, None, 0) for number, paths in enumerate((PATHS, order, order)))
+    chunks = [first, *(later if apart else [b"".join(later)])]
+    assert left_by([("10.0.0.7:1", chunks, False)], True)[1] == 2 * len(PATHS)

@@ -13,6 +13,8 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, count
+from operator import ne
 from sys import intern
 from threading import Lock
 
@@ -39,8 +41,8 @@ _QUEUE_COLUMN = {metric: column for column, metric in enumerate(QUEUE_COLUMNS)}
 _NO_VMS: Mapping[str, list[int]] = {}
 _FIRST_ROWS = 1024
 AT_ONCE = 32
-"""Least readings of a batch that is stored at once, if none needs a closer look."""
-_SHORT_RUN = 8
+MOST_AT_ONCE = 1024
+"""Readings that are stored at once, at least and at most, if none needs a closer look."""
 _HARVEST_EVERY_S = 600.0
 UNKNOWN_PER_PEER = 1000
 LEAST_CAPACITY = 60_000
@@ -175,11 +177,11 @@ class SeriesStore:
             full, next_slot, peers, senders = self._full, self._next_slot, self._peers, self._senders
             after = max(now - self._limits.max_age_s, self._closed_before(now))
             until = now + self._limits.max_ahead_s
-            if len(paths) >= AT_ONCE and self._store_at_once(paths, values, times, after, until, peer):
-                return refused
+            first = self._store_at_once(paths, values, times, after, until, peer) if len(paths) >= AT_ONCE else 0
             kept_times, kept_values, newest = self._times, self._values, self._newest
-            for position, path in enumerate(paths):
-                row, value, at = row_of(path), values[position], times[position]
+            for position in range(first, len(paths)):
+                path, value, at = paths[position], values[position], times[position]
+                row = row_of(path)
                 if row is None:
                     admitted = self._admit_path(path, value, at, now, peer)
                     if isinstance(admitted, RejectReason):
@@ -219,54 +221,53 @@ class SeriesStore:
         after: float,
         until: float,
         peer: str,
-    ) -> bool:
-        """Store readings if each is of another series, believed, and newer than the series; return whether it did.
+    ) -> int:
+        """Store the first readings, many at once, up to one that needs a closer look; return their number.
 
-        The result is that of storing them one by one. It stores all or none.
+        The result is that of storing them one by one: in each part every reading is of another series, believed, newer
+        than the series, and from its only sender.
         """
-        rows = self._rows_of_sender(paths, peer)
-        if rows is None or (self._senders and not self._senders.keys().isdisjoint(rows.tolist())):
-            return False
-        value, at, newest = np.array(values), np.array(times), np.frombuffer(self._newest)
-        full, next_slot = np.frombuffer(self._full), np.frombuffer(self._next_slot, dtype=np.int64)
-        believed = (value >= 0.0) & (value <= full[rows]) & (at > np.maximum(after, newest[rows])) & (at <= until)
-        if not believed.all():
-            return False
-        slots = next_slot[rows]
-        np.frombuffer(self._values)[slots] = value
-        np.frombuffer(self._times)[slots] = at
-        newest[rows] = at
-        slots += 1
-        next_slot[rows] = slots - DEPTH * (slots % DEPTH == 0)
-        return True
+        first = 0
+        newest, full = np.frombuffer(self._newest), np.frombuffer(self._full)
+        next_slot = np.frombuffer(self._next_slot, dtype=np.int64)
+        kept_times, kept_values = np.frombuffer(self._times), np.frombuffer(self._values)
+        while (length := len(rows := self._rows_expected(paths, first))) >= AT_ONCE:
+            peers = (
+                self._peers[rows.start : rows.stop] if isinstance(rows, range) else [self._peers[row] for row in rows]
+            )
+            if peers.count(peer) < length or not self._senders.keys().isdisjoint(rows):
+                break
+            own = slice(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows)
+            value, at = np.array(values[first : first + length]), np.array(times[first : first + length])
+            believed = (value >= 0.0) & (value <= full[own]) & (at > np.maximum(after, newest[own])) & (at <= until)
+            if not believed.all():
+                break
+            slots = next_slot[own]
+            kept_values[slots] = value
+            kept_times[slots] = at
+            newest[own] = at
+            next_slot[own] = np.where(slots % DEPTH == DEPTH - 1, slots + 1 - DEPTH, slots + 1)
+            first += length
+        return first
 
-    def _rows_of_sender(self, paths: Sequence[bytes], peer: str) -> Rows | None:
-        """Return the rows of paths; None where one is unknown, repeats, or was last reported by another sender.
+    def _rows_expected(self, paths: Sequence[bytes], first: int) -> Sequence[int]:
+        """Return the rows of paths from a place on, none twice; few or none where the paths need a closer look.
 
         A sender repeats its paths in the order of their first arrival, in which rows are given: the path expected at
         each place is compared, which is cheaper than to look it up.
         """
-        runs: list[Sequence[int]] = []
-        first, length = 0, len(paths)
-        while first < length:
-            row = self._rows_by_path.get(paths[first])
-            if row is None:
-                return None
-            same = _equal_start(self._first_path[row : row + length - first], paths[first:])
-            if same < min(_SHORT_RUN, length - first):
-                found = [self._rows_by_path.get(path, ABSENT_ROW) for path in paths[first:]]
-                if ABSENT_ROW in found or any(self._peers[row] != peer for row in found):
-                    return None
-                runs.append(found)
-                break
-            if self._peers[row : row + same].count(peer) != same:
-                return None
-            runs.append(range(row, row + same))
-            first += same
-        if len(runs) == 1 and first == length:
-            return np.arange(runs[0][0], runs[0][0] + length)
-        rows = np.concatenate([np.array(run, dtype=np.int64) for run in runs])
-        return rows if np.unique(rows).size == length else None
+        part = paths[first : first + MOST_AT_ONCE]
+        row = self._rows_by_path.get(part[0], ABSENT_ROW) if len(part) >= AT_ONCE else ABSENT_ROW
+        if row == ABSENT_ROW:
+            return ()
+        expected = self._first_path[row : row + len(part)]
+        same = next(compress(count(), map(ne, part, expected)), len(expected))
+        if same >= AT_ONCE:
+            return range(row, row + same)
+        found = [self._rows_by_path.get(path, ABSENT_ROW) for path in part]
+        if found.count(row) > 1:
+            found = found[: found.index(row, 1)]
+        return found if ABSENT_ROW not in found and len(set(found)) == len(found) else ()
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> list[Refusal]:
         """Store samples; return those refused."""
@@ -641,20 +642,6 @@ class SeriesStore:
         first = row * DEPTH
         self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
         self._newest[row] = NEVER
-
-
-def _equal_start(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """Return at how many places, from the first on, two lists are equal."""
-    same, apart = 0, min(len(one), len(other))
-    if one[:apart] == other[:apart]:
-        return apart
-    while apart - same > 1:
-        middle = (same + apart) // 2
-        if one[same:middle] == other[same:middle]:
-            same = middle
-        else:
-            apart = middle
-    return same
 
 
 def _disagreement(series: Series, *said: tuple[float, str]) -> str:

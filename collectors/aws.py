@@ -15,21 +15,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
-
-import boto3
-import botocore.session
-from botocore.config import Config
-from botocore.model import OperationModel
+from typing import TYPE_CHECKING, Any
 
 from collectors.aws_account import AccountCheck
 from collectors.aws_clock import ClockCheck
 from collectors.aws_failures import check_response, classify, is_read
-from collectors.aws_models import SlimLoader, check_kept
-from collectors.aws_transport import GatedTransport
 from domain.clock import Clock
 from domain.errors import CloudError, FailureClass, TrimtabError
 from domain.units import MINUTE_S
+
+if TYPE_CHECKING:
+    from botocore.model import OperationModel
 
 
 @dataclass(slots=True)
@@ -142,6 +138,12 @@ class AwsSession:
         self._lock = threading.Lock()
         self._deadline = threading.local()
         self._sending = threading.local()
+        # botocore takes .1 s and 11 MB to load: a verb that does not call AWS does without.
+        import boto3
+        import botocore.session
+
+        from collectors.aws_models import SlimLoader
+
         core = botocore.session.get_session()
         core.register_component("data_loader", SlimLoader(core.get_config_variable("data_path")))
         # Before any client exists: every client copies the session's handlers when it is made.
@@ -187,6 +189,10 @@ class AwsSession:
 
     def client(self, service: str, attempts: int = 1) -> Any:
         """Return the boto3 client of a service, trying a call `attempts` times; this session's guards hold for it."""
+        from botocore.config import Config
+
+        from collectors.aws_transport import GatedTransport
+
         with self._lock:
             if (service, attempts) not in self._clients:
                 config = Config(
@@ -233,6 +239,10 @@ class AwsSession:
             )
 
     def _call(self, service: str, operation: str, attempts: int, parameters: dict[str, Any]) -> dict[str, Any]:
+        from botocore import xform_name
+
+        from collectors.aws_models import check_kept
+
         check_kept(service, operation)
         self._refuse_late(operation)
         family = f"{service} {'read' if is_read(service, operation) else 'change'}"
@@ -243,7 +253,7 @@ class AwsSession:
         self._sending.at = self._now()
         try:
             client = self.client(service, attempts)
-            response: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
+            response: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
             self.account.take(operation, response)
         except CloudError as error:
             self.budget.settle(family, error.failure)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as botocore_errors
-from botocore.model import OperationModel
 
 from domain.errors import CloudError, FailureClass
+
+if TYPE_CHECKING:
+    from botocore.model import OperationModel
 
 _READS = re.compile(r"(?:Describe|Get|List|Head)(?=[A-Z])")
 

@@ -130,7 +130,7 @@ def create_app(
         redirect_slashes=False,
         dependencies=[Depends(take_json_alone)],
     )
-    # Event streams and what is compressed already pass as they are.
+    # Event streams and compressed bodies pass unchanged.
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=GZIP_LEVEL)
     add_error_handlers(app)
     app.include_router(create_health_router(view, exposition))

@@ -8,12 +8,10 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
-from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.api.unix_socket import connected
 from agent.commands.options import (
     FleetOption,
     LedgerOption,
@@ -30,6 +28,8 @@ from domain.controls import HELD, PauseScope
 from domain.errors import BadInput, LedgerUnavailable
 
 if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
     from agent.ledger import Ledger
 
 FIELDS = {
@@ -177,6 +177,7 @@ def ordered(ledger: str | None, verb: str, **order: Any) -> Mapping[str, Any]:
     order: the fields of the route's body, None for one that is not given. Returns what the route answers. BadInput
     when the order is refused, LedgerUnavailable when it could not be carried out.
     """
+    from agent.api.unix_socket import connected
     from agent.commands.ledger import open_ledger
     from agent.settings.location import socket_location
 
@@ -196,6 +197,8 @@ def ordered(ledger: str | None, verb: str, **order: Any) -> Mapping[str, Any]:
 
 def _sent(connection: HTTPConnection, verb: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Hand an order to the running agent."""
+    from http.client import HTTPException
+
     try:
         connection.request("POST", f"/api/v1/{verb}", json.dumps(order), {"Content-Type": "application/json"})
         response = connection.getresponse()

@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agent.settings.file import variables_of_file
 from agent.settings.location import PREFIX, credentials
 from domain.errors import BadInput, ConfigurationError, Mistake
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 COLLECTORS: Final = "trimtab.collectors"
 ACTUATORS: Final = "trimtab.actuators"
@@ -35,7 +36,7 @@ NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 RESERVED: Final[Mapping[str, frozenset[str]]] = {POLICIES: frozenset(("constant", "learned", "model"))}
 """Names that mean something else where a plug-in of the group is named."""
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
 
 
 @lru_cache(maxsize=4)
@@ -121,6 +122,8 @@ def own_settings(name: str, model: type[M], environ: Mapping[str, str]) -> M:
 
     An empty variable counts as not set. ConfigurationError lists every unknown name and wrong value.
     """
+    from pydantic import ValidationError
+
     prefix = f"{PREFIX}{_section(name)}__".upper()
     known = {f"{prefix}{field}".upper(): field for field in model.model_fields}
     given: dict[str, str] = {}

@@ -53,6 +53,12 @@ def test_loading_every_module_of_the_daemon_loads_nothing_heavy_and_no_command_l
     assert loaded_by(*modules) & (HEAVY | {"typer"}) == set()
 
 
+def test_a_verb_that_reads_the_ledger_loads_neither_aws_nor_models_nor_the_service() -> None:
+    decisions = [f"agent.{name}.decision" for name in ("autoscaling", "admission", "oversubscription", "placement")]
+    service = {"boto3", "onnxruntime", "alembic", "fastapi", "uvicorn", "httpx"}
+    assert loaded_by("agent.kernel.rounds", "agent.ledger", *decisions) & service == set()
+
+
 def test_loading_the_command_line_does_not_load_the_rehearsal() -> None:
     code = "import sys, agent.commands.main; print([n for n in sys.modules if n.startswith('agent.rehearsal')])"
     assert in_subprocess(code).strip() == "[]"

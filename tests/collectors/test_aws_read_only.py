@@ -67,11 +67,11 @@ def test_only_reads_leave_the_process(
     service: str, endpoint: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, seen = endpoint
-    monkeypatch.setattr("collectors.aws.Config", lambda **about: Config(parameter_validation=False, **about))
+    monkeypatch.setattr("botocore.config.Config", lambda **about: Config(parameter_validation=False, **about))
     # The guard is held to every operation there is, those that are cut away included.
     monkeypatch.setattr("collectors.aws_models.KEPT", {})
     # A loader of its own: what other tests have loaded is cut down, and is remembered by kind of loader.
-    monkeypatch.setattr("collectors.aws.SlimLoader", type("WholeLoader", (SlimLoader,), {}))
+    monkeypatch.setattr("collectors.aws_models.SlimLoader", type("WholeLoader", (SlimLoader,), {}))
     aws = session(url, read_only=True)
     let_out = []
     for operation in operations(service):

@@ -71,6 +71,18 @@ def test_help_has_one_style_for_all_verbs(trimtab: Trimtab, path: tuple[str, ...
     assert not set("╭│") & set(result.stdout), "no boxes"
 
 
+def test_the_help_of_the_whole_program_loads_nothing_heavy() -> None:
+    heavy = [*HEAVY, "asyncio", "http.client", "pydantic_settings", "structlog"]
+    code = (
+        "import atexit, sys; from agent.commands.main import app\n"
+        f"atexit.register(lambda: print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr))\n"
+        "app()"
+    )
+    done = python(code, "--help")
+    assert "simulate" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
 def test_the_command_line_itself_imports_nothing_heavy() -> None:
     code = f"import sys, agent.commands.main; print([m for m in {HEAVY!r} if m in sys.modules])"
     assert python(code).stdout == "[]\n"

@@ -111,19 +111,24 @@ def words_of(line: str) -> Iterator[list[str]]:
     yield words
 
 
+def calls_of(text: str) -> list[list[str]]:
+    """The calls of the program in a text, without its name."""
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if re.search(r"\btrimtab [a-z]", line)]
+    calls = []
+    for words in (words for line in lines for words in words_of(line)):
+        while words and ("=" in words[0] or words[0] == "sudo"):
+            words.pop(0)
+        if words and Path(words[0]).name == "trimtab":
+            calls.append([WORDS.get(word, word) for word in words[1:]])
+    return calls
+
+
 def blocks(page: Path) -> Iterator[tuple[str, list[list[str]]]]:
     """The blocks of a page for a shell, with their calls of the program, without its name."""
     for _, language, block in BLOCK.findall(page.read_text("utf-8")):
         if not language and "trimtab" not in block.split(maxsplit=1)[:1]:
             continue
-        lines = [line for line in block.replace("\\\n", " ").splitlines() if re.search(r"\btrimtab [a-z]", line)]
-        calls = []
-        for words in (words for line in lines for words in words_of(line)):
-            while words and ("=" in words[0] or words[0] == "sudo"):
-                words.pop(0)
-            if words and Path(words[0]).name == "trimtab":
-                calls.append([WORDS.get(word, word) for word in words[1:]])
-        yield block, calls
+        yield block, calls_of(block)
 
 
 WITH_CALLS = [page for page in PAGES if any(calls for _, calls in blocks(page))]
@@ -150,14 +155,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def parse(call: list[str]) -> None:
+    command, context, words = command_of(call)
+    assert not isinstance(command, TyperGroup), call
+    command.make_context(context.info_name, words, parent=context.parent)
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", WITH_CALLS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_program_takes_every_command_of_a_page(page: Path) -> None:
     for _, calls in blocks(page):
         for call in calls:
-            command, context, words = command_of(call)
-            assert not isinstance(command, TyperGroup), call
-            command.make_context(context.info_name, words, parent=context.parent)
+            parse(call)
+
+
+def examples(command: Any) -> Iterator[list[str]]:
+    """The examples of a command's help, or of all commands of a group."""
+    yield from calls_of((command.epilog or "").partition("Examples:")[2])
+    if isinstance(command, TyperGroup):
+        context = Context(command)
+        for name in command.list_commands(context):
+            yield from examples(command.get_command(context, name))
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_program_takes_the_examples_of_its_help() -> None:
+    found = list(examples(PROGRAM))
+    assert len(found) > 100
+    for call in found:
+        parse(call)
 
 
 def test_the_program_has_every_option_that_a_sentence_names() -> None:

@@ -11,8 +11,8 @@ from typer import Argument
 
 from agent.commands.options import LedgerOption
 from domain.errors import BadInput, TrimtabError
-from trainer.commands.options import KeyOption, ModelsDirOption, epilog
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.options import epilog
+from trainer.commands.verb import Answer, ModelsVerb
 
 if TYPE_CHECKING:
     from agent.models.directory import Probationer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Approve(Verb):
+class Approve(ModelsVerb):
     """Let the model decide that is on probation for a subject, also before its hours are over.
 
     Prints where the recorded proposals differ so far from what decided. The report of the gate that it passed must be
@@ -41,23 +41,17 @@ class Approve(Verb):
     reason: Annotated[str, "TEXT", "Why; it is kept in the history."] = ""
     end: Annotated[str | None, "REASON", "End the probation instead; the model is not used."] = None
     ledger: LedgerOption = None
-    models_dir: ModelsDirOption = None
-    key_file: KeyOption = None
 
     def run(self) -> Answer:
         """Approve the model, or end its probation."""
         from agent.kernel.parts import kinds
-        from agent.models.directory import moment_text, read_key
-        from agent.settings.location import models_location, promotion_key_location
+        from agent.models.directory import moment_text
         from domain.subject import Subject
-        from trainer.promotion.directory import ModelsWriter
 
         known = {kind.name: kind for kind in kinds()}
         if self.decision not in known:
             raise BadInput("DECISION", self.decision, f"choose one of {', '.join(sorted(known))}")
-        key = read_key(self.key_file) or promotion_key_location(os.environ)
-        directory = ModelsWriter(self.models_dir or models_location(os.environ), key)
-        subject, now = Subject(self.decision, self.name), moment_text(time.time())
+        directory, subject, now = self.models, Subject(self.decision, self.name), moment_text(time.time())
         if self.end is not None:
             directory.end_probation(subject, self.end, now)
             why = self.end.strip()

@@ -22,8 +22,8 @@ from agent.commands.options import LedgerOption
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
-from trainer.commands.options import CHECKED_FOLDER, AtOption, Bounds, KeyOption, ModelsDirOption, TryOption
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.options import CHECKED_FOLDER, AtOption, Bounds, TryOption
+from trainer.commands.verb import Answer, ModelsVerb
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer, Then
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from trainer.learning.round import Round
     from trainer.learning.transfer import PartsExport
     from trainer.learning.trial import Inspection, Tried
-    from trainer.promotion.directory import ModelsWriter
     from trainer.promotion.gate import Term
 
 
@@ -52,14 +51,13 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning(Verb):
+class Learning(ModelsVerb):
     """A call for one subject: its models, the folder of its round, and the permission to change."""
 
     DECISION: ClassVar[str]
 
     name: str
     ledger: LedgerOption = None
-    models_dir: ModelsDirOption = None
     out: Annotated[Path | None, "DIR", "Folder of the round; else runs/learn/DECISION-SUBJECT.", CHECKED_FOLDER] = None
     cpu_minutes: Annotated[
         float | None, "MINUTES", "Time of a processor, over all resumptions; else of the settings.", Bounds(min=0.01)
@@ -76,7 +74,6 @@ class Learning(Verb):
     watch_hours: Annotated[
         float | None, "HOURS", "How long a promotion is watched, 0: not; else of the settings.", Bounds(min=0.0)
     ] = None
-    key_file: KeyOption = None
     try_only: TryOption = False
     at: AtOption = None
     export: Annotated[Path | None, "FILE", "Only write the input of a round on another machine."] = None
@@ -94,11 +91,11 @@ class Learning(Verb):
         """Do a new round, or resume a stopped one."""
         raise NotImplementedError
 
-    def usual_directory(self) -> Path:
-        """Return the directory of models by the settings."""
-        from agent.settings.location import models_location
-
-        return models_location(os.environ)
+    def directory(self) -> Path:
+        """Return the directory of models; a round on an export has a separate one, whose models decide nothing here."""
+        if self.origin is not None and self.models_dir is None:
+            return self.folder.with_name(f"{self.folder.name}-models")
+        return super().directory()
 
     @property
     def folder(self) -> Path:
@@ -135,17 +132,6 @@ class Learning(Verb):
         from agent.settings.location import ledger_location
 
         return self.ledger or ledger_location(os.environ)
-
-    @cached_property
-    def models(self) -> ModelsWriter:
-        """The models; a round on an export has a separate champion, which decides nothing here."""
-        from agent.models.directory import read_key
-        from agent.settings.location import promotion_key_location
-        from trainer.promotion.directory import ModelsWriter
-
-        elsewhere = self.folder.with_name(f"{self.folder.name}-models")
-        usual = self.usual_directory() if self.origin is None else elsewhere
-        return ModelsWriter(self.models_dir or usual, read_key(self.key_file) or promotion_key_location(os.environ))
 
     @cached_property
     def terms(self) -> Terms:

@@ -149,8 +149,6 @@ SuiteWorldOption = Annotated[
 OwnWorkloadsOption = Annotated[
     list[str] | None, "--workload", "NAME|FILE", "Your jobs in place of the suite, as for `simulate`; repeatable."
 ]
-ModelsDirOption = Annotated[Path | None, "DIR", "Directory of models; else that of the settings."]
-KeyOption = Annotated[Path | None, "FILE", "Key that signs the report; else $PROMOTION_KEY."]
 TryOption = Annotated[bool, "--try", "Judge and report, but change nothing."]
 AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
 SuiteSeedsOption = Annotated[int | None, "--seeds", "N", "Largest number of cases per family.", Bounds(min=1)]

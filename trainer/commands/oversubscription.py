@@ -427,9 +427,9 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
         """Raise BadInput for a pool that the settings do not have."""
         pool_of_settings(self.subject)
 
-    def directory_of_settings(self) -> Path:
+    def usual_directory(self) -> Path:
         """Return the directory of the pool's policy where that names one."""
-        return pool_of_settings(self.subject)[1] or super().directory_of_settings()
+        return pool_of_settings(self.subject)[1] or super().usual_directory()
 
     def verify(self, path: Path) -> object:
         """Raise BadInput or ModelRefused for a file that the pool cannot decide by."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -14,8 +12,8 @@ from typer import Argument
 
 from agent.kernel.text import columns
 from domain.errors import BadInput
-from trainer.commands.options import AtOption, KeyOption, TryOption
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.options import AtOption, TryOption
+from trainer.commands.verb import Answer, ModelsVerb
 
 if TYPE_CHECKING:
     from domain.subject import Subject
@@ -28,7 +26,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promotion(Verb):
+class Promotion(ModelsVerb):
     """The options of every decision: a subject and its model, or the way back, or the status."""
 
     DECISION: ClassVar[str]
@@ -37,10 +35,6 @@ class Promotion(Verb):
         str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster; all: every one without a champion.")
     ]
     challenger: Annotated[Path | None, Argument(metavar="[FILE]", help="The model to put in use.")] = None
-    models_dir: Annotated[Path | None, "DIR", "Directory of models and champion.json; else that of the settings."] = (
-        None
-    )
-    key_file: KeyOption = None
     try_only: TryOption = False
     force: Annotated[str | None, "REASON", "Use it without an evaluation; the reason is recorded."] = None
     rollback: Annotated[bool, "Go back to the champion before."] = False
@@ -49,12 +43,6 @@ class Promotion(Verb):
 
     def check(self) -> None:
         """Raise BadInput for a subject that the settings do not have, or a model that does not fit it."""
-
-    def directory_of_settings(self) -> Path:
-        """Return the directory of models by the settings."""
-        from agent.settings.location import models_location
-
-        return models_location(os.environ)
 
     def verify(self, path: Path) -> object:
         """Raise BadInput or ModelRefused for a file that cannot decide."""
@@ -67,16 +55,6 @@ class Promotion(Verb):
     def term(self, now_s: float) -> Term | None:
         """Return the probation after the gate; None where the model decides at once."""
         return None
-
-    @cached_property
-    def models(self) -> ModelsWriter:
-        """The directory of models."""
-        from agent.models.directory import read_key
-        from agent.settings.location import promotion_key_location
-        from trainer.promotion.directory import ModelsWriter
-
-        key = read_key(self.key_file) or promotion_key_location(os.environ)
-        return ModelsWriter(self.models_dir or self.directory_of_settings(), key)
 
     def run(self) -> Answer:
         """Judge the model, go back to the one before, or show the status."""

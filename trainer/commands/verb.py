@@ -9,14 +9,16 @@ is checked before the verb runs.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, Signature, getdoc
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
 from typer.models import ParameterInfo
@@ -24,6 +26,9 @@ from typer.models import ParameterInfo
 from agent.commands.options import JsonOption, print_json, show
 from domain.errors import BadInput
 from trainer.commands.options import TEXT, Bounds, Check, FormatOption, Rows, Written, show_tables
+
+if TYPE_CHECKING:
+    from trainer.promotion.directory import ModelsWriter
 
 _CHOICES = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)+")
 
@@ -72,6 +77,34 @@ class TableVerb(Verb):
             show_tables(answer.tables, answer.lines, self.form)
         else:
             super().print(answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsVerb(Verb):
+    """The options of every verb that changes which model decides."""
+
+    models_dir: Annotated[Path | None, "DIR", "Directory of models; else that of the settings."] = None
+    key_file: Annotated[Path | None, "FILE", "Key that signs the report; else $PROMOTION_KEY."] = None
+
+    def usual_directory(self) -> Path:
+        """Return the directory of models without --models-dir: by the settings."""
+        from agent.settings.location import models_location
+
+        return models_location(os.environ)
+
+    def directory(self) -> Path:
+        """Return the directory of models."""
+        return self.models_dir or self.usual_directory()
+
+    @cached_property
+    def models(self) -> ModelsWriter:
+        """The directory of models."""
+        from agent.models.directory import read_key
+        from agent.settings.location import promotion_key_location
+        from trainer.promotion.directory import ModelsWriter
+
+        key = read_key(self.key_file) or promotion_key_location(os.environ)
+        return ModelsWriter(self.directory(), key)
 
 
 def row_of(verb: str, decision: str) -> type[Verb] | None:

@@ -6,24 +6,18 @@ import csv
 import io
 import re
 import shlex
-import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer import Context, Option
 
-from agent.commands.options import examples, moment, show
+from agent.commands.options import examples, show
 from agent.kernel.text import columns
 from domain.errors import BadInput
-
-if TYPE_CHECKING:
-    from trainer.learning.recorded import Recorded
 
 TEXT, CSV = "text", "csv"
 RUN_CONFIG = "run.toml"
@@ -152,39 +146,6 @@ OwnWorkloadsOption = Annotated[
 TryOption = Annotated[bool, "--try", "Judge and report, but change nothing."]
 AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
 SuiteSeedsOption = Annotated[int | None, "--seeds", "N", "Largest number of cases per family.", Bounds(min=1)]
-RecordedFleetOption = Annotated[str, "--fleet", "NAME", "Fleet of the ledger."]
-RecordedSinceOption = Annotated[str | None, "TIME", "Not before: 2026-03-01T12:00, or 30d ago."]
-RecordedUntilOption = Annotated[str | None, "--until", "TIME", "Before: 2026-03-08T12:00, or 2h ago."]
-
-
-def recording(ledger: str, fleet: str, since: str | None, until: str | None) -> Recorded:
-    """Return what a ledger recorded of a fleet in the span of two options; BadInput, LedgerUnavailable."""
-    from trainer.learning.recorded import read_recorded
-
-    return read_recorded(ledger, fleet, *span_of_options(since, until))
-
-
-def span_of_options(since: str | None, until: str | None) -> tuple[float | None, float | None]:
-    """Return the epoch seconds that --since and --until mean, None for one that is not given; BadInput."""
-    now = time.time()
-    start = None if since is None else moment("--since", since, now)
-    end = None if until is None else moment("--until", until, now)
-    if start is not None and end is not None and not start < end:
-        raise BadInput("--until", until, f"give a time after --since {since}")
-    return start, end
-
-
-@contextmanager
-def shown_days(*, quiet: bool) -> Iterator[Callable[[float], None]]:
-    """Show the day that was read last (epoch seconds) on standard error while it is a terminal."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("reading the ledger") as bar:
-        yield lambda end_s: bar.update(f"reading the ledger: {datetime.fromtimestamp(end_s, UTC):%Y-%m-%d}")
 
 
 def settings_of(ctx: Context, given: Sequence[str] | None) -> list[str]:

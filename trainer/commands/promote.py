@@ -87,11 +87,7 @@ class Promotion(ModelsVerb):
             term=term,
         )
         data = {key: value for key, value in contest.report.items() if key not in ("results", "cases")}
-        data |= {
-            "promoted": contest.promoted,
-            "on_probation": contest.on_probation,
-            "report": contest.report_name,
-        }
+        data |= {"promoted": contest.promoted, "on_probation": contest.on_probation, "report": contest.report_name}
         return Answer(data, _lines(contest, self.models, subject), 0 if contest.judgement.passed else REFUSED)
 
     def _rollback(self, subject: Subject, at: str) -> Answer:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument
 
-from agent.commands.options import examples
+from agent.commands.options import examples, moment
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from trainer.commands.options import (
-    Bounds,
-    ForceOption,
-    RecordedFleetOption,
-    RecordedSinceOption,
-    RecordedUntilOption,
-    Written,
-    epilog,
-    recording,
-    shown_days,
-    span_of_options,
-)
+from trainer.commands.options import Bounds, ForceOption, Written, epilog
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -43,6 +34,8 @@ ColumnOption = Annotated[
     list[str] | None, "--column", "FIELD=NAME", "The column that has a field, see below; repeatable."
 ]
 NameOption = Annotated[str | None, "Its name, else that of the log or table."]
+SinceOption = Annotated[str | None, "TIME", "Not before: 2026-03-01T12:00, or 30d ago."]
+UntilOption = Annotated[str | None, "TIME", "Before: 2026-03-08T12:00, or 2h ago."]
 OutputOption = Annotated[Path, "--output", "-o", "FILE.csv", "CSV to write.", Written((".csv",), also=".json")]
 
 
@@ -166,8 +159,8 @@ class TraceImportSwf(ImportOfJobs):
         from simulator.workloads.swf import read_swf
 
         options = self.options(drop_failed=self.drop_failed)
-        with _reading(self.log, quiet=self.as_json) as on_lines:
-            trace, report = read_swf(self.log, options, self.name, on_lines)
+        with _reading(self.log.name, quiet=self.as_json) as shown:
+            trace, report = read_swf(self.log, options, self.name, lambda lines: shown(f"{lines:,} lines"))
         return self.saved(trace, report, "swf", self.log, options)
 
 
@@ -306,8 +299,8 @@ class TraceFromLedger(Verb):
     fleet: Annotated[str | None, "NAME", "Fleet of the ledger: a trace of its jobs."] = None
     cluster: Annotated[str | None, "NAME", "Cluster: the table that `trimtab fit admission` reads."] = None
     pool: Annotated[str | None, "NAME", "Pool: a scenario folder, as `evaluate oversubscription` reads it."] = None
-    since: RecordedSinceOption = None
-    until: RecordedUntilOption = None
+    since: SinceOption = None
+    until: UntilOption = None
     force: ForceOption = False
 
     def run(self) -> Answer:
@@ -325,10 +318,11 @@ class TraceFromLedger(Verb):
 
     def _of_fleet(self, fleet: str) -> dict[str, Any]:
         from trainer.learning.exported import export_trace
+        from trainer.learning.recorded import read_recorded
 
-        recorded = recording(self.ledger, fleet, self.since, self.until)
+        recorded = read_recorded(self.ledger, fleet, *_span(self.since, self.until))
         parameters = {"ledger": recorded.source, "fleet": fleet, "since": self.since, "until": self.until}
-        with shown_days(quiet=self.as_json) as on_day:
+        with _reading_days(quiet=self.as_json) as on_day:
             side = export_trace(recorded, self.out, _version(), parameters, on_day)
         facts = side["recorded"]
         boots = {key: found["count"] for key, found in facts["boots_s"].items()}
@@ -340,9 +334,9 @@ class TraceFromLedger(Verb):
     def _of_cluster(self, cluster: str) -> dict[str, Any]:
         from trainer.learning.clusters import export_table, read_cluster
 
-        recorded = read_cluster(self.ledger, cluster, *span_of_options(self.since, self.until))
+        recorded = read_cluster(self.ledger, cluster, *_span(self.since, self.until))
         parameters = {"ledger": recorded.source, "cluster": cluster, "since": self.since, "until": self.until}
-        with shown_days(quiet=self.as_json) as on_day:
+        with _reading_days(quiet=self.as_json) as on_day:
             side = export_table(recorded, self.out, _version(), parameters, on_day)
         facts, shown = side["recorded"], {name: side[name] for name in ("sha256", "machines", "deployments")}
         return {"file": str(self.out), **shown, **facts, "gaps_s": _missing_s(facts)}
@@ -350,8 +344,8 @@ class TraceFromLedger(Verb):
     def _of_pool(self, pool: str) -> dict[str, Any]:
         from trainer.learning.pools import export_scenario, read_pool
 
-        recorded = read_pool(self.ledger, pool, *span_of_options(self.since, self.until))
-        with shown_days(quiet=self.as_json) as on_day:
+        recorded = read_pool(self.ledger, pool, *_span(self.since, self.until))
+        with _reading_days(quiet=self.as_json) as on_day:
             found = export_scenario(recorded, self.out, on_time=on_day)
         facts, weeks = found["recorded"], found["recorded"]["weeks"].values()
         sums = {name: sum(week[name] for week in weeks) for name in ("hours", "vms")}
@@ -372,10 +366,10 @@ class WorldFromLedger(Verb):
     )
 
     ledger: LedgerArgument
-    fleet: RecordedFleetOption
+    fleet: Annotated[str, "NAME", "Fleet of the ledger."]
     out: Annotated[Path, "--out", "-o", "FILE.toml", "World file to write.", Written((".toml",))]
-    since: RecordedSinceOption = None
-    until: RecordedUntilOption = None
+    since: SinceOption = None
+    until: UntilOption = None
     base: Annotated[str, "--world", "NAME|FILE", "World for the fields that a ledger does not record."] = "live-like"
     force: ForceOption = False
 
@@ -383,10 +377,11 @@ class WorldFromLedger(Verb):
         """Read the record, and write the world."""
         from simulator.autoscaling.world_file import world_named
         from trainer.learning.exported import export_world
+        from trainer.learning.recorded import read_recorded
 
         usual = world_named(self.base)
-        recorded = recording(self.ledger, self.fleet, self.since, self.until)
-        with shown_days(quiet=self.as_json) as on_day:
+        recorded = read_recorded(self.ledger, self.fleet, *_span(self.since, self.until))
+        with _reading_days(quiet=self.as_json) as on_day:
             made, notes = export_world(recorded, self.out, usual, on_day)
         line = f"{self.out}: {len(made.config.types)} VM types, SHA-256 {made.digest}"
         data = {"file": str(self.out), "sha256": made.digest, "notes": list(notes)}
@@ -451,16 +446,33 @@ def _version() -> str:
 
 
 @contextmanager
-def _reading(log: Path, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show the lines read on standard error while it is a terminal."""
+def _reading(source: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show the present place of a long read on standard error while it is a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(f"reading {log.name}") as bar:
-        yield lambda lines: bar.update(f"reading {log.name}: {lines:,} lines")
+    with console.status(f"reading {source}") as bar:
+        yield lambda place: bar.update(f"reading {source}: {place}")
+
+
+@contextmanager
+def _reading_days(*, quiet: bool) -> Iterator[Callable[[float], None]]:
+    """Show the day of the epoch seconds that were read last."""
+    with _reading("the ledger", quiet=quiet) as shown:
+        yield lambda end_s: shown(f"{datetime.fromtimestamp(end_s, UTC):%Y-%m-%d}")
+
+
+def _span(since: str | None, until: str | None) -> tuple[float | None, float | None]:
+    """Return the epoch seconds that --since and --until mean, None for one that is not given; BadInput."""
+    now = time.time()
+    start = None if since is None else moment("--since", since, now)
+    end = None if until is None else moment("--until", until, now)
+    if start is not None and end is not None and not start < end:
+        raise BadInput("--until", until, f"give a time after --since {since}")
+    return start, end
 
 
 def _answer(facts: dict[str, Any]) -> Answer:

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from trainer.learning.pool import PoolInUse, PoolRound
     from trainer.learning.pools import RecordedPool
     from trainer.learning.trial import Inspection, Promise, PromiseReplay
-    from trainer.oversubscription.evaluation import Evaluation
-    from trainer.oversubscription.trials import Contender
+    from trainer.oversubscription.evaluation import Contender, Evaluation
     from trainer.promotion.directory import ModelsWriter
     from trainer.promotion.gate import Gate
 
@@ -95,9 +94,9 @@ Usage (--usage):
         """Play the week."""
         from simulator.oversubscription.scenario import scenario_of
         from trainer.kit.progress import phases
-        from trainer.oversubscription.drawings import draw
         from trainer.oversubscription.episodes import judge, write_hours
         from trainer.oversubscription.policies import Task, policy_of
+        from trainer.oversubscription.report import draw
         from trainer.oversubscription.unseen import week_named
 
         cluster = scenario_of(self.scenario)
@@ -303,9 +302,8 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
         """Play the weeks from each start."""
         from simulator.oversubscription.scenario import scenario_of
         from trainer.kit.progress import phases
-        from trainer.oversubscription.evaluation import checks_of, evaluate
+        from trainer.oversubscription.evaluation import Extent, Kept, checks_of, evaluate
         from trainer.oversubscription.report import write
-        from trainer.oversubscription.trials import Extent, Kept
 
         if self.resume and self.out is None:
             raise BadInput("--resume", "without --out", "name the folder to continue")
@@ -322,14 +320,14 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
             options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "kept": kept}
             found = [evaluate(cluster, one, extra, on_progress=on_phase, **options) for one in starts]
         files = [] if self.out is None else [str(file) for file in write(self.out, found, folders)]
-        data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
+        data = [done.as_data() | {"checks": [check.as_data("passed") for check in checks_of(done)]} for done in found]
         notes = [f"report: {file}" for file in files[:1]]
         return Answer({"evaluations": data, "files": files}, notes, tables=_tables(found, self.form))
 
 
 def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
     from trainer.kit.runs import SUMMARY_FILE
-    from trainer.oversubscription.trials import Contender
+    from trainer.oversubscription.evaluation import Contender
 
     texts: dict[str, list[str]] = {}
     folders: dict[str, list[Path]] = {}
@@ -349,8 +347,7 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
 
 
 def _tables(found: list[Evaluation], form: str) -> list[tuple[str, Rows]]:
-    from trainer.oversubscription.evaluation import checks_of
-    from trainer.oversubscription.trials import OWN, UNSEEN
+    from trainer.oversubscription.evaluation import OWN, UNSEEN, checks_of
 
     words = {True: "yes", False: "NO", None: "no verdict"}
     tables: list[tuple[str, Rows]] = []
@@ -364,9 +361,9 @@ def _tables(found: list[Evaluation], form: str) -> list[tuple[str, Rows]]:
         if form != TEXT:
             continue
         checks = checks_of(done)
-        missed = sum(check.passed is False for check in checks)
+        missed = sum(check.kept is False for check in checks)
         rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
-        rows += [(words[check.passed], check.key, check.asked, check.found) for check in checks]
+        rows += [(words[check.kept], check.key, check.asked, check.found) for check in checks]
         tables.append((f"acceptance figures: {missed} of {len(checks)} missed", rows))
     return tables
 

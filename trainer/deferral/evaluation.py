@@ -32,6 +32,7 @@ from trainer.deferral.policies import OPTIMUM, Player, policy_of
 from trainer.kit.files import code_version
 from trainer.kit.intervals import FEWEST_CASES, Interval, mean_interval
 from trainer.kit.jobs import Pool
+from trainer.kit.report import Check
 
 Floats = NDArray[np.float64]
 
@@ -201,20 +202,6 @@ class Evaluation:
             "coverage": {"levels": list(LEVELS), "ahead": list(AHEAD), "at_or_below": covered},
             "policies": [one.as_data() for one in self.figures],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was asked of figures; kept: None where there are too few episodes, or others, to say."""
-
-    key: str
-    asked: str
-    found: str
-    kept: bool | None
-
-    def as_data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {"key": self.key, "asked": self.asked, "found": self.found, "kept": self.kept}
 
 
 def trace_subject(load: str, log: Path) -> Subject:

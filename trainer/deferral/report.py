@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from domain.errors import BadInput
-from trainer.deferral.evaluation import AHEAD, FEWEST, LEVELS, REFERENCE, Check, Evaluation, Figures, checks_of
+from trainer.deferral.evaluation import AHEAD, FEWEST, LEVELS, REFERENCE, Evaluation, Figures, checks_of
 from trainer.deferral.policies import OPTIMUM
 from trainer.kit.drawing import FLEET, QUEUE, SOFT, panel, svg
-from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
+from trainer.kit.report import Check, Plot, Section, checks_table, document, escape, table, write_report
 from trainer.kit.runs import RUN_FILE
 
 if TYPE_CHECKING:
@@ -131,16 +131,12 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _checked(checks: Sequence[Check], episodes: int) -> Section:
-    words = {True: "kept", False: "missed", None: "no verdict"}
-    ranked = sorted(checks, key=lambda check: (check.kept is not False, check.kept is None))
-    rows = [[escape(c.asked), escape(c.key), escape(c.found), chip(c.kept, words[c.kept])] for c in ranked]
     missed = sum(check.kept is False for check in checks)
     caption = (
         f"Misses first. No verdict on fewer than {FEWEST} episodes ({episodes:,} were played), or on other seeds than "
         "were asked."
     )
-    body = table(("asked", "criterion", "found", "verdict"), rows, caption)
-    return Section("asked", f"Acceptance figures: {missed} of {len(checks)} missed", body)
+    return Section("asked", f"Acceptance figures: {missed} of {len(checks)} missed", checks_table(checks, caption))
 
 
 def _tables(done: Sequence[Evaluation], recorded: Sequence[Recorded]) -> list[Section]:

@@ -123,6 +123,30 @@ def table(
     return _scrolling(whole, "table")
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A figure against its limit; kept: None with too few cases, or others, for a verdict."""
+
+    key: str
+    asked: str
+    found: str
+    kept: bool | None
+
+    def as_data(self, verdict: str = "kept") -> dict[str, Any]:
+        """Return it as JSON data; verdict: the name of `kept`."""
+        return {"key": self.key, "asked": self.asked, "found": self.found, verdict: self.kept}
+
+
+def checks_table(checks: Iterable[Check], caption: str) -> str:
+    """Return checks as a table, misses first."""
+    words = {True: "kept", False: "missed", None: "no verdict"}
+    rows = [
+        (escape(check.asked), escape(check.key), escape(check.found), chip(check.kept, words[check.kept]))
+        for check in sorted(checks, key=lambda check: (check.kept is not False, check.kept is None))
+    ]
+    return table(("asked", "criterion", "found", "verdict"), rows, caption)
+
+
 def lines(text: str) -> str:
     """Return lines of a file, as they stand in it."""
     return _scrolling(f"<pre>{escape(text)}</pre>", "lines of a file")

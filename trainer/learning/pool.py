@@ -40,9 +40,9 @@ from trainer.learning.state import StageResult, plain
 from trainer.learning.windows import TooLittle
 from trainer.oversubscription.calibration import AUTO, Calibrated, calibrate
 from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.evaluation import SEED, policy_text
 from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256, write_rates
 from trainer.oversubscription.search import optimise
-from trainer.oversubscription.trials import SEED, policy_text
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
 from trainer.promotion.gate import Gate, Limits
 from trainer.promotion.oversubscription import guarded, pool_gate

@@ -23,8 +23,8 @@ from trainer.learning.pools import RecordedPool, export_scenario, read_pool
 from trainer.learning.recorded import ledger_url
 from trainer.learning.trial import LEAST_SHARE, Promise, PromiseReplay, end_of
 from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.evaluation import SEED
 from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.trials import SEED
 from trainer.promotion.oversubscription import guarded
 
 WINDOW_H: Final = 12

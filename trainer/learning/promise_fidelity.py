@@ -21,8 +21,8 @@ from trainer.admission.fitting.histories import Histories
 from trainer.learning.fidelity import WITHIN
 from trainer.learning.round import Budget, Truth
 from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.evaluation import SEED
 from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.trials import SEED
 
 REPLAYS = 20
 """Replays of a cluster."""

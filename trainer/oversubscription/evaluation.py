@@ -1,46 +1,213 @@
-"""Oversubscription policies on the same weeks and usage: own week, unseen weeks, and what may differ from both.
+"""Oversubscription policies on the same weeks and usage: own week, unseen weeks, and other profiles and usage.
 
-Rows are held to the acceptance figures, B1 to B7: what was asked, what was found, whether it is enough (§9).
+Rows are checked against the acceptance figures, B1 to B7 (§9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import SHIELD, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import UsageModel, usage_of
 from simulator.oversubscription.weekly import Assessor, sample
+from trainer.kit.files import GrowingFile, code_version
 from trainer.kit.intervals import FEWEST_CASES
-from trainer.oversubscription.calibration import AUTO, calibrate, fit_static
-from trainer.oversubscription.policies import Task, policy_of, shipped_rates
+from trainer.kit.report import Check
+from trainer.oversubscription.calibration import AUTO, Calibrated, calibrate, fit_static
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import Task, as_rates, policy_of, scenario_sha256, shipped_rates
 from trainer.oversubscription.search import TAIL, Rule, optimise
-from trainer.oversubscription.trials import (
-    CORRELATED,
-    LEFT_OUT,
-    OWN,
-    PERSISTENT,
-    SEED,
-    SHIFTED,
-    UNSEEN,
-    Contender,
-    Extent,
-    Floats,
-    Kept,
-    OnProgress,
-    Row,
-    Trials,
-    content_of,
-    policy_text,
-)
 from trainer.oversubscription.unseen import arrivals_of, shifted, unseen_week
+
+# Results: one policy on one week.
+
+SOURCES = (
+    "domain/rules/oversubscription",
+    "simulator/oversubscription",
+    *(
+        f"trainer/oversubscription/{name}.py"
+        for name in ("calibration", "episodes", "policies", "search", "evaluation", "unseen")
+    ),
+)
+"""Program text that decides results: after a change of it they are computed again."""
+
+
+class Kept:
+    """Results in a file, or in memory alone where there is none; a last line that was cut is dropped."""
+
+    def __init__(self, path: Path | None, *, resume: bool = False) -> None:
+        """Open the file; one that holds results is refused without `resume`. Raises BadInput."""
+        self._file = None if path is None else GrowingFile(path)
+        self._results: dict[str, Any] = {}
+        if path is None or self._file is None:
+            return
+        for number, line in enumerate(self._file.read().splitlines(), start=1):
+            try:
+                data = json.loads(line)
+                self._results[data["key"]] = data["result"]
+            except (ValueError, KeyError, TypeError):
+                raise BadInput(f"{path}, line {number}", line[:40], "give a file that this verb wrote") from None
+        if self._results and not resume:
+            raise BadInput("--out", str(path), "it holds results already: give --resume, or another folder")
+
+    def of(self, facts: dict[str, Any], make: Callable[[], Any]) -> Any:
+        """Return the result, as JSON data, that belongs to these facts: kept, or made now and then kept."""
+        text = json.dumps([facts, code_version(SOURCES)], sort_keys=True)
+        key = hashlib.sha256(text.encode()).hexdigest()[:24]
+        if key not in self._results:
+            line = json.dumps({"key": key, "facts": facts, "result": make()}, allow_nan=False)
+            self._results[key] = json.loads(line)["result"]
+            if self._file is not None:
+                self._file.append(line + "\n")
+        return self._results[key]
+
+
+Floats = NDArray[np.float64]
+Row = dict[str, Any]
+OnProgress = Callable[[str], None]
+
+SEED = 4_000_000_007
+"""First episode of every evaluation; training, selection and calibration use others."""
+OWN, UNSEEN, SHIFTED, PERSISTENT, LEFT_OUT, CORRELATED = (
+    *("own", "unseen", "shifted", "persistent", "left out", "correlated"),
+)
+_FIGURES = (
+    *("week", "usage", "episodes", "s_cores", "s_core_hours", "pm_hot_r", "c_hot_r", "c_hot_r_upper_95"),
+    *("c_hot_r_analytic", "mean_hot_hours", "expected_hot_hours_analytic", "mean_hot_machine_hours", "hot_severity"),
+    *("peak_machines", "rejects", "raised", "unsafe"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy under a name; several texts are seeds of one method."""
+
+    label: str
+    texts: tuple[str, ...]
+    alpha: float = 0.95
+    single_week: bool = False
+    """Whether it is shown on its own week alone, as its promise is looser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is played."""
+
+    episodes: int = 300
+    long_episodes: int = 2_000
+    """On the own week, for policies that promise anything."""
+    unseen: int = 4
+    shifted: int = 1
+    persistent: int = 60
+    points: int = 16
+    """Rates whose predicted and realised risk are compared, on long_episodes each."""
+    evaluations: int = 1_500
+    """Weeks assessed by each search."""
+    left_out: bool = True
+    """Whether rates fitted on all weeks but one meet that one, each in turn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trials:
+    """Where policies are tried: a scenario and start, how much, and the results so far."""
+
+    scenario: Scenario
+    start: str
+    extent: Extent = field(default_factory=Extent)
+    kept: Kept = field(default_factory=lambda: Kept(None))
+    on_progress: OnProgress = lambda _: None
+
+    def row(
+        self,
+        contender: Contender,
+        week: Week,
+        kind: str,
+        episodes: int,
+        *,
+        at: int = 0,
+        usage: str = "gauss",
+        short: int | None = None,
+    ) -> Row:
+        """Return a contender's figures on a week; short: c_hot_r_short is over so many episodes. Raises BadInput."""
+        text = contender.texts[at]
+        facts = {
+            "policy": content_of(text),
+            "alpha": contender.alpha,
+            "usage": content_of(usage),
+            "episodes": episodes,
+            "short": short,
+        }
+
+        def play() -> Row:
+            self.on_progress(f"{contender.label} on {week.name}")
+            task = Task(self.scenario, week, self.start, contender.alpha)
+            judged = judge(policy_of(text), task, usage=usage, episodes=episodes, seed=SEED)
+            data = judged.as_data()
+            hot = judged.sampled.hot_hours[: short or episodes]
+            return {name: data[name] for name in _FIGURES} | {
+                "c_hot_r_short": float((hot >= judged.sampled.limit).mean())
+            }
+
+        named = {"label": contender.label, "seed_index": at, "kind": kind, "alpha": contender.alpha}
+        return named | self.keep(week, facts, play)
+
+    def found(self, what: str, weeks: tuple[Week, ...], search: Callable[[], Calibrated], **settings: Any) -> str:
+        """Return the text of the policy that a search finds; what, weeks and settings tell it from others."""
+        facts = {"search": what, "weeks": [self._place(week) for week in weeks], **settings}
+
+        def policy() -> dict[str, Any]:
+            self.on_progress(f"searching {what}")
+            found = search()
+            guard = None if found.budget is None else RateGuard(SHIELD, found.budget)
+            return {"policy": policy_text(found.rates, guard)}
+
+        return str(self.kept.of(facts, policy)["policy"])
+
+    def keep(self, week: Week, facts: dict[str, Any], make: Callable[[], Row]) -> Row:
+        """Return the result of these facts about a week, made once."""
+        found: Row = self.kept.of(self._place(week) | facts, make)
+        return found
+
+    def _place(self, week: Week) -> dict[str, str]:
+        return {"scenario": scenario_sha256(self.scenario), "start": self.start, "week": _digest_of(week)}
+
+
+def policy_text(rates: Floats, guard: RateGuard | None) -> str:
+    """Return the text of the policy with these rates behind a guard, None for none."""
+    bare = as_rates(rates)
+    return bare if guard is None else f"{guard.kind}:base=({bare}),b={guard.budget:g}"
+
+
+def _digest_of(week: Week) -> str:
+    digest = hashlib.sha256(f"{week.name} {week.warm}".encode())
+    columns = (week.subscriber, week.cores, week.memory_gb, week.network_gbps, week.arrival, week.departure)
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def content_of(text: str) -> str:
+    """Return the text, with the digests of the files that it names, one inside a guard's base too."""
+    named = {Path(part) for part in (text, text.partition(":")[2], *re.split(r"[():,=]", text))}
+    files = sorted(path for path in named if path.is_file())
+    return " ".join([text, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
+
+
+# Policies on weeks.
 
 Point = dict[str, Any]
 
@@ -137,7 +304,7 @@ def left_out(trials: Trials, static: str) -> Iterable[Row]:
 
 
 def on_shifted(trials: Trials, before: str) -> Iterable[Row]:
-    """Return rows on profiles that have shifted: the policy from before, policies fitted anew, the moving average."""
+    """Return rows on profiles that have shifted: the policy from before, policies fitted again, the moving average."""
     for seed in range(trials.extent.shifted):
         changed = replace(trials, scenario=shifted(trials.scenario, seed))
         scenario = changed.scenario
@@ -211,7 +378,7 @@ class Evaluation:
     rows: list[Row]
     points: list[Point]
     policies: Mapping[str, str]
-    """What searches found, by label: the text of a policy."""
+    """Results of searches by label: the text of a policy."""
     extent: Extent
     measured: list[Point] = field(default_factory=list)
     """Points on usage from files."""
@@ -273,7 +440,7 @@ def evaluate(
     rows, own = [], scenario.week(scenario.weeks[0])
     fresh = [unseen_week(arrivals_of(scenario), seed) for seed in range(extent.unseen)]
     for contender in [*known, *extra]:
-        # The same rate for everybody promises nothing.
+        # One rate for all promises nothing.
         long = contender.label in found or not contender.single_week
         for at in range(len(contender.texts)):
             episodes = extent.long_episodes if long else extent.episodes
@@ -317,27 +484,13 @@ PERSISTENT_MACHINES = 50
 SOME_RISK = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One figure held to its limit; passed: None where there are too few episodes to say."""
-
-    key: str
-    asked: str
-    found: str
-    passed: bool | None
-
-    def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
-
-
 def checks_of(done: Evaluation) -> list[Check]:
     """Return the checks of an evaluation, misses first; those of reference figures only for the packaged scenarios."""
     known = done.packaged and (done.scenario, done.start) in GAINS
     checks = [*_calibration(done), *_alphas(done)]
     if known:
         checks += [*_baselines(done), *_gain(done), *_unseen(done), *_shifted(done), *_persistent(done)]
-    return sorted(checks, key=lambda check: (check.passed is not False, check.passed is None, check.key))
+    return sorted(checks, key=lambda check: (check.kept is not False, check.kept is None, check.key))
 
 
 def floor_of(done: Evaluation) -> float:
@@ -440,7 +593,7 @@ def _calibration(done: Evaluation) -> list[Check]:
     groups += [(f"on usage of {name}", [point for point in done.measured if point["file"] == name]) for name in files]
     checks = []
     for where, points in groups:
-        # Where no machine can run hot whatever the rates, there is no prediction to hold to anything.
+        # Where no machine can run hot at any rates, there is no prediction to check.
         told_apart = [point for point in points if max(point["predicted"], point["realised"]) >= SOME_RISK]
         apart = [abs(point["predicted"] - point["realised"]) for point in told_apart if point["predicted"] < 0.30]
         if apart:

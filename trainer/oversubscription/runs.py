@@ -17,10 +17,10 @@ from trainer.kit.progress import CURVE_FILE
 from trainer.kit.runs import CURVES_FILE, RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
 from trainer.oversubscription.c2marl import EXTENDABLE, Config, network_of, train
 from trainer.oversubscription.calibration import fit_learned_shield, fitting_weeks
-from trainer.oversubscription.drawings import learning
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.policies import OversubscriptionPolicy, Task, policy_of
+from trainer.oversubscription.report import learning
 from trainer.oversubscription.unseen import arrivals_of, unseen_week
 
 RESERVED = "held_out/reserved"

@@ -17,8 +17,8 @@ from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario
 from trainer.oversubscription.calibration import calibrate
 from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.evaluation import SEED, policy_text
 from trainer.oversubscription.policies import Task, margin_text, policy_of, read_rates, scenario_sha256, shipped_rates
-from trainer.oversubscription.trials import SEED, policy_text
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
 from trainer.promotion.gate import Gate, Limits, Played, Verdict, promise_verdict
 

@@ -11,8 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from trainer.oversubscription.evaluation import Evaluation, checks_of
-from trainer.oversubscription.trials import LEFT_OUT, OWN, PERSISTENT, SHIFTED, UNSEEN, Extent, Row
+from trainer.oversubscription.evaluation import (
+    LEFT_OUT,
+    OWN,
+    PERSISTENT,
+    SHIFTED,
+    UNSEEN,
+    Evaluation,
+    Extent,
+    Row,
+    checks_of,
+)
 
 RUN = CliRunner()
 
@@ -122,7 +131,7 @@ def evaluation(**changes: list[Row]) -> Evaluation:
 
 def missed(done: Evaluation) -> list[str]:
     """Return the keys of the checks that are not kept."""
-    return [check.key for check in checks_of(done) if not check.passed]
+    return [check.key for check in checks_of(done) if not check.kept]
 
 
 def test_nothing_is_missed_where_everything_is_as_asked() -> None:
@@ -157,13 +166,13 @@ def test_left_out_weeks_shifted_profiles_and_measured_usage_are_held_to_their_li
 
 def test_of_few_episodes_there_is_no_verdict() -> None:
     few = [row("risk filter, knowing VMs", PERSISTENT, peak_machines=46.5, episodes=2)]
-    verdicts = {check.key: check.passed for check in checks_of(evaluation(**{"risk filter, knowing VMs": few}))}
+    verdicts = {check.key: check.kept for check in checks_of(evaluation(**{"risk filter, knowing VMs": few}))}
     assert (verdicts["B5b"], verdicts["B4"]) == (None, True)
 
 
 def test_misses_stand_first() -> None:
     checks = checks_of(evaluation(**{"static 0.95": [row("static 0.95", s_cores=0.51)]}))
-    passed = [check.passed is True for check in checks]
+    passed = [check.kept is True for check in checks]
     assert (passed[0], passed) == (False, sorted(passed))
 
 

@@ -12,19 +12,20 @@ import pytest
 from domain.errors import BadInput
 from simulator.oversubscription.scenario import Scenario, scenario_of
 from tests.simulator.oversubscription.cases import HEADER, write_folder
-from trainer.oversubscription.evaluation import VARIANTS, evaluate
-from trainer.oversubscription.report import write
-from trainer.oversubscription.trials import (
+from trainer.oversubscription.evaluation import (
     CORRELATED,
     LEFT_OUT,
     OWN,
     PERSISTENT,
     SHIFTED,
     UNSEEN,
+    VARIANTS,
     Extent,
     Kept,
     content_of,
+    evaluate,
 )
+from trainer.oversubscription.report import write
 
 SMALL = Extent(20, 40, unseen=1, shifted=1, persistent=2, points=4, evaluations=20)
 COMPUTED = "result made"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.oversubscription.drawings import learning
+from trainer.oversubscription.report import learning
 
 HEAD = "update,steps,best_cost,hot_hours,s_cores,held_out/reserved,held_out/c_hot_r\n"
 

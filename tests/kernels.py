@@ -57,7 +57,7 @@ def learning() -> None:
     import torch
 
     from domain.rules.admission.population import POPULATIONS
-    from trainer.admission.fitting.fits import Seen, rates_likelihood
+    from trainer.admission.fitting.fits import Evidence, rates_likelihood
     from trainer.admission.fitting.lives import cores_of, drawn_from, uniforms
     from trainer.autoscaling.fast_lstm import LstmUnroll, UnrolledLstm, choose
 
@@ -72,7 +72,7 @@ def learning() -> None:
     )
     choose(answer, masks, np.zeros((1, 1)), greedy, *written)
     cores_of(drawn_from(POPULATIONS["T"], uniforms(20, 1), np.full(20, 720.0), 1), POPULATIONS["T"].lifetimes)
-    rates_likelihood(np.ones(6), Seen(*np.ones((8, 1))), 1 / 12)
+    rates_likelihood(np.ones(6), Evidence(*np.ones((8, 1))), 1 / 12)
 
 
 def oversubscription() -> None:

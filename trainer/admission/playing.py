@@ -23,7 +23,7 @@ WEIGHTS = {"posterior": "evidence", "static": "static"}
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Play:
     """A rule on a run, both with their texts, and a second rule that decided nothing."""
 
     run: Run

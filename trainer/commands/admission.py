@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from agent.models.directory import Champion, Probationer
     from trainer.admission.experiments import Experiment
-    from trainer.admission.figures import ExperimentResult
+    from trainer.admission.report import ExperimentResult
     from trainer.admission.table import Cell, Runs, Store
     from trainer.admission.tuning import Choice
     from trainer.learning.cluster import ClusterInUse, ClusterRound
@@ -123,7 +123,7 @@ Policies:
     def run(self) -> Answer:
         """Play the cluster."""
         from simulator.admission import cluster_of, draw_run, rule_of
-        from trainer.admission.playing import WEIGHTS, Played, play, write_log
+        from trainer.admission.playing import WEIGHTS, Play, play, write_log
         from trainer.kit.progress import phases
 
         rule, other = rule_of(self.policy), None if self.beside is None else rule_of(self.beside)
@@ -142,7 +142,7 @@ Policies:
             outcome = play(run, rule, other=other, log=self.log is not None)
         if self.log is not None:
             write_log(self.log, outcome)
-        data = Played(run, self.policy, rule, outcome, self.beside).as_data()
+        data = Play(run, self.policy, rule, outcome, self.beside).as_data()
         return Answer(data, _lines_played(data))
 
 
@@ -234,7 +234,7 @@ Policies:
 
 
 def _as_data(choice: Choice) -> dict[str, Any]:
-    from trainer.admission.figures import result_data
+    from trainer.admission.report import result_data
 
     return {
         "wanted": choice.wanted,
@@ -256,7 +256,7 @@ def _bracket(text: str | None) -> tuple[float, float] | None:
 
 
 def _lines_tuned(choices: Sequence[Choice], level: float) -> list[str]:
-    from trainer.admission.figures import ends_text
+    from trainer.admission.report import ends_text
 
     rows: list[tuple[object, ...]] = [("kept", "policy", "utilisation", "refused", "upper 90 %", "pooled", "runs fail")]
     for choice in choices:
@@ -327,8 +327,7 @@ Experiments:
     def run(self) -> Answer:
         """Play the runs that the folder lacks, and compare."""
         from trainer.admission.experiments import EXPERIMENTS, experiments_of
-        from trainer.admission.figures import as_data, experiment_result
-        from trainer.admission.report import write
+        from trainer.admission.report import as_data, experiment_result, write
         from trainer.admission.table import Crew, Store, comparison_seeds, configuration_of, run_cells
         from trainer.kit.progress import bars
 
@@ -381,8 +380,8 @@ def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int
 
 
 def _tables(found: Sequence[ExperimentResult]) -> list[tuple[str, Rows]]:
-    from trainer.admission.figures import gain_text
     from trainer.admission.fronts import Metric
+    from trainer.admission.report import gain_text
 
     tables: list[tuple[str, Rows]] = []
     for one in found:

@@ -27,7 +27,7 @@ from trainer.commands.verb import Answer, TableVerb, Verb
 
 if TYPE_CHECKING:
     from trainer.deferral.evaluation import Evaluation, Subject
-    from trainer.deferral.playing import Played
+    from trainer.deferral.playing import Play
     from trainer.kit.jobs import Job
     from trainer.promotion.gate import Gate
 
@@ -108,7 +108,7 @@ def _subject(scenario: str | None, world: Path | None, trace: str | None) -> Sub
     return Subject(name, scenario_of(name)) if trace is None else trace_subject(*scenario_and_log(trace))
 
 
-def _lines(played: Played) -> list[str]:
+def _lines(played: Play) -> list[str]:
     data = played.as_data()
     error = data["standard_error"]
     spread = "" if error is None else f", standard error {error:.1f}"

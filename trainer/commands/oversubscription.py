@@ -302,7 +302,7 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
         """Play the weeks from each start."""
         from simulator.oversubscription.scenario import scenario_of
         from trainer.kit.progress import phases
-        from trainer.oversubscription.evaluation import Extent, Kept, checks_of, evaluate
+        from trainer.oversubscription.evaluation import Extent, ResultsFile, checks_of, evaluate
         from trainer.oversubscription.report import write
 
         if self.resume and self.out is None:
@@ -316,7 +316,7 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
             extent = Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
         starts = ("cold", "warm") if self.start == "both" else (self.start,)
         with phases(self.as_json) as on_phase:
-            kept = Kept(None if self.out is None else self.out / RESULTS, resume=self.resume)
+            kept = ResultsFile(None if self.out is None else self.out / RESULTS, resume=self.resume)
             options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "kept": kept}
             found = [evaluate(cluster, one, extra, on_progress=on_phase, **options) for one in starts]
         files = [] if self.out is None else [str(file) for file in write(self.out, found, folders)]

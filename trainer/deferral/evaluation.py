@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.deferral.forecast import Forecast, History, fit
-from domain.rules.deferral.jobs import Ints, Score, objective, occupancy
+from domain.rules.deferral.jobs import Ints, Score, occupancy
 from domain.units import HOURS_PER_DAY
 from simulator.deferral.scenarios import (
     CALIBRATION_SEEDS,
@@ -27,8 +27,7 @@ from simulator.deferral.scenarios import (
     read_scenario,
     scenario_of,
 )
-from trainer.deferral.exact import check
-from trainer.deferral.policies import OPTIMUM, Player, policy_of
+from trainer.deferral.policies import OPTIMUM, checked_schedule, policy_of
 from trainer.kit.files import code_version
 from trainer.kit.intervals import FEWEST_CASES, Interval, mean_interval
 from trainer.kit.jobs import Pool
@@ -101,7 +100,7 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Played:
+class _Play:
     score: Score
     fallbacks: int
     day: Day
@@ -119,7 +118,7 @@ class _Case:
 class _Outcome:
     offered: int
     capacity: int
-    played: Mapping[str, _Played]
+    played: Mapping[str, _Play]
     below: Floats
     """Steps whose capacity was at most the quantile, by level and steps ahead; in the last row the steps counted."""
 
@@ -303,14 +302,11 @@ def _play(case: _Case) -> _Outcome:
     """Return what each policy makes of one episode, once its schedule was checked."""
     played = case.subject.episode(case.seed)
     forecast = None if case.forecast is None else Forecast.parse(case.forecast)
-    found: dict[str, _Played] = {}
+    found: dict[str, _Play] = {}
     for text in case.texts:
-        player: Player = policy_of(text)
-        start, fallbacks = player.schedule(played, forecast)
-        score = objective(played.jobs, start, played.capacity)
-        name = f"{text} on {case.subject.name}, seed {case.seed}"
-        check(played.jobs, start, played.capacity, score, name, online=text != OPTIMUM)
-        found[text] = _Played(score, fallbacks, day_of(played, start))
+        name = f"{case.subject.name}, seed {case.seed}"
+        start, score, fallbacks = checked_schedule(policy_of(text), name, played, forecast)
+        found[text] = _Play(score, fallbacks, day_of(played, start))
     offered, capacity = int(played.jobs.revenue.sum()), int(played.capacity.sum())
     return _Outcome(offered, capacity, found, _below(played, forecast))
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from domain.rules.deferral.jobs import Ints, Score, objective, occupancy
+from domain.rules.deferral.jobs import Ints, Score, occupancy
 from simulator.deferral.scenarios import Episode
 from trainer.deferral.evaluation import Subject
-from trainer.deferral.exact import check
-from trainer.deferral.policies import OPTIMUM, policy_of
+from trainer.deferral.policies import checked_schedule, policy_of
 from trainer.kit.drawing import FLEET, INK, QUEUE, panel, picture
 from trainer.kit.files import replace_file, write_json
 
@@ -27,7 +26,7 @@ _AT_ONCE, _DEFERRED, _OVER = FLEET[1], FLEET[3], QUEUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Played:
+class Play:
     """A policy on the episodes of some seeds: schedules and scores in their order, all of them checked.
 
     fallbacks: steps in which the knapsack decided in the policy's place.
@@ -62,7 +61,7 @@ class Played:
 
 def play(
     subject: Subject, text: str, seeds: Sequence[int], on_progress: Callable[[int, int], None] = lambda done, of: None
-) -> Played:
+) -> Play:
     """Play a policy on the episodes of some seeds, and check every schedule.
 
     on_progress: called with the episodes done and their number. Raises BadInput, and ScheduleWrong for a schedule that
@@ -74,14 +73,12 @@ def play(
     for done, seed in enumerate(seeds):
         on_progress(done, len(seeds))
         one = subject.episode(seed)
-        start, missing = player.schedule(one, forecast)
-        score = objective(one.jobs, start, one.capacity)
-        check(one.jobs, start, one.capacity, score, f"{text} on {subject.name}, seed {seed}", online=text != OPTIMUM)
+        start, score, missing = checked_schedule(player, f"{subject.name}, seed {seed}", one, forecast)
         episodes.append(one)
         starts.append(start)
         scores.append(score)
         fallbacks += missing
-    return Played(subject.name, text, tuple(seeds), tuple(episodes), tuple(starts), tuple(scores), fallbacks)
+    return Play(subject.name, text, tuple(seeds), tuple(episodes), tuple(starts), tuple(scores), fallbacks)
 
 
 def steps_of(played: Episode, start: Ints) -> dict[str, Ints]:
@@ -113,7 +110,7 @@ def steps_of(played: Episode, start: Ints) -> dict[str, Ints]:
     }
 
 
-def write_steps(played: Played, path: Path) -> None:
+def write_steps(played: Play, path: Path) -> None:
     """Write every step of every episode: a CSV with a line each, or JSON with columns by seed."""
     tables = {
         seed: steps_of(one, start)
@@ -133,13 +130,13 @@ def write_steps(played: Played, path: Path) -> None:
     replace_file(path, text.getvalue())
 
 
-def draw(played: Played, path: Path) -> None:
+def draw(played: Play, path: Path) -> None:
     """Write a picture of the first episode; the same episode gives the same bytes."""
     kind = path.suffix.lower().removeprefix(".")
     replace_file(path, picture(lambda: _figure(played), kind, style={"axes.grid.axis": "y", "text.parse_math": False}))
 
 
-def _figure(played: Played) -> Figure:
+def _figure(played: Play) -> Figure:
     from matplotlib.figure import Figure
 
     one, score = played.episodes[0], played.scores[0]

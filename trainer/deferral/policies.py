@@ -29,11 +29,11 @@ from agent.deferral.rolling import Paths, RollingPlan, check_available
 from domain.errors import BadInput
 from domain.rules.deferral.choosing import DECODINGS, KEYS, Decoding, ScoresUnusable, View, packed
 from domain.rules.deferral.forecast import AHEAD, Forecast
-from domain.rules.deferral.jobs import Ints
+from domain.rules.deferral.jobs import Ints, Score, objective
 from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS, middles
 from simulator.deferral.scenarios import Episode
 from simulator.deferral.world import play
-from trainer.deferral.exact import solve
+from trainer.deferral.exact import check, solve
 
 Floats = NDArray[np.float64]
 
@@ -61,6 +61,18 @@ class Player(Protocol):
 
     def schedule(self, episode: Episode, forecast: Forecast | None) -> tuple[Ints, int]:
         """Return the schedule [N], and in how many steps the fallback decided; BadInput, PolicyFailure."""
+
+
+def checked_schedule(player: Player, name: str, episode: Episode, forecast: Forecast | None) -> tuple[Ints, Score, int]:
+    """Return the schedule of a policy on an episode, its score, and the steps of the fallback.
+
+    name: of the episode. Raises BadInput, PolicyFailure, and ScheduleWrong for a schedule that breaks a rule.
+    """
+    start, fallbacks = player.schedule(episode, forecast)
+    score = objective(episode.jobs, start, episode.capacity)
+    online = player.text != OPTIMUM
+    check(episode.jobs, start, episode.capacity, score, f"{player.text} on {name}", online=online)
+    return start, score, fallbacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,21 +67,21 @@ _CAPACITY, _RUNNING = FLEET[0], FLEET[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class TrainingFigures:
     """Figures of a trained network that has no model file, from its training: by scenario, on seeds 0 to 99."""
 
     label: str
     means: Mapping[str, Mapping[str, float]]
 
 
-def trained_in(given: Sequence[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
+def trained_in(given: Sequence[str]) -> tuple[list[tuple[str, str]], list[TrainingFigures]]:
     """Return the models under the folders by label, and the figures of methods without a model file.
 
     A method as published has the paper's name and decoding, and is played with the decoding of its card too.
     """
     names = {method: label for _, label, method, *_ in PAPER_1 if method}
     pairs: list[tuple[str, str]] = []
-    recorded: list[Recorded] = []
+    recorded: list[TrainingFigures] = []
     for name in given:
         try:
             files = sorted(Path(name).glob(f"**/{RUN_FILE}"))
@@ -97,14 +97,14 @@ def trained_in(given: Sequence[str]) -> tuple[list[tuple[str, str]], list[Record
                     pairs += [(label, f"{model}:prefix"), (place, str(model))]
                 else:
                     means = {key: one["prefix"] for key, one in run["reports"].items() if "prefix" in one}
-                    recorded.append(Recorded(label, means))
+                    recorded.append(TrainingFigures(label, means))
         except (OSError, ValueError, KeyError, TypeError) as error:
             remedy = f"give the --out of a finished `trimtab train deferral`: {error}"
             raise BadInput("--runs", name, remedy) from None
     return pairs, recorded
 
 
-def write(folder: Path, done: Sequence[Evaluation], recorded: Sequence[Recorded] = ()) -> list[Path]:
+def write(folder: Path, done: Sequence[Evaluation], recorded: Sequence[TrainingFigures] = ()) -> list[Path]:
     """Write `report.html`, `summary.json` and the drawings into a folder; return the files.
 
     recorded: shown in Table 1 where nothing of that label was played; several of a label are its seeds.
@@ -139,7 +139,7 @@ def _checked(checks: Sequence[Check], episodes: int) -> Section:
     return Section("asked", f"Acceptance figures: {missed} of {len(checks)} missed", checks_table(checks, caption))
 
 
-def _tables(done: Sequence[Evaluation], recorded: Sequence[Recorded]) -> list[Section]:
+def _tables(done: Sequence[Evaluation], recorded: Sequence[TrainingFigures]) -> list[Section]:
     by_name = {one.subject.name: one for one in done}
     base = by_name.get(_BASE)
     if base is None:
@@ -166,7 +166,7 @@ def _known(one: Evaluation) -> list[Figures]:
     return [figures for figures in one.figures if figures.label.lower() not in labels]
 
 
-def _table_1(base: Evaluation, recorded: Sequence[Recorded]) -> str:
+def _table_1(base: Evaluation, recorded: Sequence[TrainingFigures]) -> str:
     head = ("", "utilisation<br>paper", "ours", "delay charge<br>paper", "ours", "total<br>paper", "ours", "± seeds")
     rows = []
     for name, label, _, *paper in PAPER_1:
@@ -213,7 +213,7 @@ def _table_4(by_name: dict[str, Evaluation]) -> str:
     return table(head, rows, caption)
 
 
-def _remembered(recorded: Sequence[Recorded], label: str) -> list[str]:
+def _remembered(recorded: Sequence[TrainingFigures], label: str) -> list[str]:
     """Return utilisation, delay charge and total of a training, and their spread over its seeds."""
     own = [one.means[_BASE] for one in recorded if one.label == label and _BASE in one.means]
     if not own:

@@ -38,7 +38,7 @@ from trainer.learning.promise_fidelity import pool_fidelity
 from trainer.learning.round import Budget, Round, Stages, Truth, cpu_s
 from trainer.learning.state import StageResult, plain
 from trainer.learning.windows import TooLittle
-from trainer.oversubscription.calibration import AUTO, Calibrated, calibrate
+from trainer.oversubscription.calibration import AUTO, CalibratedRates, calibrate
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evaluation import SEED, policy_text
 from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256, write_rates
@@ -253,7 +253,7 @@ class PoolRound(Round):
         def in_time(_: object) -> None:
             budget.check()
 
-        def permitted(found: Calibrated) -> Rates:
+        def permitted(found: CalibratedRates) -> Rates:
             return Rates(self._with_opted_out(found.rates), found.feasible, found.facts, found.budget)
 
         rule, learnt = (

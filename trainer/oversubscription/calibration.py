@@ -20,7 +20,7 @@ from simulator.oversubscription.weekly import Assessor, sample
 from trainer.kit.checkpoint import package_versions
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import (
-    Guarded,
+    GuardedPolicy,
     OversubscriptionPolicy,
     RatesFile,
     Task,
@@ -43,7 +43,7 @@ BUDGETS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.02, 0.03, 0.045, 0.06, 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shielded:
+class ShieldFit:
     """Rates (N,) and the budget of the shield before them, with the cores saved and the worst week's risk."""
 
     rates: Floats
@@ -63,10 +63,10 @@ def fit_shield(
     evaluations: int,
     seed: int,
     on_progress: Callable[[str], None],
-) -> Shielded | None:
+) -> ShieldFit | None:
     """Return base and budget that save most on the mean of the weeks, the worst of them within `cap`; None for none."""
     bare = [Assessor(scenario, week, start) for week in weeks]
-    best: Shielded | None = None
+    best: ShieldFit | None = None
     spent = 0
     for times in BASES:
         limit = min(times * (1.0 - alpha), LOOSEST)
@@ -82,7 +82,7 @@ def fit_shield(
                 continue
             saved = float(np.mean([risk.placement.s_cores or 0.0 for risk in risks]))
             if best is None or saved > best.s_cores:
-                best = Shielded(base.rates, budget, saved, worst, spent)
+                best = ShieldFit(base.rates, budget, saved, worst, spent)
                 on_progress(f"{saved:.2%} saved at risk {worst:.2%} behind a shield of {budget:g}")
             break
     return best
@@ -96,7 +96,7 @@ REDRAWN = 8
 class LearnedShield:
     """A policy behind its shield, with the cores saved and the worst risk of the weeks it was fitted on."""
 
-    policy: Guarded
+    policy: GuardedPolicy
     s_cores: float
     worst: float
     weeks: tuple[str, ...]
@@ -127,7 +127,7 @@ def fit_learned_shield(
     """
     tasks = [Task(scenario, week, start, alpha) for week in weeks]
     for budget in sorted(BUDGETS, reverse=True):
-        shielded = Guarded(f"{SHIELD}:base=({policy.name}),b={budget:g}", policy, SHIELD, budget)
+        shielded = GuardedPolicy(f"{SHIELD}:base=({policy.name}),b={budget:g}", policy, SHIELD, budget)
         played = [judge(shielded, task, episodes=1).as_data() for task in tasks]
         worst = max(1.0 if one["rejects"] else float(one["c_hot_r_analytic"]) for one in played)
         if worst <= TIGHTENED * (1.0 - alpha):
@@ -146,7 +146,7 @@ FIRST_EPISODE = 2_000_000_011
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrated:
+class CalibratedRates:
     """Rates (N,) and what they were held to, for the file."""
 
     rates: Floats
@@ -167,7 +167,7 @@ def calibrate(
     shield: float | str | None = None,
     seed: int = 0,
     on_progress: OnProgress = lambda _: None,
-) -> Calibrated:
+) -> CalibratedRates:
     """Return constant rates whose worst known week keeps within `cap`, and which redrawn weeks confirm; BadInput.
 
     Known weeks are all of the scenario's unless some are named. cap: largest risk of any of them, a share TIGHTENED of
@@ -226,7 +226,7 @@ def calibrate(
         "raised": raised,
     }
     safe = feasible and upper <= 1.0 - alpha and max(by_week.values()) <= 1.0 - alpha
-    return Calibrated(rates, bool(safe), facts, budget)
+    return CalibratedRates(rates, bool(safe), facts, budget)
 
 
 def fit_static(
@@ -241,7 +241,7 @@ def fit_static(
     rho: float = 0.0,
     reserve: float = 0.0,
     on_progress: OnProgress,
-) -> Calibrated:
+) -> CalibratedRates:
     """Return the rates that save most on one week at risk 1 - alpha: the published protocol.
 
     reserve: share of that risk which is left to what the assessment is off by; the publication keeps none. rho:
@@ -257,7 +257,7 @@ def fit_static(
         "c_hot_r_assessed": {week: found.risk},
         "s_cores": {week: found.s_cores},
     }
-    return Calibrated(found.rates, found.feasible, facts)
+    return CalibratedRates(found.rates, found.feasible, facts)
 
 
 def write_tuned(

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class Performance:
     """How a policy did on a task. Where it decides by usage, the placement and hours are those of the first episode."""
 
     policy: str
@@ -90,7 +90,7 @@ def judge(
     usage: str = "gauss",
     episodes: int = 300,
     seed: int = 0,
-) -> Judged:
+) -> Performance:
     """Play a policy and judge it on episodes seed, seed + 1, ...; raises BadInput.
 
     A policy that decides by requests and time alone is placed once, and only the usage is drawn anew; one that
@@ -105,7 +105,7 @@ def judge(
     seeds = np.arange(seed, seed + episodes)
     sampled = sample(placement, model, seeds)
     peak = float(placement.peak_machines)
-    return Judged(policy.name, task, model, placement, sampled, by_hour, chance, placement.s_cores, peak, rates)
+    return Performance(policy.name, task, model, placement, sampled, by_hour, chance, placement.s_cores, peak, rates)
 
 
 def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Floats, float, Floats]:
@@ -136,7 +136,7 @@ def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
     return plan.choose(simulation)
 
 
-def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int) -> Judged:
+def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int) -> Performance:
     """Play every episode, as what is seen of the usage changes where VMs go."""
     scenario = task.scenario
     options: dict[str, Any] = {"usage": model, "cost": "sampled", "observation": plan.observation}
@@ -168,10 +168,10 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
     assert first is not None
     sampled = EpisodeResults(limit, hot_hours, violations, hot_machine_hours, excess)
     s_cores = None if first.s_cores is None else float(saved.mean())
-    return Judged(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), np.array(rates))
+    return Performance(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), np.array(rates))
 
 
-def write_hours(judged: Judged, path: Path) -> None:
+def write_hours(judged: Performance, path: Path) -> None:
     """Write the week hour by hour as CSV."""
     columns = judged.hours()
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -27,7 +27,7 @@ from simulator.oversubscription.weekly import Assessor, sample
 from trainer.kit.files import GrowingFile, code_version
 from trainer.kit.intervals import FEWEST_CASES
 from trainer.kit.report import Check
-from trainer.oversubscription.calibration import AUTO, Calibrated, calibrate, fit_static
+from trainer.oversubscription.calibration import AUTO, CalibratedRates, calibrate, fit_static
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, as_rates, policy_of, scenario_sha256, shipped_rates
 from trainer.oversubscription.search import TAIL, Rule, optimise
@@ -46,7 +46,7 @@ SOURCES = (
 """Program text that decides results: after a change of it they are computed again."""
 
 
-class Kept:
+class ResultsFile:
     """Results in a file, or in memory alone where there is none; a last line that was cut is dropped."""
 
     def __init__(self, path: Path | None, *, resume: bool = False) -> None:
@@ -128,7 +128,7 @@ class Trials:
     scenario: Scenario
     start: str
     extent: Extent = field(default_factory=Extent)
-    kept: Kept = field(default_factory=lambda: Kept(None))
+    kept: ResultsFile = field(default_factory=lambda: ResultsFile(None))
     on_progress: OnProgress = lambda _: None
 
     def row(
@@ -165,7 +165,7 @@ class Trials:
         named = {"label": contender.label, "seed_index": at, "kind": kind, "alpha": contender.alpha}
         return named | self.keep(week, facts, play)
 
-    def found(self, what: str, weeks: tuple[Week, ...], search: Callable[[], Calibrated], **settings: Any) -> str:
+    def found(self, what: str, weeks: tuple[Week, ...], search: Callable[[], CalibratedRates], **settings: Any) -> str:
         """Return the text of the policy that a search finds; what, weeks and settings tell it from others."""
         facts = {"search": what, "weeks": [self._place(week) for week in weeks], **settings}
 
@@ -426,7 +426,7 @@ def evaluate(
     *,
     extent: Extent | None = None,
     measured: Sequence[Path] = (),
-    kept: Kept | None = None,
+    kept: ResultsFile | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Evaluation:
     """Return how policies do on a scenario; raises BadInput.
@@ -434,7 +434,7 @@ def evaluate(
     extra: more policies, such as learned ones. measured: files of VM-days on which risk is predicted and sampled. kept:
     results that are there already, and where new ones go.
     """
-    trials = Trials(scenario, start, extent or Extent(), kept or Kept(None), on_progress)
+    trials = Trials(scenario, start, extent or Extent(), kept or ResultsFile(None), on_progress)
     extent = trials.extent
     known, found = contenders_of(trials)
     rows, own = [], scenario.week(scenario.weeks[0])

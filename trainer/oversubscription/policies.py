@@ -36,7 +36,7 @@ from simulator.oversubscription.usage import DAY_BEFORE_H, peak_log
 from simulator.oversubscription.weekly import Assessor
 from trainer.kit.fields import value_of
 from trainer.kit.files import replace_file
-from trainer.oversubscription.search import EVALUATIONS, TAIL, Found, Rule, hourly, optimise
+from trainer.oversubscription.search import EVALUATIONS, TAIL, Rule, SearchResult, hourly, optimise
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -82,7 +82,7 @@ class OversubscriptionPolicy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedPolicy:
     """A base policy whose requests are checked one by one."""
 
     name: str
@@ -178,7 +178,7 @@ class StaticOptimum:
     evaluations: int = EVALUATIONS
     rule: Rule = TAIL
 
-    def search(self, task: Task) -> Found:
+    def search(self, task: Task) -> SearchResult:
         """Return what the search finds for a task."""
         scenario = task.scenario
         weeks = [scenario.week(name) for name in self.weeks] or [task.week]
@@ -396,7 +396,7 @@ def policy_of(text: str) -> OversubscriptionPolicy:
         renamed = {"b": "budget", "psi": "persistence", "rho": "shared"}
         margin = Margin(given.pop("level", 0.0), given.pop("turn_h", 0), given.pop("spread", 0.0))
         settings = {renamed.get(setting, setting): value for setting, value in given.items()}
-        return Guarded(text, base, name, margin=margin, **settings)
+        return GuardedPolicy(text, base, name, margin=margin, **settings)
     if given.get("evaluations", 1) < 1:
         raise BadInput("policy", text, "give evaluations as a whole number, 1 or more")
     for setting in ("alpha", "cap"):

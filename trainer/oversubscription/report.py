@@ -30,7 +30,7 @@ from trainer.oversubscription.evaluation import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from trainer.oversubscription.episodes import Judged
+    from trainer.oversubscription.episodes import Performance
 
 _ASKED, _RESERVED, _HOT = FLEET[0], FLEET[2], QUEUE
 _STYLE: Any = {"text.parse_math": False, "axes.grid.axis": "y"}
@@ -160,13 +160,13 @@ rows hold if an operator believes that a VM's own level lasts, and measures it e
 # Drawings.
 
 
-def draw(judged: Judged, path: Path) -> None:
+def draw(judged: Performance, path: Path) -> None:
     """Write a picture of the week; the same week gives the same bytes."""
     kind = path.suffix.lower().removeprefix(".")
     path.write_bytes(picture(lambda: _figure(judged), kind, style=_STYLE))
 
 
-def _figure(judged: Judged) -> Figure:
+def _figure(judged: Performance) -> Figure:
     from matplotlib.figure import Figure
 
     week, hours = judged.hours(), np.arange(judged.task.scenario.hours)
@@ -196,7 +196,7 @@ def _figure(judged: Judged) -> Figure:
     return figure
 
 
-def _title(judged: Judged) -> str:
+def _title(judged: Performance) -> str:
     saved = "-" if judged.s_cores is None else f"{judged.s_cores:.1%}"
     policy = judged.policy if len(judged.policy) <= 60 else f"{judged.policy[:57]}..."
     return f"{policy} on {judged.task.scenario.name}: {saved} saved, {judged.sampled.c_hot_r:.1%} hot weeks"

@@ -51,7 +51,7 @@ TAIL = Rule()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search found: rates, the saved share of the cores, the worst risk, and what it took."""
 
     rates: Floats
@@ -109,7 +109,7 @@ def optimise(
     seed: int = 0,
     rule: Rule = TAIL,
     on_progress: Callable[[str], None] = lambda _: None,
-) -> Found:
+) -> SearchResult:
     """Return the constant rates that save most cores with the risk of every given week at most 1 - alpha, or `cap`.
 
     From safe rates the search lowers one subscriber after the other, by most cores saved per risk added, then makes
@@ -133,7 +133,7 @@ def optimise(
     top = len(actions) - 1
     safest: Levels = (top,) * shares.size
     if search.risk(safest) > search.cap:
-        return Found(search.rates(safest), 0.0, search.risk(safest), len(search.known), False)
+        return SearchResult(search.rates(safest), 0.0, search.risk(safest), len(search.known), False)
     best, start, spent = safest, safest, 0
     if blocks > 1 or rule.step is not None:
         # What may change more often, or in finer steps, begins where a rate for all day among the usual levels ended.
@@ -161,7 +161,7 @@ def optimise(
         # A few subscribers have few rates: the search is over when nothing new comes up.
         idle = idle + 1 if len(search.known) == before else 0
     saved, taken = 1.0 - search.reserved(best), spent + len(search.known)
-    return Found(search.rates(best), saved, search.risk(best), taken, True)
+    return SearchResult(search.rates(best), saved, search.risk(best), taken, True)
 
 
 def _shaken(levels: Levels, top: int, draws: np.random.Generator) -> Levels:

@@ -50,7 +50,7 @@ SPREAD_OUT, STRANDED_BELOW = 4, (8, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Points:
     """Points with their objectives (n, 5), standard errors of the means (n, 5; none of the range), and rejections."""
 
     points: Floats
@@ -58,12 +58,12 @@ class Measured:
     errors: Floats
     rejected: Floats
 
-    def of(self, kept: Bools | Sequence[int] | NDArray[np.int64]) -> Measured:
+    def of(self, kept: Bools | Sequence[int] | NDArray[np.int64]) -> Points:
         """Return some of the points."""
-        return Measured(self.points[kept], self.values[kept], self.errors[kept], self.rejected[kept])
+        return Points(self.points[kept], self.values[kept], self.errors[kept], self.rejected[kept])
 
-    def __add__(self, other: Measured) -> Measured:
-        return Measured(
+    def __add__(self, other: Points) -> Points:
+        return Points(
             np.vstack([self.points, other.points]),
             np.vstack([self.values, other.values]),
             np.vstack([self.errors, other.errors]),
@@ -110,12 +110,12 @@ class Measurement:
         self._family, self._samples, self._workers = family, samples, workers
         self._arrays = engine.arrays_of(instance)
 
-    def points(self, points: Floats, draw: int) -> Measured:
+    def points(self, points: Floats, draw: int) -> Points:
         """Measure vectors of the family, (n, D)."""
         policies = [Policy("point", self._family, tuple(point.tolist())) for point in points]
         return replace(self.policies(policies, draw), points=points.copy())
 
-    def policies(self, policies: Sequence[Policy], draw: int) -> Measured:
+    def policies(self, policies: Sequence[Policy], draw: int) -> Points:
         """Measure any policies; their points are empty."""
         orders = [shuffle_order(len(self.instance.requests), k) for k in self._samples.shuffles(draw)]
         self.played += len(policies) * len(orders)
@@ -132,7 +132,7 @@ class Measurement:
         values = np.array([[*row[:, :4].mean(axis=0), np.ptp(row[:, 0])] for row in rows])
         spread = [row[:, :4].std(axis=0, ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.zeros(4) for row in rows]
         errors = np.array([[*one, np.nan] for one in spread])
-        return Measured(np.empty((len(policies), 0)), values, errors, np.array([row[:, 4].sum() for row in rows]))
+        return Points(np.empty((len(policies), 0)), values, errors, np.array([row[:, 4].sum() for row in rows]))
 
 
 def dominated(values: Floats, rejected: Floats) -> Bools:
@@ -184,7 +184,7 @@ def hypervolume(values: Floats, worst: Sequence[float]) -> float:
     return float(volume)
 
 
-def archived(found: Measured, size: int = ARCHIVE) -> Measured:
+def archived(found: Points, size: int = ARCHIVE) -> Points:
     """Return the points that none dominates; while there are more than `size`, the most crowded one goes."""
     kept = found.of(~dominated(found.values[:, :SEARCHED], found.rejected))
     while len(kept.points) > size:
@@ -194,8 +194,8 @@ def archived(found: Measured, size: int = ARCHIVE) -> Measured:
 
 
 def search_front(
-    plan: Plan, measurement: Measurement, on_iteration: Callable[[int, Measured], None] = lambda *_: None
-) -> Measured:
+    plan: Plan, measurement: Measurement, on_iteration: Callable[[int, Points], None] = lambda *_: None
+) -> Points:
     """Return the front that a swarm with an archive finds, valued on the samples of the last choice.
 
     Velocity as in the search of one objective; each particle's leader comes of a binary tournament on crowding. Its own
@@ -229,7 +229,7 @@ def search_front(
         x = np.clip(x, low, high)
         fresh = measurement.points(x, draw)
         taken = np.array([_takes(fresh, own, k, coins[k]) for k in range(plan.population)])
-        own = Measured(
+        own = Points(
             *(
                 np.where(taken[:, None] if now.ndim == 2 else taken, now, before)
                 for now, before in zip(_columns(fresh), _columns(own), strict=True)
@@ -240,24 +240,24 @@ def search_front(
     return archived(measurement.points(archive.points, SELECTION))
 
 
-def _columns(found: Measured) -> tuple[Floats, ...]:
+def _columns(found: Points) -> tuple[Floats, ...]:
     return found.points, found.values, found.errors, found.rejected
 
 
-def _takes(fresh: Measured, own: Measured, k: int, coin: float) -> bool:
+def _takes(fresh: Points, own: Points, k: int, coin: float) -> bool:
     """Return whether a particle's new point becomes its own best."""
     values = np.vstack([own.values[k, :SEARCHED], fresh.values[k, :SEARCHED]])
     worse = dominated(values, np.array([own.rejected[k], fresh.rejected[k]]))
     return bool(worse[0] or (not worse[1] and coin < 0.5))
 
 
-def within(front: Measured, hosts: float = 2.0) -> int:
+def within(front: Points, hosts: float = 2.0) -> int:
     """Return the point of least imbalance among those that open at most so many hosts more than the best (§8)."""
     allowed = front.values[:, 0] <= front.values[:, 0].min() + hosts
     return int(np.flatnonzero(allowed)[np.argmin(front.values[allowed, 1])])
 
 
-def front_data(front: Measured, fixed: Mapping[str, Measured], measurement: Measurement, plan: Plan) -> dict[str, Any]:
+def front_data(front: Points, fixed: Mapping[str, Points], measurement: Measurement, plan: Plan) -> dict[str, Any]:
     """Return a front as JSON data, with the hypervolumes of it and of fixed policies by name, and the chosen point."""
     bound = lower_bound(measurement.instance).hosts
     worst = (WORST[0] * bound, *WORST[1:])

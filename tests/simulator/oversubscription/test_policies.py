@@ -19,7 +19,7 @@ from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import DAY_BEFORE_H, peak_log
 from simulator.oversubscription.weekly import Assessor, Placement
 from tests.simulator.oversubscription.cases import invented, small, write_folder
-from trainer.oversubscription.episodes import Judged, judge
+from trainer.oversubscription.episodes import Performance, judge
 from trainer.oversubscription.policies import Task, as_rates, policy_of
 from trainer.oversubscription.search import Rule, optimise
 
@@ -28,7 +28,7 @@ INTERNAL, AZURE = scenario_of("internal_like"), scenario_of("azure_like")
 
 def judged(
     text: str, scenario: str = "internal_like", start: str = "cold", episodes: int = 40, usage: str = "gauss"
-) -> Judged:
+) -> Performance:
     cluster = scenario_of(scenario)
     return judge(policy_of(text), Task(cluster, cluster.week("s0"), start), usage=usage, episodes=episodes)
 

@@ -6,7 +6,6 @@ import pytest
 from domain.errors import BadInput
 from tests.golden import check_wording
 from tests.trainer.admission.made_runs import made
-from trainer.admission.figures import gain_text
 from trainer.admission.fronts import (
     Front,
     Metric,
@@ -23,6 +22,7 @@ from trainer.admission.fronts import (
     utilisation,
     utilisation_at,
 )
+from trainer.admission.report import gain_text
 from trainer.admission.table import Cell, Runs
 from trainer.kit.intervals import Kind
 

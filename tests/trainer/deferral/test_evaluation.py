@@ -16,7 +16,7 @@ from trainer.deferral import evaluation
 from trainer.deferral.evaluation import STANDARD, Evaluation, Subject, checks_of, contenders_of, day_of, evaluate
 from trainer.deferral.exact import ScheduleWrong
 from trainer.deferral.policies import policy_of
-from trainer.deferral.report import PAPER_1, PAPER_2, PAPER_4, Recorded, write
+from trainer.deferral.report import PAPER_1, PAPER_2, PAPER_4, TrainingFigures, write
 
 SHORT = Subject("short", SCENARIOS["valley"].model_copy(update={"steps": 12}))
 PAIR = [("two", "fifo:prefix"), ("two", "sjf:prefix")]
@@ -86,7 +86,7 @@ def test_enough_episodes_have_a_verdict(done: Evaluation) -> None:
 
 def test_a_schedule_that_breaks_a_rule_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     class Early:
-        needs_forecast = False
+        text, needs_forecast = "fifo", False
 
         def schedule(self, drawn: object, forecast: object) -> tuple[np.ndarray, int]:
             return np.zeros(SHORT.episode(0).jobs.cores.size, dtype=np.int64), 0
@@ -142,7 +142,7 @@ def test_a_network_without_a_model_file_is_shown_as_its_training_reported_it(don
 
     valley = replace(done, subject=Subject("valley", SCENARIOS["valley"]))
     seeds = [
-        Recorded("PPO-MLP", {"valley": {"utilisation": 3500.0, "delay_charge": 100.0, "total": total}})
+        TrainingFigures("PPO-MLP", {"valley": {"utilisation": 3500.0, "delay_charge": 100.0, "total": total}})
         for total in (3390.0, 3410.0)
     ]
     page = write(tmp_path, [valley], seeds)[0].read_text("utf-8")

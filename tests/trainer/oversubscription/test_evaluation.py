@@ -21,7 +21,7 @@ from trainer.oversubscription.evaluation import (
     UNSEEN,
     VARIANTS,
     Extent,
-    Kept,
+    ResultsFile,
     content_of,
     evaluate,
 )
@@ -69,14 +69,14 @@ def test_every_part_is_there_and_the_numbers_are_written_row_by_row(tmp_path: Pa
     scenario = two_weeks(folder)
     days = measured_days(tmp_path / "days.csv")
     results = tmp_path / "results.jsonl"
-    done = evaluate(scenario, "cold", extent=SMALL, measured=[days], kept=Kept(results))
+    done = evaluate(scenario, "cold", extent=SMALL, measured=[days], kept=ResultsFile(results))
     kinds = {row["kind"] for row in done.rows}
     assert kinds == {OWN, UNSEEN, LEFT_OUT, SHIFTED, CORRELATED, PERSISTENT}
     assert {row["week"] for row in done.rows if row["kind"] == LEFT_OUT} == {"s0", "s1"}
     assert all(done.of(label) for label in VARIANTS)
     assert [point["asked"] for point in done.measured] == [0.05, 0.15, 0.25]
     assert all(point["predicted"] <= point["asked"] + 1e-12 for point in done.measured)
-    again = evaluate(scenario, "cold", extent=SMALL, measured=[days], kept=Kept(results, resume=True))
+    again = evaluate(scenario, "cold", extent=SMALL, measured=[days], kept=ResultsFile(results, resume=True))
     assert again == done
     lines = results.read_text("utf-8").splitlines()
     assert len({json.loads(line)["key"] for line in lines}) == len(lines)
@@ -89,12 +89,12 @@ def test_every_part_is_there_and_the_numbers_are_written_row_by_row(tmp_path: Pa
 
 def test_a_result_is_made_once_and_survives_a_cut_line(tmp_path: Path) -> None:
     path, made = tmp_path / "results.jsonl", list[str]()
-    kept = Kept(path)
+    kept = ResultsFile(path)
     assert kept.of({"week": "s0"}, counted(made)) == kept.of({"week": "s0"}, counted(made)) == {"value": 0.1 + 0.2}
     kept.of({"week": "s1"}, counted(made))
     assert len(made) == 2
     path.write_text(path.read_text("utf-8")[:-9], encoding="utf-8")
-    again = Kept(path, resume=True)
+    again = ResultsFile(path, resume=True)
     again.of({"week": "s0"}, counted(made))
     assert len(made) == 2
     again.of({"week": "s1"}, counted(made))
@@ -104,12 +104,12 @@ def test_a_result_is_made_once_and_survives_a_cut_line(tmp_path: Path) -> None:
 
 def test_results_are_neither_mixed_nor_misread(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    Kept(path).of({"week": "s0"}, counted([]))
+    ResultsFile(path).of({"week": "s0"}, counted([]))
     with pytest.raises(BadInput, match="--resume"):
-        Kept(path)
+        ResultsFile(path)
     path.write_text("no results\n", encoding="utf-8")
     with pytest.raises(BadInput, match="line 1"):
-        Kept(path, resume=True)
+        ResultsFile(path, resume=True)
 
 
 def test_a_file_that_a_policy_names_is_known_by_what_it_holds_also_behind_a_guard(tmp_path: Path) -> None:

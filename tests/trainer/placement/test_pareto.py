@@ -12,17 +12,17 @@ from domain.rules.placement.instance import Application, HostType, Instance, Req
 from domain.rules.placement.policies import BF, WF
 from simulator.placement import engine, instances
 from trainer.placement import pareto
-from trainer.placement.pareto import Measured, Measurement
+from trainer.placement.pareto import Measurement, Points
 from trainer.placement.swarm import Plan, Samples
 
 TABLES = number_arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=st.integers(0, 4).map(float))
 
 
-def measured(values: object, rejected: object = None) -> Measured:
+def measured(values: object, rejected: object = None) -> Points:
     table = np.array(values, dtype=np.float64)
     five = np.hstack([table, np.zeros((len(table), 5 - table.shape[1]))])
     lost = np.zeros(len(table)) if rejected is None else np.array(rejected, dtype=np.float64)
-    return Measured(np.arange(len(table))[:, None].astype(np.float64), five, np.zeros_like(five), lost)
+    return Points(np.arange(len(table))[:, None].astype(np.float64), five, np.zeros_like(five), lost)
 
 
 @given(TABLES)

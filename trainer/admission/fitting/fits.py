@@ -58,7 +58,7 @@ class MarginalFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Evidence:
     """What counts of each deployment, arrays (N,), as compiled code takes it."""
 
     deaths: Floats
@@ -73,11 +73,11 @@ class Seen:
     size_draws: Floats
 
 
-def seen_of(histories: Histories) -> Seen:
+def seen_of(histories: Histories) -> Evidence:
     """Return what counts of each deployment."""
     scale_outs = histories.scale_outs.astype(np.float64)
     exposure = np.maximum(histories.hours - 0.5 * histories.grid_h * scale_outs, 0.5 * histories.grid_h)
-    return Seen(
+    return Evidence(
         deaths=(histories.ended - histories.last_cores + histories.dead).astype(np.float64),
         core_hours=histories.core_hours,
         scale_outs=scale_outs,
@@ -152,7 +152,7 @@ def _rates_likelihood(
     return total
 
 
-def rates_likelihood(parameters: Floats, seen: Seen, grid_h: float, nodes: int = NODES) -> tuple[float, Floats]:
+def rates_likelihood(parameters: Floats, seen: Evidence, grid_h: float, nodes: int = NODES) -> tuple[float, Floats]:
     """Return log-likelihood and gradient (6,) by (mu_shape, mu_rate, lam_shape, lam_rate, power, lifetimes)."""
     from scipy.special import digamma
 
@@ -166,7 +166,7 @@ def rates_likelihood(parameters: Floats, seen: Seen, grid_h: float, nodes: int =
     return total, gradient
 
 
-def sizes_likelihood(parameters: Floats, seen: Seen) -> tuple[float, Floats]:
+def sizes_likelihood(parameters: Floats, seen: Evidence) -> tuple[float, Floats]:
     """Return log-likelihood and gradient (2,) of the sizes by (sig_shape, sig_rate)."""
     from scipy.special import digamma, gammaln
 

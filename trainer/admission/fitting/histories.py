@@ -42,7 +42,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejection:
     """Rows left out for one reason: how many, and the lines of the first."""
 
     count: int
@@ -61,7 +61,7 @@ class VmTable:
     deployments: int
     subscriptions: int
     lines: int
-    rejected: dict[str, Rejected]
+    rejected: dict[str, Rejection]
     """By reason, only those that occurred."""
 
     @property
@@ -115,10 +115,10 @@ class _Rejects:
                 return line
             line = moved
 
-    def result(self) -> dict[str, Rejected]:
+    def result(self) -> dict[str, Rejection]:
         self.note("wrong number of columns", self.odd_lines[:FIRST_LINES], len(self.odd_lines))
         return {
-            reason: Rejected(self.counts[reason], tuple(self.lines[reason]))
+            reason: Rejection(self.counts[reason], tuple(self.lines[reason]))
             for reason in REASONS
             if reason in self.counts
         }

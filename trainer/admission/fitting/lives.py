@@ -34,7 +34,7 @@ PEAK, ACTIVATED, ENDED, REQUESTS, DEAD, LAST, EVENTS = range(7)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Deployments:
     """Deployments before they live, arrays (N,)."""
 
     mu: Floats
@@ -148,7 +148,7 @@ def uniforms(count: int, seed: int) -> Floats:
     return np.clip(generator.random((3, count)), 1e-12, 1.0 - 1e-12)
 
 
-def drawn_from(population: Population, quantiles: Floats, hours: Floats, seed: int) -> Drawn:
+def drawn_from(population: Population, quantiles: Floats, hours: Floats, seed: int) -> Deployments:
     """Return deployments at the given quantiles (3, N) of the population, which have `hours` (N,) to live.
 
     The same quantiles and seed under two populations are common random numbers.
@@ -160,10 +160,10 @@ def drawn_from(population: Population, quantiles: Floats, hours: Floats, seed: i
     sig = gammaincinv(population.sig_shape, quantiles[2]) / population.sig_rate
     keys, initial = np.empty(len(mu), dtype=np.uint64), np.empty(len(mu), dtype=np.int64)
     _begin(np.uint64(seed), sig, keys, initial)
-    return Drawn(mu, lam * mu**population.power, sig, initial, keys, hours)
+    return Deployments(mu, lam * mu**population.power, sig, initial, keys, hours)
 
 
-def cores_of(drawn: Drawn, lifetimes: float) -> tuple[Counts, Floats, Floats]:
+def cores_of(drawn: Deployments, lifetimes: float) -> tuple[Counts, Floats, Floats]:
     """Return deployment, beginning and end of every core, hours from the deployment's arrival; infinite: lives on."""
     lives = lives_of(drawn, lifetimes)
     total = int(lives.activated.sum())
@@ -172,7 +172,7 @@ def cores_of(drawn: Drawn, lifetimes: float) -> tuple[Counts, Floats, Floats]:
     return np.repeat(np.arange(len(drawn.mu)), lives.activated), began, over
 
 
-def lives_of(drawn: Drawn, lifetimes: float, began: Floats = NONE, over: Floats = NONE, most: int = 0) -> Lives:
+def lives_of(drawn: Deployments, lifetimes: float, began: Floats = NONE, over: Floats = NONE, most: int = 0) -> Lives:
     """Live every deployment to the end of the window.
 
     began, over: to be filled in with every core's, where they have room. most: cores of a deployment at a time.

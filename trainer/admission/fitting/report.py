@@ -98,7 +98,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class Fit:
     """One method's population beside the table."""
 
     method: str
@@ -114,7 +114,7 @@ class FitReport:
     table: VmTable
     histories: Histories
     facts: Facts
-    fits: tuple[Fitted, ...]
+    fits: tuple[Fit, ...]
 
     @property
     def arrival_rate(self) -> float:
@@ -189,12 +189,12 @@ def fit_table(
     return FitReport(table, histories, facts_of(histories), tuple(fits))
 
 
-def _fitted(method: str, fit: MarginalFit | TwoStepFit, histories: Histories, simulated: int, seed: int) -> Fitted:
+def _fitted(method: str, fit: MarginalFit | TwoStepFit, histories: Histories, simulated: int, seed: int) -> Fit:
     comparison = compare(histories, fit.population, simulated=simulated, seed=COMPARISON_SEEDS + seed)
     details = {name: value for name, value in asdict(fit).items() if name not in ("population", "distance")}
     if isinstance(fit, TwoStepFit):
         details["distance_minimised"] = fit.distance
-    return Fitted(method, fit.population, comparison, details)
+    return Fit(method, fit.population, comparison, details)
 
 
 def write_preset(path: Path, cluster: Cluster) -> None:

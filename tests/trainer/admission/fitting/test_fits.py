@@ -15,7 +15,7 @@ from domain.errors import TraceError
 from domain.rules.admission.belief import exact_belief, mu_nodes
 from domain.rules.admission.population import POPULATIONS, Population
 from trainer.admission.fitting.fits import (
-    Seen,
+    Evidence,
     cramer_von_mises,
     fit_marginal,
     fit_two_step,
@@ -48,13 +48,13 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Histories:
     return made(tmp_path_factory.mktemp("few"), "T", 1500, 4, 300)
 
 
-def one(**changes: float) -> Seen:
+def one(**changes: float) -> Evidence:
     given = {"deaths": 5.0, "core_hours": 60.0, "scale_outs": 3.0, "hours": 20.0, "exposure_h": 20.0, "last": 0.0}
     given |= {"extra": 7.0, "size_draws": 4.0} | changes
-    return Seen(**{name: np.array([float(value)]) for name, value in given.items()})
+    return Evidence(**{name: np.array([float(value)]) for name, value in given.items()})
 
 
-def by_belief(parameters: np.ndarray, seen: Seen) -> float:
+def by_belief(parameters: np.ndarray, seen: Evidence) -> float:
     """The log of the chance of what was seen by the belief that decides admissions, sizes apart."""
     a, b, c, d, r, s = parameters.tolist()
     k, hours = float(seen.scale_outs[0]), float(seen.hours[0])
@@ -107,7 +107,7 @@ def test_the_gradients_are_the_slopes(few: Histories) -> None:
 def test_the_sizes_have_the_chance_of_a_gamma_mixture_of_poisson_laws() -> None:
     # One draw: negative binomial with shape a and success b / (b + 1).
     a, b = 0.88, 0.165
-    seen = Seen(*[np.zeros(3)] * 6, extra=np.array([0.0, 1.0, 2.0]), size_draws=np.ones(3))
+    seen = Evidence(*[np.zeros(3)] * 6, extra=np.array([0.0, 1.0, 2.0]), size_draws=np.ones(3))
     chance = [
         math.exp(math.lgamma(a + k) - math.lgamma(a) - math.lgamma(k + 1)) * (b / (b + 1)) ** a / (b + 1) ** k
         for k in range(3)

@@ -13,7 +13,7 @@ from simulator.admission import PRESETS, Rule, draw_run, play
 from simulator.admission.engine import ADMITTED, CORE_ENDED, SCALED, SHUT_DOWN
 from simulator.admission.streams import key_of
 from trainer.admission.fitting.histories import histories_of, read_vm_table
-from trainer.admission.fitting.lives import Drawn, cores_of, drawn_from, lives_of, uniforms, write_table
+from trainer.admission.fitting.lives import Deployments, cores_of, drawn_from, lives_of, uniforms, write_table
 from trainer.admission.fitting.report import facts_of
 
 
@@ -23,7 +23,7 @@ def test_each_does_what_it_does_in_the_simulator_while_nothing_is_refused(preset
     rows, log = run.arrivals, play(run, Rule("zeroth", 1e9), log=400_000).log
     assert len(log) < 400_000
     keys = np.array([key_of(np.uint64(3), stream) for stream in rows["stream"]], dtype=np.uint64)
-    drawn = Drawn(rows["mu"], rows["theta"], rows["sig"], rows["size"], keys, 300.0 - rows["time"])
+    drawn = Deployments(rows["mu"], rows["theta"], rows["sig"], rows["size"], keys, 300.0 - rows["time"])
     lives = lives_of(drawn, PRESETS[preset].population.lifetimes)
     peak, size = np.zeros(len(rows), dtype=int), np.zeros(len(rows), dtype=int)
     activated, ended = np.zeros(len(rows), dtype=int), np.zeros(len(rows), dtype=int)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from domain.errors import TraceError
-from trainer.admission.fitting.histories import Rejected, histories_of, read_vm_table
+from trainer.admission.fitting.histories import Rejection, histories_of, read_vm_table
 
 
 def line(deployment: str = "d", created: object = 300, deleted: object = 600, cores: object = 2) -> str:
@@ -62,12 +62,12 @@ def test_what_makes_no_sense_is_left_out_by_reason_with_its_lines(tmp_path: Path
         )
     )
     assert table.rejected == {
-        "wrong number of columns": Rejected(2, (2, 12)),
-        "missing id": Rejected(2, (4, 6)),
-        "not a number": Rejected(4, (3, 10, 11, 13)),
-        "negative time": Rejected(1, (9,)),
-        "deleted before created": Rejected(1, (5,)),
-        "cores not a whole number above 0": Rejected(2, (7, 8)),
+        "wrong number of columns": Rejection(2, (2, 12)),
+        "missing id": Rejection(2, (4, 6)),
+        "not a number": Rejection(4, (3, 10, 11, 13)),
+        "negative time": Rejection(1, (9,)),
+        "deleted before created": Rejection(1, (5,)),
+        "cores not a whole number above 0": Rejection(2, (7, 8)),
     }
     assert (len(table.cores), table.lines) == (2, 14)
 
@@ -76,8 +76,8 @@ def test_of_many_only_the_first_lines_are_kept(tmp_path: Path) -> None:
     lines = [line(cores=0) if i % 10 == 9 else "odd" if i % 10 == 4 else line() for i in range(200_000)]
     table = read_vm_table(table_of(tmp_path, *lines))
     assert table.rejected == {
-        "wrong number of columns": Rejected(20_000, (5, 15, 25, 35, 45)),
-        "cores not a whole number above 0": Rejected(20_000, (10, 20, 30, 40, 50)),
+        "wrong number of columns": Rejection(20_000, (5, 15, 25, 35, 45)),
+        "cores not a whole number above 0": Rejection(20_000, (10, 20, 30, 40, 50)),
     }
     assert len(table.cores) == 160_000
 
@@ -96,7 +96,7 @@ def test_core_counts_in_buckets_are_refused_by_line_and_field(tmp_path: Path) ->
 
 def test_a_heading_is_left_out_and_reported(tmp_path: Path) -> None:
     heading = "vmid,subscriptionid,deploymentid,vmcreated,vmdeleted,a,b,c,vmcategory,vmcorecount,vmmemory"
-    assert read_vm_table(table_of(tmp_path, heading, line())).rejected == {"not a number": Rejected(1, (1,))}
+    assert read_vm_table(table_of(tmp_path, heading, line())).rejected == {"not a number": Rejection(1, (1,))}
 
 
 @pytest.mark.parametrize(

@@ -639,7 +639,6 @@ EXTENDABLE = ("iterations",)
 FIRST_SEED = TRAINING_SEED + len(CALIBRATION_SEEDS)
 SEEDS_PER_RUN = 1_000_000
 """Room for the episodes of one run, so that no two seeds of a run share one."""
-CREF_EPISODES = 40
 
 
 @cache

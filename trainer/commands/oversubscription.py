@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument
 
-from agent.kernel.text import columns
+from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_PROMISE, End
@@ -26,6 +26,7 @@ from trainer.commands.options import (
     PageOption,
     Rows,
     ScenarioOption,
+    SetOption,
     StartOption,
     Written,
     epilog,
@@ -33,12 +34,14 @@ from trainer.commands.options import (
     words_of,
 )
 from trainer.commands.promote import Promotion, one_of_settings
+from trainer.commands.train import Training
 from trainer.commands.verb import Answer, TableVerb, Verb
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
     from domain.rules.oversubscription.pool import PoolRules
     from simulator.oversubscription.scenario import Scenario
+    from trainer.kit.jobs import Job
     from trainer.learning.pool import PoolInUse, PoolRound
     from trainer.learning.pools import RecordedPool
     from trainer.learning.trial import Inspection, Promise, PromiseReplay
@@ -643,3 +646,81 @@ def _lines_round(work: PoolRound) -> list[str]:
     if work.state.result(GateResult).promoted:
         lines.insert(-1, f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
     return lines
+
+
+VDN = "vdn"
+_OPTIONS = ("scenario", "start", "alpha", "seed", "weeks")
+"""Fields of the configuration with separate options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOversubscription(Training):
+    """Learn rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
+
+    The same settings and seed give the same files. Exits with status 1 when no safe policy was found, 130 when stopped
+    by Ctrl-C; --resume then goes on.
+    """
+
+    EPILOG = epilog(
+        """
+Method vdn: a network per subscriber, learnt together (C2MARL): --preset paper as
+published, robust with the measured risk. Rates that no network sets are found by
+`trimtab tune oversubscription`.
+""",
+        """
+Written to --out: per seed checkpoints/, curve.csv, tensorboard/, run.json
+and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.json.
+""",
+        calls=(
+            "trimtab train oversubscription --method vdn --preset robust --seeds 0-2",
+            "trimtab train oversubscription --method vdn --set gamma=0.95 --resume",
+        ),
+    )
+
+    scenario: ScenarioOption = "internal_like"
+    method: Annotated[str, "NAME", "vdn, see below."] = VDN
+    start: StartOption = "cold"
+    alpha: AlphaOption = 0.95
+    weeks: Annotated[str | None, "s0,s21,...", "Weeks to learn from; else the first."] = None
+    preset: Annotated[str, "NAME", "paper or robust."] = "robust"
+    episodes: Annotated[int | None, "Episodes; else 800, with paper 1,800 cold and 1,200 warm.", Bounds(min=1)] = None
+    setting: SetOption = None
+
+    def folder(self) -> Path:
+        """Return the folder of the scenario."""
+        return folder_of(self.scenario)
+
+    def plan(self) -> tuple[list[Job], dict[str, Any]]:
+        """Return a run for each seed."""
+        if self.method != VDN:
+            raise BadInput("--method", self.method, f"give {VDN}; rates are found by `trimtab tune oversubscription`")
+        from trainer.kit.progress import announce
+
+        announce("train oversubscription: loading torch and the simulator", self.as_json)
+        from trainer.oversubscription.c2marl import Config, preset
+        from trainer.oversubscription.runs import jobs_of
+
+        _, weeks = checked_scenario(self.scenario, self.start, self.weeks)
+        changes = self.changes(Config, self.setting, _OPTIONS)
+        asked: dict[str, Any] = {"start": self.start, "alpha": self.alpha, "episodes": self.episodes, "weeks": weeks}
+        changes |= {field: value for field, value in asked.items() if value}
+        if self.preset == "paper":
+            changes.setdefault("episodes", 1_800 if self.start == "cold" else 1_200)
+        config = preset(self.preset, scenario=self.scenario, **changes)
+        jobs = jobs_of(config, self.seeds_given(), self.place, resume=self.resume)
+        return jobs, {name: value for name, value in config.plain().items() if name not in _OPTIONS}
+
+    def lines(self, summary: dict[str, Any]) -> list[str]:
+        """Return the savings over the seeds, and the model of each."""
+        figures = summary["figures"]
+        first = (
+            f"{len(summary['seeds'])} seeds, {duration_text(sum(summary['cpu_s']))} of one core: "
+            f"{figures['s_cores']['mean']:.1%} ± {figures['s_cores']['std']:.1%} saved, "
+            f"{figures['c_hot_r']['mean']:.1%} ± {figures['c_hot_r']['std']:.1%} hot weeks, "
+            f"{figures['peak_machines']['mean']:,.6g} machines at most"
+        )
+        budgets = zip(summary["models"], summary["shield_budgets"], strict=True)
+        return [first] + [
+            f"{self.place / model}: {'no shield holds' if budget is None else f'shield budget {budget:g}'}"
+            for model, budget in budgets
+        ]

@@ -122,13 +122,15 @@ def _rows(seen: Sequence[DeploymentStatistics], priors: Sequence[Prior]) -> Floa
 
 def _laws(population: Population, laws: Sequence[Population | None]) -> Floats:
     """Return (8, N): the law of each, with the power and the lifetimes of the population."""
-    own = [
-        replace(law, lifetimes=population.lifetimes)
-        if law is not None and law.power == population.power
-        else population
-        for law in laws
-    ]
-    return np.array([astuple(law) for law in own], dtype=np.float64).reshape(len(own), 8).T
+    numbers = {
+        law: astuple(
+            replace(law, lifetimes=population.lifetimes)
+            if law is not None and law.power == population.power
+            else population
+        )
+        for law in set(laws)
+    }
+    return np.array([numbers[law] for law in laws], dtype=np.float64).reshape(len(laws), 8).T
 
 
 def _conjugate_each(laws: Floats, rows: Floats) -> list[Belief]:

@@ -78,20 +78,22 @@ class Path:
         np.subtract(slack, 1.0, out=stay)
         stay *= step
         np.exp(stay, out=stay)
-        fade = np.exp(-step)
+        s *= stay
+        fade, lost = np.exp(-step), np.expm1(-step)
         faded = fade
+        # Little is left of stay - faded over a short step, and what is added here meets powers of rho.
+        np.multiply(slack, -step, out=work)
+        np.expm1(work, out=work)
         for own in self.orders:
-            # Little is left of stay - faded over a short step, and what is added here meets powers of rho.
-            np.multiply(slack, -step, out=work)
-            np.expm1(work, out=work)
-            work *= stay
-            work *= s
-            work /= slack
+            np.multiply(work, s, out=stay)
+            stay /= slack
             own *= faded
-            own -= work
+            own -= stay
+            # exp(-(slack + 1) step) - 1 from exp(-slack step) - 1, without cancellation.
+            work *= fade
+            work += lost
             faded = faded * fade
             slack += 1.0
-        s *= stay
         self._new_rate, self._rate = old, new
 
     def _fill_hazard(self, hours: float, single: Floats) -> None:

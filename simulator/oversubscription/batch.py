@@ -227,7 +227,9 @@ class OversubscriptionBatch:
         self._tables = Tables(*self.model.moments, self.model.rho)
         self.subscribers, self.hours, self.copies = scenario.subscribers, scenario.hours, copies
         vms = self._weeks.cores.shape[1]
-        self._copies = empty_copies(copies, self.subscribers, vms, self._cluster, self.guard)
+        self._copies = empty_copies(
+            copies, self.subscribers, vms, self._cluster, self.guard, observed=True, drawn=cost != "analytic"
+        )
         self._extended = observation == "obs-o-ext"
         self.n_features = len(oversubscription.cluster_names(self.subscribers, self._extended))
         self.n_local = len(oversubscription.local_names(self._extended))
@@ -309,11 +311,6 @@ class OversubscriptionBatch:
     def usage(self) -> Floats:
         """Cores in use of each machine in the hour just played, (B, K); needs sampled usage."""
         return self._copies.usage
-
-    @property
-    def loads(self) -> Floats:
-        """Sums of cores, their squares and cubes of the VMs there, by machine and subscriber, (B, K, N, 3)."""
-        return self._copies.loads
 
     @property
     def chances(self) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from domain.rules.oversubscription import risk, shield
-from simulator.compilation import compiled, inlined
+from simulator.compilation import compiled, inlined, without_nan
 from simulator.oversubscription.layout import (
     ESCALATE,
     FILTER,
@@ -22,22 +22,20 @@ from simulator.oversubscription.layout import (
 )
 from simulator.oversubscription.usage import Keys, Usage, add_usage, offset_of
 
-best_fit = inlined(shield.best_fit)
+without_nan(shield.lesser)
+write_room = inlined(shield.write_room, fast=True)
+best_fit = inlined(shield.best_fit, fast=True)
 hot_probability = compiled(risk.hot_probability)
 any_hot = compiled(risk.any_hot)
 
 
-@compiled
-def correlated_variance(by_owner: Floats, squared: Floats, variance: Floats, rho: float) -> float:
-    """Return a machine's variance when the VMs of one owner move together (§12.8).
+@inlined
+def correlated_square(cores: float, squared: float, rho: float) -> float:
+    """Return the factor on one VM's variance for VMs of one subscriber, which move together (§12.8).
 
-    by_owner, squared: sums of the VMs' cores and of their squares per owner, (N,); variance: of one VM's usage, (N,).
-    rho (sum c sd)^2 + (1 - rho) sum c^2 sd^2, summed over owners.
+    cores, squared: sums of the VMs' cores and of their squares.
     """
-    total = 0.0
-    for n in range(variance.size):
-        total += (rho * by_owner[n] * by_owner[n] + (1.0 - rho) * squared[n]) * variance[n]
-    return total
+    return rho * cores * cores + (1.0 - rho) * squared
 
 
 @compiled
@@ -64,7 +62,6 @@ def one(copies: Copies, i: int) -> State:
         copies.own[i],
         copies.residual[i],
         copies.seen[i],
-        copies.refused[i],
     )
 
 
@@ -79,17 +76,16 @@ def clear(state: State, cluster: Cluster, week: int, seed: np.uint64) -> None:
             cluster.network,
         )
         state.vms[k] = 0
-        state.loads[k] = 0.0
         state.chance[k], state.usage[k], state.hot[k] = 0.0, 0.0, False
         if len(state.day) > 0:
             state.day[k] = 0.0
+    state.loads[:, :, : books.opened] = 0.0
     state.machine[:] = NOWHERE
     state.rate[:] = 0.0
     state.held[:] = 0.0
     state.vms_of[:] = 0.0
     state.residual[:] = 0.0
     state.seen[:] = 0
-    state.refused[:] = -1
     books.seed, books.week, books.hour = seed, week, 0
     books.opened, books.used, books.peak, books.alive = 0, 0, 0, 0
     books.rejects, books.raised, books.unsafe, books.hot_hours = 0, 0, 0, 0
@@ -118,103 +114,63 @@ def _add_to_day(state: State, guard: Guard, tables: Tables, row: int, k: int, n:
             state.day[k, hour, power] += sign * _share(state, guard, tables, row, n, c, hour, power)
 
 
-@inlined
-def put(
-    state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, k: int, rate: float
-) -> None:
-    """Place a VM on a machine."""
-    books, w = state.books[0], state.books[0].week
-    n, c = weeks.subscriber[w, row], weeks.cores[w, row]
-    state.machine[row], state.rate[row] = k, rate
-    state.free_cores[k] -= rate * c
-    state.free_memory[k] -= weeks.memory[w, row]
-    state.free_network[k] -= weeks.network[w, row]
-    if state.vms[k] == 0:
-        books.used += 1
-        books.peak = max(books.peak, books.used)
-    state.vms[k] += 1
-    books.opened = max(books.opened, k + 1)
-    state.loads[k, n, 0] += c
-    state.loads[k, n, 1] += c * c
-    state.loads[k, n, 2] += c * c * c
-    state.alive[books.alive], state.place[row] = row, books.alive
-    books.alive += 1
-    state.held[n, 0] += rate * c
-    state.held[n, 1] += c
-    state.held[n, 2] += weeks.memory[w, row]
-    state.held[n, 3] += weeks.network[w, row]
-    state.vms_of[n] += 1.0
-    if guard.kind != UNGUARDED:
-        if guard.posterior:
-            for hour in range(24):
-                state.own[row, hour, 0] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
-                state.own[row, hour, 1] = c * c * tables.variance[n, hour]
-                state.own[row, hour, 2] = c * c * c * tables.third[n, hour]
-        _add_to_day(state, guard, tables, row, k, n, c, 1.0)
-
-
-@inlined
-def _take_out(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int) -> None:
-    """Let a VM leave its machine."""
-    books, w, k = state.books[0], state.books[0].week, state.machine[row]
-    n, c, rate = weeks.subscriber[w, row], weeks.cores[w, row], state.rate[row]
-    state.free_cores[k] += rate * c
-    state.free_memory[k] += weeks.memory[w, row]
-    state.free_network[k] += weeks.network[w, row]
-    state.vms[k] -= 1
-    state.loads[k, n, 0] -= c
-    state.loads[k, n, 1] -= c * c
-    state.loads[k, n, 2] -= c * c * c
-    if guard.kind != UNGUARDED:
-        _add_to_day(state, guard, tables, row, k, n, c, -1.0)
-    if state.vms[k] == 0:
-        books.used -= 1
-        # What rounding has left over goes with the last VM.
-        state.free_cores[k], state.free_memory[k], state.free_network[k] = (
-            cluster.cores,
-            cluster.memory,
-            cluster.network,
-        )
-        state.loads[k] = 0.0
-        if guard.kind != UNGUARDED:
-            state.day[k] = 0.0
-    books.alive -= 1
-    last, at = state.alive[books.alive], state.place[row]
-    state.alive[at], state.place[last] = last, at
-    state.vms_of[n] -= 1.0
-    if state.vms_of[n] == 0.0:
-        state.held[n] = 0.0
-    else:
-        state.held[n, 0] -= rate * c
-        state.held[n, 1] -= c
-        state.held[n, 2] -= weeks.memory[w, row]
-        state.held[n, 3] -= weeks.network[w, row]
-
-
 @compiled
 def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables) -> None:
     """Remove every VM that departs in the current hour."""
-    books = state.books[0]
-    for i in range(weeks.leaving_first[books.week, books.hour], weeks.leaving_first[books.week, books.hour + 1]):
-        row = weeks.leaving[books.week, i]
-        if state.machine[row] >= 0:
-            _take_out(state, weeks, cluster, guard, tables, row)
-
-
-@inlined
-def _fits(state: State, weeks: Weeks, cluster: Cluster, row: int, rate: float) -> int:
-    """Return the machine best fit takes, the next unopened one included; -1 where none has room."""
-    books = state.books[0]
-    w, count = books.week, min(books.opened + 1, cluster.machines)
-    return best_fit(
-        state.free_cores,
-        state.free_memory,
-        state.free_network,
-        count,
-        rate * weeks.cores[w, row],
-        weeks.memory[w, row],
-        weeks.network[w, row],
+    books, w = state.books[0], state.books[0].week
+    used, alive, observed, drawn = books.used, books.alive, len(state.held) > 0, len(state.alive) > 0
+    subscriber, cores, memory, network = weeks.subscriber[w], weeks.cores[w], weeks.memory[w], weeks.network[w]
+    loads, vms, machine, rate_of, held, vms_of = (
+        state.loads,
+        state.vms,
+        state.machine,
+        state.rate,
+        state.held,
+        state.vms_of,
     )
+    free_cores, free_memory, free_network = state.free_cores, state.free_memory, state.free_network
+    listed, place_of, leaving = state.alive, state.place, weeks.leaving[w]
+    for i in range(weeks.leaving_first[w, books.hour], weeks.leaving_first[w, books.hour + 1]):
+        row = leaving[i]
+        k = machine[row]
+        if k < 0:
+            continue
+        n, c, rate = subscriber[row], cores[row], rate_of[row]
+        vms[k] -= 1
+        if vms[k] > 0:
+            free_cores[k] += rate * c
+            free_memory[k] += memory[row]
+            free_network[k] += network[row]
+            loads[0, n, k] -= c
+            loads[1, n, k] -= c * c
+            loads[2, n, k] -= c * c * c
+            if guard.kind != UNGUARDED:
+                _add_to_day(state, guard, tables, row, k, n, c, -1.0)
+        else:
+            used -= 1
+            # What rounding has left over goes with the last VM.
+            free_cores[k], free_memory[k], free_network[k] = (
+                cluster.cores,
+                cluster.memory,
+                cluster.network,
+            )
+            loads[:, :, k] = 0.0
+            if guard.kind != UNGUARDED:
+                state.day[k] = 0.0
+        alive -= 1
+        if drawn:
+            last, at = listed[alive], place_of[row]
+            listed[at], place_of[last] = last, at
+        if observed:
+            vms_of[n] -= 1.0
+            if vms_of[n] == 0.0:
+                held[n] = 0.0
+            else:
+                held[n, 0] -= rate * c
+                held[n, 1] -= c
+                held[n, 2] -= memory[row]
+                held[n, 3] -= network[row]
+    books.used, books.alive = used, alive
 
 
 @compiled
@@ -229,7 +185,7 @@ def _within(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
         mean = state.day[k, hour, 0] + c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
         moved, spread = 0.0, 0.0
         for owner in range(guard.moved.shape[0]):
-            cores = state.loads[k, owner, 0] + (c if owner == n else 0.0)
+            cores = state.loads[0, owner, k] + (c if owner == n else 0.0)
             moved += cores * guard.moved[owner, hour]
             spread += (cores * guard.spread[owner, hour]) ** 2
         p = hot_probability(
@@ -248,118 +204,178 @@ def _within(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
     return total <= guard.budget
 
 
+@inlined
+def _fits(state: State, weeks: Weeks, row: int, rate: float, room: Floats) -> int:
+    """Return the machine best fit takes, -1 where none has room; the machines that can take the VM are in `room`."""
+    w = state.books[0].week
+    assigned, memory, network = rate * weeks.cores[w, row], weeks.memory[w, row], weeks.network[w, row]
+    write_room(state.free_cores, state.free_memory, state.free_network, assigned, memory, network, room)
+    return best_fit(room)
+
+
 @compiled
 def _escalate(
-    state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, rate: float
+    state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, rate: float, room: Floats
 ) -> tuple[int, float]:
     """Return machine and rate: the first level from the rate upwards whose machine keeps the budget (§12.4)."""
-    books, looked = state.books[0], -1
-    k = _fits(state, weeks, cluster, row, rate)
-    if k >= 0 and _within(state, weeks, cluster, guard, tables, row, k):
-        return k, rate
-    looked = k
+    books = state.books[0]
+    looked = _fits(state, weeks, row, rate, room)
+    if looked >= 0 and _within(state, weeks, cluster, guard, tables, row, looked):
+        return looked, rate
     books.raised += 1
     for level in guard.levels:
         if level <= rate + 1e-9:
             continue
-        k = _fits(state, weeks, cluster, row, level)
+        k = _fits(state, weeks, row, level, room)
         # The machine that was just refused is refused again.
         if k >= 0 and k != looked and _within(state, weeks, cluster, guard, tables, row, k):
             return k, level
         looked = k
     books.unsafe += 1
-    return _fits(state, weeks, cluster, row, 1.0), 1.0
+    return _fits(state, weeks, row, 1.0, room), 1.0
 
 
 @compiled
 def _filtered(
-    state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, rate: float
+    state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, rate: float, room: Floats
 ) -> tuple[int, float]:
     """Return machine and rate: best fit among the machines that keep the budget with the VM added (§12.6).
 
     An unused machine counts as keeping it. Where none is left the VM goes to the best fit at rate 1.0.
     """
-    books = state.books[0]
-    w = books.week
-    c, memory, network = weeks.cores[w, row], weeks.memory[w, row], weeks.network[w, row]
-    while True:
-        best, least = -1, np.inf
-        for k in range(min(books.opened + 1, cluster.machines)):
-            free = state.free_cores[k]
-            if (
-                free < least - shield.TOLERANCE
-                and state.refused[k] != row
-                and free >= rate * c - shield.TOLERANCE
-                and state.free_memory[k] >= memory
-                and state.free_network[k] >= network
-            ):
-                best, least = k, free
-        if best < 0:
-            books.unsafe += 1
-            return _fits(state, weeks, cluster, row, 1.0), 1.0
-        if state.vms[best] == 0 or _within(state, weeks, cluster, guard, tables, row, best):
-            return best, rate
-        state.refused[best] = row
+    k = _fits(state, weeks, row, rate, room)
+    while k >= 0:
+        if state.vms[k] == 0 or _within(state, weeks, cluster, guard, tables, row, k):
+            return k, rate
+        room[k] = shield.NO_ROOM
+        k = best_fit(room)
+    state.books[0].unsafe += 1
+    return _fits(state, weeks, row, 1.0, room), 1.0
 
 
 @compiled
-def prefill(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables) -> None:
-    """Place the VMs that a warm start begins with, in order."""
-    for row in range(weeks.warm[state.books[0].week]):
-        k = _fits(state, weeks, cluster, row, cluster.prefill_rate)
-        if k < 0:
-            state.books[0].rejects += 1
-            state.machine[row] = REJECTED
+def _place(
+    state: State,
+    weeks: Weeks,
+    cluster: Cluster,
+    guard: Guard,
+    tables: Tables,
+    kind: int,
+    rows: tuple[int, int],
+    rates: Floats,
+) -> float:
+    """Place the rows from, to at their subscribers' rates behind a guard of some kind; return the cores saved."""
+    books, w = state.books[0], state.books[0].week
+    opened, used, peak, alive, rejects = books.opened, books.used, books.peak, books.alive, books.rejects
+    observed, drawn, requested, saved = len(state.held) > 0, len(state.alive) > 0, books.requested, 0.0
+    subscriber, cores, memory, network = weeks.subscriber[w], weeks.cores[w], weeks.memory[w], weeks.network[w]
+    # Arrays are taken out of the tuples before the loop, where that would cost as much as the arithmetic.
+    free_cores, free_memory, free_network = state.free_cores, state.free_memory, state.free_network
+    loads, vms, machine, rate_of, held, vms_of = (
+        state.loads,
+        state.vms,
+        state.machine,
+        state.rate,
+        state.held,
+        state.vms_of,
+    )
+    listed, place_of = state.alive, state.place
+    every = np.empty(cluster.machines)
+    # Best fit looks at the machines opened and at the next; more unopened ones change nothing and keep loops whole.
+    room = every[: 16 * (opened // 16 + 1)]
+    for row in range(rows[0], rows[1]):
+        n, c = subscriber[row], cores[row]
+        rate = rates[n]
+        if kind == ESCALATE:
+            k, rate = _escalate(state, weeks, cluster, guard, tables, row, rate, room)
+        elif kind == FILTER:
+            k, rate = _filtered(state, weeks, cluster, guard, tables, row, rate, room)
         else:
-            put(state, weeks, cluster, guard, tables, row, k, cluster.prefill_rate)
-
-
-@compiled
-def place(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, rates: Floats) -> float:
-    """Place the current hour's requests at their subscribers' rates; return the cores saved."""
-    books = state.books[0]
-    w, saved = books.week, 0.0
-    for row in range(weeks.first[w, books.hour], weeks.first[w, books.hour + 1]):
-        rate, c = rates[weeks.subscriber[w, row]], weeks.cores[w, row]
-        if guard.kind == ESCALATE:
-            k, rate = _escalate(state, weeks, cluster, guard, tables, row, rate)
-        elif guard.kind == FILTER:
-            k, rate = _filtered(state, weeks, cluster, guard, tables, row, rate)
-        else:
-            k = _fits(state, weeks, cluster, row, rate)
-        books.requested += c
+            write_room(free_cores, free_memory, free_network, rate * c, memory[row], network[row], room)
+            k = best_fit(room)
+        requested += c
         if k < 0:
-            books.rejects += 1
-            state.machine[row] = REJECTED
+            rejects += 1
+            machine[row] = REJECTED
             continue
-        put(state, weeks, cluster, guard, tables, row, k, rate)
         saved += (1.0 - rate) * c
+        machine[row], rate_of[row] = k, rate
+        free_cores[k] -= rate * c
+        free_memory[k] -= memory[row]
+        free_network[k] -= network[row]
+        if vms[k] == 0:
+            used += 1
+            peak = max(peak, used)
+        vms[k] += 1
+        if k >= opened:
+            opened = k + 1
+            room = every[: 16 * (opened // 16 + 1)]
+        loads[0, n, k] += c
+        loads[1, n, k] += c * c
+        loads[2, n, k] += c * c * c
+        if drawn:
+            listed[alive], place_of[row] = row, alive
+        alive += 1
+        if observed:
+            held[n, 0] += rate * c
+            held[n, 1] += c
+            held[n, 2] += memory[row]
+            held[n, 3] += network[row]
+            vms_of[n] += 1.0
+        if guard.kind != UNGUARDED:
+            if guard.posterior:
+                for hour in range(24):
+                    state.own[row, hour, 0] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
+                    state.own[row, hour, 1] = c * c * tables.variance[n, hour]
+                    state.own[row, hour, 2] = c * c * c * tables.third[n, hour]
+            _add_to_day(state, guard, tables, row, k, n, c, 1.0)
+    books.opened, books.used, books.peak, books.alive, books.rejects = opened, used, peak, alive, rejects
+    books.requested = requested
     books.saved += saved
     return saved
 
 
 @compiled
+def prefill(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables) -> None:
+    """Place the VMs that a warm start begins with, in order; requests come after them."""
+    books, rates = state.books[0], np.full(tables.mean.shape[0], cluster.prefill_rate)
+    _place(state, weeks, cluster, guard, tables, UNGUARDED, (0, weeks.warm[books.week]), rates)
+    books.requested, books.saved = 0.0, 0.0
+
+
+@compiled
+def place(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, rates: Floats) -> float:
+    """Place the current hour's requests at their subscribers' rates; return the cores saved."""
+    hour, first = state.books[0].hour, weeks.first[state.books[0].week]
+    return _place(state, weeks, cluster, guard, tables, guard.kind, (first[hour], first[hour + 1]), rates)
+
+
+@inlined
+def _weigh(total: Floats, loads: Floats, power: int, n: int, weight: float) -> None:
+    for k in range(total.size):
+        total[k] += loads[power, n, k] * weight
+
+
+@compiled
 def assess_hour(state: State, cluster: Cluster, tables: Tables) -> float:
     """Fill in each machine's chance to be hot this hour and return the cluster's (§12.1, §12.8)."""
-    books = state.books[0]
-    h, subscribers = books.hour % 24, tables.mean.shape[0]
-    # Arrays are taken out of the tuples before the loops, where that would cost more than the arithmetic.
-    loads, vms, chance, rho, threshold = state.loads, state.vms, state.chance, tables.rho, cluster.threshold
-    means, variances, thirds = tables.mean[:, h].copy(), tables.variance[:, h].copy(), tables.third[:, h].copy()
-    for k in range(books.opened):
-        chance[k] = 0.0
-        if vms[k] == 0:
-            continue
-        mean, variance, third = 0.0, 0.0, 0.0
-        for n in range(subscribers):
-            mean += loads[k, n, 0] * means[n]
-            variance += loads[k, n, 1] * variances[n]
-            third += loads[k, n, 2] * thirds[n]
+    books, loads, vms, rho = state.books[0], state.loads, state.vms, tables.rho
+    h, opened, chance, threshold = books.hour % 24, books.opened, state.chance[: books.opened], cluster.threshold
+    means, variances, thirds = tables.mean, tables.variance, tables.third
+    mean, variance, third = np.zeros(opened), np.zeros(opened), np.zeros(opened)
+    for n in range(means.shape[0]):
+        _weigh(mean, loads, 0, n, means[n, h])
         if rho > 0.0:
-            variance = correlated_variance(loads[k, :, 0].copy(), loads[k, :, 1].copy(), variances, rho)
-            third *= (1.0 - rho) ** 1.5
-        chance[k] = hot_probability(mean, variance, third, threshold)
-    p = any_hot(chance[: books.opened])
+            for k in range(opened):
+                variance[k] += correlated_square(loads[0, n, k], loads[1, n, k], rho) * variances[n, h]
+        else:
+            _weigh(variance, loads, 1, n, variances[n, h])
+        _weigh(third, loads, 2, n, thirds[n, h])
+    if rho > 0.0:
+        third *= (1.0 - rho) ** 1.5
+    for k in range(opened):
+        chance[k] = hot_probability(mean[k], variance[k], third[k], threshold) if vms[k] > 0 else 0.0
+    p = any_hot(chance)
     books.expected_hot_hours += p
     return p
 

@@ -17,6 +17,8 @@ from simulator.oversubscription.scenario import Scenario, Week
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Rows = NDArray[np.int32]
+"""Rows of a week, machines and subscribers, VM by VM: half the memory that a request touches."""
 Flags = NDArray[np.bool_]
 
 NOWHERE, REJECTED = -1, -2
@@ -42,16 +44,14 @@ BOOKS: np.dtype[Any] = np.dtype(
 class Weeks(NamedTuple):
     """Weeks of one scenario side by side, shorter ones padded: (W, VMs), (W, hours + 1), (W, hours, N, 3)."""
 
-    subscriber: Ints
+    subscriber: Rows
     cores: Floats
     memory: Floats
     network: Floats
-    arrival: Ints
-    departure: Ints
     warm: Ints
     first: Ints
     """Requests of hour t are the rows first[t] to first[t + 1]."""
-    leaving: Ints
+    leaving: Rows
     """Rows in the order in which they depart; those of hour t from leaving_first[t] to leaving_first[t + 1]."""
     leaving_first: Ints
     asked: Floats
@@ -109,15 +109,17 @@ class Copies(NamedTuple):
     free_cores: Floats
     free_memory: Floats
     free_network: Floats
-    vms: Ints
+    vms: Rows
     loads: Floats
-    """Sums of cores, their squares and cubes by machine and subscriber, (B, K, N, 3)."""
-    machine: Ints
+    """Sums of the VMs' cores, of their squares and cubes, by subscriber and machine, (B, 3, N, K)."""
+    machine: Rows
     rate: Floats
-    alive: Ints
-    place: Ints
+    alive: Rows
+    """Rows of the VMs alive, and the place of each row in there; empty where no usage is drawn."""
+    place: Rows
     held: Floats
-    """Cores assigned and requested, memory and network of the VMs alive, (B, N, 4)."""
+    """Cores assigned and requested, memory and network of the VMs alive, (B, N, 4), and their number; empty where
+    nothing is observed."""
     vms_of: Floats
     chance: Floats
     """Chance of each machine to be hot in the last hour, (B, K)."""
@@ -130,7 +132,6 @@ class Copies(NamedTuple):
     """With beliefs: the moments that each VM contributes, (B, VMs, 24, 3)."""
     residual: Floats
     seen: Ints
-    refused: Ints
 
 
 State = Copies
@@ -156,22 +157,21 @@ def stack(scenario: Scenario, weeks: Sequence[Week]) -> Weeks:
     hours, most = scenario.hours, max(1, *(len(week.ids) for week in weeks))
     shape = (len(weeks), most)
     stacked = Weeks(
-        subscriber=np.zeros(shape, np.int64),
+        subscriber=np.zeros(shape, np.int32),
         cores=np.zeros(shape),
         memory=np.zeros(shape),
         network=np.zeros(shape),
-        arrival=np.zeros(shape, np.int64),
-        departure=np.zeros(shape, np.int64),
         warm=np.zeros(len(weeks), np.int64),
         first=np.zeros((len(weeks), hours + 1), np.int64),
-        leaving=np.zeros(shape, np.int64),
+        leaving=np.zeros(shape, np.int32),
         leaving_first=np.zeros((len(weeks), hours + 1), np.int64),
         asked=np.zeros((len(weeks), hours, scenario.subscribers, 3)),
     )
     for i, week in enumerate(weeks):
         count = len(week.ids)
-        columns = (week.subscriber, week.cores, week.memory_gb, week.network_gbps, week.arrival, week.departure)
-        for target, column in zip(stacked[:6], columns, strict=True):
+        stacked.subscriber[i, :count] = week.subscriber
+        columns = (week.cores, week.memory_gb, week.network_gbps)
+        for target, column in zip(stacked[1:4], columns, strict=True):
             target[i, :count] = column
         stacked.warm[i] = week.warm
         stacked.first[i] = week.warm + np.searchsorted(week.arrival[week.warm :], np.arange(hours + 1))
@@ -185,9 +185,22 @@ def stack(scenario: Scenario, weeks: Sequence[Week]) -> Weeks:
     return stacked
 
 
-def empty_copies(copies: int, subscribers: int, vms: int, cluster: Cluster, guard: Guard) -> Copies:
-    """Return room for so many clusters; each is made ready by a reset."""
+def empty_copies(
+    copies: int,
+    subscribers: int,
+    vms: int,
+    cluster: Cluster,
+    guard: Guard,
+    *,
+    observed: bool = False,
+    drawn: bool = False,
+) -> Copies:
+    """Return room for so many clusters; each is made ready by a reset.
+
+    observed: whether clusters are observed; drawn: whether the usage of VMs is drawn hour by hour.
+    """
     machines = cluster.machines
+    listed, watched = vms if drawn else 0, subscribers if observed else 0
     guarded = machines if guard.kind != UNGUARDED else 0
     believed = vms if guard.posterior else 0
     return Copies(
@@ -195,14 +208,14 @@ def empty_copies(copies: int, subscribers: int, vms: int, cluster: Cluster, guar
         free_cores=np.full((copies, machines), cluster.cores),
         free_memory=np.full((copies, machines), cluster.memory),
         free_network=np.full((copies, machines), cluster.network),
-        vms=np.zeros((copies, machines), np.int64),
-        loads=np.zeros((copies, machines, subscribers, 3)),
-        machine=np.full((copies, vms), NOWHERE, np.int64),
+        vms=np.zeros((copies, machines), np.int32),
+        loads=np.zeros((copies, 3, subscribers, machines)),
+        machine=np.full((copies, vms), NOWHERE, np.int32),
         rate=np.zeros((copies, vms)),
-        alive=np.zeros((copies, vms), np.int64),
-        place=np.zeros((copies, vms), np.int64),
-        held=np.zeros((copies, subscribers, 4)),
-        vms_of=np.zeros((copies, subscribers)),
+        alive=np.zeros((copies, listed), np.int32),
+        place=np.zeros((copies, listed), np.int32),
+        held=np.zeros((copies, watched, 4)),
+        vms_of=np.zeros((copies, watched)),
         chance=np.zeros((copies, machines)),
         usage=np.zeros((copies, machines)),
         hot=np.zeros((copies, machines), np.bool_),
@@ -211,7 +224,6 @@ def empty_copies(copies: int, subscribers: int, vms: int, cluster: Cluster, guar
         own=np.zeros((copies, believed, 24, 3)),
         residual=np.zeros((copies, believed)),
         seen=np.zeros((copies, believed), np.int64),
-        refused=np.zeros((copies, guarded), np.int64),
     )
 
 

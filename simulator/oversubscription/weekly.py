@@ -193,7 +193,7 @@ class Assessor:
         week, books = self.week, self.copies.books[0]
         found = np.zeros((self.scenario.hours, int(books["opened"])))
         vms = (week.subscriber, week.cores, week.arrival, week.departure)
-        machine, limit = self.copies.machine[0, : len(week.ids)], self.scenario.violation_hours
+        machine, limit = self.copies.machine[0, : len(week.ids)].astype(np.int64), self.scenario.violation_hours
         chance = correlated_risk(machine, vms, shape, self.scenario.threshold, limit, found)
         by_hour[:] = [any_hot(row) for row in found]
         if by_machine.size:
@@ -213,7 +213,7 @@ def placement_of(scenario: Scenario, week: Week, copies: Copies, i: int) -> Plac
     return Placement(
         scenario,
         week,
-        copies.machine[i, :count].copy(),
+        copies.machine[i, :count].astype(np.int64),
         copies.rate[i, :count].copy(),
         *(int(books[name]) for name in ("opened", "peak", "rejects", "raised", "unsafe")),
     )

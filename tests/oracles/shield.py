@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.rules.oversubscription.shield import Demand, Machines, best_fit, expected_hot_hours
+import numpy as np
+
+from domain.rules.oversubscription.shield import Demand, Machines, best_fit, expected_hot_hours, write_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,21 @@ def shield(machines: Machines, demand: Demand, rate: float, actions: Sequence[fl
     A level for which no machine has room counts as refused, as a larger one needs more room still. Where no level
     passes, the rate is 1.0 and `safe` is false.
     """
-    free, count = (machines.free_cores, machines.free_memory, machines.free_network), machines.free_cores.size
+    room = np.empty(machines.free_cores.size)
+
+    def fit(level: float) -> int:
+        free = (machines.free_cores, machines.free_memory, machines.free_network)
+        write_room(*free, level * demand.cores, demand.memory, demand.network, room)
+        return best_fit(room)
+
     seen: dict[int, float] = {}
     for level in (rate, *(action for action in actions if action > rate + 1e-9)):
-        k = best_fit(*free, count, level * demand.cores, demand.memory, demand.network)
+        k = fit(level)
         if k < 0:
             continue
         if k not in seen:
             seen[k] = expected_hot_hours(machines, k, demand)
         if seen[k] <= budget:
             return Shielded(level, k, seen[k], True)
-    k = best_fit(*free, count, demand.cores, demand.memory, demand.network)
+    k = fit(1.0)
     return Shielded(1.0, k, seen.get(k, 0.0), False)

@@ -52,30 +52,46 @@ def expected_hot_hours(machines: Machines, k: int, demand: Demand) -> float:
 
 
 TOLERANCE = 1e-9
+NO_ROOM = 1e300
+"""Takes the place of the free cores of a machine that cannot take the VM."""
 
 
-def best_fit(
+def write_room(
     free_cores: Floats,
     free_memory: Floats,
     free_network: Floats,
-    machines: int,
     assigned: float,
     memory: float,
     network: float,
-) -> int:
-    """Return the machine, of the first `machines`, with the least free cores that takes the VM; -1 where none does.
+    room: Floats,
+) -> None:
+    """Write into `room` the free cores of each machine that can take the VM, and NO_ROOM for the others.
 
-    assigned: the cores to be reserved. Ties go to the lowest index (oversubscription
-    specification §2); free cores closer than the tolerance are a tie, or rounding would decide.
+    assigned: the cores to be reserved. The first machines are looked at, as many as there are elements in `room`.
     """
-    best, least = -1, np.inf
-    for k in range(machines):
-        free = free_cores[k]
-        if (
-            free < least - TOLERANCE
-            and free >= assigned - TOLERANCE
-            and free_memory[k] >= memory
-            and free_network[k] >= network
-        ):
-            best, least = k, free
-    return best
+    for k in range(room.size):
+        fits = (free_cores[k] >= assigned - TOLERANCE) & (free_memory[k] >= memory) & (free_network[k] >= network)
+        room[k] = free_cores[k] if fits else NO_ROOM
+
+
+def lesser(a: float, b: float) -> float:
+    """Return the lesser of two numbers."""
+    return a if a < b else b
+
+
+def best_fit(room: Floats) -> int:
+    """Return the machine with the least free cores, as `write_room` left them; -1 where none has room.
+
+    Ties go to the lowest index (oversubscription specification §2); free cores within the tolerance are a tie, or
+    rounding would decide. No branch depends on a machine, so that compiled code looks at several at once.
+    """
+    least = NO_ROOM
+    for k in range(room.size):
+        least = lesser(least, room[k])
+    if least >= NO_ROOM:
+        return -1
+    first = np.int32(room.size)
+    for k in range(room.size):
+        at = np.int32(k) if room[k] <= least + TOLERANCE else np.int32(room.size)
+        first = at if at < first else first
+    return int(first)

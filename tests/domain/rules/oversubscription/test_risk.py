@@ -20,7 +20,7 @@ from domain.rules.oversubscription.risk import (
     satisfied,
 )
 from domain.rules.oversubscription.usage import clipped_moments
-from simulator.oversubscription.engine import correlated_variance
+from simulator.oversubscription.engine import correlated_square
 
 SHARES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9)
 
@@ -97,10 +97,9 @@ def test_the_count_is_that_of_all_outcomes(shares: list[float], hours: int) -> N
 
 
 def test_owners_that_move_together_add_up_before_they_are_squared() -> None:
-    args = (np.array([10.0, 4.0]), np.array([20.0, 16.0]), np.array([0.01, 0.04]))
-    assert correlated_variance(*args, 0.0) == pytest.approx(0.2 + 0.64)
-    assert correlated_variance(*args, 1.0) == pytest.approx(1.0 + 0.64)
-    assert correlated_variance(*args, 0.25) == pytest.approx(0.25 * 1.64 + 0.75 * 0.84)
+    for rho, expected in ((0.0, 0.2 + 0.64), (1.0, 1.0 + 0.64), (0.25, 0.25 * 1.64 + 0.75 * 0.84)):
+        variance = 0.01 * correlated_square(10.0, 20.0, rho) + 0.04 * correlated_square(4.0, 16.0, rho)
+        assert variance == pytest.approx(expected)
 
 
 def test_no_bad_episode_in_300_allows_one_percent() -> None:

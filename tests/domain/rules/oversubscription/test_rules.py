@@ -17,7 +17,7 @@ from domain.rules.oversubscription.rates import (
     with_little_history,
 )
 from domain.rules.oversubscription.ridge import moving_average_rate
-from domain.rules.oversubscription.shield import Demand, Machines, best_fit, expected_hot_hours
+from domain.rules.oversubscription.shield import Demand, Machines, best_fit, expected_hot_hours, write_room
 from domain.rules.oversubscription.usage import (
     SLACK,
     THRESHOLD,
@@ -33,8 +33,9 @@ NAN = math.nan
 
 
 def fit(free: list[float], need: float, *, memory: float = 1.0, network: float = 1.0) -> int:
-    room = np.full(len(free), 10.0)
-    return best_fit(np.array(free), room, room, len(free), need, memory, network)
+    whole, room = np.full(len(free), 10.0), np.empty(len(free))
+    write_room(np.array(free), whole, whole, need, memory, network, room)
+    return best_fit(room)
 
 
 def test_best_fit_leaves_the_least_room_and_ties_go_to_the_lowest_index() -> None:

@@ -328,14 +328,14 @@ class OversubscriptionBatch:
 
     def state(self, i: int) -> dict[str, NDArray[Any]]:
         """Return a copy's state as arrays, for `restore`."""
-        return {name: array[i : i + 1].copy() for name, array in zip(Copies._fields, self._copies, strict=True)}
+        return {name: array[i : i + 1].copy() for name, array in self._copies._asdict().items()}
 
     def restore(self, i: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Put a copy back into a state that a batch of the same scenario, weeks and guard returned; raises BadInput."""
-        for name, array in zip(Copies._fields, self._copies, strict=True):
+        for name, array in self._copies._asdict().items():
             if name not in state or state[name].shape != array[i : i + 1].shape:
                 raise BadInput("state", name, "give a state of the same scenario, weeks and guard")
-        for name, array in zip(Copies._fields, self._copies, strict=True):
+        for name, array in self._copies._asdict().items():
             array[i : i + 1] = state[name]
         self._observed()
 

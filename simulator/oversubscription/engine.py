@@ -20,7 +20,7 @@ from simulator.oversubscription.layout import (
     Tables,
     Weeks,
 )
-from simulator.oversubscription.usage import Keys, Usage, add_usage, offset_of
+from simulator.oversubscription.usage import Keys, Stays, Usage, add_usage
 
 without_nan(shield.lesser)
 write_room = inlined(shield.write_room, fast=True)
@@ -383,19 +383,19 @@ def assess_hour(state: State, cluster: Cluster, tables: Tables) -> float:
 @compiled
 def use(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, usage: Usage, keys: Keys) -> bool:
     """Draw the usage of every VM alive, fill in machines' usage and hot flags; return whether any is hot."""
-    books = state.books[0]
-    w, t = books.week, books.hour
+    books, rows = state.books[0], state.alive[: state.books[0].alive].astype(np.int64)
+    w, t, n = books.week, books.hour, np.empty(rows.size, np.int64)
+    for i in range(rows.size):
+        n[i] = weeks.subscriber[w, rows[i]]
+    hours, drawn = np.full(rows.size, t), np.zeros((rows.size, 1))
+    stays = Stays(rows, n, np.ones(rows.size), hours, hours + 1, np.arange(rows.size))
+    add_usage(usage, keys, stays, t, drawn)
     state.usage[: books.opened] = 0.0
-    drawn = np.zeros(t + 1)
-    for i in range(books.alive):
-        row = state.alive[i]
-        n = weeks.subscriber[w, row]
-        drawn[t] = 0.0
-        add_usage(usage, keys, row, n, (t, t + 1), offset_of(usage, keys, row), 1.0, drawn)
-        u = drawn[t]
+    for i in range(rows.size):
+        row, u = rows[i], drawn[i, 0]
         state.usage[state.machine[row]] += u * weeks.cores[w, row]
         if guard.posterior:
-            state.residual[row] += (u - guard.mu[n, t % 24]) / guard.sd[n, t % 24]
+            state.residual[row] += (u - guard.mu[n[i], t % 24]) / guard.sd[n[i], t % 24]
             state.seen[row] += 1
     hot = False
     for k in range(books.opened):

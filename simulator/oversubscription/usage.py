@@ -76,9 +76,8 @@ def _outside(word: np.uint64, layer: int, u: float) -> tuple[bool, float]:
 
 
 @compiled
-def normal(key: np.uint64, index: np.uint64) -> float:
-    """Return draw number `index` of a sequence of standard normals."""
-    word = mixed(key + index * _STEP)
+def _normal_of(word: np.uint64) -> float:
+    """Return the standard normal number of a mixed word."""
     while True:
         u = 2.0 * _uniform(word) - 1.0
         layer = int(word & _LAYER)
@@ -88,6 +87,12 @@ def normal(key: np.uint64, index: np.uint64) -> float:
         if taken:
             return x
         word = mixed(word ^ _STEP)
+
+
+@compiled
+def normal(key: np.uint64, index: np.uint64) -> float:
+    """Return draw number `index` of a sequence of standard normals."""
+    return _normal_of(mixed(key + index * _STEP))
 
 
 DRAWN, SERIES, DAYS = 0, 1, 2
@@ -221,65 +226,70 @@ def keys_of(usage: Usage, seed: np.uint64, hours: int) -> Keys:
     return Keys(key_of(own, _NOISE), key_of(own, _OFFSET), key_of(own, _DAY), shared)
 
 
-@compiled
-def offset_of(usage: Usage, keys: Keys, row: int) -> float:
-    """Return the constant offset of a VM in standard deviations, times its weight."""
-    return usage.offset * normal(keys.offset, np.uint64(row)) if usage.offset > 0.0 else 0.0
+class Stays(NamedTuple):
+    """VMs whose usage is added up, all (VMs,): rows of the week, subscribers, cores, hours from and to, places."""
+
+    row: Ints
+    subscriber: Ints
+    cores: Floats
+    first: Ints
+    end: Ints
+    place: Ints
+    """Row of the total; negative for a VM that is left out."""
 
 
 @compiled
-def add_usage(
-    usage: Usage, keys: Keys, row: int, n: int, hours: tuple[int, int], offset: float, cores: float, total: Floats
-) -> None:
-    """Add to a total by hour what the VM in a row of the week, of subscriber n, uses in the hours from, to.
+def add_usage(usage: Usage, keys: Keys, stays: Stays, origin: int, total: Floats) -> None:
+    """Add the usage of VMs to a total by place and hour, (places, hours); its first hour is `origin`.
 
-    Of each hour: cores times the share of its requested cores that it uses, in [0, 1].
+    Of each VM and hour: cores times the share of its requested cores that it uses, in [0, 1].
     """
-    # Arrays are taken out of the tuples here because that costs as much as a draw.
-    mu, sd, own, shared = usage.mu[n], usage.sd[n], usage.own, usage.shared
-    series, kind, noise, common = usage.series, usage.kind, keys.noise, keys.shared
-    first, end = (usage.days_first[n], usage.days_first[n + 1]) if kind == DAYS else (0, 0)
-    days, base = usage.days, np.uint64(row) << _SHIFT
-    hour = hours[0] % 24
-    for t in range(hours[0], hours[1]):
+    # Arrays are taken out of the tuples before the loop, where that would cost more than the draws.
+    rows, subscriber, cores, firsts, ends, place = stays
+    mu, sd, own, shared, series, kind = usage.mu, usage.sd, usage.own, usage.shared, usage.series, usage.kind
+    days, days_first, common, noise = usage.days, usage.days_first, keys.shared, keys.noise
+    words = np.empty(total.shape[1], np.uint64)
+    for i in range(rows.size):
+        row, n, c, k = rows[i], subscriber[i], cores[i], place[i]
+        if k < 0:
+            continue
+        first, count, base = firsts[i], ends[i] - firsts[i], np.uint64(rows[i]) << _SHIFT
         if kind == DAYS:
-            place = first + int(uniform(keys.day, base | np.uint64(t // 24)) * (end - first))
-            u = days[min(place, end - 1), hour]
-        else:
-            u = np.nan
-            if kind == SERIES:
-                u = series[row, t]
-            if np.isnan(u):
-                e = own * normal(noise, base | np.uint64(t)) + offset
-                if shared > 0.0:
-                    e += shared * common[n, t]
-                u = min(max(mu[hour] + sd[hour] * e, 0.0), 1.0)
-        total[t] += cores * u
-        hour = hour + 1 if hour < 23 else 0
+            start, end = days_first[n], days_first[n + 1]
+            for t in range(first, first + count):
+                at = start + int(uniform(keys.day, base | np.uint64(t // 24)) * (end - start))
+                total[k, t - origin] += c * days[min(at, end - 1), t % 24]
+            continue
+        offset = usage.offset * normal(keys.offset, np.uint64(row)) if usage.offset > 0.0 else 0.0
+        key = noise + (base | np.uint64(first)) * _STEP
+        for j in range(count):
+            words[j] = mixed(key + np.uint64(j) * _STEP)
+        hour = first % 24
+        for j in range(count):
+            word = words[j]
+            x, layer = 2.0 * _uniform(word) - 1.0, int(word & _LAYER)
+            e = own * (x * _EDGE[layer] if abs(x) < _INSIDE[layer] else _normal_of(word)) + offset
+            if shared > 0.0:
+                e += shared * common[n, first + j]
+            u = min(max(mu[n, hour] + sd[n, hour] * e, 0.0), 1.0)
+            if kind == SERIES and not np.isnan(series[row, first + j]):
+                u = series[row, first + j]
+            total[k, first + j - origin] += c * u
+            hour = hour + 1 if hour < 23 else 0
 
 
 DAY_BEFORE_H = HOURS_PER_DAY
 
 
 @compiled
-def _peaks(
-    usage: Usage,
-    seed: np.uint64,
-    subscriber: Ints,
-    arrival: Ints,
-    departure: Ints,
-    shift: int,
-    hours: int,
-    peaks: Floats,
-) -> None:
-    keys, drawn = keys_of(usage, seed, hours), np.zeros(hours)
-    for row in range(len(subscriber)):
-        n, first, end = subscriber[row], max(arrival[row] - shift, 0), min(departure[row] - shift, hours)
-        drawn[:] = 0.0
-        add_usage(usage, keys, row, n, (first, end), offset_of(usage, keys, row), 1.0, drawn)
-        for t in range(first, end):
-            if not drawn[t] <= peaks[n, t]:
-                peaks[n, t] = drawn[t]
+def _peaks(usage: Usage, seed: np.uint64, stays: Stays, peaks: Floats) -> None:
+    drawn = np.zeros((stays.row.size, peaks.shape[1]))
+    add_usage(usage, keys_of(usage, seed, peaks.shape[1]), stays, 0, drawn)
+    for row in range(stays.row.size):
+        n = stays.subscriber[row]
+        for t in range(stays.first[row], stays.end[row]):
+            if not drawn[row, t] <= peaks[n, t]:
+                peaks[n, t] = drawn[row, t]
 
 
 def peak_log(scenario: Scenario, week: Week, seed: int = LOG_SEED) -> Floats:
@@ -292,7 +302,8 @@ def peak_log(scenario: Scenario, week: Week, seed: int = LOG_SEED) -> Floats:
     parts = []
     for shift, hours, drawn in ((-DAY_BEFORE_H, DAY_BEFORE_H, seed + 1), (0, scenario.hours, seed)):
         peaks = np.full((scenario.subscribers, hours), np.nan)
-        columns = (week.subscriber, week.arrival, week.departure)
-        _peaks(usage, np.uint64(drawn), *columns, shift, hours, peaks)
+        first, end = np.maximum(week.arrival - shift, 0), np.minimum(week.departure - shift, hours)
+        rows = np.arange(len(week.ids))
+        _peaks(usage, np.uint64(drawn), Stays(rows, week.subscriber, np.ones(rows.size), first, end, rows), peaks)
         parts.append(peaks)
     return np.concatenate(parts, axis=1)

@@ -27,7 +27,7 @@ from simulator.oversubscription.layout import (
     unguarded,
 )
 from simulator.oversubscription.scenario import STARTS, Scenario, Week
-from simulator.oversubscription.usage import Usage, UsageModel, add_usage, keys_of, offset_of
+from simulator.oversubscription.usage import Stays, Usage, UsageModel, add_usage, keys_of
 from simulator.oversubscription.vm_days import DayShape, any_hot, correlated_risk
 
 count_at_least = compiled(risk.count_at_least)
@@ -285,11 +285,7 @@ class EpisodeResults:
 
 @compiled
 def _episodes(
-    machine: Ints,
-    subscriber: Ints,
-    cores: Floats,
-    arrival: Ints,
-    departure: Ints,
+    stays: Stays,
     usage: Usage,
     seeds: NDArray[np.uint64],
     hours: int,
@@ -304,16 +300,8 @@ def _episodes(
     used = np.zeros((opened, hours))
     hot_by_hour = np.zeros(hours, np.bool_)
     for e in range(len(seeds)):
-        keys = keys_of(usage, seeds[e], hours)
         used[:] = 0.0
-        for row in range(len(machine)):
-            k = machine[row]
-            if k < 0:
-                continue
-            n, c = subscriber[row], cores[row]
-            offset = offset_of(usage, keys, row)
-            stay = (max(arrival[row], 0), min(departure[row], hours))
-            add_usage(usage, keys, row, n, stay, offset, c, used[k])
+        add_usage(usage, keys_of(usage, seeds[e], hours), stays, 0, used)
         hot_by_hour[:] = False
         for k in range(opened):
             count = 0
@@ -337,12 +325,10 @@ def sample(placement: Placement, model: UsageModel, seeds: NDArray[np.integer]) 
         np.zeros(count, np.int64),
         np.zeros(count),
     )
+    rows, first = np.arange(len(week.ids)), np.maximum(week.arrival, 0)
+    end = np.minimum(week.departure, scenario.hours)
     _episodes(
-        placement.machine,
-        week.subscriber,
-        week.cores,
-        week.arrival,
-        week.departure,
+        Stays(rows, week.subscriber, week.cores, first, end, placement.machine),
         model.usage,
         np.asarray(seeds).astype(np.uint64),
         scenario.hours,

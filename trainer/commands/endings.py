@@ -57,7 +57,7 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
     from trainer.learning.recorded import NothingRecorded
     from trainer.learning.round import BudgetUsed, cpu_s
     from trainer.learning.windows import TooLittle
-    from trainer.promotion.rounds import write_round
+    from trainer.promotion.directory import write_round
 
     def left(end: End) -> None:
         if not try_only:

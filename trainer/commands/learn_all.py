@@ -133,7 +133,7 @@ def learn_one(
     agree on, it failed. now: epoch seconds. patience_s: of wall time, after which the process is ended.
     """
     from agent.models.rounds import Ending, read_rounds
-    from trainer.promotion.rounds import write_round
+    from trainer.promotion.directory import write_round
 
     before = read_rounds(models_dir, subject.decision)[0].get(subject.name)
     status, last = _run(command, patience_s)

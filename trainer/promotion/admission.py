@@ -20,7 +20,7 @@ from simulator.admission.arrivals import HOURS_PER_RUN
 from trainer.admission.fronts import result_of
 from trainer.admission.table import Cell, Crew, Runs, Store, comparison_seeds, configuration_of, run_cells
 from trainer.admission.tuning import ONE_SIDED_90, scale_of, tune
-from trainer.promotion.gate import Gate, Limits, Played, Verdict, promise_verdict
+from trainer.promotion.gate import CHALLENGER, CHAMPION, TUNED, Gate, Limits, PolicyCosts, Verdict, verdict
 
 
 def cluster_gate(
@@ -53,12 +53,12 @@ def cluster_gate(
         def play(cell: Cell, seeds: Sequence[int]) -> Runs:
             return run_cells(store, [cell], seeds, Crew(workers))[cell]
 
-        def played(text: str) -> Played:
+        def played(text: str) -> PolicyCosts:
             cell = Cell(preset, text, observations, hours=hours)
             found = play(cell, comparison_seeds(runs))
             idle = (1.0 - found.utilisation).tolist()
             costs = [("runs", str(seed), cost) for seed, cost in zip(found.seed.tolist(), idle, strict=True)]
-            return Played(tuple(costs), result_of(cell, found, level=ONE_SIDED_90).primary.high, level)
+            return PolicyCosts(tuple(costs), result_of(cell, found, level=ONE_SIDED_90).primary.high, level)
 
         start = Cell(preset, rule, observations, hours=hours)
         best = tuned or tune(start, scale_of("second", preset), level, play, runs=runs, final_runs=runs).policy
@@ -66,7 +66,7 @@ def cluster_gate(
             raise BadInput(
                 "--tuned", "", "no threshold of second keeps the promise: give more --runs, or another world"
             )
-        texts = {"challenger": rule, "champion": theirs, "tuned": best}
+        texts = {CHALLENGER: rule, CHAMPION: theirs, TUNED: best}
         found = {label: played(text) for label, text in texts.items()}
         facts = {
             "challenger": {"rule": rule},
@@ -74,7 +74,7 @@ def cluster_gate(
             "tuned": best,
             "suite": {"world": store.configuration, "runs": runs, "observations": observations},
         }
-        return promise_verdict(found, limits, theirs if champion is None else "champion", facts, sla=level)
+        return verdict("admission", found, limits, theirs if champion is None else "champion", facts, sla=level)
 
     return gate
 

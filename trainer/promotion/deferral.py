@@ -9,7 +9,6 @@ plan needs no training, so a model leads only where it is surely better.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +16,10 @@ import numpy as np
 
 from domain.errors import BadInput
 from trainer.deferral.evaluation import REFERENCE, Contender, Subject, evaluate
-from trainer.kit.intervals import compare
 from trainer.kit.progress import phases
-from trainer.promotion.gate import Gate, Judgement, Limits, Trial, Verdict, digest, judge
+from trainer.promotion.gate import CHALLENGER, CHAMPION, Gate, Limits, PolicyCosts, Verdict, verdict
 
 PLAN: Final = "rolling"
-CHALLENGER, CHAMPION = "challenger", "champion"
 FIRST_SEED: Final = 500_000
 """Episodes of a scenario are drawn from here on; no training, choice or report plays those."""
 LEAST: Final = 8
@@ -50,43 +47,23 @@ def deferral_gate(
         raise BadInput("episodes", there, f"give a scenario or a trace to judge on, {LEAST} episodes at least")
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
-        labels = [Contender(text, (text,)) for text in (REFERENCE, PLAN)]
-        labels.append(Contender(CHALLENGER, (str(challenger),)))
+        texts = {REFERENCE: REFERENCE, PLAN: PLAN, CHALLENGER: str(challenger)}
         if champion is not None:
-            labels.append(Contender(CHAMPION, (str(champion),)))
-        costs: dict[str, list[float]] = {one.label: [] for one in labels}
+            texts[CHAMPION] = str(champion)
+        contenders = [Contender(label, (text,)) for label, text in texts.items()]
+        found: dict[str, list[float]] = {label: [] for label in texts}
         families: list[str] = []
         for subject in subjects:
             with phases(quiet) as on_phase:
-                done = evaluate(subject, labels, list(seeds[subject.name]), workers=workers, on_progress=on_phase)
+                done = evaluate(subject, contenders, list(seeds[subject.name]), workers=workers, on_progress=on_phase)
             families += [subject.name] * len(done.seeds)
             offered = [int(subject.episode(seed).jobs.revenue.sum()) for seed in done.seeds]
             for one in done.figures:
-                costs[one.label] += (np.array(offered) - one.totals).tolist()
+                found[one.label] += (np.array(offered) - one.totals).tolist()
         now = CHAMPION if champion is not None else PLAN
         cases = [f"{family}, {k}" for k, family in enumerate(families)]
-        trials = [
-            Trial(case, family, case, 0, before, after)
-            for case, family, before, after in zip(cases, families, costs[now], costs[CHALLENGER], strict=True)
-        ]
-        judged = judge(trials, limits)
-        reasons, versus = list(judged.reasons), compare(costs[CHALLENGER], costs[PLAN], clusters=cases)
-        if versus.probability_lower < limits.probability:
-            reasons.append(
-                f"it is better than the rolling plan in {versus.probability_lower:.1%} of the resamples, less than "
-                f"{limits.probability:.0%}"
-            )
-        for family in dict.fromkeys(families):
-            own = [k for k, name in enumerate(families) if name == family]
-            more = float(np.mean([costs[CHALLENGER][k] - costs[REFERENCE][k] for k in own]))
-            if more > 0.0:
-                reasons.append(f"on {family} it earns {more:.0f} core-steps an episode less than FIFO that skips")
-        kept = {
-            "limits": asdict(limits),
-            "suite": {"episodes": cases, **(facts or {})},
-            "against": {PLAN: asdict(versus)},
-            "results": {"sha256": digest(costs), "played": costs},
-        }
-        return Verdict(Judgement(not reasons, tuple(reasons), judged.overall, judged.families), now, kept)
+        costs = {label: PolicyCosts(tuple(zip(families, cases, row, strict=True))) for label, row in found.items()}
+        about = {"suite": {"episodes": cases, **(facts or {})}}
+        return verdict("deferral", costs, limits, now, about, now=now)
 
     return gate

@@ -1,4 +1,4 @@
-"""Writes the directory of models that the agent reads (`agent.models.directory`): promotion, probation, rollback."""
+"""Writes the directory of models that the agent reads (`agent.models`): promotion, probation, rollback, rounds."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from agent.models.directory import (
     canonical,
     moment_text,
 )
-from agent.models.regular_files import read_file
+from agent.models.regular_files import check, read_file
+from agent.models.rounds import LONGEST_SENTENCE, Ending, RoundStatus, read_status, status_file
 from domain.errors import BadInput
 from domain.subject import AUTOSCALING, Subject
 from trainer.kit.files import replace_file, sync_directory
-from trainer.promotion.files import append_line
 
 LOCK = "promotion.lock"
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 Verify = Callable[[Path], object]
 """Raises BadInput when the file cannot decide for its subject."""
 
@@ -267,7 +268,7 @@ class ModelsWriter(ModelsDirectory):
     def _write(self, champions: Champions, probation: Mapping[str, Any], line: Mapping[str, Any]) -> None:
         def append() -> None:
             # The history first: a pointer without its line could not be rolled back twice.
-            append_line(self.path / HISTORY, json.dumps(line, sort_keys=True))
+            _append_line(self.path / HISTORY, json.dumps(line, sort_keys=True))
 
         if champions or probation:
             replace_file(self.path / POINTER, pointer_text(champions, probation), append)
@@ -316,3 +317,39 @@ def _nothing_to_roll_back(champions: Champions, subject: Subject) -> str:
     of = f"{subject} has no model" if subject.name else "there is none"
     own = ", ".join(sorted(one.name for one in champions if one.decision == subject.decision and one.name))
     return f"{of}: nothing can be rolled back" + (f"; subjects with a model: {own}" if own else "")
+
+
+def _append_line(path: Path, line: str) -> None:
+    """Append a line to a regular file, not to a link; one that was cut by a full disk stays a line by itself."""
+    handle = os.open(path, _APPEND, 0o666)
+    try:
+        found = os.fstat(handle)
+        check(path, found, found.st_size)
+        cut = found.st_size > 0 and os.pread(handle, 1, found.st_size - 1) != b"\n"
+        content = (("\n" if cut else "") + line + "\n").encode("utf-8")
+        while content:
+            content = content[os.write(handle, content) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_round(
+    directory: Path, subject: Subject, outcome: Ending, sentence: str, at: float, cpu_s: float = 0.0
+) -> RoundStatus:
+    """Replace a subject's status, whole or not at all, and return it; OSError when the directory takes no file.
+
+    at: epoch seconds, of the end of the round. The last good end is carried on from the status before; one that cannot
+    be read counts as none.
+    """
+    good_at: float | None = at
+    if not outcome.good:
+        try:
+            good_at = read_status(status_file(directory, subject)).good_at
+        except (OSError, BadInput):
+            good_at = None
+    made = RoundStatus(subject.decision, subject.name, at, outcome, sentence[:LONGEST_SENTENCE], good_at, cpu_s)
+    text = json.dumps(asdict(made), sort_keys=True, indent=1, allow_nan=False) + "\n"
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(status_file(directory, subject), text)
+    return made

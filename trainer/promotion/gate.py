@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from agent.models.directory import Then, canonical, read_model_file
 from domain.errors import BadInput
 from domain.subject import Subject
@@ -100,60 +102,109 @@ Gate = Callable[[Path, Path | None], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """How a policy of pools or clusters did, case by case: (family, case, cost), and whether the promise held.
+class PolicyCosts:
+    """The costs of one policy on cases: (family, case, cost) of each.
 
-    broken: upper end of the interval of the share that broke the promise, in which it may be at most `allowed`.
+    broken: upper end of the interval of the share that broke the promise, in which it may be at most `allowed`; None
+    where there is no promise. clusters: of cases that are resampled together, else each case alone. fault: why it can
+    decide at no cost, "" for nothing.
     """
 
     costs: tuple[tuple[str, str, float], ...]
-    broken: float
-    allowed: float
+    broken: float | None = None
+    allowed: float = 1.0
+    clusters: tuple[str, ...] = ()
+    fault: str = ""
 
     @property
     def keeps(self) -> bool:
         """Whether the promise is kept for sure."""
-        return self.broken <= self.allowed
+        return self.broken is None or self.broken <= self.allowed
+
+    def as_data(self) -> Any:
+        """Return the figures for the report."""
+        if self.broken is None:
+            return [cost for _, _, cost in self.costs]
+        return {"costs": self.costs, "broken": self.broken, "allowed": self.allowed}
 
 
-def promise_verdict(
-    played: Mapping[str, Played], limits: Limits, champion: str, facts: Mapping[str, Any], **more: float
+Check = Callable[[Sequence[Trial], Limits], list[str]]
+"""Returns the reasons against a challenger, from its runs paired with the runs of a reference."""
+
+
+def _close_to_tuned(trials: Sequence[Trial], limits: Limits) -> list[str]:
+    return _dearer(judge(trials, limits).families, limits, " against the best tuned rule")
+
+
+def _better_than_plan(trials: Sequence[Trial], limits: Limits) -> list[str]:
+    sure = _compared(trials, together=True).probability_lower
+    text = f"it is better than the rolling plan in {sure:.1%} of the resamples, less than {limits.probability:.0%}"
+    return [text] if sure < limits.probability else []
+
+
+def _no_less_earned(trials: Sequence[Trial], _: Limits) -> list[str]:
+    names = dict.fromkeys(trial.family for trial in trials)
+    more = {
+        name: float(np.mean([t.challenger_cost - t.champion_cost for t in trials if t.family == name]))
+        for name in names
+    }
+    text = "on {} it earns {:.0f} core-steps an episode less than FIFO that skips"
+    return [text.format(name, less) for name, less in more.items() if less > 0.0]
+
+
+def _no_more_hosts(trials: Sequence[Trial], _: Limits) -> list[str]:
+    ours, theirs = (np.mean(row) for row in _costs(trials))
+    return [f"it opens {ours - theirs:.2f} hosts more than best fit"] if ours - theirs > 0.0 else []
+
+
+CHALLENGER, CHAMPION, TUNED = "challenger", "champion", "tuned"
+RULES: Mapping[str, Mapping[str, Check]] = {
+    "admission": {TUNED: _close_to_tuned},
+    "oversubscription": {TUNED: _close_to_tuned},
+    "deferral": {"rolling": _better_than_plan, "fifo:skip": _no_less_earned},
+    "placement": {"BF": _no_more_hosts},
+}
+"""The checks of a challenger by decision and reference; in every decision it must be cheaper than the policy in use."""
+
+
+def verdict(
+    decision: str,
+    costs: Mapping[str, PolicyCosts],
+    limits: Limits,
+    champion: str,
+    facts: Mapping[str, Any],
+    *,
+    now: str = CHAMPION,
+    **more: float,
 ) -> Verdict:
-    """Return the verdict on a challenger that must keep a promise.
+    """Return the verdict on a challenger by the rules of a decision.
 
-    played: runs of `challenger`, `champion` and `tuned`, the best tuned rule. champion: its label. facts: what else the
-    report holds. more: limits besides.
+    It must keep the promise for sure, be cheaper than the policy in use by the rule of `judge`, and meet the check of
+    each reference, where these keep the promise themselves. costs: by label, of CHALLENGER, of the policy in use (now),
+    and of the references. champion: the name of the policy in use. facts, more: other facts and limits for the report.
     """
-    results = {label: asdict(run) for label, run in played.items()}
-    judgement = judge_promise(played["challenger"], played["champion"], played["tuned"], limits)
-    kept = {"limits": asdict(limits) | more, "results": {"sha256": digest(results), "played": results}}
-    return Verdict(judgement, champion, {**facts, **kept})
+    ours = costs[CHALLENGER]
+    against = judge(_paired(ours, costs[now]), limits)
+    reasons = [ours.fault] if ours.fault else []
+    if not ours.keeps:
+        reasons.append(f"it may break the promise in {ours.broken:.2%}, more than {ours.allowed:.2%}")
+    reasons += against.reasons if costs[now].keeps else ()
+    references: dict[str, Any] = {}
+    for label, check in RULES[decision].items():
+        trials = _paired(ours, costs[label])
+        reasons += check(trials, limits) if costs[label].keeps else ()
+        if ours.broken is None:
+            references[label] = asdict(_compared(trials, together=True))
+    played = {label: one.as_data() for label, one in costs.items()}
+    kept = {"limits": asdict(limits) | more, "results": {"sha256": digest(played), "played": played}}
+    judgement = Judgement(not reasons, tuple(reasons), against.overall, against.families)
+    return Verdict(judgement, champion, {**facts, **kept, **({"against": references} if references else {})})
 
 
-def judge_promise(challenger: Played, champion: Played, tuned: Played, limits: Limits) -> Judgement:
-    """Judge a challenger that must keep a promise, against what decides now and the best tuned rule.
-
-    It must keep the promise for sure; be cheaper than what decides now as `judge` asks, if that keeps the promise; and
-    cost no more than `limits.worse` above the best tuned rule on any family, if that keeps it.
-    """
-    against = judge(_paired(challenger, champion), limits)
-    reasons = []
-    if not challenger.keeps:
-        reasons.append(f"it may break the promise in {challenger.broken:.2%}, more than {challenger.allowed:.2%}")
-    reasons += against.reasons if champion.keeps else ()
-    if tuned.keeps:
-        reasons += [
-            f"it costs {100 * f.comparison.relative.mean:+.1f} % on {f.family} against the best tuned rule, "
-            f"more than {100 * limits.worse:+.0f} %"
-            for f in judge(_paired(challenger, tuned), limits).families
-            if f.comparison.relative.mean > limits.worse
-        ]
-    return Judgement(not reasons, tuple(reasons), against.overall, against.families)
-
-
-def _paired(challenger: Played, champion: Played) -> list[Trial]:
-    pairs = zip(challenger.costs, champion.costs, strict=True)
-    return [Trial(case, family, case, 0, theirs, ours) for (family, case, ours), (_, _, theirs) in pairs]
+def _paired(challenger: PolicyCosts, champion: PolicyCosts) -> list[Trial]:
+    clusters = challenger.clusters or tuple(case for _, case, _ in challenger.costs)
+    pairs = zip(challenger.costs, champion.costs, clusters, strict=True)
+    return [Trial(case, family, key, 0, theirs, ours) for (family, case, ours), (_, _, theirs), key in pairs]
 
 
 def judge(trials: Sequence[Trial], limits: Limits, *, seed: int = 0) -> Judgement:
@@ -171,11 +222,7 @@ def judge(trials: Sequence[Trial], limits: Limits, *, seed: int = 0) -> Judgemen
         reasons.append(
             f"its cost is lower in {overall.probability_lower:.1%} of the resamples, less than {limits.probability:.0%}"
         )
-    reasons += [
-        f"it costs {100 * f.comparison.relative.mean:+.1f} % on {f.family}, more than {100 * limits.worse:+.0f} %"
-        for f in families
-        if f.comparison.relative.mean > limits.worse
-    ]
+    reasons += _dearer(families, limits)
     truncated = [trial for trial in trials if trial.challenger_truncated]
     if truncated:
         reasons.append(f"{len(truncated)} of its runs never end, first {_where(truncated[0])}")
@@ -195,14 +242,24 @@ def judge(trials: Sequence[Trial], limits: Limits, *, seed: int = 0) -> Judgemen
     return Judgement(not reasons, tuple(reasons), overall, tuple(families))
 
 
-def _compared(trials: Sequence[Trial], seed: int) -> Comparison:
-    return compare(
-        [trial.challenger_cost for trial in trials],
-        [trial.champion_cost for trial in trials],
-        [trial.family for trial in trials],
-        clusters=[trial.case_key for trial in trials],
-        seed=seed,
-    )
+def _dearer(families: Sequence[FamilyResult], limits: Limits, reference: str = "") -> list[str]:
+    """Return the reasons against a challenger that costs too much on a family."""
+    return [
+        f"it costs {100 * f.comparison.relative.mean:+.1f} % on {f.family}{reference}, "
+        f"more than {100 * limits.worse:+.0f} %"
+        for f in families
+        if f.comparison.relative.mean > limits.worse
+    ]
+
+
+def _costs(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:
+    return [trial.challenger_cost for trial in trials], [trial.champion_cost for trial in trials]
+
+
+def _compared(trials: Sequence[Trial], seed: int = 0, *, together: bool = False) -> Comparison:
+    """Compare the costs; together: cases count alike, else families do."""
+    families = None if together else [trial.family for trial in trials]
+    return compare(*_costs(trials), families, clusters=[trial.case_key for trial in trials], seed=seed)
 
 
 def _where(trial: Trial) -> str:

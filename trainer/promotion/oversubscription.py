@@ -20,7 +20,7 @@ from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evaluation import SEED, policy_text
 from trainer.oversubscription.policies import Task, margin_text, policy_of, read_rates, scenario_sha256, shipped_rates
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
-from trainer.promotion.gate import Gate, Limits, Played, Verdict, promise_verdict
+from trainer.promotion.gate import CHALLENGER, CHAMPION, TUNED, Gate, Limits, PolicyCosts, Verdict, verdict
 
 FIRST_DRAWN = 1_000
 """Number of the first redrawn week; `trimtab evaluate oversubscription` shows those before it."""
@@ -56,7 +56,7 @@ def pool_gate(
     held = [("held out", scenario.week(name)) for name in weeks]
     held += [("redrawn", unseen_week(arrivals, FIRST_DRAWN + n, EVALUATION)) for n in range(drawn)]
 
-    def played(text: str) -> Played:
+    def played(text: str) -> PolicyCosts:
         on_progress(text)
         judged = [
             judge(policy_of(text), Task(scenario, w, start, alpha), episodes=episodes, seed=SEED) for _, w in held
@@ -64,16 +64,16 @@ def pool_gate(
         broken = sum(one.sampled.violations + episodes * (one.placement.rejects > 0) for one in judged)
         upper = clopper_pearson_upper(min(broken, episodes * len(held)), episodes * len(held))
         costs = [(f, w.name, 1.0 - (one.s_cores or 0.0)) for (f, w), one in zip(held, judged, strict=True)]
-        return Played(tuple(costs), upper, 1.0 - alpha)
+        return PolicyCosts(tuple(costs), upper, 1.0 - alpha)
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
-        texts = {"challenger": guarded(str(challenger), budget, margin)}
-        texts["champion"] = guarded(now if champion is None else str(champion), budget, margin)
-        texts["tuned"] = guarded(tuned or _tuned(scenario, start, alpha, evaluations, on_progress), budget, margin)
+        best = tuned or _tuned(scenario, start, alpha, evaluations, on_progress)
+        given = {CHALLENGER: str(challenger), CHAMPION: now if champion is None else str(champion), TUNED: best}
+        texts = {label: guarded(text, budget, margin) for label, text in given.items()}
         runs = {label: played(text) for label, text in texts.items()}
         facts = {
             "champion": {"policies": {"*": now}} if champion is None else {},
-            "tuned": Path(texts["tuned"]).name,
+            "tuned": Path(texts[TUNED]).name,
             "suite": {
                 "scenario": scenario.name,
                 "sha256": scenario_sha256(scenario),
@@ -84,7 +84,7 @@ def pool_gate(
         }
         label = now if champion is None else "champion"
         room = {"drift_level": margin.level, "drift_hours": float(margin.turn_h), "drift_spread": margin.spread}
-        return promise_verdict(runs, limits, label, facts, alpha=alpha, budget=budget, **room)
+        return verdict("oversubscription", runs, limits, label, facts, alpha=alpha, budget=budget, **room)
 
     return gate
 

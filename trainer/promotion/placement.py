@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import numpy as np
 
 from agent.placement.choosing import read_policy
 from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import BF, Policy
-from trainer.kit.intervals import compare
 from trainer.placement.evaluation import Case, FigureWrong
-from trainer.promotion.gate import Gate, Judgement, Limits, Trial, Verdict, digest, judge
+from trainer.promotion.gate import CHALLENGER, CHAMPION, Gate, Limits, PolicyCosts, Verdict, verdict
 
 AS_RECORDED, REORDERED = "as recorded", "reordered"
 ORDERS: Final = 3
@@ -80,34 +77,28 @@ def placement_gate(
     def gate(challenger: Path, champion: Path | None) -> Verdict:
         before = now if champion is None else read_policy(champion)
         ours = read_policy(challenger)
-        reference = costs_of(before, windows, check)
-        best_fit = costs_of(BF, windows, check)
+        played = {CHAMPION: costs_of(before, windows, check), BF.name: costs_of(BF, windows, check)}
         wrong = ""
         try:
-            theirs = costs_of(ours, windows, check)
+            played[CHALLENGER] = costs_of(ours, windows, check)
         except FigureWrong as error:
-            wrong, theirs = f"it breaks a rule: {error}", reference
+            wrong, played[CHALLENGER] = f"it breaks a rule: {error}", played[CHAMPION]
         places = [(window.name, family) for window in windows for family, _ in window.cases]
-        trials = [
-            Trial(f"{name}, {family}", family, name, 0, cost, other)
-            for (name, family), cost, other in zip(places, reference, theirs, strict=True)
-        ]
-        judged = judge(trials, limits)
-        reasons = [wrong, *judged.reasons] if wrong else list(judged.reasons)
-        if (more := float(np.mean(theirs) - np.mean(best_fit))) > 0.0:
-            reasons.append(f"it opens {more:.2f} hosts more than best fit")
-        played = {"challenger": theirs, "champion": reference, BF.name: best_fit}
-        clusters = [name for name, _ in places]
-        against = {BF.name: asdict(compare(theirs, best_fit, clusters=clusters))}
-        kept = {
-            "limits": asdict(limits),
+        names = tuple(name for name, _ in places)
+        costs = {
+            label: PolicyCosts(
+                tuple((family, f"{name}, {family}", cost) for (name, family), cost in zip(places, row, strict=True)),
+                clusters=names,
+                fault=wrong if label == CHALLENGER else "",
+            )
+            for label, row in played.items()
+        }
+        about = {
             "suite": {"windows": [window.name for window in windows], "orders": ORDERS, **(facts or {})},
-            "against": against,
-            "results": {"sha256": digest(played), "played": played},
             "challenger": {"policy": ours.name, "digest": ours.digest},
             "champion": {"policy": before.name, "digest": before.digest},
         }
-        return Verdict(Judgement(not reasons, tuple(reasons), judged.overall, judged.families), before.name, kept)
+        return verdict("placement", costs, limits, before.name, about)
 
     return gate
 

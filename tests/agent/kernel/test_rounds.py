@@ -17,8 +17,7 @@ from domain.units import DAY_S, HOUR_S
 from tests.agent.models.making import NOTHING, preferring
 from tests.agent.models.test_probation import SINCE_S, tried
 from tests.golden import figures
-from trainer.promotion.directory import ModelsWriter
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import ModelsWriter, write_round
 
 NOON = SINCE_S + HOUR_S
 WEB = Subject("autoscaling", "web")

@@ -8,7 +8,7 @@ import pytest
 from agent.models.rounds import GOOD_ENDINGS, Ending, RoundStatus, read_rounds, status_file
 from domain.errors import BadInput
 from domain.subject import Subject
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import write_round
 
 WEB = Subject("autoscaling", "web")
 

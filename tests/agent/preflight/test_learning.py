@@ -15,7 +15,7 @@ from agent.preflight.check import check_learning
 from agent.settings import load_settings
 from domain.subject import Subject
 from tests.golden import check_wording
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import write_round
 
 WEB = Subject("autoscaling", "web")
 

@@ -29,7 +29,7 @@ from domain.errors import CloudError, FailureClass, RejectReason
 from domain.subject import AGENT, Subject
 from tests.simulator.aws.world import START, World
 from tests.waiting import until
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import write_round
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
 

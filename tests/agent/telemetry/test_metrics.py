@@ -29,7 +29,7 @@ from tests.agent.api.running import Running
 from tests.agent.placement.hosts import inventory
 from tests.agent.telemetry.metrics import all_metrics
 from tests.graphite_lines import format_line
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import write_round
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "operate" / "metrics.md"

@@ -23,7 +23,7 @@ from domain.subject import Subject, fleet_subject
 from tests.agent.api.running import Running
 from tests.agent.web.serving import Served
 from tests.faults.world import MakeWorld
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import write_round
 
 NIGHT = Subject("shift", "night")
 

@@ -24,7 +24,7 @@ from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
 from trainer.commands.endings import TOO_LITTLE
 from trainer.commands.learn_all import PROGRAM, Ended, learn_one, subjects_of
 from trainer.learning.minutes import NO_QUEUE, OBSERVED
-from trainer.promotion.rounds import write_round
+from trainer.promotion.directory import write_round
 
 WEB = Subject("autoscaling", "web")
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.086", "MAX": "10"}

@@ -245,7 +245,7 @@ def test_a_command_that_is_killed_between_its_stages_is_gone_on_with(long: Site,
     module = {
         "write_probation": "trainer.learning.trial",
         "approve": "trainer.promotion.directory.ModelsWriter",
-        "write_round": "trainer.promotion.rounds",
+        "write_round": "trainer.promotion.directory",
     }[point]
     where, _, owner = module.rpartition(".") if point == "approve" else (module, "", "")
     program = (

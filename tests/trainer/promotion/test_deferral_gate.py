@@ -16,7 +16,7 @@ from simulator.deferral.scenarios import scenario_of
 from trainer.deferral.evaluation import Subject
 from trainer.promotion.deferral import deferral_gate
 from trainer.promotion.directory import ModelsWriter
-from trainer.promotion.gate import Limits
+from trainer.promotion.gate import RULES, Limits
 
 (SHIPPED,) = (Path(__file__).parents[3] / "agent" / "deferral" / "shipped").glob("*.onnx")
 
@@ -40,6 +40,8 @@ def test_a_model_that_earns_more_is_in_use_with_the_pools_next_step(
 ) -> None:
     # Beside first come, first served in place of the plan the model is surely better.
     monkeypatch.setattr("trainer.promotion.deferral.PLAN", "fifo")
+    checks = {"fifo" if label == "rolling" else label: check for label, check in RULES["deferral"].items()}
+    monkeypatch.setattr("trainer.promotion.gate.RULES", {"deferral": checks})
     done = promote(tmp_path)
     assert done.exit_code == 0, done.stdout
     assert json.loads(done.stdout)["promoted"] is True

@@ -15,15 +15,15 @@ from tests.trainer.promotion.arena import AT
 from trainer.oversubscription.policies import RatesFile, scenario_sha256, write_rates
 from trainer.promotion.admission import cluster_gate
 from trainer.promotion.directory import ModelsWriter
-from trainer.promotion.gate import Contest, Limits, Played, Verdict, hold, judge_promise
+from trainer.promotion.gate import Contest, Limits, PolicyCosts, Verdict, hold, verdict
 from trainer.promotion.oversubscription import pool_gate
 
 POOL, CLUSTER = Subject("oversubscription", "main"), Subject("admission", "main")
 COSTS = {"cheap": 0.5, "dear": 0.6, "much": 0.9}
 
 
-def played(cost: str, broken: float = 0.01) -> Played:
-    return Played(tuple(("redrawn", f"week {n}", COSTS[cost] + 0.001 * n) for n in range(8)), broken, 0.05)
+def played(cost: str, broken: float = 0.01) -> PolicyCosts:
+    return PolicyCosts(tuple(("redrawn", f"week {n}", COSTS[cost] + 0.001 * n) for n in range(8)), broken, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,10 @@ def played(cost: str, broken: float = 0.01) -> Played:
     ],
 )
 def test_a_challenger_keeps_the_promise_and_is_cheaper_than_what_keeps_it_too(
-    challenger: Played, now: Played, tuned: Played, why: str
+    challenger: PolicyCosts, now: PolicyCosts, tuned: PolicyCosts, why: str
 ) -> None:
-    judgement = judge_promise(challenger, now, tuned, Limits())
+    costs = {"challenger": challenger, "champion": now, "tuned": tuned}
+    judgement = verdict("admission", costs, Limits(), "rule", {}).judgement
     assert judgement.passed == (why == "")
     assert any(why in reason for reason in judgement.reasons) or not why
 

@@ -575,8 +575,8 @@ class LearnAdmission(PromiseLearning):
         from domain.rules.admission.population import POPULATIONS
         from trainer.learning.cluster import ClusterInUse
 
-        if self.parts is not None:
-            return _in_use_elsewhere(self.parts.about)
+        if self.given is not None:
+            return _in_use_elsewhere(self.given.about)
         rule, promised, cores = cluster_of_settings(self.name)
         known = SUBJECTS.of(load_settings(os.environ)).get(self.name)
         population, learned = POPULATIONS["T"], None

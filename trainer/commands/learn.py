@@ -20,7 +20,7 @@ import typer
 
 from agent.commands.options import LedgerOption
 from domain.errors import BadInput
-from domain.units import MINUTE_S
+from domain.units import HOUR_S, MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
 from trainer.commands.options import CHECKED_FOLDER, AtOption, Bounds, TryOption
 from trainer.commands.verb import Answer, ModelsVerb
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer, Then
     from domain.subject import Subject
     from trainer.learning.round import Round
-    from trainer.learning.transfer import PartsExport
+    from trainer.learning.transfer import Export
     from trainer.learning.trial import Inspection, Tried
     from trainer.promotion.gate import Term
 
@@ -166,9 +166,26 @@ class Learning(ModelsVerb):
         """Raise BadInput for an option that is wrong."""
         if self.origin is not None and (self.ledger is not None or self.export is not None):
             raise BadInput("--from", str(self.origin), "give it alone, without --ledger or --export")
+        _ = self.given
+
+    @cached_property
+    def given(self) -> Export | None:
+        """The export of --from; BadInput for the export of another subject."""
+        from trainer.learning.transfer import read_export
+
+        return None if self.origin is None else read_export(self.origin, self.subject)
+
+    def place_parts(self) -> None:
+        """Put the files of an export in their places."""
+        from trainer.learning.transfer import place_models, place_parts
+
+        if self.given is not None:
+            place_parts(self.given, self.folder)
+            place_models(self.given.models, self.models.path)
 
     def run(self) -> Answer:
         """Look after the models of the last rounds, else do a round, with its lock and its status."""
+        from trainer.kit.files import remove_leftovers
         from trainer.learning.state import locked
 
         self.check()
@@ -181,11 +198,24 @@ class Learning(ModelsVerb):
 
         def work() -> End:
             # A model from an export decides nothing there.
-            return (None if self.origin is not None else self.looked_after()) or self.round()
+            return (None if self.origin is not None else self.looked_after()) or self._new_round()
 
         with locked(directory.path, self.lock, self.now):
+            remove_leftovers(self.folder)
+            remove_leftovers(directory.path, at_least_s=HOUR_S)
             end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
         return Answer(end.data, end.lines, end.status)
+
+    def _new_round(self) -> End:
+        """Do a round; a state that cannot continue is put away, and a new round begins."""
+        from trainer.learning.state import Outdated, put_away
+
+        try:
+            return self.round()
+        except Outdated as error:
+            line = f"{error}\nthe round is in {put_away(self.folder)}, a new one begins"
+            typer.echo(line, err=True)
+        return self.round()
 
     def looked_after(self) -> End | None:
         """Look after a promotion and a probation; None where a new round may begin."""
@@ -274,26 +304,6 @@ def after_probation(case: Inspection, found: Tried, *, act: bool) -> End:
 class PromiseLearning(Learning):
     """A call for a pool or a cluster."""
 
-    @cached_property
-    def parts(self) -> PartsExport | None:
-        """The export of --from."""
-        from trainer.learning.transfer import read_parts
-
-        return None if self.origin is None else read_parts(self.origin, self.subject)
-
-    def check(self) -> None:
-        """Raise BadInput for an option that is wrong, or an export that is not of the subject."""
-        super().check()
-        _ = self.parts
-
-    def place_parts(self) -> None:
-        """Put the files of an export in their places."""
-        from trainer.learning.transfer import place_models, place_parts
-
-        if self.parts is not None:
-            place_parts(self.parts, self.folder)
-            place_models(self.parts.models, self.models.path)
-
     def export_parts(
         self, path: Path, names: tuple[str, ...], keep: Callable[[Path], object], about: Mapping[str, Any]
     ) -> Answer:
@@ -302,7 +312,7 @@ class PromiseLearning(Learning):
         names: of the files or folders in which `keep` keeps the parts of the record. about: the policy in use, as data;
         the files that it names by `file` go along.
         """
-        from trainer.learning.transfer import PartsExport, champion_files, parts_of, write_export
+        from trainer.learning.transfer import Export, champion_files, parts_of, write_export
         from trainer.learning.windows import TooLittle
 
         with TemporaryDirectory() as place:
@@ -318,7 +328,7 @@ class PromiseLearning(Learning):
                 content = Path(given).read_bytes()
                 name = f"{hashlib.sha256(content).hexdigest()}.json"
                 models, about = {**models, name: content}, {**about, "file": name}
-            write_export(PartsExport(self.subject, about, parts_of(folder, names), models), path)
+            write_export(Export(self.subject, about, parts_of(folder, names), models), path)
         line = f"{path}: {self.subject.decision} {self.name}, {len(models)} files of models"
         return Answer({"file": str(path), "models": len(models)}, [line])
 

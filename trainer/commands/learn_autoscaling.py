@@ -198,16 +198,16 @@ Exit status:
         from trainer.learning.minutes import read_record
         from trainer.learning.state import kept_record
         from trainer.learning.subject import idle_s_of, learner_of
-        from trainer.learning.transfer import place_models, read_export
+        from trainer.learning.transfer import record_in
 
         idle = self.idle
         place = self.models_dir or self.usual_directory() if folder is None else self.models.path
-        if self.origin is not None:
-            found = read_export(self.origin)
-            idle = found.idle_s if idle is None else idle
+        if self.given is not None:
+            exported, idle_s = record_in(self.given, str(self.origin))
+            idle = idle_s if idle is None else idle
             if folder is not None:
-                place_models(found.models, place)
-            recorded = kept_record(folder, lambda: found.recorded)
+                self.place_parts()
+            recorded = kept_record(folder, lambda: exported)
         else:
             recorded = kept_record(folder, lambda: read_record(self.source, self.name, self.days))
         if recorded.fleet.name != self.name:
@@ -230,10 +230,10 @@ Exit status:
 
 
 def _gate_sentence(work: FleetRound) -> str:
-    from trainer.learning.fleet import ScorerRun
     from trainer.learning.round import GateResult
 
-    gate, model = work.state.result(GateResult), work.state.result(ScorerRun).model
+    gate, file = work.state.result(GateResult), work.challenger()
+    model = file if isinstance(file, str) else file.name
     if gate.promoted:
         return f"the gate: passed, {model} is the champion of {work.learner.fleet} now"
     if gate.on_probation:

@@ -579,8 +579,8 @@ class LearnOversubscription(PromiseLearning):
         self.set_aside()
         self.place_parts()
         digest = keep_weeks(self.folder, lambda: _record(self.source, self.name, self.days))
-        if self.parts is not None:
-            in_use, opted_out = _in_use_elsewhere(self.models, self.parts.about)
+        if self.given is not None:
+            in_use, opted_out = _in_use_elsewhere(self.models, self.given.about)
         else:
             kept = json.loads((self.folder / EARLIER / f"{self.name}.json").read_bytes())
             in_use, opted_out = self.in_use(kept["recorded"]["policy"]), _opted_out(self.rules)

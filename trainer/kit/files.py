@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+_UNFINISHED = re.compile(r"\..+\.(\d+\.part|partial)")
 
 
 def replace_file(path: Path, content: bytes | str, before: Callable[[], object] = lambda: None) -> None:
@@ -29,6 +33,20 @@ def replace_file(path: Path, content: bytes | str, before: Callable[[], object] 
     finally:
         fresh.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def remove_leftovers(folder: Path, *, at_least_s: float = 0.0) -> None:
+    """Remove unfinished files that a crash left in a folder and in the folders in it.
+
+    at_least_s: seconds since their last change; above 0 where other processes may write there.
+    """
+    for path in [*folder.glob(".*.part"), *folder.glob("*/.*.part"), *folder.glob(".*.partial")]:
+        if not _UNFINISHED.fullmatch(path.name) or time.time() - path.lstat().st_mtime < at_least_s:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -29,6 +29,7 @@ from domain.units import DAY_S, HOUR_S
 from trainer.autoscaling.lessons import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.kit.files import replace_file
 from trainer.learning.recorded import NothingRecorded, ledger_url
+from trainer.learning.state import Outdated
 from trainer.learning.windows import NEEDED, TooLittle
 
 WINDOWS_FILE: Final = "windows.json.gz"
@@ -179,7 +180,7 @@ def reordered(window: Instance, seed: int) -> Instance:
 def kept_windows(folder: Path, read: Callable[[], RecordedPlacements]) -> tuple[Windows, str]:
     """Return the windows that the round in a folder began with, else those of a fresh record, which are then kept.
 
-    With them comes the SHA-256 of their file. Raises TooLittle; BadInput for a file that is cut or changed.
+    With them comes the SHA-256 of their file. Raises TooLittle; Outdated for a file that is cut or changed.
     """
     path = folder / WINDOWS_FILE
     if not path.is_file():
@@ -196,7 +197,6 @@ def kept_windows(folder: Path, read: Callable[[], RecordedPlacements]) -> tuple[
         )
         windows = Windows(float(held["length_s"]), earlier, later)
     except (OSError, EOFError, ValueError, KeyError, TypeError, ConfigurationError) as error:
-        raise BadInput(
-            "record", str(path), f"it is cut or changed ({type(error).__name__}): name another --out"
-        ) from None
+        why = f"it is cut or changed ({type(error).__name__}): give another --out, or remove it to start again"
+        raise Outdated("--out", str(path), why) from None
     return windows, hashlib.sha256(content).hexdigest()

@@ -22,6 +22,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import EnumType
+from itertools import count
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -39,6 +40,11 @@ STATE_FILE, RECORD_FILE = "state.json", "recorded.json.gz"
 PAGE_FILE, DATA_FILE = "report.html", "summary.json"
 FORMAT = 1
 _ANEW = "give another --out, or remove it to start again"
+_SUBJECTS = ("fleet", "cluster", "pool")
+
+
+class Outdated(BadInput):
+    """A round cannot continue: its state or record is cut or changed, or the state has other settings."""
 
 
 class StageResult:
@@ -129,7 +135,8 @@ class State:
 def opened(folder: Path, facts: Mapping[str, Any]) -> State:
     """Return the state of the round in a folder, an empty one where there is none.
 
-    Raises BadInput for a state that was changed or cut, and for the round of another subject, world or recipe.
+    Raises Outdated for a state that was changed or cut, and for the round of another world or recipe; BadInput for the
+    round of another subject.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / STATE_FILE
@@ -139,12 +146,13 @@ def opened(folder: Path, facts: Mapping[str, Any]) -> State:
     except FileNotFoundError:
         return State(folder, wanted)
     except ValueError:
-        raise BadInput("--out", str(path), f"it is damaged: {_ANEW}") from None
+        raise Outdated("--out", str(path), f"it is damaged: {_ANEW}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT or seal_of(data, None) is Seal.CHANGED:
-        raise BadInput("--out", str(path), f"its seal does not hold, it was changed: {_ANEW}")
+        raise Outdated("--out", str(path), f"its seal does not hold, it was changed: {_ANEW}")
     for name, value in wanted.items():
         if data["facts"].get(name) != value:
-            raise BadInput("--out", str(path), f"it is of a round with {name}={data['facts'].get(name)}: {_ANEW}")
+            refusal = BadInput if name in _SUBJECTS else Outdated
+            raise refusal("--out", str(path), f"it is of a round with {name}={data['facts'].get(name)}: {_ANEW}")
     return State(folder, data["facts"], data["stages"], float(data["cpu_s"]))
 
 
@@ -174,6 +182,12 @@ def set_aside(folder: Path) -> Path | None:
     return folder.rename(before)
 
 
+def put_away(folder: Path) -> Path:
+    """Move a round that cannot continue out of its folder, and return its new place; nothing is lost."""
+    places = (folder.with_name(f"{folder.name}-outdated-{number}") for number in count(1))
+    return folder.rename(next(place for place in places if not place.exists()))
+
+
 def packed(recorded: Record) -> bytes:
     """Return a record as a file; the same bytes for the same record."""
     return gzip.compress(codec.encode(recorded), mtime=0)
@@ -191,11 +205,14 @@ def unpacked(content: bytes, source: str) -> Record:
 def kept_record(folder: Path | None, read: Callable[[], Record]) -> Record:
     """Return the record at the begin of the round in a folder, else a fresh one, which is then kept.
 
-    folder: None to keep nothing. BadInput for a record that is cut or changed beyond reading.
+    folder: None to keep nothing. Outdated for a record that is cut or changed beyond reading.
     """
     path = None if folder is None else folder / RECORD_FILE
     if path is not None and path.is_file():
-        return unpacked(path.read_bytes(), str(path))
+        try:
+            return unpacked(path.read_bytes(), str(path))
+        except BadInput as error:
+            raise Outdated("--out", str(path), f"{error.remedy}: {_ANEW}") from None
     found = read()
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

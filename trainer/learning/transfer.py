@@ -1,8 +1,7 @@
 """What a round on another machine needs, as one tar file: the record, and the models that decided.
 
-    recorded.json.gz     the record of a fleet
-    parts/               of a pool or a cluster: the earlier and the later part of its record, as its round keeps them
-    export.json          whose it is; a fleet's IDLE_S, or what decides for a pool or a cluster: no ledger has these
+    export.json          subject; the IDLE_S of a fleet, or the policy in use of a pool or cluster: no ledger has these
+    parts/               the record: of a fleet one file, of a pool or a cluster its earlier and its later part
     models/              the models that decided, by their SHA-256, and the subject's champion with pointer and report
 
 It holds no secrets and no measurements of single VMs. Nothing in it is believed: names are checked, models are
@@ -32,27 +31,18 @@ from trainer.learning.state import RECORD_FILE, packed, unpacked
 from trainer.promotion.directory import ModelsWriter, pointer_text
 
 ABOUT_FILE, MODELS, PARTS = "export.json", "models", "parts"
-FORMAT = 1
+FORMAT = 2
 _MODEL = re.compile(r"champion\.json|[0-9a-f]{64}\.(onnx|json)|report-[0-9a-f]{16}\.json")
-_PART = re.compile(r"(earlier|later)(\.csv\.gz(\.json)?|/[A-Za-z0-9_-]+(\.[a-z]+){1,3})")
+_PART = re.compile(r"recorded\.json\.gz|(earlier|later)(\.csv\.gz(\.json)?|/[A-Za-z0-9_-]+(\.[a-z]+){1,3})")
 LARGEST_RECORD_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A record with what the ledger does not know: idle_s of the fleet, and models by their names."""
+    """The record of a subject with the facts that no ledger has.
 
-    recorded: Record
-    idle_s: float
-    models: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class PartsExport:
-    """The record of a pool or a cluster with what its ledger does not know.
-
-    about: what decides now, as data. parts: files by their names in the folder of a round. models: files by their names
-    in a models directory.
+    about: `idle_s` of a fleet, the policy in use of a pool or a cluster, as data. parts: files of the record by their
+    names in the folder of a round. models: files by their names in a models directory.
     """
 
     subject: Subject
@@ -62,21 +52,26 @@ class PartsExport:
 
 
 def export_of(recorded: Record, idle_s: float, directory: ModelsWriter) -> Export:
-    """Return what a round elsewhere needs; ModelRefused for a model that decided and is damaged.
+    """Return the export of a fleet; ModelRefused for a model that decided and is damaged.
 
     A model that is in no place is left out: the round says so where it is needed.
     """
-    models: dict[str, bytes] = {}
+    subject, models = Subject(AUTOSCALING, recorded.fleet.name), dict[str, bytes]()
     for policy in recorded.policies:
         sha = sha_of(policy) if names_model(policy) else ""
         for place in (directory.path, DIRECTORY):
             if sha and (place / f"{sha}.onnx").is_file():
                 models[f"{sha}.onnx"] = read_model_file(place / f"{sha}.onnx").content
-    for subject in (Subject(AUTOSCALING, recorded.fleet.name), EVERY_FLEET):
-        champion = champion_files(directory, subject)
-        if champion:
-            return Export(recorded, idle_s, models | champion)
-    return Export(recorded, idle_s, models)
+    champion = champion_files(directory, subject) or champion_files(directory, EVERY_FLEET)
+    return Export(subject, {"idle_s": idle_s}, {RECORD_FILE: packed(recorded)}, models | champion)
+
+
+def record_in(found: Export, source: str) -> tuple[Record, float]:
+    """Return the record in the export of a fleet, and its idle_s; BadInput without them."""
+    try:
+        return unpacked(found.parts[RECORD_FILE], source), float(found.about["idle_s"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInput("--from", source, f"{ABOUT_FILE} or {RECORD_FILE} is missing or damaged: {error}") from None
 
 
 def champion_files(directory: ModelsWriter, subject: Subject) -> dict[str, bytes]:
@@ -100,7 +95,7 @@ def parts_of(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     return found
 
 
-def place_parts(found: PartsExport, folder: Path) -> None:
+def place_parts(found: Export, folder: Path) -> None:
     """Put the parts of a record into the folder of a round, where they are not yet; what is there already stays.
 
     A folder of files appears whole or not at all, since a round takes one that is there for whole.
@@ -121,17 +116,13 @@ def place_parts(found: PartsExport, folder: Path) -> None:
         partial.rename(place)
 
 
-def write_export(found: Export | PartsExport, path: Path) -> None:
+def write_export(found: Export, path: Path) -> None:
     """Write the tar file, whole or not at all; the same bytes for the same content."""
-    if isinstance(found, Export):
-        about = {"format": FORMAT, "fleet": found.recorded.fleet.name, "idle_s": found.idle_s}
-        files = {ABOUT_FILE: json.dumps(about).encode(), RECORD_FILE: packed(found.recorded)}
-    else:
-        decision, name = found.subject
-        about = {"format": FORMAT, "decision": decision, "subject": name, "about": dict(found.about)}
-        files = {ABOUT_FILE: json.dumps(about).encode()}
-        files |= {f"{PARTS}/{name}": content for name, content in sorted(found.parts.items())}
-    files |= {f"{MODELS}/{name}": content for name, content in sorted(found.models.items())}
+    decision, name = found.subject
+    about = {"format": FORMAT, "decision": decision, "subject": name, "about": dict(found.about)}
+    files = {ABOUT_FILE: json.dumps(about).encode()}
+    for folder, each in ((PARTS, found.parts), (MODELS, found.models)):
+        files |= {f"{folder}/{name}": content for name, content in sorted(each.items())}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in files.items():
@@ -141,38 +132,15 @@ def write_export(found: Export | PartsExport, path: Path) -> None:
     replace_file(path, buffer.getvalue())
 
 
-def read_export(path: Path) -> Export:
-    """Return what the export of a fleet, a tar file or a folder of its files, holds; BadInput for any other file."""
-    about, files, again = _read(path, "autoscaling FLEET")
-    try:
-        fleet, idle_s, record = str(about["fleet"]), float(about["idle_s"]), files.pop(RECORD_FILE)
-    except (KeyError, ValueError, TypeError) as error:
-        raise again(f"{ABOUT_FILE} or {RECORD_FILE} is missing or damaged: {error}") from None
-    recorded = unpacked(record, str(path))
-    if recorded.fleet.name != fleet:
-        raise again(f"its record is of fleet {recorded.fleet.name}, not of {fleet}")
-    return Export(recorded, idle_s, _under(files, MODELS))
+def read_export(path: Path, subject: Subject) -> Export:
+    """Return the content of the export of a subject, a tar file or a folder of its files.
 
+    BadInput for any other file, for another version, and for another subject.
+    """
 
-def read_parts(path: Path, subject: Subject) -> PartsExport:
-    """Return what the export of a pool or a cluster holds; BadInput for any other file, and for another subject."""
-    about, files, again = _read(path, f"{subject.decision} NAME")
-    try:
-        whose, facts = Subject(str(about["decision"]), str(about["subject"])), dict(about["about"])
-    except (KeyError, ValueError, TypeError) as error:
-        raise again(f"{ABOUT_FILE} is damaged: {error}") from None
-    if whose != subject:
-        raise again(f"it is of {whose}, not of {subject}")
-    return PartsExport(whose, facts, _under(files, PARTS), _under(files, MODELS))
-
-
-Again = Callable[[str], BadInput]
-"""Returns the refusal of a file for a reason."""
-
-
-def _read(path: Path, of: str) -> tuple[dict[str, Any], dict[str, bytes], Again]:
     def again(why: str) -> BadInput:
-        return BadInput("--from", str(path), f"{why}: give a file of `trimtab learn {of} --export FILE`")
+        remedy = f"give a file of `trimtab learn {subject.decision} {subject.name} --export FILE`"
+        return BadInput("--from", str(path), f"{why}: {remedy}")
 
     try:
         files = dict(_of_folder(path, again) if path.is_dir() else _of_tar(path, again))
@@ -180,12 +148,18 @@ def _read(path: Path, of: str) -> tuple[dict[str, Any], dict[str, bytes], Again]
         raise again(str(error)) from None
     try:
         about = dict(json.loads(files.pop(ABOUT_FILE)))
-        version = about["format"]
+        if about["format"] != FORMAT:
+            raise again(f"it is of format {about['format']}, not {FORMAT}")
+        found, facts = Subject(str(about["decision"]), str(about["subject"])), dict(about["about"])
     except (KeyError, ValueError, TypeError) as error:
         raise again(f"{ABOUT_FILE} is missing or damaged: {error}") from None
-    if version != FORMAT:
-        raise again(f"it is of format {version}")
-    return about, files, again
+    if found != subject:
+        raise again(f"it is of {found}, not of {subject}")
+    return Export(found, facts, _under(files, PARTS), _under(files, MODELS))
+
+
+Again = Callable[[str], BadInput]
+"""Returns the refusal of a file for a reason."""
 
 
 def _under(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
@@ -224,5 +198,5 @@ def _wanted(name: str, size: int) -> bool:
     folder, _, rest = name.partition("/")
     if folder == MODELS:
         return _MODEL.fullmatch(rest) is not None and size <= LARGEST_MODEL_BYTES
-    known = name in (ABOUT_FILE, RECORD_FILE) or (folder == PARTS and _PART.fullmatch(rest) is not None)
+    known = name == ABOUT_FILE or (folder == PARTS and _PART.fullmatch(rest) is not None)
     return known and size <= LARGEST_RECORD_BYTES

@@ -74,7 +74,9 @@ def cluster_gate(
             "tuned": best,
             "suite": {"world": store.configuration, "runs": runs, "observations": observations},
         }
-        return verdict("admission", found, limits, theirs if champion is None else "champion", facts, sla=level)
+        return verdict(
+            "admission", found, limits, theirs if champion is None else "champion", facts, more={"sla": level}
+        )
 
     return gate
 

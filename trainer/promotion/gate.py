@@ -175,7 +175,7 @@ def verdict(
     facts: Mapping[str, Any],
     *,
     now: str = CHAMPION,
-    **more: float,
+    more: Mapping[str, float] | None = None,
 ) -> Verdict:
     """Return the verdict on a challenger by the rules of a decision.
 
@@ -196,7 +196,7 @@ def verdict(
         if ours.broken is None:
             references[label] = asdict(_compared(trials, together=True))
     played = {label: one.as_data() for label, one in costs.items()}
-    kept = {"limits": asdict(limits) | more, "results": {"sha256": digest(played), "played": played}}
+    kept = {"limits": {**asdict(limits), **(more or {})}, "results": {"sha256": digest(played), "played": played}}
     judgement = Judgement(not reasons, tuple(reasons), against.overall, against.families)
     return Verdict(judgement, champion, {**facts, **kept, **({"against": references} if references else {})})
 

@@ -83,8 +83,14 @@ def pool_gate(
             },
         }
         label = now if champion is None else "champion"
-        room = {"drift_level": margin.level, "drift_hours": float(margin.turn_h), "drift_spread": margin.spread}
-        return verdict("oversubscription", runs, limits, label, facts, alpha=alpha, budget=budget, **room)
+        room = {
+            "alpha": alpha,
+            "budget": budget,
+            "drift_level": margin.level,
+            "drift_hours": float(margin.turn_h),
+            "drift_spread": margin.spread,
+        }
+        return verdict("oversubscription", runs, limits, label, facts, more=room)
 
     return gate
 

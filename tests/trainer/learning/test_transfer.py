@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import tarfile
 from collections.abc import Mapping
@@ -18,13 +19,14 @@ from tests.agent.models.making import NOTHING, preferring
 from tests.trainer.learning.recording import FLEET, made, recorded_in
 from trainer.learning.minutes import Record, record_of
 from trainer.learning.transfer import (
-    PartsExport,
+    ABOUT_FILE,
+    Export,
     export_of,
     parts_of,
     place_models,
     place_parts,
     read_export,
-    read_parts,
+    record_in,
     write_export,
 )
 from trainer.promotion.directory import ModelsWriter
@@ -50,8 +52,8 @@ def test_an_export_gives_back_record_champion_and_idle_time(
     recorded: Record, models: ModelsWriter, tmp_path: Path
 ) -> None:
     write_export(export_of(recorded, 90.0, models), tmp_path / "web.tar")
-    found = read_export(tmp_path / "web.tar")
-    assert (found.recorded, found.idle_s) == (recorded, 90.0)
+    found = read_export(tmp_path / "web.tar", OWN)
+    assert record_in(found, "web.tar") == (recorded, 90.0)
     place_models(found.models, tmp_path / "elsewhere")
     there = ModelsWriter(tmp_path / "elsewhere")
     champion = models.champions()[OWN]
@@ -67,7 +69,7 @@ def test_an_export_is_the_same_each_time_and_reads_from_a_folder_too(
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
     with tarfile.open(tmp_path / "one.tar") as tar:
         tar.extractall(tmp_path / "folder", filter="data")
-    assert read_export(tmp_path / "folder") == read_export(tmp_path / "one.tar")
+    assert read_export(tmp_path / "folder", OWN) == read_export(tmp_path / "one.tar", OWN)
 
 
 def test_a_champion_that_is_there_stays(recorded: Record, models: ModelsWriter, tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: R
         member.size = 1
         tar.addfile(member, io.BytesIO(b"x"))
     with pytest.raises(BadInput, match="has no place in one"):
-        read_export(path)
+        read_export(path, OWN)
 
 
 def test_what_is_cut_or_no_export_is_refused(recorded: Record, tmp_path: Path) -> None:
@@ -95,10 +97,10 @@ def test_what_is_cut_or_no_export_is_refused(recorded: Record, tmp_path: Path) -
     write_export(export_of(recorded, 90.0, ModelsWriter(tmp_path / "none")), path)
     path.write_bytes(path.read_bytes()[:600])
     with pytest.raises(BadInput, match="--from"):
-        read_export(path)
+        read_export(path, OWN)
     path.write_text("no tar file")
     with pytest.raises(BadInput, match="--export FILE"):
-        read_export(path)
+        read_export(path, OWN)
 
 
 def test_the_command_exports_and_checks_elsewhere(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_the_command_exports_and_checks_elsewhere(tmp_path: Path) -> None:
     assert checked.exit_code == 4
     other = CliRunner().invoke(app, ["learn", "autoscaling", "other", "--from", str(tar), "--check", *models])
     assert other.exit_code == 2
-    assert "web, not of other" in other.output
+    assert "web, not of autoscaling other" in other.output
 
 
 CLUSTER = Subject("admission", "main")
@@ -125,12 +127,12 @@ PARTS = {
 
 
 def exported(path: Path, parts: Mapping[str, bytes] = PARTS) -> Path:
-    write_export(PartsExport(CLUSTER, {"sla": 0.01}, parts, {}), path)
+    write_export(Export(CLUSTER, {"sla": 0.01}, parts, {}), path)
     return path
 
 
 def test_the_parts_of_a_record_come_whole_into_the_folder_of_a_round(tmp_path: Path) -> None:
-    found = read_parts(exported(tmp_path / "main.tar"), CLUSTER)
+    found = read_export(exported(tmp_path / "main.tar"), CLUSTER)
     assert (found.about, found.parts) == ({"sla": 0.01}, PARTS)
     place_parts(found, tmp_path / "round")
     assert parts_of(tmp_path / "round", ("earlier.csv.gz", "earlier.csv.gz.json", "later")) == PARTS
@@ -143,7 +145,7 @@ def test_a_folder_of_weeks_of_which_one_cannot_be_written_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round takes a folder that is there for whole."""
-    found, write = read_parts(exported(tmp_path / "main.tar"), CLUSTER), Path.write_bytes
+    found, write = read_export(exported(tmp_path / "main.tar"), CLUSTER), Path.write_bytes
 
     def full(path: Path, data: bytes) -> int:
         if path.name == "main_w3_usage.csv.gz":
@@ -163,15 +165,23 @@ def test_a_folder_of_weeks_of_which_one_cannot_be_written_is_not_there(
 def test_a_part_that_has_no_place_in_a_round_is_refused(name: str, tmp_path: Path) -> None:
     path = exported(tmp_path / "main.tar", {name: b"x"})
     with pytest.raises(BadInput, match="has no place in one"):
-        read_parts(path, CLUSTER)
+        read_export(path, CLUSTER)
 
 
 def test_the_export_of_another_subject_or_of_a_fleet_is_refused(recorded: Record, tmp_path: Path) -> None:
     path = exported(tmp_path / "main.tar")
     with pytest.raises(BadInput, match="not of oversubscription"):
-        read_parts(path, Subject("oversubscription", "main"))
-    with pytest.raises(BadInput, match="FLEET --export FILE"):
-        read_export(path)
+        read_export(path, Subject("oversubscription", "main"))
+    with pytest.raises(BadInput, match="autoscaling web --export FILE"):
+        read_export(path, OWN)
     write_export(export_of(recorded, 90.0, ModelsWriter(tmp_path / "none")), path)
-    with pytest.raises(BadInput, match="NAME --export FILE"):
-        read_parts(path, CLUSTER)
+    with pytest.raises(BadInput, match="admission main --export FILE"):
+        read_export(path, CLUSTER)
+
+
+def test_the_export_of_another_version_or_without_a_record_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ABOUT_FILE).write_text(json.dumps({"format": 1, "fleet": FLEET, "idle_s": 90.0}))
+    with pytest.raises(BadInput, match="it is of format 1, not 2"):
+        read_export(tmp_path, OWN)
+    with pytest.raises(BadInput, match=r"recorded\.json\.gz is missing"):
+        record_in(Export(OWN, {"idle_s": 90.0}, {}, {}), "web.tar")

@@ -1,0 +1,69 @@
+"""`trimtab learn` refuses options and folders that it cannot use, and puts away a round that cannot continue."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from simulator.admission import Cluster
+from tests.trainer.learning.recorded_clusters import SMALL, record
+from tests.trainer.learning.steps import trimtab
+from trainer.learning.state import STATE_FILE
+from trainer.promotion.directory import sealed
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cluster") / "ledger.db"
+    record(path, Cluster("main", SMALL, 100_000, 4.0, 1e-3), 150.0)
+    return path
+
+
+@pytest.mark.parametrize("option", ["--cpu-minutes", "--probation-hours"])
+def test_an_endless_budget_or_probation_is_refused(option: str, tmp_path: Path) -> None:
+    to = ("--models-dir", tmp_path / "models", "--out", tmp_path / "out")
+    done = trimtab("learn", "placement", "main", *to, option, "inf")
+    assert (done.exit_code, f"{option} is inf" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--out", "--models-dir", "--export"])
+def test_a_folder_that_takes_no_file_is_bad_input(option: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folders = {"--out": tmp_path / "out", "--models-dir": tmp_path / "models"}
+    folders[option] = tmp_path / "file" / "below"
+    words = [word for pair in folders.items() for word in pair]
+    done = trimtab("learn", "admission", "main", "--ledger", tmp_path / "none.db", *words)
+    assert (done.exit_code, f"{option} is" in done.output) == (2, True), done.output
+
+
+def cluster_round(ledger: Path, folder: Path) -> str:
+    """Do the first stages of a round, and return the output."""
+    to = ("--ledger", ledger, "--models-dir", folder / "models", "--out", folder / "out")
+    done = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.01)
+    assert done.exit_code == 5, done.output
+    return done.output
+
+
+def test_a_round_that_cannot_continue_is_put_away_and_a_new_one_begins(ledger: Path, tmp_path: Path) -> None:
+    cluster_round(ledger, tmp_path)
+    path = tmp_path / "out" / STATE_FILE
+    first = json.loads(path.read_text())
+    other = {**first, "facts": {**first["facts"], "hours": 1.0}, "sha256": None, "signature": None}
+    body = {name: one for name, one in other.items() if name not in ("sha256", "signature")}
+    for number, content in enumerate((json.dumps(sealed(body, None)), "{", json.dumps(other)), 1):
+        path.write_text(content)
+        leftover = tmp_path / "out" / ".state.json.1.part"
+        leftover.write_text("")
+        old, fresh = (tmp_path / "models" / f".champion.json.{k}.part" for k in (1, 2))
+        old.write_text("")
+        fresh.write_text("")
+        os.utime(old, (time.time() - 7200.0,) * 2)
+        assert f"out-outdated-{number}" in cluster_round(ledger, tmp_path)
+        assert (tmp_path / f"out-outdated-{number}" / STATE_FILE).read_text() == content
+        assert json.loads(path.read_text())["facts"] == first["facts"]
+        # Another process may be about to write a fresh one in the models directory.
+        assert (leftover.exists(), old.exists(), fresh.exists()) == (False, False, True)

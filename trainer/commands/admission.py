@@ -606,13 +606,13 @@ def _in_use_elsewhere(about: Mapping[str, Any]) -> ClusterInUse:
 
 
 def _lines_round(work: ClusterRound) -> list[str]:
-    from trainer.learning.cluster import LEARNT, Judged
+    from trainer.learning.cluster import LEARNT, HeldOutResult
     from trainer.learning.round import GateResult, Truth
 
     truth, name = work.state.result(Truth), work.in_use.cluster
     if not truth.holds:
         return [truth.sentence]
-    judged = work.state.result(Judged)
+    judged = work.state.result(HeldOutResult)
     rows: list[tuple[object, ...]] = [("in the later world", "rule", "cores taken", "refused", "upper 90 %", "promise")]
     for label, rule in judged.rules.items():
         if rule is None:

@@ -54,7 +54,7 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
     --try nothing is changed, the status of the last round neither.
     """
     from agent.models.rounds import Ending
-    from trainer.learning.recorded import NothingRecorded
+    from trainer.learning.ledgers import NoRecord
     from trainer.learning.round import BudgetUsed, cpu_s
     from trainer.learning.windows import TooLittle
     from trainer.promotion.directory import write_round
@@ -66,7 +66,7 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
 
     try:
         end = work()
-    except (BudgetUsed, TooLittle, NothingRecorded) as early:
+    except (BudgetUsed, TooLittle, NoRecord) as early:
         typer.echo(str(early), err=True)
         used = isinstance(early, BudgetUsed)
         end = End(Ending.BUDGET if used else Ending.TOO_LITTLE, str(early), BUDGET_USED if used else TOO_LITTLE)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from domain.subject import Subject
     from trainer.learning.round import Round
     from trainer.learning.transfer import Export
-    from trainer.learning.trial import Inspection, Tried
+    from trainer.learning.trial import Inspection, ProbationResult
     from trainer.promotion.gate import Term
 
 
@@ -208,11 +208,11 @@ class Learning(ModelsVerb):
 
     def _new_round(self) -> End:
         """Do a round; a state that cannot continue is put away, and a new round begins."""
-        from trainer.learning.state import Outdated, put_away
+        from trainer.learning.state import OutdatedRound, put_away
 
         try:
             return self.round()
-        except Outdated as error:
+        except OutdatedRound as error:
             line = f"{error}\nthe round is in {put_away(self.folder)}, a new one begins"
             typer.echo(line, err=True)
         return self.round()
@@ -275,7 +275,7 @@ def _make_folder(option: str, folder: Path) -> None:
         raise BadInput(option, str(folder), f"{error.strerror}: name a folder that can be written") from None
 
 
-def after_probation(case: Inspection, found: Tried, *, act: bool) -> End:
+def after_probation(case: Inspection, found: ProbationResult, *, act: bool) -> End:
     """Act on the status of a probation, and return the end of the call; act: else nothing is changed."""
     from agent.models.directory import Then
     from agent.models.rounds import Ending

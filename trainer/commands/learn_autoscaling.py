@@ -244,14 +244,14 @@ def _gate_sentence(work: FleetRound) -> str:
 
 def _round_lines(work: FleetRound) -> list[str]:
     from trainer.learning.fidelity import Fidelity
-    from trainer.learning.fleet import Judged
+    from trainer.learning.fleet import HeldOutResult
     from trainer.learning.round import GateResult
 
     truth, folder = work.state.result(Fidelity), work.state.folder
     if not truth.holds:
         return [truth.sentence]
     rows: list[tuple[object, ...]] = [("on the held-out windows", "cost of now", "95 %", "sure")]
-    for name, found in work.state.result(Judged).against_now.items():
+    for name, found in work.state.result(HeldOutResult).against_now.items():
         r = found.relative
         rows.append((name, f"{r.mean:+.1%}", f"{r.low:+.1%} to {r.high:+.1%}", f"{found.probability_lower:.1%}"))
     reasons = [f"  {reason}" for reason in work.state.result(GateResult).reasons]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from simulator.oversubscription.scenario import Scenario
     from trainer.kit.jobs import Job
     from trainer.learning.pool import PoolInUse, PoolRound
-    from trainer.learning.pools import RecordedPool
+    from trainer.learning.pools import PoolRecord
     from trainer.learning.trial import Inspection, Promise, PromiseReplay
     from trainer.oversubscription.evaluation import Contender, Evaluation
     from trainer.promotion.directory import ModelsWriter
@@ -598,7 +598,7 @@ class LearnOversubscription(PromiseLearning):
         return round_end(work, _lines_round(work))
 
 
-def _record(source: str, pool: str, days: float) -> RecordedPool:
+def _record(source: str, pool: str, days: float) -> PoolRecord:
     from trainer.learning.pools import newest_of, read_pool
 
     return read_pool(source, pool, since=newest_of(source, pool) - days * DAY_S)
@@ -630,13 +630,13 @@ def _in_use_elsewhere(models: ModelsWriter, about: Mapping[str, Any]) -> tuple[P
 
 
 def _lines_round(work: PoolRound) -> list[str]:
-    from trainer.learning.pool import Judged
+    from trainer.learning.pool import HeldOutResult
     from trainer.learning.round import GateResult, Truth
 
     truth, name = work.state.result(Truth), work.in_use.pool
     if not truth.holds:
         return [truth.sentence]
-    judged = work.state.result(Judged)
+    judged = work.state.result(HeldOutResult)
     rows: list[tuple[object, ...]] = [("on the later weeks", "reserved", "hot, worst week", "at most, 95 %", "promise")]
     for label, reserved in judged.reserved.items():
         kept = "kept" if judged.keeps[label] else "broken"

@@ -600,10 +600,10 @@ def _policy_text(pool: str) -> str:
 
 
 def _lines_round(work: PlacementRound) -> list[str]:
-    from trainer.learning.placement import BOUND, Judged
+    from trainer.learning.placement import BOUND, HeldOutResult
     from trainer.learning.round import GateResult
 
-    judged = work.state.result(Judged)
+    judged = work.state.result(HeldOutResult)
     rows: list[tuple[object, ...]] = [("on the held-out windows", "hosts", "against now", "95 %")]
     for name, hosts in judged.hosts.items():
         against = judged.against_now.get(name)

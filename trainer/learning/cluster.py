@@ -39,7 +39,7 @@ from trainer.admission.tuning import ONE_SIDED_90, scale_of, tune
 from trainer.kit.files import replace_file
 from trainer.kit.intervals import Comparison, Estimate, compare
 from trainer.kit.report import Section, chip, document, escape, table
-from trainer.learning.clusters import RecordedCluster, export_table
+from trainer.learning.clusters import ClusterRecord, export_table
 from trainer.learning.promise_fidelity import cluster_fidelity
 from trainer.learning.round import Budget, Round, Stages, Truth, cpu_s
 from trainer.learning.state import StageResult
@@ -94,7 +94,7 @@ class ClusterSettings:
 
 
 def keep_tables(
-    folder: Path, read: Callable[[float | None, float | None], RecordedCluster], days: float, version: str
+    folder: Path, read: Callable[[float | None, float | None], ClusterRecord], days: float, version: str
 ) -> str:
     """Write the two parts of the record into the folder, unless they are there; return the SHA-256 of both.
 
@@ -171,7 +171,7 @@ class Thresholds(StageResult):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(StageResult):
+class HeldOutResult(StageResult):
     """All rules in the later world, by label: utilisation, share refused and its upper end, and the promise."""
 
     STAGE: ClassVar = "judge"
@@ -206,7 +206,7 @@ class ClusterRound(Round):
             Truth: self._fidelity,
             RunPlan: self._plan,
             Thresholds: self._threshold,
-            Judged: self._judge,
+            HeldOutResult: self._judge,
         }
 
     def prepare(self) -> None:
@@ -283,7 +283,7 @@ class ClusterRound(Round):
             }
         )
 
-    def _judge(self, budget: Budget) -> Judged:
+    def _judge(self, budget: Budget) -> HeldOutResult:
         """Play the rule in use, the tuned rule, the learnt one and the bound in the world of the later part."""
         rules = {NOW: self.now.rule, **self._rules}
         beliefs = {NOW: self.now.population, LEARNT: self._believed, BOUND: None, RULE: None}
@@ -293,7 +293,7 @@ class ClusterRound(Round):
         cells = {name: replace(cell, policy=str(rules[name])) for name in played}
         found = {name: result_of(cells[name], runs) for name, runs in played.items()}
         upper = {name: result_of(cells[name], runs, level=ONE_SIDED_90).primary.high for name, runs in played.items()}
-        return Judged(
+        return HeldOutResult(
             self._runs,
             rules,
             {name: one.utilisation for name, one in found.items()},
@@ -328,7 +328,7 @@ class ClusterRound(Round):
 
     def objection(self) -> str:
         """Return why the learnt rule does not go to the gate, "" where it does."""
-        judged = self.state.result(Judged)
+        judged = self.state.result(HeldOutResult)
         if judged.rules[LEARNT] is None:
             return "no threshold of second keeps the promise in the earlier world"
         if not judged.keeps[LEARNT]:
@@ -420,7 +420,7 @@ class ClusterRound(Round):
             for part in (EARLIER, LATER)
         }
         facts = {"cluster": cluster, "decides now": self.now.rule, **parts}
-        use = _use(self.state.result(Judged), self.in_use.sla)
+        use = _use(self.state.result(HeldOutResult), self.in_use.sla)
         sections = [
             Section("use", "Utilisation in the world of the later part", use),
             Section("population", "The population", _population(fit)),
@@ -428,7 +428,7 @@ class ClusterRound(Round):
         return document(f"The learning record of cluster {cluster}", sections, facts)
 
 
-def _use(judged: Judged, sla: float) -> str:
+def _use(judged: HeldOutResult, sla: float) -> str:
     rows = []
     for name, rule in judged.rules.items():
         if rule is None:

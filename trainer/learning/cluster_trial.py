@@ -14,11 +14,10 @@ from typing import Final
 from agent.admission.records import AdmissionDecision, EventKind
 from agent.admission.settings import cluster_model_in
 from agent.admission.state import AdmissionStore
-from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from domain.rules.admission.population import Population
 from trainer.learning.cluster import ClusterRound
-from trainer.learning.recorded import ledger_url
+from trainer.learning.ledgers import reading
 from trainer.learning.round import Budget
 from trainer.learning.trial import LEAST_SHARE, Promise, PromiseReplay
 
@@ -36,7 +35,7 @@ def lived(source: str, cluster: str, champion: Champion, rule: str, sla: float) 
     on requests count. LedgerUnavailable.
     """
     assert champion.at_s is not None, "a promotion that is watched has a time"
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         store = AdmissionStore(ledger)
         made = [one for one in store.decisions_since(cluster, champion.at_s) if one.policy == rule and not one.advice]
         if not made:
@@ -52,7 +51,7 @@ def divergence_of(source: str, cluster: str, one: Probationer) -> tuple[int, int
 
     LedgerUnavailable.
     """
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         made = AdmissionStore(ledger).decisions_since(cluster, one.since)
     sha = Path(one.model).stem
     asked = [(d, d.shadow) for d in made if d.shadow is not None and d.shadow.model == sha and not d.shadow.failed]

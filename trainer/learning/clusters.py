@@ -20,10 +20,9 @@ from typing import Any, Final
 from agent.admission.deployments import Deployment, applied
 from agent.admission.records import DeploymentEvent, EventKind
 from agent.admission.state import AdmissionStore
-from agent.ledger import Ledger
-from domain.errors import BadInput, StateConflict
+from domain.errors import StateConflict
 from domain.units import DAY_S, HOUR_S
-from trainer.learning.recorded import NothingRecorded, Stored, ledger_url
+from trainer.learning.ledgers import LedgerRows, NoRecord, check_known, none_in_span, reading
 from trainer.learning.tables import write_table
 
 GAP_EVENTS: Final = 20.0
@@ -37,7 +36,7 @@ OnTime = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedCluster:
+class ClusterRecord:
     """The record of one cluster in a span, epoch seconds; the ledger is read anew each time.
 
     source: of the ledger, without a password. events: of the whole record up to `until`, in the order of their times.
@@ -57,27 +56,24 @@ class RecordedCluster:
         return (self.until - self.since) / HOUR_S
 
 
-def read_cluster(source: str, cluster: str, since: float | None = None, until: float | None = None) -> RecordedCluster:
+def read_cluster(source: str, cluster: str, since: float | None = None, until: float | None = None) -> ClusterRecord:
     """Return the record of a cluster; the span is that of its events where none is given, and ends with the last one.
 
     source: a SQLite file, or the URL of a ledger. BadInput for a cluster that the ledger does not know, or without an
     event in the span; LedgerUnavailable when the ledger cannot be read.
     """
-    url = ledger_url(source)
-    with Ledger.open(url, read_only=True) as ledger:
+    with reading(source) as ledger:
         store, place = AdmissionStore(ledger), ledger.place
         known, span = store.clusters(), store.span_of_events(cluster)
-        if cluster not in known:
-            raise BadInput("--cluster", cluster, f"ledger {place} has {', '.join(known) or 'no cluster'}")
+        check_known("--cluster", cluster, known, ledger, "cluster")
         first = span[0] if span is not None and since is None else since
         # Nothing is known of the time after the last event: a table must not say that cores lived on in it.
         last = None if span is None else min(span[1] + 1.0, span[1] + 1.0 if until is None else until)
         if span is None or first is None or last is None or first >= last or last <= span[0]:
-            why = f"ledger {place} has no events of it in this span"
-            raise NothingRecorded("--cluster", cluster, f"{why}: report events, or widen --since and --until")
+            raise none_in_span("--cluster", cluster, place, "events", "report events, or ")
         turned_away = store.turned_away(cluster, first, last)
-    events = Stored(url, lambda ledger: AdmissionStore(ledger).stream(cluster, last))
-    return RecordedCluster(cluster, first, last, place, events, turned_away)
+    events = LedgerRows(source, lambda ledger: AdmissionStore(ledger).stream(cluster, last))
+    return ClusterRecord(cluster, first, last, place, events, turned_away)
 
 
 @dataclass(slots=True)
@@ -118,7 +114,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class _Alive:
+class _DeploymentLife:
     """A deployment inside: its name in the table, its cores as (second of their request, how many), oldest first."""
 
     known: Deployment
@@ -133,13 +129,13 @@ Rows = Iterator[str]
 """Lines of the table, one core each."""
 
 
-def table_of(recorded: RecordedCluster, counts: Counts, on_time: OnTime = lambda at: None) -> Rows:
+def table_of(recorded: ClusterRecord, counts: Counts, on_time: OnTime = lambda at: None) -> Rows:
     """Yield the table line by line, in the order in which cores ended; those that live on come last.
 
     counts: filled in on the way. Seconds count from the begin of the span, and its begin is 0: what began before it has
     that time, and `fit admission` leaves it out. Requests of one deployment in one second are told apart by a second.
     """
-    alive: dict[str, _Alive] = {}
+    alive: dict[str, _DeploymentLife] = {}
     end_s = _second(recorded.until, recorded.since)
     before, day = recorded.since, 0.0
     for at, together in groupby(recorded.events, key=lambda event: event.time):
@@ -173,7 +169,7 @@ def _second(at: float, since: float) -> int:
     return int(at - since) + 1 if at >= since else 0
 
 
-def _taken(alive: dict[str, _Alive], event: DeploymentEvent, recorded: RecordedCluster, counts: Counts) -> Rows:
+def _taken(alive: dict[str, _DeploymentLife], event: DeploymentEvent, recorded: ClusterRecord, counts: Counts) -> Rows:
     """Yield the cores that an event ended, and take in what it began."""
     one, inside = alive.get(event.deployment_id), event.time >= recorded.since
     if one is None and event.kind is not EventKind.STARTED:
@@ -189,7 +185,7 @@ def _taken(alive: dict[str, _Alive], event: DeploymentEvent, recorded: RecordedC
     second = _second(event.time, recorded.since)
     if one is None:
         name = _hashed(recorded.cluster, event.deployment_id, repr(event.time))
-        one = _Alive(result.deployment, name, _hashed(recorded.cluster, event.owner) if event.owner else "")
+        one = _DeploymentLife(result.deployment, name, _hashed(recorded.cluster, event.owner) if event.owner else "")
         alive[event.deployment_id] = one
         counts.deployments += inside
     there, wanted = one.known.cores if one.cores else 0, result.deployment.cores
@@ -211,7 +207,7 @@ def _taken(alive: dict[str, _Alive], event: DeploymentEvent, recorded: RecordedC
         del alive[event.deployment_id]
 
 
-def _ended(one: _Alive, second: int, cores: int, *, inside: bool) -> Rows:
+def _ended(one: _DeploymentLife, second: int, cores: int, *, inside: bool) -> Rows:
     """Yield the oldest cores with their end; those that ended before the span are in no table."""
     left = cores
     while left > 0 and one.cores:
@@ -225,7 +221,7 @@ def _ended(one: _Alive, second: int, cores: int, *, inside: bool) -> Rows:
             one.cores.popleft()
 
 
-def _line(one: _Alive, created: int, deleted: int) -> str:
+def _line(one: _DeploymentLife, created: int, deleted: int) -> str:
     return f"{one.owner},{one.name},{created},{max(created, deleted)},0,0,0,Unknown,1,0\n"
 
 
@@ -234,7 +230,7 @@ def _hashed(*words: str) -> str:
 
 
 def export_table(
-    recorded: RecordedCluster,
+    recorded: ClusterRecord,
     path: Path,
     version: str,
     parameters: Mapping[str, object],
@@ -249,16 +245,14 @@ def export_table(
 
     def side(digest: str) -> dict[str, Any]:
         if not counts.deployments:
-            raise NothingRecorded(
-                "--cluster", recorded.cluster, "no deployment began in this span: widen --since and --until"
-            )
+            raise NoRecord("--cluster", recorded.cluster, "no deployment began in this span: widen --since and --until")
         return _side(recorded, counts, version, parameters, digest)
 
     return write_table(path, table_of(recorded, counts, on_time), side)
 
 
 def _side(
-    recorded: RecordedCluster, counts: Counts, version: str, parameters: Mapping[str, object], digest: str
+    recorded: ClusterRecord, counts: Counts, version: str, parameters: Mapping[str, object], digest: str
 ) -> dict[str, Any]:
     seconds = recorded.until - recorded.since
     return {

@@ -17,7 +17,7 @@ from domain.units import DAY_S
 from domain.workload import DEFAULT_RAM_GB, make_trace
 from simulator.autoscaling.world_file import World, world_from, world_text
 from trainer.kit.files import replace_file
-from trainer.learning.recorded import QUANTILES, Recorded, RecordedTrace, measured_world, traced
+from trainer.learning.recorded import QUANTILES, Recording, WindowTrace, measured_world, traced
 from trainer.learning.tables import write_table
 
 HEADER = "job_id,arrival_s,service_s,width,ram_gb\n"
@@ -25,7 +25,7 @@ _NO_JOBS = make_trace("none", [], [])
 
 
 def export_trace(
-    recorded: Recorded,
+    recorded: Recording,
     path: Path,
     version: str,
     parameters: Mapping[str, object],
@@ -53,7 +53,7 @@ def export_trace(
     return write_table(path, lines(), side)
 
 
-def _rows(window: RecordedTrace, first: int, offset_s: float) -> str:
+def _rows(window: WindowTrace, first: int, offset_s: float) -> str:
     trace = window.trace
     columns = zip((trace.arrival_s + offset_s).tolist(), trace.service_s.tolist(), strict=True)
     return "".join(
@@ -65,13 +65,13 @@ def _rows(window: RecordedTrace, first: int, offset_s: float) -> str:
 class _Summary:
     """The content of the side file, gathered window by window; of these only figures are kept."""
 
-    recorded: Recorded
-    windows: list[RecordedTrace] = field(default_factory=list)
+    recorded: Recording
+    windows: list[WindowTrace] = field(default_factory=list)
     jobs: int = 0
     end_s: float = 0.0
     gaps: list[list[float]] = field(default_factory=list)
 
-    def take(self, window: RecordedTrace) -> tuple[int, float]:
+    def take(self, window: WindowTrace) -> tuple[int, float]:
         """Take in a window; return the number of its first job, and the offset of its arrivals.
 
         Where the clock was set back a window follows right after the one before it.
@@ -147,7 +147,7 @@ def _named_apart(fleet: Fleet, types: tuple[VmType, ...]) -> tuple[VmType, ...]:
 
 
 def export_world(
-    recorded: Recorded, path: Path, base: World, on_window: Callable[[float], None] = lambda end_s: None
+    recorded: Recording, path: Path, base: World, on_window: Callable[[float], None] = lambda end_s: None
 ) -> tuple[World, tuple[str, ...]]:
     """Write the world of a recording as a world file, which says in comments what each part rests on; return both.
 

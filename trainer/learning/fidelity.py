@@ -18,7 +18,7 @@ from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.minutes import Span
-from trainer.learning.replay import Loop, Played, play
+from trainer.learning.replay import Episode, Loop, play
 from trainer.learning.state import StageResult
 
 WITHIN = 0.05
@@ -158,9 +158,8 @@ def check_fidelity(
     config: the world; where it is off, its boots are a suspect. windows: on which changes of a quantity are tried.
     spread: maps a function over items, maybe in processes.
     """
-    items = [(loop, config, span, FIRST_SEED + seed) for span in stretches for seed in range(seeds)]
-    runs = list(spread(_replayed, items))
-    each = [runs[k * seeds : (k + 1) * seeds] for k in range(len(stretches))]
+    each = _replays(loop, config, stretches, FIRST_SEED, seeds, spread)
+    runs = [run for own in each for run in own]
 
     def ratio(column: str) -> float:
         ours = sum(float(getattr(run, column).sum()) for run in runs) / seeds
@@ -194,13 +193,20 @@ def replay_windows(
     first_seed: boots of two replays with the same seed are alike. policy: decides all along; None for what decided.
     """
     played = [span if policy is None else replace(span, policies=(policy,) * len(span.policies)) for span in stretches]
-    items = [(loop, config, span, first_seed + seed) for span in played for seed in range(seeds)]
-    runs = list(spread(_replayed, items))
-    each = [runs[k * seeds : (k + 1) * seeds] for k in range(len(stretches))]
+    each = _replays(loop, config, played, first_seed, seeds, spread)
     return tuple(one for span, own in zip(stretches, each, strict=True) for one in _costs(span, own))
 
 
-def _replayed(item: tuple[Loop, SimulationConfig, Span, int]) -> Played:
+def _replays(
+    loop: Loop, config: SimulationConfig, spans: Sequence[Span], first_seed: int, seeds: int, spread: Map
+) -> list[list[Episode]]:
+    """Return the replays of each span, one for each boot seed."""
+    runs = list(spread(replayed, [(loop, config, span, first_seed + seed) for span in spans for seed in range(seeds)]))
+    return [runs[k * seeds : (k + 1) * seeds] for k in range(len(spans))]
+
+
+def replayed(item: tuple[Loop, SimulationConfig, Span, int]) -> Episode:
+    """Return the replay of a span in a world from a boot seed, from the recorded fleet on."""
     loop, config, span, seed = item
     initial = tuple(min(there, limit) for there, limit in zip(span.first.requested, config.limits, strict=True))
     return play(
@@ -208,7 +214,7 @@ def _replayed(item: tuple[Loop, SimulationConfig, Span, int]) -> Played:
     )
 
 
-def _costs(span: Span, runs: Sequence[Played]) -> Iterator[WindowCost]:
+def _costs(span: Span, runs: Sequence[Episode]) -> Iterator[WindowCost]:
     """Yield the windows of a stretch."""
     for name, first, last in span.marks or ((span.name, 0, span.steps),):
         yield WindowCost(
@@ -232,7 +238,7 @@ def _boot_minutes(booting: float, launched: float) -> float:
     return (booting + 0.5 * launched) / launched if launched > 0.0 else 0.5
 
 
-def _boot_ratio(windows: Sequence[Span], each: Sequence[Sequence[Played]]) -> float:
+def _boot_ratio(windows: Sequence[Span], each: Sequence[Sequence[Episode]]) -> float:
     ours = _boot_minutes(
         sum(float(run.booting.sum()) for own in each for run in own),
         sum(_launched(run.requested) for own in each for run in own),
@@ -255,7 +261,7 @@ def _suspects(
     items = [
         (loop, *_changed(config, span, quantity, factor), FIRST_SEED) for quantity, factor in changes for span in chosen
     ]
-    runs = list(spread(_replayed, items))
+    runs = list(spread(replayed, items))
     far = [_distance(chosen, runs[k * len(chosen) : (k + 1) * len(chosen)]) for k in range(len(changes))]
     best: dict[str, Suspect] = {}
     for (quantity, factor), distance in zip(changes[1:], far[1:], strict=True):
@@ -282,7 +288,7 @@ def _more(trace: Trace, factor: float) -> Trace:
     return make_trace(trace.name, trace.arrival_s[places], trace.service_s[places])
 
 
-def _distance(windows: Sequence[Span], runs: Sequence[Played]) -> float:
+def _distance(windows: Sequence[Span], runs: Sequence[Episode]) -> float:
     """Return how far replays lie from the record: rent, waiting, time of a boot, work and jobs done, as logarithms.
 
     Rent and waiting count as shares of the cost. A quantity that is right but compensates another one's error leaves

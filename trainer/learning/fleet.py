@@ -38,10 +38,9 @@ from trainer.autoscaling.scorer import FINE, FIT, Recipe, Scorer, own_plan, play
 from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, scorer_named, shipped_scorer
 from trainer.kit.intervals import FEWEST_CASES, Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, lines, table
-from trainer.learning.fidelity import Fidelity, check_fidelity
+from trainer.learning.fidelity import Fidelity, check_fidelity, replayed
 from trainer.learning.minutes import Span, span_of
 from trainer.learning.recent import FAMILY
-from trainer.learning.replay import Loop, play
 from trainer.learning.round import Budget, Round, Stages, cpu_s
 from trainer.learning.state import StageResult
 from trainer.learning.subject import Learner
@@ -120,7 +119,7 @@ class ScorerRun(StageResult):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(StageResult):
+class HeldOutResult(StageResult):
     """Dollars of the held-out windows by policy, window and seed; means are over seeds.
 
     recorded: dollars of each window. bounds: of some windows, see `FleetRound._bounds`. now: the policy in use.
@@ -159,7 +158,7 @@ class FleetRound(Round):
             TunedRule: self._rule,
             LessonPlan: self._lessons,
             ScorerRun: self._scorer,
-            Judged: self._judge,
+            HeldOutResult: self._judge,
         }
 
     def _fidelity(self, budget: Budget) -> Fidelity:
@@ -213,11 +212,11 @@ class FleetRound(Round):
         recipe = replace(self.settings.recipe, rounds=chosen.rounds)
         plan = own_plan(self.learner.config, loads, rule, recipe, 0, start)
         lessons = OwnLessons(self.learner.config, rule, loads)
-        trained = run(replace(plan, lessons=_Bounded(lessons, budget.check)), self.place, resume=True)
+        trained = run(replace(plan, lessons=_LimitedLessons(lessons, budget.check)), self.place, resume=True)
         (model,) = self.place.glob("*.onnx")
         return ScorerRun(model.name, "", bool(trained.figures["own/used"]), dict(trained.figures), recipe.rounds)
 
-    def _judge(self, budget: Budget) -> Judged:
+    def _judge(self, budget: Budget) -> HeldOutResult:
         """Let all play the held-out windows."""
         names = [NOW, RULE, *self._scorers]
         spans = [span for span in self.windows.replayed if span.name in {one.name for one in self.windows.held_out}]
@@ -229,7 +228,7 @@ class FleetRound(Round):
             for name in names
         }
         means = {name: np.mean(rows, axis=1) for name, rows in costs.items()}
-        return Judged(
+        return HeldOutResult(
             tuple(span.name for span in spans),
             tuple(span.cost for span in spans),
             costs,
@@ -256,7 +255,7 @@ class FleetRound(Round):
         if SCORER in candidates and not scorer.used and names_model(self.policy_now):
             why = "new weights are not surely better than those in use"
             del candidates[SCORER]
-        means = {name: float(np.mean(row)) for name, row in self.state.result(Judged).means.items()}
+        means = {name: float(np.mean(row)) for name, row in self.state.result(HeldOutResult).means.items()}
         best = min(candidates, key=lambda name: means[name], default=None)
         if best is None:
             return why
@@ -310,7 +309,8 @@ class FleetRound(Round):
             policy = f"queue-rule:horizon_s={setting.horizon_s:g},job_core_s={expected:g}"
         if name in (SCORER, SHIPPED):
             policy = f"model:{self._scorers[name]}"
-        return _dollars(loop, self.learner, span, policy, JUDGING_SEED + seed)
+        span = replace(span, policies=(policy,) * len(span.policies))
+        return replayed((loop, self.learner.config, span, JUDGING_SEED + seed)).cost
 
     def _earlier_replayed(self) -> list[Span]:
         names = {span.name for span in self.windows.earlier}
@@ -387,7 +387,7 @@ class FleetRound(Round):
         if self.policy_now.partition(":")[0] != "queue-rule":
             # The rule complements a learned policy, which continues to decide.
             pairs.pop(f"TRIMTAB_FLEETS__{fleet}__POLICY")
-        gain = self.state.result(Judged).against_now[RULE].relative
+        gain = self.state.result(HeldOutResult).against_now[RULE].relative
         settings = [
             f"# The queue rule tuned on the record of fleet {fleet}, world {self.learner.world}",
             f"# On {len(self.windows.held_out)} held-out windows: {gain.mean:+.1%} of the cost of the policy in use "
@@ -407,7 +407,7 @@ class FleetRound(Round):
             f"{windows.window_s / HOUR_S:.3g} h each",
         }
         sections = [
-            Section("cost", "Cost on the held-out windows", _costs(self.state.result(Judged))),
+            Section("cost", "Cost on the held-out windows", _costs(self.state.result(HeldOutResult))),
             Section("truth", "Is the simulator true?", _truth(self.state.result(Fidelity))),
             Section("rule", "The queue rule", lines(self._rule_text())),
             Section("scorer", "The scorer", _trained(self.state.result(ScorerRun))),
@@ -416,7 +416,7 @@ class FleetRound(Round):
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounded:
+class _LimitedLessons:
     """Lessons that end with the budget."""
 
     lessons: OwnLessons
@@ -428,14 +428,7 @@ class _Bounded:
             yield lesson
 
 
-def _dollars(loop: Loop, learner: Learner, span: Span, policy: str, seed: int) -> float:
-    limits = zip(span.first.requested, learner.config.limits, strict=True)
-    config = replace(learner.config, initial=tuple(min(there, limit) for there, limit in limits))
-    policies = [policy] * len(span.policies)
-    return play(loop, config, span.trace, policies, seed, span.first.end_s, lead=span.lead).cost
-
-
-def _costs(judged: Judged) -> str:
+def _costs(judged: HeldOutResult) -> str:
     names = list(judged.means)
     bounds = {one["window"]: one.get("bound") for one in judged.bounds}
     rows = []

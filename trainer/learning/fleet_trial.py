@@ -32,7 +32,7 @@ from trainer.learning.fidelity import SEEDS, WITHIN, Map, WindowCost, replay_win
 from trainer.learning.minutes import DecidedMinute, Record, Span, read_record_since
 from trainer.learning.recorded import read_decisions
 from trainer.learning.subject import Learner, check_policy, learner_of
-from trainer.learning.trial import LEAST_SHARE, Inspection, Lived, Replay, end_of, interval
+from trainer.learning.trial import LEAST_SHARE, Inspection, Replay, WatchEvidence, end_of, interval
 from trainer.learning.windows import marked_stretches, part_of
 from trainer.promotion.directory import ModelsWriter
 from trainer.promotion.gate import Limits
@@ -72,7 +72,7 @@ class FleetEvidence:
         """Return the fleet with its record; BadInput for a world or a policy that cannot be replayed."""
         return learner_of(recorded, self.world, self.shelf, self.idle_s)
 
-    def lived(self, champion: Champion) -> Lived | str:
+    def lived(self, champion: Champion) -> WatchEvidence | str:
         """Return the minutes since a promotion, or why too little is known.
 
         Raises LedgerUnavailable, and BadInput for a world that does not go with the fleet.
@@ -103,7 +103,7 @@ class FleetEvidence:
             bias = self._bias(recorded, champion.at_s, before, job_core_s or 0.0)
             costs = [bias * one.replayed for one in replays]
         windows = tuple(
-            WatchedWindow(one.name, one.hours, one.recorded, one.replayed, cost)
+            WatchWindow(one.name, one.hours, one.recorded, one.replayed, cost)
             for one, cost in zip(predicted, costs, strict=True)
         )
         return weighed(champion.previous, minutes, before, bias, windows)
@@ -160,7 +160,7 @@ class FleetEvidence:
         old = self._replayed(recorded, spans, PROBATION_SEED, None)
         new = self._replayed(recorded, spans, PROBATION_SEED, f"{LEARNED}:{Path(one.model).stem}")
         windows = tuple(
-            TriedWindow(ours.name, ours.hours, theirs.recorded, theirs.replayed, ours.replayed)
+            ProbationWindow(ours.name, ours.hours, theirs.recorded, theirs.replayed, ours.replayed)
             for theirs, ours in zip(old, new, strict=True)
         )
         total = sum(one.recorded for one in old)
@@ -170,7 +170,7 @@ class FleetEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedWindow:
+class WatchWindow:
     """Dollars of a window: recorded, predicted for the champion, and under the policy before (None: not known)."""
 
     name: str
@@ -180,7 +180,9 @@ class WatchedWindow:
     before: float | None
 
 
-def weighed(previous: str | None, minutes: int, before: str, bias: float, windows: tuple[WatchedWindow, ...]) -> Lived:
+def weighed(
+    previous: str | None, minutes: int, before: str, bias: float, windows: tuple[WatchWindow, ...]
+) -> WatchEvidence:
     """Return the evidence on the minutes since a promotion.
 
     previous: the file before. minutes: under the champion. before: the policy that decided before it, "" where that is
@@ -230,7 +232,7 @@ def weighed(previous: str | None, minutes: int, before: str, bias: float, window
     )
     facts = {"the day before": f"recorded cost is {bias:.3f} of the replayed"} if before else {}
     fault = "; ".join(faults)
-    return Lived(fault, fault or f"in {minutes} minutes it cost {costs}", data, sections, facts)
+    return WatchEvidence(fault, fault or f"in {minutes} minutes it cost {costs}", data, sections, facts)
 
 
 def _windows(spans: Iterable[Span]) -> int:
@@ -300,7 +302,7 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class TriedWindow:
+class ProbationWindow:
     """Dollars of a window: recorded, and replayed under the policy in use and under the challenger."""
 
     name: str
@@ -311,7 +313,7 @@ class TriedWindow:
 
 
 def replayed(
-    divergence: Divergence, promised: float | None, windows: tuple[TriedWindow, ...], too_little: str = ""
+    divergence: Divergence, promised: float | None, windows: tuple[ProbationWindow, ...], too_little: str = ""
 ) -> Replay:
     """Return the evidence on a probation. promised: the gate's relative cost, None where its report has none."""
     why, more = f"the same minutes cost {{}} under it; {divergence.sentence}", ""

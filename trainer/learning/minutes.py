@@ -30,9 +30,9 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.world_file import preset
 from trainer.learning.jobs import arrivals_in, lengths_about
+from trainer.learning.ledgers import NoRecord
 from trainer.learning.recorded import (
-    Follows,
-    NothingRecorded,
+    MinuteOrder,
     follows,
     measured_world,
     newest_end,
@@ -208,7 +208,7 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None 
         kept.append((one.fleet, minute))
     if last is None:
         why = "; ".join(f"{reason} in {count} minutes" for reason, count in left_out.items()) or "there is no decision"
-        raise NothingRecorded("fleet", fleet, f"none of its recorded minutes can be replayed: {why}")
+        raise NoRecord("fleet", fleet, f"none of its recorded minutes can be replayed: {why}")
     now = shape_of(last.fleet)
     minutes = [minute for of, minute in kept if shape_of(of) == now]
     if len(minutes) < len(kept):
@@ -279,9 +279,9 @@ def _stretches(minutes: Sequence[DecidedMinute]) -> tuple[tuple[DecidedMinute, .
     for minute in minutes:
         before_s = found[-1][-1].end_s if found else minute.end_s - MINUTE_S
         place = follows(before_s, minute.end_s, clock_set=minute.clock_set)
-        if place is Follows.TWICE:
+        if place is MinuteOrder.TWICE:
             continue
-        if found and place is Follows.IN_TIME and minute.end_s - before_s <= LONGEST_FILLED_S + MINUTE_S:
+        if found and place is MinuteOrder.IN_TIME and minute.end_s - before_s <= LONGEST_FILLED_S + MINUTE_S:
             found[-1].append(minute)
         else:
             found.append([minute])

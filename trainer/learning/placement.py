@@ -93,7 +93,7 @@ class SearchPlan(StageResult):
 
 
 @dataclass(frozen=True, slots=True)
-class Searched(StageResult):
+class SearchResult(StageResult):
     """The vector of the search with its value."""
 
     STAGE: ClassVar = "search"
@@ -115,7 +115,7 @@ class Choice(StageResult):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(StageResult):
+class HeldOutResult(StageResult):
     """Open hosts on the held-out windows and their other orders: the mean by label, each case, and the bound."""
 
     STAGE: ClassVar = "judge"
@@ -158,9 +158,9 @@ class PlacementRound(Round):
         return {
             InUse: lambda _: InUse(self.in_use),
             SearchPlan: self._plan,
-            Searched: self._search,
+            SearchResult: self._search,
             Choice: self._choose,
-            Judged: self._judge,
+            HeldOutResult: self._judge,
         }
 
     def _plan(self, budget: Budget) -> SearchPlan:
@@ -175,7 +175,7 @@ class PlacementRound(Round):
         # Half of the rest; judging and the gate need the other one.
         return SearchPlan(each_s, budget.affordable(2.0 * each_s * self.settings.population, self.settings.iterations))
 
-    def _search(self, budget: Budget) -> Searched:
+    def _search(self, budget: Budget) -> SearchResult:
         """Search a vector on the earlier windows, in other orders for each draw; it resumes where it was stopped."""
         starts = [policy.theta for policy in (self.now, read_policy(SHIPPED)) if policy.family == FAMILY]
         plan = Plan(
@@ -205,7 +205,7 @@ class PlacementRound(Round):
 
         path = self.state.folder / SEARCH_FILE
         found = search(plan, objective, history=_history(path), on_step=lambda step, history: _keep(path, history))
-        return Searched(tuple(found.theta.tolist()), found.value, len(found.steps))
+        return SearchResult(tuple(found.theta.tolist()), found.value, len(found.steps))
 
     def _choose(self, budget: Budget) -> Choice:
         """Choose the candidate for the gate, by the earlier windows alone."""
@@ -221,14 +221,14 @@ class PlacementRound(Round):
         write_json(self.model, policy_document(policy))
         return Choice(means, chosen, policy.name)
 
-    def _judge(self, budget: Budget) -> Judged:
+    def _judge(self, budget: Budget) -> HeldOutResult:
         """Play all on the held-out windows and their other orders; every placement is checked."""
         windows = self._held_out()
         costs = {name: costs_of(policy, windows, budget.check) for name, policy in self._candidates().items()}
         bound = [case.bound() for window in windows for _, case in window.cases]
         clusters = [window.name for window in windows for _ in window.cases]
         against_now = partial(compare, reference=costs[NOW], clusters=clusters)
-        return Judged(
+        return HeldOutResult(
             tuple(window.name for window in windows),
             len(clusters),
             digest_of_cases(windows),
@@ -240,7 +240,7 @@ class PlacementRound(Round):
 
     def challenger(self) -> Path | str:
         """Return the chosen policy, or the reason why it does not go to the gate."""
-        name, hosts = self.state.result(Choice).chosen, self.state.result(Judged).hosts
+        name, hosts = self.state.result(Choice).chosen, self.state.result(HeldOutResult).hosts
         if self._candidates()[name].digest == self.now.digest:
             return f"the best is the policy in use, {self.now.name}"
         if hosts[name] >= hosts[NOW]:
@@ -255,7 +255,7 @@ class PlacementRound(Round):
 
     def _candidates(self) -> dict[str, Policy]:
         """Return every policy by its label."""
-        found = self.state.result(Searched)
+        found = self.state.result(SearchResult)
         digests = tuple(digest_of(one) for one in self.windows.earlier)
         mix = mix_of_instances(self.windows.earlier)
         learnt = Policy(
@@ -276,7 +276,7 @@ class PlacementRound(Round):
 
     def page(self) -> str:
         """Return the page of the report."""
-        judged = self.state.result(Judged)
+        judged = self.state.result(HeldOutResult)
         facts = {
             "pool": self.pool,
             NOW: self.now.name,

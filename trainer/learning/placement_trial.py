@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from agent.placement.records import COMPARISON, Comparison
 from agent.placement.state import PlacementStore
@@ -22,8 +21,8 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from domain.units import HOUR_S
+from trainer.learning.ledgers import reading
 from trainer.learning.placements import read_placements, window_of
-from trainer.learning.recorded import ledger_url
 from trainer.learning.trial import Promise, PromiseReplay, end_of
 from trainer.placement.evaluation import Case
 
@@ -64,7 +63,7 @@ def replay(source: str, pool: str, one: Probationer, policies: tuple[Policy, Pol
     policies: the one in use, and the challenger.
     """
     until = min(now_s, end_of(one))
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         made = PlacementStore(ledger).newest(pool, 1000, COMPARISON)
     days = [row for row in made if isinstance(row, Comparison) and one.since <= row.at < until]
     asked = [row for row in days if row.shadow == policies[1].name]

@@ -20,17 +20,16 @@ from typing import Final
 
 import numpy as np
 
-from agent.ledger import Ledger
 from agent.placement.records import HostState, Origin
 from agent.placement.state import PlacementStore
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, Release, Request, as_document, parse_instance
 from domain.units import DAY_S, HOUR_S
-from trainer.autoscaling.lessons import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
+from trainer.autoscaling.lessons import DAYS, WINDOWS
 from trainer.kit.files import replace_file
-from trainer.learning.recorded import NothingRecorded, ledger_url
-from trainer.learning.state import Outdated
-from trainer.learning.windows import NEEDED, TooLittle
+from trainer.learning.ledgers import NoRecord, reading
+from trainer.learning.state import OutdatedRound
+from trainer.learning.windows import split
 
 WINDOWS_FILE: Final = "windows.json.gz"
 
@@ -50,7 +49,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedPlacements:
+class PlacementRecord:
     """The record of one pool between two times, epoch seconds. basis: its hosts and applications.
 
     left_out: containers that found no host, or of applications that the inventory no longer has.
@@ -76,13 +75,13 @@ class Windows:
     held_out: tuple[Instance, ...]
 
 
-def read_placements(source: str, pool: str, since: float, until: float) -> RecordedPlacements:
+def read_placements(source: str, pool: str, since: float, until: float) -> PlacementRecord:
     """Return the record of a pool with since <= at < until, and what ran at its begin as far as decisions are kept.
 
     source: a SQLite file, or the URL of a ledger. BadInput for a pool without hosts, applications or requests;
     LedgerUnavailable.
     """
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         store = PlacementStore(ledger)
         state = store.read(pool)
         made = store.requests_between(pool, 0.0, until, most=10**6)
@@ -113,11 +112,11 @@ def read_placements(source: str, pool: str, since: float, until: float) -> Recor
         left_out += one.unplaced * (one.at >= since)
         lives.append(Life(one.request_id, one.application, placed, one.at, tuple(ends[one.request_id][:placed])))
     if not basis.hosts or not any(life.begin >= since for life in lives):
-        raise NothingRecorded("POOL", pool, "no request was placed in this span: wait for some, or give more --days")
-    return RecordedPlacements(pool, basis, tuple(lives), since, until, left_out)
+        raise NoRecord("POOL", pool, "no request was placed in this span: wait for some, or give more --days")
+    return PlacementRecord(pool, basis, tuple(lives), since, until, left_out)
 
 
-def windows_of(recorded: RecordedPlacements) -> Windows:
+def windows_of(recorded: PlacementRecord) -> Windows:
     """Return the windows of a record: days where there are enough of them, else equal parts of an hour or more.
 
     Raises TooLittle for fewer windows with requests than are needed to learn and to judge.
@@ -129,17 +128,11 @@ def windows_of(recorded: RecordedPlacements) -> Windows:
     found = [window_of(recorded, low, high) for low, high in pairwise(marks)]
     # A window in which nothing was asked says nothing of a policy.
     found = [one for one in found if any(request.at_s > 0.0 for request in one.requests)]
-    later = max(round(LEFT_OUT * len(found)), 1)
-    if min(later, len(found) - later) < LEAST_WINDOWS:
-        raise TooLittle(
-            f"pool {recorded.pool}: {total_s / HOUR_S:.1f} h are recorded, which make {len(found)} windows of "
-            f"{length_s / HOUR_S:.3g} h with requests; {NEEDED} are needed, {LEAST_WINDOWS} of them to judge by: wait "
-            "for more, or give more --days"
-        )
-    return Windows(length_s, tuple(found[:-later]), tuple(found[-later:]))
+    remedy = "wait for more, or give more --days"
+    return Windows(length_s, *split(f"pool {recorded.pool}", found, total_s, length_s, "requests", remedy))
 
 
-def window_of(recorded: RecordedPlacements, low: float, high: float) -> Instance:
+def window_of(recorded: PlacementRecord, low: float, high: float) -> Instance:
     """Return what was requested in low <= at < high (epoch seconds) as an instance, with what ran at its begin."""
     requests: list[Request] = []
     releases: list[Release] = []
@@ -177,10 +170,10 @@ def reordered(window: Instance, seed: int) -> Instance:
     )
 
 
-def kept_windows(folder: Path, read: Callable[[], RecordedPlacements]) -> tuple[Windows, str]:
+def kept_windows(folder: Path, read: Callable[[], PlacementRecord]) -> tuple[Windows, str]:
     """Return the windows that the round in a folder began with, else those of a fresh record, which are then kept.
 
-    With them comes the SHA-256 of their file. Raises TooLittle; Outdated for a file that is cut or changed.
+    With them comes the SHA-256 of their file. Raises TooLittle; OutdatedRound for a file that is cut or changed.
     """
     path = folder / WINDOWS_FILE
     if not path.is_file():
@@ -198,5 +191,5 @@ def kept_windows(folder: Path, read: Callable[[], RecordedPlacements]) -> tuple[
         windows = Windows(float(held["length_s"]), earlier, later)
     except (OSError, EOFError, ValueError, KeyError, TypeError, ConfigurationError) as error:
         why = f"it is cut or changed ({type(error).__name__}): give another --out, or remove it to start again"
-        raise Outdated("--out", str(path), why) from None
+        raise OutdatedRound("--out", str(path), why) from None
     return windows, hashlib.sha256(content).hexdigest()

@@ -33,7 +33,7 @@ from simulator.oversubscription.weekly import Assessor
 from trainer.kit.checkpoint import package_versions
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
-from trainer.learning.pools import RecordedPool, export_scenario
+from trainer.learning.pools import PoolRecord, export_scenario
 from trainer.learning.promise_fidelity import pool_fidelity
 from trainer.learning.round import Budget, Round, Stages, Truth, cpu_s
 from trainer.learning.state import StageResult, plain
@@ -92,7 +92,7 @@ class PoolSettings:
     limits: Limits = field(default_factory=Limits)
 
 
-def keep_weeks(folder: Path, read: Callable[[], RecordedPool]) -> str:
+def keep_weeks(folder: Path, read: Callable[[], PoolRecord]) -> str:
     """Write the earlier and the later weeks into the folder, unless they are there; return the SHA-256 of all files.
 
     Raises TooLittle for fewer than LEAST_WEEKS weeks, and BadInput for none.
@@ -158,7 +158,7 @@ class Calibration(StageResult):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(StageResult):
+class HeldOutResult(StageResult):
     """All policies on the later and the redrawn weeks, by label: a figure for each week, and the promise.
 
     reserved: share of cores. hot: share of episodes with too many hot hours. replayed_hot_hours, recorded_*: of the
@@ -213,7 +213,7 @@ class PoolRound(Round):
             Truth: self._fidelity,
             SearchPlan: self._plan,
             Calibration: self._rates,
-            Judged: self._judge,
+            HeldOutResult: self._judge,
         }
 
     def _fidelity(self, budget: Budget) -> Truth:
@@ -285,7 +285,7 @@ class PoolRound(Round):
         )
         return Calibration({RULE: rule, LEARNT: learnt, BOUND: allowed})
 
-    def _judge(self, budget: Budget) -> Judged:
+    def _judge(self, budget: Budget) -> HeldOutResult:
         """Play all on the later weeks, on redrawn ones, and once on the measured usage."""
         later, found, now = self._scenario(LATER), self._found, self.now
         texts = {
@@ -309,7 +309,7 @@ class PoolRound(Round):
             for name, row in broken.items()
         }
         recorded = [self._recorded()["weeks"][name] for name in later.weeks]
-        return Judged(
+        return HeldOutResult(
             tuple(week.name for week in weeks),
             texts,
             reserved,
@@ -325,7 +325,7 @@ class PoolRound(Round):
 
     def challenger(self) -> Path | str:
         """Return the learnt rates, or the reason why they do not go to the gate."""
-        judged = self.state.result(Judged)
+        judged = self.state.result(HeldOutResult)
         if not judged.feasible[LEARNT]:
             return "no rates and no shield keep the promise in the earlier weeks"
         if not judged.keeps[LEARNT]:
@@ -397,7 +397,7 @@ class PoolRound(Round):
 
     def page(self) -> str:
         """Return the page of the report."""
-        judged, found, now = self.state.result(Judged), self._found, self.now
+        judged, found, now = self.state.result(HeldOutResult), self._found, self.now
         facts = {"pool": now.pool, "decides now": now.policy, "weeks judged on": ", ".join(judged.weeks)}
         rows = []
         for name in judged.texts:

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
 from agent.oversubscription.settings import DIGITS
 from agent.oversubscription.state import OversubscriptionStore
@@ -19,8 +18,8 @@ from domain.errors import BadInput
 from domain.rules.oversubscription.rates import Margin
 from domain.rules.oversubscription.risk import clopper_pearson_lower
 from simulator.oversubscription.scenario import scenario_of
-from trainer.learning.pools import RecordedPool, export_scenario, read_pool
-from trainer.learning.recorded import ledger_url
+from trainer.learning.ledgers import reading
+from trainer.learning.pools import PoolRecord, export_scenario, read_pool
 from trainer.learning.trial import LEAST_SHARE, Promise, PromiseReplay, end_of
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evaluation import SEED
@@ -41,7 +40,7 @@ def lived(source: str, pool: str, champion: Champion) -> Promise | str:
     """
     assert champion.at_s is not None, "a promotion that is watched has a time"
     digest = Path(champion.model).stem[:DIGITS]
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         made = OversubscriptionStore(ledger).hours_since(pool, champion.at_s)
     decided = {one.hour + 1 for one in made if one.model == digest}
     try:
@@ -54,7 +53,7 @@ def lived(source: str, pool: str, champion: Champion) -> Promise | str:
     return hot_of(recorded, sum(hot.values()), len(hot))
 
 
-def hot_of(recorded: RecordedPool, hot: int, hours: int) -> Promise:
+def hot_of(recorded: PoolRecord, hot: int, hours: int) -> Promise:
     """Return counts of hours with the share that the pool's promise allows, which is about its horizon."""
     rules = recorded.rules
     allowed = clopper_pearson_lower(int(rules["violation"]), recorded.horizon_h, float(rules["alpha"]))
@@ -65,7 +64,7 @@ def divergence_of(source: str, pool: str, one: Probationer) -> tuple[int, str]:
     """Return the number of hours with an answer of a model on probation, and its differences, for people."""
     until = end_of(one)
     digest = Path(one.model).stem[:DIGITS]
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         store = OversubscriptionStore(ledger)
         hours = [made for made in store.hours_since(pool, one.since) if made.at < until]
         requests = [made for made in store.requests_since(pool, one.since) if made.at < until]

@@ -32,7 +32,7 @@ from domain.rules.oversubscription.usage import clean_sample
 from domain.units import HOUR_S, HOURS_PER_DAY
 from simulator.oversubscription.scenario import PROFILE_COLUMNS, REQUEST_COLUMNS
 from simulator.workloads.tables import USAGE_FIELDS, rows_of_table
-from trainer.learning.recorded import NothingRecorded, Stored, ledger_url
+from trainer.learning.ledgers import LedgerRows, NoRecord, check_known, none_in_span, reading
 
 LEAST_HOURS: Final = 0.75
 """A week of which fewer of its hours are recorded is left out."""
@@ -45,7 +45,7 @@ OnTime = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedPool:
+class PoolRecord:
     """The record of one pool; `hours` reads the ledger anew each time. source: of the ledger, without a password.
 
     since, until: hours since the epoch, None for no limit. rules: of the newest hour, as recorded. policy: the one that
@@ -69,26 +69,21 @@ class RecordedPool:
         return tuple(sorted(self.rules["subscribers"]))
 
 
-def read_pool(source: str, pool: str, since: float | None = None, until: float | None = None) -> RecordedPool:
+def read_pool(source: str, pool: str, since: float | None = None, until: float | None = None) -> PoolRecord:
     """Return the record of a pool between two times, epoch seconds.
 
     source: a SQLite file, or the URL of a ledger. BadInput for a pool that the ledger does not know, or without an hour
     in the span; LedgerUnavailable when the ledger cannot be read.
     """
-    url = ledger_url(source)
     first, end = (None if at is None else int(at // HOUR_S) for at in (since, until))
-    with Ledger.open(url, read_only=True) as ledger:
-        place, known = ledger.place, recorded_hours.pools_of(ledger.database)
-        if pool not in known:
-            raise BadInput("--pool", pool, f"ledger {place} has {', '.join(known) or 'no hour of a pool'}")
-        last = recorded_hours.newest_hour(ledger.database, pool)
-        until_h = 0 if last is None else last + 1 if end is None else min(end, last + 1)
+    with reading(source) as ledger:
+        place, last = ledger.place, _newest_hour(ledger, pool)
+        until_h = last + 1 if end is None else min(end, last + 1)
         newest = deque(_hours(ledger, pool, max(first or 0, until_h - HOURS_PER_DAY), end), maxlen=1)
-    if last is None or not newest:
-        why = f"ledger {place} has no hour of it in this span"
-        raise NothingRecorded("--pool", pool, f"{why}: widen --since and --until")
-    hours = Stored(url, lambda ledger: _hours(ledger, pool, first, end))
-    return RecordedPool(pool, hours, newest[0].rules, newest[0].policy, place)
+    if not newest:
+        raise none_in_span("--pool", pool, place, "hour")
+    hours = LedgerRows(source, lambda ledger: _hours(ledger, pool, first, end))
+    return PoolRecord(pool, hours, newest[0].rules, newest[0].policy, place)
 
 
 def table_of_usage(
@@ -100,7 +95,7 @@ def table_of_usage(
     horizon_h: int = 120,
     timezone: str = "UTC",
     scale: float = 1.0,
-) -> RecordedPool:
+) -> PoolRecord:
     """Return a table of usage as the record of a pool, named after the file.
 
     Fields are time, vm, cores, usage (share of its cores, times `scale`), subscriber, memory in GB and network in
@@ -144,17 +139,20 @@ def table_of_usage(
         return RecordedHour(hour, there, usage, 1.0, 0, cores, cores, "none", rules)
 
     name = path.name.partition(".")[0]
-    return RecordedPool(name, [at(hour) for hour in range(min(readings), max(readings) + 1)], rules, "none", path.name)
+    return PoolRecord(name, [at(hour) for hour in range(min(readings), max(readings) + 1)], rules, "none", path.name)
 
 
 def newest_of(source: str, pool: str) -> float:
     """Return the end of the newest hour that is recorded of a pool, epoch seconds; BadInput before the first."""
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
-        last = recorded_hours.newest_hour(ledger.database, pool)
-        known = recorded_hours.pools_of(ledger.database)
-    if last is None:
-        raise BadInput("--pool", pool, f"the ledger has {', '.join(known) or 'no hour of a pool'}")
-    return (last + 1) * HOUR_S
+    with reading(source) as ledger:
+        return (_newest_hour(ledger, pool) + 1) * HOUR_S
+
+
+def _newest_hour(ledger: Ledger, pool: str) -> int:
+    last = recorded_hours.newest_hour(ledger.database, pool)
+    check_known("--pool", pool, recorded_hours.pools_of(ledger.database), ledger, "hour of a pool")
+    assert last is not None, "a pool is known by its hours"
+    return last
 
 
 def _hours(ledger: Ledger, pool: str, since: int | None, until: int | None) -> Iterator[RecordedHour]:
@@ -227,7 +225,7 @@ class ScenarioWriter:
     lives for a horizon, and longer lives make no difference to a week.
     """
 
-    def __init__(self, recorded: RecordedPool, folder: Path, weeks: range | None = None) -> None:
+    def __init__(self, recorded: PoolRecord, folder: Path, weeks: range | None = None) -> None:
         """weeks: the numbers of those that are written, by the order of the record; None for all."""
         self._recorded, self._folder, self._wanted = recorded, folder, weeks
         self._zone = ZoneInfo(str(recorded.rules["timezone"]))
@@ -273,7 +271,7 @@ class ScenarioWriter:
         recorded = self._recorded
         if not self.weeks:
             why = f"no week of {recorded.horizon_h} h has {LEAST_HOURS:.0%} of its hours recorded"
-            raise NothingRecorded("--pool", recorded.pool, f"{why}: give a longer span")
+            raise NoRecord("--pool", recorded.pool, f"{why}: give a longer span")
         mu, sd = self.sums.profile()
         rows = [
             f"{n},{hour},{'' if np.isnan(mu[n, hour]) else f'{mu[n, hour]:.6f}'},"
@@ -380,7 +378,7 @@ def _time(hour: int) -> str:
 
 
 def export_scenario(
-    recorded: RecordedPool, folder: Path, weeks: range | None = None, on_time: OnTime = lambda at: None
+    recorded: PoolRecord, folder: Path, weeks: range | None = None, on_time: OnTime = lambda at: None
 ) -> dict[str, Any]:
     """Write the record of a pool as a scenario folder, whole or not at all; return what `POOL.json` holds.
 

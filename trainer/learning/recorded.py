@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -26,7 +24,6 @@ from agent.autoscaling.minutes import (
     read_minutes,
 )
 from agent.autoscaling.state import FleetStore
-from agent.ledger import Ledger
 from domain.decisions import Decision
 from domain.errors import BadInput
 from domain.fleet import Fleet
@@ -35,11 +32,7 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import CooldownScope, SimulationConfig
 from trainer.learning.jobs import Floats, arrivals_in, lengths_at, shares_of
-
-
-class NothingRecorded(BadInput):
-    """Nothing is recorded of a subject that can be learnt from; the agent may record it in time."""
-
+from trainer.learning.ledgers import LedgerRows, check_known, none_in_span, reading
 
 REPEATED_S = 120.0
 """A minute that ends so little before the last one was decided twice; further back the clock was set."""
@@ -59,7 +52,7 @@ or where busy cores are known in a smaller share of minutes, the work says too l
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Recording:
     """The recording of one fleet; `minutes` may be iterated several times and reads the ledger anew each time.
 
     fleet, context: the newest ones. source: of the ledger, without a password.
@@ -72,7 +65,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedTrace:
+class WindowTrace:
     """A window of a recording as a trace of jobs on one core each.
 
     start: epoch seconds of the trace's second 0. duration_s: of the window. gaps_s: stretches without a count of jobs,
@@ -116,22 +109,20 @@ class RecordedTrace:
 # Reading
 
 
-def read_recorded(source: str, fleet: str, since: float | None = None, until: float | None = None) -> Recorded:
+def read_recorded(source: str, fleet: str, since: float | None = None, until: float | None = None) -> Recording:
     """Return the recording of a fleet with since <= end of a minute < until (epoch seconds).
 
     source: a SQLite file, or the URL of a ledger. BadInput for a fleet that the ledger does not know, or without a
     minute in the span; LedgerUnavailable when the ledger cannot be read.
     """
-    url = ledger_url(source)
-    with Ledger.open(url, read_only=True) as ledger:
+    with reading(source) as ledger:
         place = ledger.place
-        _check_known(ledger, fleet)
+        check_known("--fleet", fleet, FleetStore(ledger).fleets(), ledger, "fleet")
         newest = newest_minute(ledger.database, fleet, since, until)
     if newest is None:
-        why = f"ledger {place} has no minute of it in this span"
-        raise NothingRecorded("--fleet", fleet, f"{why}: widen --since and --until")
-    minutes = Stored(url, lambda ledger: read_minutes(ledger.database, fleet, since, until))
-    return Recorded(newest.context.fleet, minutes, newest.context, place)
+        raise none_in_span("--fleet", fleet, place, "minute")
+    minutes = LedgerRows(source, lambda ledger: read_minutes(ledger.database, fleet, since, until))
+    return Recording(newest.context.fleet, minutes, newest.context, place)
 
 
 def read_decisions(
@@ -141,65 +132,39 @@ def read_decisions(
 
     Raises as `read_recorded` does, but for a span without any.
     """
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
-        _check_known(ledger, fleet)
+    with reading(source) as ledger:
+        check_known("--fleet", fleet, FleetStore(ledger).fleets(), ledger, "fleet")
         yield from FleetStore(ledger).inputs(fleet, since, until)
-
-
-def _check_known(ledger: Ledger, fleet: str) -> None:
-    known = FleetStore(ledger).fleets()
-    if fleet not in known:
-        raise BadInput("--fleet", fleet, f"ledger {ledger.place} has {', '.join(known) or 'no fleet'}")
-
-
-def ledger_url(source: str) -> str:
-    """Return the URL of a ledger that is given as a URL or as a SQLite file."""
-    return source if "://" in source else f"sqlite:///{Path(source).absolute()}"
 
 
 def fleets_of(source: str) -> tuple[str, ...]:
     """Return the fleets that a ledger knows, by name."""
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         return FleetStore(ledger).fleets()
 
 
 def newest_end(source: str, fleet: str) -> float | None:
     """Return the end of the newest minute of a fleet, epoch seconds; None before the first."""
-    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+    with reading(source) as ledger:
         minute = newest_minute(ledger.database, fleet)
     return None if minute is None else minute.end_s
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
-    """Rows of a ledger, which are read again by each iteration; the ledger is open while they are iterated."""
-
-    url: str
-    read: Callable[[Ledger], Iterator[T]]
-
-    def __iter__(self) -> Iterator[T]:
-        with Ledger.open(self.url, read_only=True) as ledger:
-            yield from self.read(ledger)
-
-
-class Follows(Enum):
+class MinuteOrder(Enum):
     """How a minute follows the one before it in a record: in time, as one that was decided twice, or apart from it."""
 
     IN_TIME, TWICE, APART = range(3)
 
 
-def follows(before_s: float, end_s: float, *, clock_set: bool) -> Follows:
+def follows(before_s: float, end_s: float, *, clock_set: bool) -> MinuteOrder:
     """Return how a minute that ends at `end_s` follows one that ends at `before_s`, epoch seconds.
 
     Two agents that take turns may decide the same minute, or one a little back; where the clock was set, or a minute
     lies further back, nothing is known of the time between.
     """
     if clock_set or end_s < before_s - REPEATED_S:
-        return Follows.APART
-    return Follows.IN_TIME if end_s > before_s else Follows.TWICE
+        return MinuteOrder.APART
+    return MinuteOrder.IN_TIME if end_s > before_s else MinuteOrder.TWICE
 
 
 def shape_of(fleet: Fleet) -> tuple[object, ...]:
@@ -306,11 +271,11 @@ class _Window:
         """The last length that was reported in it, None where none was."""
         return next((lengths for *_, lengths in reversed(self.entries) if lengths is not None), None)
 
-    def traced(self, name: str, length: JobLengths) -> RecordedTrace:
+    def traced(self, name: str, length: JobLengths) -> WindowTrace:
         """Return the window as a trace; length: of the jobs before the first known length."""
         arrivals, lengths, has_quantiles = self._jobs(length)
         scale = self._work_scale(lengths)
-        return RecordedTrace(
+        return WindowTrace(
             trace=make_trace(name, arrivals, lengths * scale),
             start=self.start,
             duration_s=self.end - self.start,
@@ -379,22 +344,22 @@ class _Window:
         return scale if scale > 0.0 and abs(scale - 1.0) > WORK_TOLERANCE else 1.0
 
 
-def windows(recorded: Recorded, window_s: float = DAY_S) -> Iterator[_Window]:
+def windows(recorded: Recording, window_s: float = DAY_S) -> Iterator[_Window]:
     """Yield the windows of a recording, one after the other, each with its minutes gathered."""
     window: _Window | None = None
     began = blind_until = last_end = 0.0
     for minute in recorded.minutes:
         start = minute.end_s - MINUTE_S
         place = follows(last_end, minute.end_s, clock_set=CLOCK_SET in minute.absent)
-        if window is not None and place is Follows.TWICE:
+        if window is not None and place is MinuteOrder.TWICE:
             window.add_events(minute, blind_until)
             continue
         changed = window is not None and shape_of(minute.context.fleet) != shape_of(window.context.fleet)
-        if window is None or changed or place is Follows.APART:
+        if window is None or changed or place is MinuteOrder.APART:
             if window is not None:
                 yield window
             window, began = None, start
-            blind_until = start if place is Follows.APART else blind_until
+            blind_until = start if place is MinuteOrder.APART else blind_until
         elif start > last_end:
             blind_until = start
         if {CLOUD, "cpu"} & set(minute.absent):
@@ -412,8 +377,8 @@ def windows(recorded: Recorded, window_s: float = DAY_S) -> Iterator[_Window]:
 
 
 def traced(
-    recorded: Recorded, window_s: float = DAY_S, on_window: Callable[[float], None] = lambda end_s: None
-) -> Iterator[RecordedTrace]:
+    recorded: Recording, window_s: float = DAY_S, on_window: Callable[[float], None] = lambda end_s: None
+) -> Iterator[WindowTrace]:
     """Yield one trace per window of `window_s` seconds with jobs of a known length, in the order of time.
 
     A window ends early where the groups change or the clock is set. Jobs before the first known length take that one;
@@ -481,7 +446,7 @@ def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
 
 
 def measured_world(
-    recorded: Recorded, base: SimulationConfig, on_window: Callable[[float], None] = lambda end_s: None
+    recorded: Recording, base: SimulationConfig, on_window: Callable[[float], None] = lambda end_s: None
 ) -> MeasuredWorld:
     """Return the simulated world of a recording's newest fleet; what was not recorded is as in `base`.
 
@@ -530,7 +495,7 @@ def measured_world(
 
 
 def _boot_points(
-    recorded: Recorded, boots: Sequence[Sequence[float]], world: SimulationConfig
+    recorded: Recording, boots: Sequence[Sequence[float]], world: SimulationConfig
 ) -> tuple[tuple[tuple[float, ...], ...], list[str]]:
     terms, half_s = recorded.context.terms, recorded.context.sample_interval_s / 2.0
     pooled = [seconds for found in boots for seconds in found]

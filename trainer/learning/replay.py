@@ -51,7 +51,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Played:
+class Episode:
     """What an episode cost and how it went, minute by minute: shape (steps,), dollars and counts at a minute's end.
 
     launched: VMs ordered in all. finished: jobs done. failures: minutes in which the policy failed and another one
@@ -74,7 +74,7 @@ class Played:
         return float(self.rent.sum() + self.penalty.sum())
 
 
-Seen = Callable[[DecisionInputs, DecisionResult], None]
+OnMinute = Callable[[DecisionInputs, DecisionResult], None]
 """Called with each minute's inputs and what was decided on them."""
 
 
@@ -87,8 +87,8 @@ def play(
     start_s: float = 0.0,
     *,
     lead: int = 0,
-    seen: Seen | None = None,
-) -> Played:
+    seen: OnMinute | None = None,
+) -> Episode:
     """Play an episode of as many minutes as `policies` has, the name of what decides at the begin of each.
 
     config: its cool-down does not count, the limits have it; its fleet at the begin is `initial`. start_s: epoch
@@ -141,7 +141,7 @@ def play(
         rows.append((result.rent, result.penalty, float(sum(result.info.booting)), float(view.busy_cores)))
         requested.append(view.requested.tolist())
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    return Played(
+    return Episode(
         columns[0],
         columns[1],
         columns[2],

@@ -43,7 +43,7 @@ _ANEW = "give another --out, or remove it to start again"
 _SUBJECTS = ("fleet", "cluster", "pool")
 
 
-class Outdated(BadInput):
+class OutdatedRound(BadInput):
     """A round cannot continue: its state or record is cut or changed, or the state has other settings."""
 
 
@@ -135,8 +135,8 @@ class State:
 def opened(folder: Path, facts: Mapping[str, Any]) -> State:
     """Return the state of the round in a folder, an empty one where there is none.
 
-    Raises Outdated for a state that was changed or cut, and for the round of another world or recipe; BadInput for the
-    round of another subject.
+    Raises OutdatedRound for a state that was changed or cut, and for the round of another world or recipe; BadInput for
+    the round of another subject.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / STATE_FILE
@@ -146,12 +146,12 @@ def opened(folder: Path, facts: Mapping[str, Any]) -> State:
     except FileNotFoundError:
         return State(folder, wanted)
     except ValueError:
-        raise Outdated("--out", str(path), f"it is damaged: {_ANEW}") from None
+        raise OutdatedRound("--out", str(path), f"it is damaged: {_ANEW}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT or seal_of(data, None) is Seal.CHANGED:
-        raise Outdated("--out", str(path), f"its seal does not hold, it was changed: {_ANEW}")
+        raise OutdatedRound("--out", str(path), f"its seal does not hold, it was changed: {_ANEW}")
     for name, value in wanted.items():
         if data["facts"].get(name) != value:
-            refusal = BadInput if name in _SUBJECTS else Outdated
+            refusal = BadInput if name in _SUBJECTS else OutdatedRound
             raise refusal("--out", str(path), f"it is of a round with {name}={data['facts'].get(name)}: {_ANEW}")
     return State(folder, data["facts"], data["stages"], float(data["cpu_s"]))
 
@@ -205,14 +205,14 @@ def unpacked(content: bytes, source: str) -> Record:
 def kept_record(folder: Path | None, read: Callable[[], Record]) -> Record:
     """Return the record at the begin of the round in a folder, else a fresh one, which is then kept.
 
-    folder: None to keep nothing. Outdated for a record that is cut or changed beyond reading.
+    folder: None to keep nothing. OutdatedRound for a record that is cut or changed beyond reading.
     """
     path = None if folder is None else folder / RECORD_FILE
     if path is not None and path.is_file():
         try:
             return unpacked(path.read_bytes(), str(path))
         except BadInput as error:
-            raise Outdated("--out", str(path), f"{error.remedy}: {_ANEW}") from None
+            raise OutdatedRound("--out", str(path), f"{error.remedy}: {_ANEW}") from None
     found = read()
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

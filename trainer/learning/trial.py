@@ -1,7 +1,8 @@
 """After a round: the end of a probation, and the watch over a promotion, for any subject.
 
-An adapter gives the evidence: the time since a promotion (`Lived`), and a replay of the time of a probation under the
-challenger and under the policy in use (`Replay`), as the answers of a challenger that are not carried out cost nothing.
+An adapter gives the evidence: the time since a promotion (`WatchEvidence`), and a replay of the time of a probation
+under the challenger and under the policy in use (`Replay`), as answers that are not carried out cost nothing.
+
 Models of pools and clusters must keep a promise. `Promise` holds counted units (hours of a pool, requests for more
 cores of a cluster) to the promised share with an exact binomial interval (Clopper and Pearson). Units of one day are
 not independent: hot hours come together, so that the interval is too narrow, and a promotion is rather taken back.
@@ -34,7 +35,7 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class WatchEvidence:
     """The time since a promotion. fault: why it is taken back, "" where it is not. sentence: for people.
 
     data: for the data file. sections: of the page, the sentence precedes the first. facts: for the head of the page.
@@ -98,14 +99,14 @@ class Promise:
         share = f"{self.bad / self.of:.2%}, 95 %: {self.low:.2%} to {self.high:.2%}"
         return f"{self.bad} of {self.of} {self.words} ({share}; {self.allowed:.2%} are promised)"
 
-    def lived(self) -> Lived:
+    def lived(self) -> WatchEvidence:
         """Return the time since a promotion by its counts."""
         row = [escape(self.words), chip(not self.broken, f"{self.bad} of {self.of}")]
         row += [f"{share:.2%}" for share in (self.low, self.high, self.allowed)]
         rows = table(["since the promotion", "", "at least, 95 %", "at most", "promised"], [row])
         fault, sentence = (self.counts, f"{self.counts}, surely more") if self.broken else ("", self.counts)
         data = {"kept": asdict(self), "broken": self.broken}
-        return Lived(fault, sentence, data, (Section("promise", "The promise since", rows),))
+        return WatchEvidence(fault, sentence, data, (Section("promise", "The promise since", rows),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Inspection:
     directory: ModelsWriter
     verify: Verify
     now_s: float
-    lived: Callable[[Champion], Lived | Promise | str]
+    lived: Callable[[Champion], WatchEvidence | Promise | str]
     replay: Callable[[Probationer], Replay | PromiseReplay]
     limits: Limits = field(default_factory=Limits)
 
@@ -174,12 +175,12 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchResult:
     """The result of the watch over a promotion; lived: None where nothing is known, for the reason in `too_little`."""
 
     model: str
     since_s: float
-    lived: Lived | None
+    lived: WatchEvidence | None
     too_little: str = ""
 
     @property
@@ -215,7 +216,7 @@ def watched_promotion(directory: ModelsWriter, subject: Subject, now_s: float, h
     return champion
 
 
-def watch(case: Inspection, champion: Champion) -> Watched:
+def watch(case: Inspection, champion: Champion) -> WatchResult:
     """Return the result of the watch over a promotion; nothing is changed.
 
     Raises LedgerUnavailable, and BadInput for a world that does not go with the fleet.
@@ -223,11 +224,11 @@ def watch(case: Inspection, champion: Champion) -> Watched:
     assert champion.at_s is not None, "a promotion that is watched has a time"
     found = case.lived(champion)
     if isinstance(found, str):
-        return Watched(champion.model, champion.at_s, None, found)
-    return Watched(champion.model, champion.at_s, found.lived() if isinstance(found, Promise) else found)
+        return WatchResult(champion.model, champion.at_s, None, found)
+    return WatchResult(champion.model, champion.at_s, found.lived() if isinstance(found, Promise) else found)
 
 
-def take_back(case: Inspection, found: Watched) -> str:
+def take_back(case: Inspection, found: WatchResult) -> str:
     """Roll back to the champion before, and return the policy that decides then, for people.
 
     Raises BadInput when another one is champion by now, or when the one before would be refused: then nothing changes.
@@ -256,7 +257,7 @@ class ProbationStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ProbationResult:
     """The result of a probation. why: for people. comparison: the challenger's cost against the policy in use."""
 
     probationer: Probationer
@@ -283,7 +284,7 @@ def end_of(one: Probationer) -> float:
     return one.since + LONGEST * one.hours * HOUR_S
 
 
-def examine(case: Inspection, one: Probationer) -> Tried:
+def examine(case: Inspection, one: Probationer) -> ProbationResult:
     """Judge a probation; nothing is changed.
 
     The challenger must keep its promise, cost no more than `limits.worse` above the policy in use, and not surely more
@@ -294,7 +295,7 @@ def examine(case: Inspection, one: Probationer) -> Tried:
     case.verify(case.directory.file_of(one.model))
     # A file of JSON does not hold its own digest.
     case.directory.read(one.model)
-    found = Tried(one, ProbationStatus.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}")
+    found = ProbationResult(one, ProbationStatus.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}")
     champion = case.directory.champion(case.subject)
     now = None if champion is None else champion.model
     if now != one.against:
@@ -306,17 +307,17 @@ def examine(case: Inspection, one: Probationer) -> Tried:
     return judged(case, one, replay.replay() if isinstance(replay, PromiseReplay) else replay)
 
 
-def judged(case: Inspection, one: Probationer, played: Replay) -> Tried:
+def judged(case: Inspection, one: Probationer, played: Replay) -> ProbationResult:
     """Return the result of a probation whose hours are over; see `examine`."""
     comparison = compare(played.challenger, played.now) if played.now else None
     if played.too_little or comparison is None:
         late = case.now_s >= end_of(one)
         more = "twice its hours are over" if late else f"it continues until {moment_text(end_of(one))} at most"
         status = ProbationStatus.GIVEN_UP if late else ProbationStatus.WAITING
-        return Tried(one, status, f"{played.too_little}; {more}", played, comparison)
+        return ProbationResult(one, status, f"{played.too_little}; {more}", played, comparison)
     why, fault = played.why.format(interval(comparison)), played.fault or fault_of(comparison, case.limits)
     status = ProbationStatus.BROKEN if fault else ProbationStatus.HELD
-    return Tried(one, status, f"{why}: {fault}" if fault else why, played, comparison)
+    return ProbationResult(one, status, f"{why}: {fault}" if fault else why, played, comparison)
 
 
 def fault_of(comparison: Comparison, limits: Limits) -> str:
@@ -332,7 +333,7 @@ def interval(comparison: Comparison) -> str:
     return f"{r.mean:+.1%} ({r.low:+.1%} to {r.high:+.1%})"
 
 
-def write_watch(folder: Path, subject: Subject, found: Watched) -> Path:
+def write_watch(folder: Path, subject: Subject, found: WatchResult) -> Path:
     """Write page and data of the watch into `folder/watch`, each whole or not at all; return the page."""
     facts = {"subject": str(subject), "champion": found.model, "since": moment_text(found.since_s)}
     assert found.lived is not None, "the evidence is known"
@@ -342,7 +343,7 @@ def write_watch(folder: Path, subject: Subject, found: Watched) -> Path:
     return write_folder(folder / WATCH_FOLDER, files, found.as_data())
 
 
-def write_probation(folder: Path, subject: Subject, found: Tried) -> Path:
+def write_probation(folder: Path, subject: Subject, found: ProbationResult) -> Path:
     """Write page and data of a probation into `folder/probation`, each whole or not at all; return the page."""
     one = found.probationer
     facts = {

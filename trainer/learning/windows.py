@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import TypeVar
 
 from domain.errors import TrimtabError
 from domain.units import DAY_S, HOUR_S, MINUTE_S
@@ -29,6 +30,7 @@ class TooLittle(TrimtabError):
 LEAD_S = HOUR_S / 2
 """How long before a window its replay begins: boots, cool-downs and the queue are then those of the fleet."""
 LEAST_JOBS = 2
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,23 @@ def windows_of(recorded: Record) -> Windows:
                 replayed.append(span)
         if window_s < DAY_S:
             whole.append(_marked(stretch, parts, job_core_s))
+    remedy = f"record about {max(NEEDED - len(found), 1) * window_s / HOUR_S:.1f} h more with jobs"
+    parts_of = split(f"fleet {recorded.fleet.name}", found, total_s, window_s, "jobs", remedy)
+    return Windows(window_s, *parts_of, tuple(replayed), tuple(whole))
+
+
+def split(
+    subject: str, found: Sequence[T], total_s: float, window_s: float, content: str, remedy: str
+) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Return the earlier windows, and the held-out ones: the latest two fifths. TooLittle where there are too few."""
     later = max(round(LEFT_OUT * len(found)), 1)
     if min(later, len(found) - later) < LEAST_WINDOWS:
         raise TooLittle(
-            f"fleet {recorded.fleet.name}: {total_s / HOUR_S:.1f} h are recorded, which make {len(found)} windows of "
-            f"{window_s / HOUR_S:.3g} h with jobs; {NEEDED} are needed, {LEAST_WINDOWS} of them to judge by: record "
-            f"about {max(NEEDED - len(found), 1) * window_s / HOUR_S:.1f} h more with jobs"
+            f"{subject}: {total_s / HOUR_S:.1f} h are recorded, which make {len(found)} windows of "
+            f"{window_s / HOUR_S:.3g} h with {content}; {NEEDED} are needed, {LEAST_WINDOWS} of them to judge by: "
+            f"{remedy}"
         )
-    return Windows(window_s, tuple(found[:-later]), tuple(found[-later:]), tuple(replayed), tuple(whole))
+    return tuple(found[:-later]), tuple(found[-later:])
 
 
 def part_of(recorded: Record, begin_s: float, end_s: float = math.inf) -> Record:

@@ -11,7 +11,7 @@ from domain.clock import VirtualClock
 from domain.rules.placement.instance import parse_instance
 from domain.units import HOUR_S
 from tests.agent.placement.hosts import START, app, ask, inventory, kind, made
-from trainer.learning.placements import Life, RecordedPlacements
+from trainer.learning.placements import Life, PlacementRecord
 
 APPS = ("web", "mail", "batch")
 INVENTORY = inventory(app("web", 3), app("mail", 5, limit=2), app("batch", 7, excludes=["web"]), hosts=[kind(count=60)])
@@ -40,7 +40,7 @@ def lived(folder: Path, hours: int, *, policy: str = "wf", per_hour: int = 4, se
     return path
 
 
-def drawn(hours: int = 160, per_hour: int = 6, seed: int = 3) -> RecordedPlacements:
+def drawn(hours: int = 160, per_hour: int = 6, seed: int = 3) -> PlacementRecord:
     """A record of small containers that stay, and large ones that come and go: first fit opens fewest hosts."""
     draws = np.random.default_rng(seed)
     basis, _ = parse_instance(inventory(app("tiny", 1), app("mid", 6), app("whole", 15), hosts=[kind(count=200)]))
@@ -52,4 +52,4 @@ def drawn(hours: int = 160, per_hour: int = 6, seed: int = 3) -> RecordedPlaceme
         end = at + HOUR_S * float(draws.exponential((30.0, 6.0, 2.0)[which]))
         name = ("tiny", "mid", "whole")[which]
         lives.append(Life(f"r{number}", name, count, at, (end,) * count if end < until else ()))
-    return RecordedPlacements("main", basis, tuple(lives), START, until, 0)
+    return PlacementRecord("main", basis, tuple(lives), START, until, 0)

@@ -23,7 +23,7 @@ from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
-from trainer.learning.recorded import ledger_url
+from trainer.learning.ledgers import ledger_url
 from trainer.learning.replay import Loop, play
 
 WORLD = preset("live-like")

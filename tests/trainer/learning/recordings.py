@@ -17,7 +17,7 @@ from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import Terms
 from domain.units import DAY_S
 from simulator.autoscaling.configuration import SimulationConfig
-from trainer.learning.recorded import Recorded, RecordedTrace, measured_world, traced
+from trainer.learning.recorded import Recording, WindowTrace, measured_world, traced
 
 START_S = 1_772_000_040.0
 GROUPS = (
@@ -39,17 +39,17 @@ def minute(n: int, submitted: int | None = 0, mean: float | None = None, **more:
     return RecordedMinute(START_S + 60.0 * (n + 1), 1, context, submitted, **(given | more))
 
 
-def recording(minutes: Iterable[RecordedMinute]) -> Recorded:
+def recording(minutes: Iterable[RecordedMinute]) -> Recording:
     found = list(minutes)
-    return Recorded(found[-1].context.fleet, found, found[-1].context)
+    return Recording(found[-1].context.fleet, found, found[-1].context)
 
 
-def traces(recorded: Recorded, window_s: float = DAY_S) -> list[RecordedTrace]:
+def traces(recorded: Recording, window_s: float = DAY_S) -> list[WindowTrace]:
     """The traces of a recording, none of a window without jobs."""
     return list(traced(recorded, window_s))
 
 
-def world_of(recorded: Recorded, base: SimulationConfig) -> SimulationConfig:
+def world_of(recorded: Recording, base: SimulationConfig) -> SimulationConfig:
     """The world of a recording."""
     return measured_world(recorded, base).config
 

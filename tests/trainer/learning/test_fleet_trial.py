@@ -22,7 +22,7 @@ from simulator.autoscaling.world_file import World, write_world
 from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site, name_of
-from trainer.learning.fleet_trial import Divergence, Situation, TriedWindow, divergence_of, replayed
+from trainer.learning.fleet_trial import Divergence, ProbationWindow, Situation, divergence_of, replayed
 from trainer.learning.trial import ProbationStatus, examine, judged, write_probation
 
 
@@ -116,7 +116,7 @@ def test_a_champion_that_changed_ends_it(hour: Site, tmp_path: Path) -> None:
 def test_a_promise_holds_while_it_is_not_surely_dearer_nor_beyond_the_gates_limit(
     hour: Site, mean: float, spread: float, status: ProbationStatus, why: str
 ) -> None:
-    windows = [TriedWindow(f"{k}", 1.0, 1.0, 1.0, 1.0 + mean + spread * (-1) ** k) for k in range(12)]
+    windows = [ProbationWindow(f"{k}", 1.0, 1.0, 1.0, 1.0 + mean + spread * (-1) ** k) for k in range(12)]
     every = Divergence(600, 600, 0, (Situation("all", 600, 60, 1.5, 3.0),))
     one = hour.directory.probationers()[SUBJECT]
     found = judged(hour.look(1.0), one, replayed(every, -0.05, tuple(windows)))

@@ -23,7 +23,7 @@ from trainer.learning.trial import (
     ProbationStatus,
     Promise,
     PromiseReplay,
-    Watched,
+    WatchResult,
     examine,
     take_back,
     watch,
@@ -63,7 +63,7 @@ def look(
     return Inspection(SUBJECT, directory, read_rates, now_s, lambda champion: lived, replay)
 
 
-def watched(case: Inspection) -> Watched | None:
+def watched(case: Inspection) -> WatchResult | None:
     """The watch over a promotion of the last week, None without one."""
     champion = watched_promotion(case.directory, case.subject, case.now_s, 168.0)
     return None if champion is None else watch(case, champion)

@@ -20,9 +20,9 @@ from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site
 from trainer.learning.fidelity import replay_windows
-from trainer.learning.fleet_trial import WatchedWindow, weighed
+from trainer.learning.fleet_trial import WatchWindow, weighed
 from trainer.learning.minutes import read_record_since
-from trainer.learning.trial import Lived, Watched, take_back, watch, watched_promotion
+from trainer.learning.trial import WatchEvidence, WatchResult, take_back, watch, watched_promotion
 from trainer.learning.windows import marked_stretches, part_of
 
 NOW = HOURS + 1.0
@@ -33,14 +33,14 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def found(site: Site, world: Path | None = None, hour: float = NOW) -> Watched:
+def found(site: Site, world: Path | None = None, hour: float = NOW) -> WatchResult:
     case = site.look(hour, world)
     champion = watched_promotion(case.directory, case.subject, case.now_s, 168.0)
     assert champion is not None
     return watch(case, champion)
 
 
-def lived(site: Site, world: Path | None = None, hour: float = NOW) -> Lived:
+def lived(site: Site, world: Path | None = None, hour: float = NOW) -> WatchEvidence:
     """The minutes since the promotion, of which enough are known."""
     seen = found(site, world, hour).lived
     assert seen is not None
@@ -56,10 +56,10 @@ def lie(folder: Path) -> Path:
     return folder / "lie.toml"
 
 
-def judged(lived: float, predicted: float, before: float, *, count: int = 12, spread: float = 0.02) -> Lived:
+def judged(lived: float, predicted: float, before: float, *, count: int = 12, spread: float = 0.02) -> WatchEvidence:
     """A promotion whose windows cost so much on average, each a little more or less."""
     some = [1.0 + spread * (-1) ** k for k in range(count)]
-    windows = tuple(WatchedWindow(f"{k}", 1.0, lived * one, predicted, before) for k, one in enumerate(some))
+    windows = tuple(WatchWindow(f"{k}", 1.0, lived * one, predicted, before) for k, one in enumerate(some))
     return weighed(None, 60 * count, RULE, 1.0, windows)
 
 
@@ -75,7 +75,7 @@ def test_one_that_is_surely_dearer_than_predicted_or_than_before_is_at_fault() -
     before = judged(1.04, 1.0, 1.0).fault
     assert RULE in before
     assert len(judged(1.3, 1.0, 1.0).data["faults"]) == 2
-    kept = Watched("a" * 64 + ".onnx", START, judged(1.0, 1.0, 1.1)).sentence
+    kept = WatchResult("a" * 64 + ".onnx", START, judged(1.0, 1.0, 1.1)).sentence
     check_wording("learning-watch", {"kept": kept, "dearer than predicted": predicted, "dearer than before": before})
 
 
@@ -189,7 +189,7 @@ def test_what_was_not_promoted_lately_by_the_gate_is_not_watched(site: Site) -> 
 def test_a_champion_that_came_meanwhile_is_not_taken_back(site: Site) -> None:
     site.promoted(site.wary, 0.0)
     champion = site.promoted(site.lavish, 1.0)
-    seen = Watched(champion.model, START, None)
+    seen = WatchResult(champion.model, START, None)
     site.promoted(site.thrifty, 2.0)
     before = (site.directory.path / "champion.json").read_bytes()
     with pytest.raises(BadInput, match="has taken the place of"):
@@ -204,7 +204,7 @@ def test_the_one_before_whose_report_was_tampered_with_is_not_gone_back_to(site:
     report = site.directory.path / f"report-{FLEET}{site.wary.name[:16]}.json"
     report.write_text(report.read_text().replace('"passed": true', '"passed": true, "more": 1'))
     with pytest.raises(BadInput, match="its seal does not hold"):
-        take_back(site.look(NOW), Watched(champion.model, START, None))
+        take_back(site.look(NOW), WatchResult(champion.model, START, None))
     now = site.directory.champion(SUBJECT)
     assert now is not None
     assert now.model == site.lavish.name

@@ -6,12 +6,16 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from tests.trainer.learning.steps import trimtab
+from trainer.commands.learn_autoscaling import _gate_sentence
+from trainer.learning.round import GateResult
 from trainer.learning.state import STATE_FILE
 from trainer.promotion.directory import sealed
 
@@ -67,3 +71,13 @@ def test_a_round_that_cannot_continue_is_put_away_and_a_new_one_begins(ledger: P
         assert json.loads(path.read_text())["facts"] == first["facts"]
         # Another process may be about to write a fresh one in the models directory.
         assert (leftover.exists(), old.exists(), fresh.exists()) == (False, False, True)
+
+
+@pytest.mark.parametrize(("promoted", "on_probation"), [(True, False), (False, True)])
+def test_the_result_names_the_model_that_went_to_the_gate_and_not_the_trained_one(
+    promoted: bool, on_probation: bool
+) -> None:
+    gate = GateResult(promoted, on_probation, True, (), "report-1.json")
+    state, learner = SimpleNamespace(result=lambda kind: gate), SimpleNamespace(fleet="web")
+    work: Any = SimpleNamespace(state=state, learner=learner, term=None, challenger=lambda: Path("bundled/ab12.onnx"))
+    assert "passed, ab12.onnx is" in _gate_sentence(work)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from domain.errors import BadInput
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
 from trainer.autoscaling.ppo_lstm import Training, TrainingResult, train
-from trainer.autoscaling.ppo_runs import HELD_OUT, checkpoint_of, curve_of, run
+from trainer.autoscaling.ppo_runs import HELD_OUT, checkpoint_of, curve_of, export_checkpoint, run
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, OtherConfiguration, read_checkpoint, weights_hash
 from trainer.kit.progress import CURVE_FILE, Progress, read_curve
 
@@ -66,6 +67,12 @@ def test_another_configuration_is_refused_with_the_differences(tmp_path: Path) -
     with pytest.raises(OtherConfiguration) as refused:
         train(tiny(gamma=0.5, epochs=3), resume=last)
     assert refused.value.differences == (("gamma", 0.98, 0.5), ("epochs", 2, 3))
+
+
+def test_the_export_of_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"checkpoint is 'foresight, trunk': settings of another version"):
+        export_checkpoint(Checkpoint({"trunk": "gru", "foresight": 1}, {}, {}), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_holds_the_whole_state_bit_for_bit(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def models(
 ) -> None:
     """List the models of fleets, pools and clusters, each verified: which one decides, what speaks for it, the history.
 
-    Those that come with the agent are listed too. With a file, verify that one as the agent does before it uses it,
-    and show what it was trained for. Exits with status 2 when it would be refused.
+    The models of fleets that come with the agent are listed too. With a file, verify that one as the agent does before
+    it uses it, and show what it was trained for. Exits with status 2 when it would be refused.
     """
     from agent.kernel.parts import kinds
     from agent.models.directory import ModelsDirectory

@@ -74,8 +74,8 @@ def rehearse(
     """Run the loop of `trimtab run` (aggregate, decide, rails, ledger) on a simulated cloud, and tell what it cost.
 
     Nothing is rented and nothing waits: a minute of the fleet takes some milliseconds. Under `--rails paper` the cost
-    of a policy is that of `trimtab simulate autoscaling` on the same jobs and seed; the default rails cost what their
-    caution costs.
+    of a rule or a network is that of `trimtab simulate autoscaling` on the same jobs and seed; that of the scorer is
+    not. The default rails cost what their caution costs.
     """
     from tempfile import TemporaryDirectory
 

@@ -22,7 +22,7 @@ from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model
-from agent.autoscaling.policies.registry import inputs_needed, policy_from_name
+from agent.autoscaling.policies.registry import inputs_needed, policy_from_name, rule_of
 from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import (
@@ -34,11 +34,12 @@ from agent.autoscaling.snapshot.aggregate import (
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
-from agent.models.shipped import with_file
+from agent.models.shipped import shipped_models, with_file
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting
 from agent.rehearsal.summary import never_ending
 from agent.settings.fleet import MODEL_FILE
+from agent.settings.plug_ins import POLICIES, installed
 from domain.clock import VirtualClock
 from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, Status, Verdict
 from domain.errors import BadInput, LedgerUnavailable
@@ -343,6 +344,10 @@ def checked_policy(text: str, fleet: Fleet, models: Models) -> str:
     """Return the policy's full name; raises BadInput for a policy that cannot decide for this fleet."""
     if names_model(text):
         return models.policy(text, fleet).name
+    name = text.partition(":")[0]
+    if name != "constant" and rule_of(name) is None:
+        there = ", ".join([*installed(POLICIES), "constant:N,N,...", "learned", *(m.name for m in shipped_models())])
+        raise BadInput("--policy", text, f"choose one of: {there}, model:FILE")
     policy = policy_from_name(text)
     sizes = getattr(policy, "sizes", None)
     if sizes is not None and len(sizes) != len(fleet.groups):

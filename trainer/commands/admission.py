@@ -16,7 +16,7 @@ from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S, HOURS_PER_YEAR
 from trainer.commands.admission_population import FitAdmission, PriceAdmission
-from trainer.commands.endings import STATUSES_OF_PROMISE, End
+from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import (
     Bounds,
@@ -412,8 +412,9 @@ class PromoteAdmission(Promotion):
 The gate: runs that no rule was tuned on.
   the promise kept for sure; fewer cores idle than by the policy in use, in 95 % of
   paired bootstrap resamples; at most 5 % more than by the best tuned rule.
-  Else the policy in use stays, and the exit status is 1.
+  Else the policy in use stays.
 """,
+        STATUSES_OF_GATE,
         calls=(
             "trimtab promote admission main CLUSTER.json",
             "trimtab promote admission main CLUSTER.json --world K --tuned second:2.8",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from agent.kernel.text import columns, duration_text
+from agent.kernel.text import columns, counted, duration_text
 from domain.errors import BadInput
+from trainer.commands.endings import STATUSES_OF_GATE
 from trainer.commands.options import (
     Bounds,
     ForceOption,
@@ -221,7 +222,7 @@ With --all every method and seed, and --resume continues with the unfinished one
     def lines(self, summary: dict[str, Any]) -> list[str]:
         """Return the totals of each method, and the best seed."""
         rows: list[tuple[object, ...]] = [
-            ("method", "scenario", "decoding", "mean total", "± seeds", "best - knapsack")
+            ("method", "scenario", "decoding", "mean total", "± seeds", "best seed - knapsack")
         ]
         notes = []
         for name, found in summary["variants"].items():
@@ -230,7 +231,7 @@ With --all every method and seed, and --resume continues with the unfinished one
                     apart = one.get("best_against_knapsack")
                     words = "" if apart is None else f"{apart[0]:+.1f} [{apart[1]:+.1f}, {apart[2]:+.1f}]"
                     rows.append((name, scenario, kind, f"{one['mean']:.1f}", f"{one['std']:.1f}", words))
-            time = f"{len(found['seeds'])} seeds, {duration_text(sum(found['cpu_s']))} of one core"
+            time = f"{counted(len(found['seeds']), 'seed')}, {duration_text(sum(found['cpu_s']))} of one core"
             cut = "" if all(found["complete"]) else "; ended by --cpu-minutes, --resume continues"
             model = "no model file" if found["model"] is None else str(self.place / found["model"])
             notes.append(f"{name}: {time}{cut}; best: seed {found['best']}, {model}")
@@ -351,8 +352,9 @@ The gate: episodes that no training, choice or report plays.
   it earns more than the policy in use, in 95 % of paired bootstrap resamples;
   likewise more than the rolling plan, which needs no training;
   in the mean of no scenario less than FIFO that skips.
-  Else the policy in use stays, and the exit status is 1.
+  Else the policy in use stays.
 """,
+        STATUSES_OF_GATE,
         calls=(
             "trimtab promote deferral main MODEL.onnx --scenario mine.toml",
             "trimtab promote deferral main MODEL.onnx --scenario valley --workers 2 --try",

@@ -20,6 +20,13 @@ REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED, ROLLED_BACK = 1, 3, 4, 5, 6
 """Exit statuses: of the gate, or of a probation; of a world that does not describe the fleet; of too short a record; of
 the budget; of a promotion that was taken back."""
 
+STATUSES_OF_GATE = """
+Exit status:
+  0  the model is the champion now (with --try: would be)
+  1  the policy in use stays
+  2  something given is wrong
+"""
+"""For the help of `trimtab promote` of every decision."""
 STATUSES_OF_PROMISE = """
 Exit status:
   1  the gate refused the challenger, or a model on probation did not keep its promise

@@ -55,8 +55,9 @@ Traces:
 """,
         """
 Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
-  with {"label": "text", "other": {"T1": "text", "*": "text"}}. Without any: the
-  tuned baselines and the models that ship with the agent.
+  with {"label": "text", "other": {"T1": "text", "*": "text"}}. queue-rule is the
+  rule with its default settings, not tuned. Without any policy: the baselines tuned
+  for the loads, and the models that ship with the agent.
 """,
         calls=(
             "trimtab evaluate autoscaling --short --out report.html",
@@ -237,10 +238,13 @@ def _tables(
     tables: list[tuple[str, Rows]] = []
     notes: list[str] = []
     if summary is not None:
+        from trainer.autoscaling.evaluation.summary import few_cases
+
         for family in summary.families:
             cases = max(s.cases for s in summary.results if s.family == family)
             title = family if plain else f"{family} ({counted(cases, 'case')})"
             tables.append((title, (_plain_rows if plain else _shown_rows)(summary, family)))
+        notes += [few] if (few := few_cases(summary)) else []
         notes += _absent(summary)
     for importance in found:
         how = "shuffling adds" if importance.gain is None else "without it"
@@ -255,7 +259,8 @@ def _shown_rows(summary: Summary, family: str) -> Rows:
         against = s.stuck or ("reference" if s.policy == summary.reference else "-")
         if s.against is not None:
             r = s.against.relative
-            against = f"{100 * r.mean:+.1f} % ({100 * r.low:+.1f} to {100 * r.high:+.1f})"
+            interval = f" ({100 * r.low:+.1f} to {100 * r.high:+.1f})" if r.cases > 1 else ""
+            against = f"{100 * r.mean:+.1f} %{interval}"
         idle = "-" if s.idle_worst_min is None else f"{s.idle_text} min"
         means = (form.format(**s.means) for form in _COLUMNS.values())
         rows.append((s.policy, f"{s.cost.mean:.2f} $", against, *means, idle))

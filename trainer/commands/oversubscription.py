@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument
 
-from agent.kernel.text import columns, duration_text
+from agent.kernel.text import columns, counted, duration_text
 from domain.errors import BadInput
 from domain.units import DAY_S
-from trainer.commands.endings import STATUSES_OF_PROMISE, End
+from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import (
     CSV,
@@ -405,8 +405,9 @@ class PromoteOversubscription(Promotion):
 The gate: weeks that no model was trained on, behind the guard of the agent.
   the promise kept for sure; fewer cores reserved than by the policy in use, in 95 %
   of paired bootstrap resamples; at most 5 % more than the best tuned rates.
-  Else the policy in use stays, and the exit status is 1.
+  Else the policy in use stays.
 """,
+        STATUSES_OF_GATE,
         calls=(
             "trimtab promote oversubscription main MODEL.onnx --scenario FOLDER",
             "trimtab promote oversubscription main --rollback",
@@ -714,7 +715,7 @@ and MODEL.onnx, a policy of `trimtab simulate oversubscription`; and summary.jso
         """Return the savings over the seeds, and the model of each."""
         figures = summary["figures"]
         first = (
-            f"{len(summary['seeds'])} seeds, {duration_text(sum(summary['cpu_s']))} of one core: "
+            f"{counted(len(summary['seeds']), 'seed')}, {duration_text(sum(summary['cpu_s']))} of one core: "
             f"{figures['s_cores']['mean']:.1%} ± {figures['s_cores']['std']:.1%} saved, "
             f"{figures['c_hot_r']['mean']:.1%} ± {figures['c_hot_r']['std']:.1%} hot weeks, "
             f"{figures['peak_machines']['mean']:,.6g} machines at most"

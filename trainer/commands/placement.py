@@ -15,7 +15,7 @@ from typer import Argument, Option
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
 from domain.units import DAY_S
-from trainer.commands.endings import STATUSES_OF_PROMISE, End
+from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import Bounds, ForceOption, PageOption, Rows, Written, epilog, labelled
 from trainer.commands.promote import Promotion, one_of_settings
@@ -429,8 +429,9 @@ class PromotePlacement(Promotion):
 The gate: windows of the record, or instances, as they came and in other orders.
   fewer open hosts than the policy in use, in 95 % of paired bootstrap resamples;
   no more than best fit; every placement held to the rules by a checker.
-  Else the policy in use stays, and the exit status is 1.
+  Else the policy in use stays.
 """,
+        STATUSES_OF_GATE,
         calls=(
             "trimtab promote placement main POLICY.json --recent /var/lib/trimtab/ledger.db",
             "trimtab promote placement main POLICY.json --instance large-42",

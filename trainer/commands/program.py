@@ -81,7 +81,8 @@ def register(app: typer.Typer) -> None:
             add(group, second, row)
         for decision in installed(DECISIONS) if name in VERBS else ():
             if name in absent(decision):
-                group.command(decision, hidden=True)(_absent(name, decision))
+                remedy = f"Not for {decision}: {absent(decision)[name]}."
+                group.command(decision, hidden=True, help=remedy)(_absent(name, decision))
         app.add_typer(group, name=name)
     add(app, "approve", approve.Approve)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from domain.errors import BadInput
+from trainer.commands.endings import STATUSES_OF_GATE
 from trainer.commands.options import (
     Bounds,
     OwnWorkloadsOption,
@@ -42,8 +43,9 @@ class PromoteAutoscaling(Promotion):
 The gate: same traces, seeds and entry states for both, mid-run states too.
   cheaper in 95 % of paired bootstrap resamples, families counting alike;
   no family of traces more than 5 % dearer; no run beyond the run-time limit.
-  Else the champion stays, and the exit status is 1.
+  Else the champion stays.
 """,
+        STATUSES_OF_GATE,
         calls=(
             "trimtab promote autoscaling web MODEL.onnx --recent /var/lib/trimtab/ledger.db",
             "trimtab promote autoscaling web MODEL.onnx --world my.toml --workload my.swf.gz:hours=24",

@@ -59,7 +59,8 @@ Written to --out, per seed: checkpoints/, curve.csv, tensorboard/,
 run.json and MODEL.onnx; for all seeds: summary.json and curves.svg.
 """,
         """
-Scorers (--form scorer; settings by --set, such as --set rounds=300+300):
+Scorers (--form scorer; settings by --set, such as --set rounds=300+300
+--set explore=0.15+0.05, with a share of explore for each round):
   rounds, explore         episodes of each round, and how much is tried out
   most, branch_share      minutes of an episode whose choices are compared
   networks, hidden        how many vote, and their units

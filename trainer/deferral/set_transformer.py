@@ -313,10 +313,10 @@ class SetPolicy(nn.Module):
         """Return scores, their deviations, the value, and the predicted next step."""
         tokens, mask, window = inputs
         low, high, foretold = self.predictor(window)
-        told = [vector * scale for vector, scale in self._told(low, high)]
+        predicted = [vector * scale for vector, scale in self._predictions_with_scale(low, high)]
         if not self.end_to_end:
-            told = [vector.detach() for vector in told]
-        beside = [vector.unsqueeze(1).expand(-1, tokens.shape[1], -1) for vector in told]
+            predicted = [vector.detach() for vector in predicted]
+        beside = [vector.unsqueeze(1).expand(-1, tokens.shape[1], -1) for vector in predicted]
         rows = self.embedding(torch.cat([tokens, *beside], dim=-1))
         nothing = torch.zeros_like(rows)
         nothing[:, 0] = self.empty
@@ -331,7 +331,7 @@ class SetPolicy(nn.Module):
         value = (self.value(judged).squeeze(-1) * counted).sum(-1) / counted.sum(-1)
         return Answer(order, worth, deviation, value, foretold)
 
-    def _told(self, low: Tensor, high: Tensor) -> list[tuple[Tensor, float]]:
+    def _predictions_with_scale(self, low: Tensor, high: Tensor) -> list[tuple[Tensor, float]]:
         return [(low, self.scale_low)] * self.low + [(high, self.scale_high)] * self.high
 
 
@@ -581,7 +581,7 @@ def play_round(
         else:
             picks = [np.flatnonzero(s[v.cur.job] == v.step) for s, v in zip(best, seen.views, strict=True)]
             chosen = picks
-        moments.append((seen.inputs, *_told(seen, worth, picks)))
+        moments.append((seen.inputs, *labels_of(seen, worth, picks)))
         for world, picked in zip(worlds, chosen, strict=True):
             world.step(picked)
     following = np.stack([*present[1:], np.full_like(present[0], np.nan)])
@@ -604,7 +604,7 @@ def facts(world: World) -> Floats:
     return np.array([view.capacity, *means, W2 * max(0, -view.free)], dtype=np.float64)
 
 
-def _told(seen: Observation, worth: Sequence[Floats], picks: Sequence[Ints]) -> tuple[Tensor, Tensor, Tensor]:
+def labels_of(seen: Observation, worth: Sequence[Floats], picks: Sequence[Ints]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the worth, the starts and the weights of the rows, [B, M] each."""
     found = np.zeros((3, *seen.inputs.mask.shape), dtype=np.float32)
     for k, (view, state) in enumerate(zip(seen.views, seen.states, strict=True)):
@@ -767,12 +767,12 @@ class Learner:
                 part = lesson.rows(chosen)
                 answer: Answer = self.network(part.inputs)
                 worth, order = loss_of(answer, part)
-                beside = self._foretelling(answer, part.following)
+                beside = self._auxiliary_loss(answer, part.following)
                 self._descend(worth + ORDER_SHARE * order + beside)
                 sums, count = sums + np.array([worth.item(), order.item(), beside.item()]), count + 1
         self.steps += len(lesson.worth)
         figures = dict(zip(names, (sums / count).tolist(), strict=True))
-        return figures | self._foretold(lesson.inputs, lesson.following, present_of(lesson.inputs, self.cref))
+        return figures | self._auxiliary_figures(lesson.inputs, lesson.following, present_of(lesson.inputs, self.cref))
 
     # PPO and REINFORCE.
 
@@ -821,7 +821,7 @@ class Learner:
                     with torch.no_grad():
                         before = anchor(inputs)
                     pull = distance(answer, before, inputs.current.to(answer.value.dtype), self.kind)
-                beside = self._foretelling(answer, batch.following[chosen])
+                beside = self._auxiliary_loss(answer, batch.following[chosen])
                 # After imitation the policy relies on the predictor, which must not drift under it or take a share of
                 # the norm of the gradient.
                 auxiliary = 0.0 if config.rounds else beside
@@ -831,7 +831,7 @@ class Learner:
         self.steps += len(flat)
         figures = dict(zip(names, (sums / count).tolist(), strict=True))
         figures["episodes/reward_per_step"] = batch.earned
-        return figures | self._foretold(batch.inputs, batch.following, batch.present)
+        return figures | self._auxiliary_figures(batch.inputs, batch.following, batch.present)
 
     def _begin(self) -> None:
         """Enter PPO: with the best of the imitation, a small deviation, and fresh environments."""
@@ -942,14 +942,14 @@ class Learner:
             predictor.spread.copy_(known.std(dim=0).clamp(min=1.0))
             self.standardised = True
 
-    def _foretelling(self, answer: Answer, following: Tensor) -> Tensor:
+    def _auxiliary_loss(self, answer: Answer, following: Tensor) -> Tensor:
         known = ~following.isnan().any(dim=1)
         predictor = self.network.predictor
         wanted = (following[known] - predictor.centre) / predictor.spread
         errors: Tensor = (answer.foretold[known] - wanted).square().sum(dim=0) / max(int(known.sum()), 1)
         return errors.sum()
 
-    def _foretold(self, inputs: Inputs, following: Tensor, present: Tensor) -> dict[str, float]:
+    def _auxiliary_figures(self, inputs: Inputs, following: Tensor, present: Tensor) -> dict[str, float]:
         """Return R² of each auxiliary task, and of persistence, that the next step is as this one."""
         known = ~following.isnan().any(dim=1)
         predictor = self.network.predictor

@@ -23,7 +23,7 @@ from trainer.kit.files import replace_file, write_json
 from trainer.kit.jobs import Job
 from trainer.kit.progress import Progress
 from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
-from trainer.placement.swarm import SELECTION, Floats, History, Plan, Samples, Step, Valuation, search
+from trainer.placement.swarm import NOMINAL, SELECTION, Floats, History, Plan, Samples, Step, Valuation, search
 
 POLICY_FILE = "policy.json"
 VALUE = "value"
@@ -57,7 +57,8 @@ class Config:
     @property
     def sequences(self) -> int:
         """Sequences that the iterations play at most, without those of refreshes and of the last choice."""
-        return self.plan.iterations * self.plan.population * self.samples.sequences * len(self.instances)
+        each = 1 if self.samples.orders == NOMINAL else self.samples.sequences
+        return self.plan.iterations * self.plan.population * each * len(self.instances)
 
 
 def run(data: Mapping[str, Any]) -> dict[str, Any]:

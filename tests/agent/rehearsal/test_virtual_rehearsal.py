@@ -288,6 +288,12 @@ def test_any_world_and_several_workloads_are_rehearsed(tmp_path: Path) -> None:
     assert (refused.exit_code, "give one where --keep" in refused.stderr) == (2, True)
 
 
+def test_an_unknown_policy_is_refused_with_the_rules_and_the_bundled_models() -> None:
+    refused = rehearsed("--policy", "no-such", "--hours", "0.1")
+    assert refused.exit_code == 2
+    assert all(name in refused.stderr for name in ("queue-rule", "constant:", *(one.name for one in shipped_models())))
+
+
 @pytest.mark.parametrize("name", ["scorer", "model:ppo-lstm-published"])
 def test_a_bundled_model_is_rehearsed_by_its_name(name: str) -> None:
     answer = rehearsed("--workload", "nasa", "--policy", name, "--hours", "0.1", "--json")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from agent.commands.main import app
 from agent.settings.plug_ins import DECISIONS, installed
 from tests.agent.commands.recorded import story
+from trainer.commands.endings import STATUSES_OF_GATE
 from trainer.commands.program import VERBS, absent, rows
 from trainer.commands.verb import Verb
 
@@ -35,10 +36,12 @@ def test_every_verb_takes_every_decision_or_says_what_to_do_instead(verb: str, d
         assert answer.exit_code == 2
         assert f"`trimtab {verb}` does not take it" in answer.stderr
         assert "`trimtab " in absent(decision)[verb] or "settings" in absent(decision)[verb]
+        assert f"Not for {decision}" in call(verb, decision, "--help").stdout
     else:
         answer = call(verb, decision, "--help")
         assert answer.exit_code == 0
         assert f"trimtab {verb} {decision}" in answer.stdout
+        assert verb != "promote" or STATUSES_OF_GATE.splitlines()[1] in answer.stdout
 
 
 def parameters(group: str, name: str) -> dict[str, typer.core.TyperOption]:

@@ -27,6 +27,11 @@ def trained(out: Path, config: Config = CONFIG, *, seeds: tuple[int, ...] = (0,)
     return train_all(jobs, out, at_once=1, silent=True)
 
 
+def test_the_total_counts_the_one_sequence_of_the_given_order() -> None:
+    assert CONFIG.sequences == 6 * 7 * 3
+    assert replace(CONFIG, samples=Samples(orders="nominal")).sequences == 6 * 7
+
+
 def test_a_policy_file_says_where_its_vector_comes_from(tmp_path: Path) -> None:
     """Instances by digest, shuffles, objective with its error, simulator and date; and it is read by the rules."""
     summary = trained(tmp_path)

@@ -32,6 +32,7 @@ from trainer.autoscaling.evaluation.summary import (
     Summary,
     Trade,
     Verdict,
+    few_cases,
 )
 from trainer.autoscaling.policies import sizes_of_cores
 from trainer.autoscaling.policy_names import policy_of
@@ -115,8 +116,8 @@ def _verdicts(summary: Summary, colour: Mapping[str, str]) -> str:
         )
     words = (
         "Cost is rent plus the penalty for waiting. The first figure is over all cases, families counting alike, "
-        f"with its 95 % interval; each family is below.{_few(summary)}"
-    )
+        f"with its 95 % interval; each family is below. {few_cases(summary)}"
+    ).rstrip()
     return f'<p class="soft">{escape(words)}</p>{table(head, rows, marked=_reference(summary))}'
 
 
@@ -129,15 +130,6 @@ def _partly(verdict: Verdict, summary: Summary) -> str:
     if verdict.families == len(summary.families):
         return ""
     return f" <small>on {verdict.families} of {len(summary.families)} families</small>"
-
-
-def _few(summary: Summary) -> str:
-    """Name the families without a verdict, for too few cases."""
-    few = {one.family: one.cases for one in summary.results if one.cases < FEWEST_CASES}
-    if not few:
-        return ""
-    named = ", ".join(f"{family} has {counted(cases, 'case')}" for family, cases in few.items())
-    return f" From fewer than {FEWEST_CASES} cases there is no verdict: {named}."
 
 
 def _surely(comparison: Comparison) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from agent.kernel.text import counted
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.autoscaling.evaluation.results import Absence, Evaluation, Row
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
 from trainer.autoscaling.policy_names import stuck
-from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
+from trainer.kit.intervals import FEWEST_CASES, Comparison, Interval, compare, mean_interval
 
 WORSE_LIMIT = 0.05
 """A policy must not cost more than this above the reference on any family (issue's quality figures, §12.4)."""
@@ -286,3 +287,12 @@ def _trades(policies: Sequence[str], rows: Mapping[str, Mapping[str, Row]]) -> t
 
 def _published_threshold(rows: Mapping[str, Row]) -> bool:
     return any(row.policy_key.startswith("threshold:high=0.75,low=0.75,") for row in rows.values())
+
+
+def few_cases(summary: Summary) -> str:
+    """Return a sentence on the families without a verdict, for too few cases; "" where there are none."""
+    few = {one.family: one.cases for one in summary.results if one.cases < FEWEST_CASES}
+    if not few:
+        return ""
+    named = ", ".join(f"{family} has {counted(cases, 'case')}" for family, cases in few.items())
+    return f"From fewer than {FEWEST_CASES} cases there is no verdict: {named}."

@@ -1,6 +1,7 @@
 """`trimtab evaluate autoscaling` as people and machines call it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ def test_it_prints_a_table_per_family_with_the_comparison() -> None:
     lines = answer.stdout.splitlines()
     assert lines[0] == "T2 (1 case)"
     assert "reference" in next(line for line in lines if "rule" in line)
-    assert "%" in next(line for line in lines if line.startswith("  idle "))
+    assert re.search(r"\d %  ", next(line for line in lines if line.startswith("  idle "))), "one case has no interval"
+    assert "T2 has 1 case" in answer.stdout
 
 
 def test_json_holds_the_standings_the_verdicts_and_nothing_else_on_standard_output() -> None:

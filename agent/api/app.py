@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.routing import APIRoute
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
@@ -38,6 +39,28 @@ CREDENTIALS: Final = {
 GZIP_LEVEL: Final = 4
 GZIP_FROM_BYTES: Final = 1024
 PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+
+
+def accepts_gzip(accepted: str) -> bool:
+    """Return whether an Accept-Encoding header permits gzip: it names it, or `*`, with a weight above 0 (RFC 9110)."""
+    weights = {}
+    for part in accepted.lower().split(","):
+        coding, *parameters = (word.strip() for word in part.split(";"))
+        q = next((word.partition("=")[2].strip() for word in parameters if word.startswith("q")), "1")
+        weights[coding] = q.strip("0.") != ""
+    return weights.get("gzip", weights.get("*", False))
+
+
+class _Gzip(GZipMiddleware):
+    """The middleware with the weights of Accept-Encoding; its own test looks for the letters alone."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with gzip where the client accepts it."""
+        if scope["type"] == "http":
+            headers = MutableHeaders(raw=list(scope["headers"]))
+            headers["accept-encoding"] = "gzip" if accepts_gzip(headers.get("accept-encoding", "")) else "identity"
+            scope = {**scope, "headers": headers.raw}
+        await super().__call__(scope, receive, send)
 
 
 class _Application(FastAPI):
@@ -131,7 +154,7 @@ def create_app(
         dependencies=[Depends(take_json_alone)],
     )
     # Event streams and compressed bodies pass unchanged.
-    app.add_middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=GZIP_LEVEL)
+    app.add_middleware(_Gzip, minimum_size=GZIP_FROM_BYTES, compresslevel=GZIP_LEVEL)
     add_error_handlers(app)
     app.include_router(create_health_router(view, exposition))
     app.include_router(create_reading_router(view))

@@ -75,7 +75,8 @@ class FleetHistory:
             since = math.nextafter(points[-1].at, math.inf) if points else now - KEPT_S
             if since <= last.at:
                 points.extend(
-                    _point(decision.at, inputs) for inputs, decision in self._store.inputs(status.fleet, since)
+                    _point(decision.at, inputs)
+                    for inputs, decision in self._store.inputs(status.fleet, since, skip_damaged=True)
                 )
             while points and points[0].at < now - KEPT_S:
                 points.popleft()
@@ -86,7 +87,7 @@ class FleetHistory:
 
         LedgerUnavailable when they cannot be read.
         """
-        found = self._store.inputs(status.fleet, now - span_s, most=MOST_READ)
+        found = self._store.inputs(status.fleet, now - span_s, most=MOST_READ, skip_damaged=True)
         return tuple(_point(decision.at, inputs) for inputs, decision in found)
 
 

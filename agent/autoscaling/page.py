@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
@@ -245,9 +245,16 @@ def silence(report: VmReport) -> tuple[bool, bool, float, str, str]:
     return report.reporting, report.last_sample_at is None, longest, report.group, report.vm
 
 
-def decision_item(seq: int, made: Decision, inputs: DecisionInputs) -> DecisionItem:
-    """Return a decision in a list: its plain sentence, and what it has in common with those that say the same."""
-    change, _, why = arrows(plain_sentence(made, inputs)).partition(": ")
+DAMAGED: Final = "its inputs are damaged: trimtab explain names the row and the remedy"
+
+
+def decision_item(seq: int, made: Decision, inputs: DecisionInputs | None) -> DecisionItem:
+    """Return a decision in a list: its plain sentence, and what it has in common with those that say the same.
+
+    inputs: None where they are damaged.
+    """
+    sentence = DAMAGED if inputs is None else plain_sentence(made, inputs)
+    change, _, why = arrows(sentence).partition(": ")
     limits = [f"{effect.rail} {effect.verdict}" for effect in made.effects if effect.verdict is not Verdict.PASSED]
     return DecisionItem(
         seq=seq,
@@ -348,7 +355,7 @@ class FleetPage:
         before = self._items
         new = [row for row in rows if row.seq not in before]
         inputs = self._part.store.inputs_of([row.decision.decision_id for row in new]) if new else {}
-        made = {row.seq: decision_item(row.seq, row.decision, inputs[row.decision.decision_id]) for row in new}
+        made = {row.seq: decision_item(row.seq, row.decision, inputs.get(row.decision.decision_id)) for row in new}
         kept = before | made
         self._items = kept if len(kept) <= MOST_ITEMS else made
         return [kept[row.seq] for row in rows]

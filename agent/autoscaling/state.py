@@ -24,7 +24,7 @@ from agent.ledger.schema import journal as rows
 from agent.ledger.schema import state as states_table
 from agent.rails.state import LoopState
 from domain.decisions import Decision, Event, Intent, Outcome, Reason
-from domain.errors import BadInput, IntentConflict, UnknownName
+from domain.errors import BadInput, IntentConflict, LedgerError, UnknownName
 from domain.subject import AUTOSCALING, fleet_subject
 
 LOOP: Final = "loop"
@@ -192,14 +192,20 @@ class FleetStore:
         return self.decision(rows[0].decision.decision_id) if rows else None
 
     def inputs_of(self, decision_ids: Sequence[str]) -> dict[str, DecisionInputs]:
-        """Return what each of these decisions was made on, by its id; no more than a page of them."""
+        """Return what each of these decisions was made on, by its id; no more than a page of them.
+
+        Those whose inputs are damaged are left out.
+        """
         query = select(*_INPUTS).select_from(decisions.outerjoin(dictionaries_table, dictionaries.OF_DECISION))
         with self._database.read() as connection:
             found = connection.execute(query.where(decisions.c.decision_id.in_(decision_ids)))
-            return {row.decision_id: _inputs(row) for row in found}
+            read = ((row.decision_id, _inputs_if_whole(row)) for row in found)
+            return {decision_id: inputs for decision_id, inputs in read if inputs is not None}
 
     def newest_of(self, fleets: Sequence[str]) -> dict[str, tuple[DecisionInputs, Decision]]:
-        """Return the newest decision of each of these fleets and what it was made on; none of a fleet without one.
+        """Return the newest decision of each of these fleets and what it was made on.
+
+        A fleet without one is left out, as is one whose inputs are damaged.
 
         Which one is the newest is read from the ledger; it is itself, unless it was written or read here before.
         """
@@ -216,7 +222,8 @@ class FleetStore:
                 found |= {known[one][1].fleet: known[one] for one in named if one in known}
                 if others := [one for one in named if one not in known]:
                     for row in connection.execute(_WITH_INPUTS.where(decisions.c.decision_id.in_(others))):
-                        found[row.subject] = _inputs(row), _decoded(Decision, row.body)
+                        if (inputs := _inputs_if_whole(row)) is not None:
+                            found[row.subject] = inputs, _decoded(Decision, row.body)
         self._newest.update(found)
         return found
 
@@ -256,12 +263,19 @@ class FleetStore:
             return [DecisionRow(row.seq, _decoded(Decision, row.body)) for row in connection.execute(query)]
 
     def inputs(
-        self, fleet: str, since: float | None = None, until: float | None = None, most: int | None = None
+        self,
+        fleet: str,
+        since: float | None = None,
+        until: float | None = None,
+        most: int | None = None,
+        skip_damaged: bool = False,
     ) -> Iterator[tuple[DecisionInputs, Decision]]:
         """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay.
 
-        most: of more than these, the newest and every second, third or further one before it.
+        most: of more than these, the newest and every second, third or further one before it. skip_damaged: leave out
+        those whose inputs are damaged, in place of LedgerError.
         """
+        read = _inputs_if_whole if skip_damaged else _inputs
         with self._database.read() as connection:
             numbers = select(rows.c.seq).join(decisions, _OF_DECISION).where(*_span(fleet, since, until))
             seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()
@@ -273,7 +287,8 @@ class FleetStore:
             with self._database.read() as connection:
                 found = connection.execute(query.where(rows.c.seq.in_(seqs[start : start + _CHUNK]))).all()
             for row in found:
-                yield _inputs(row), _decoded(Decision, row.body)
+                if (inputs := read(row)) is not None:
+                    yield inputs, _decoded(Decision, row.body)
 
 
 class _Batch:
@@ -399,7 +414,18 @@ def _decoded(kind: type[T], stored: bytes) -> T:
 
 
 def _inputs(row: Any) -> DecisionInputs:
-    return codec.decode(DecisionInputs, dictionaries.unpacked(row))
+    text = dictionaries.unpacked(row)
+    try:
+        return codec.decode(DecisionInputs, text)
+    except LedgerError as error:
+        raise LedgerError(f"the inputs of decision {row.decision_id} cannot be read: {error}") from error
+
+
+def _inputs_if_whole(row: Any) -> DecisionInputs | None:
+    try:
+        return _inputs(row)
+    except LedgerError:
+        return None
 
 
 def _newest_number(connection: Connection) -> int:

@@ -36,6 +36,8 @@ LARGEST_KNAPSACK: Final = 50_000_000
 _GRACE_S: Final = 0.05
 _WAITS: Final = {ROLLING: 10.0}
 """Times its budget that an answer is awaited: a plan's is processor time, of which a busy machine gives little."""
+_LONGEST_WAIT_S: Final = 5.0
+"""A step waits no longer for an answer whose budget is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,11 @@ def knapsack_rung(view: View, path: Floats, budget_s: float) -> Starts | None:
 def fifo_rung(view: View, path: Floats, budget_s: float) -> Starts:
     """Start jobs in the order of their submission, passing over those that do not fit."""
     return Starts(take_in_order(fifo(view.cur), view.cur.cores, view.free, "skip"))
+
+
+def wait_of(policy: str, budget_s: float) -> float:
+    """Return for how many seconds the answer of a policy with this budget is awaited."""
+    return max(budget_s, min(_WAITS.get(policy, 1.0) * budget_s, _LONGEST_WAIT_S))
 
 
 @dataclass(slots=True)
@@ -127,7 +134,7 @@ class Ladder:
                 # The last policies need no deadline: they cannot hang.
                 found = rung(view, path, math.inf)
             else:
-                call, waits_s = partial(rung, view, path, budget_s), _WAITS.get(name, 1.0) * budget_s
+                call, waits_s = partial(rung, view, path, budget_s), wait_of(name, budget_s)
                 found = self._deadlines.call(name, name, call, waits_s + _GRACE_S)
         except StillRunning:
             return None, "it has not ended since it was asked last"

@@ -27,6 +27,8 @@ Paths = Callable[[View, int], Floats]
 
 BUDGET_S = 0.2
 """Processor time; a plan that takes more is given up."""
+LARGEST_PLAN = 1_000
+"""Candidates of the largest plan within a budget: with more, HiGHS works for seconds before it can be stopped."""
 GAP = 1.0
 """A solution this close to the bound, in core-steps, is taken: finer plans are no better with a forecast's errors."""
 
@@ -119,7 +121,9 @@ class RollingPlan:
             )
 
     def plan(self, view: View) -> Plan | None:
-        """Return the plan of a step; None where the solver had no answer within the budget."""
+        """Return the plan of a step; None where the solver had no answer within the budget, or has too many jobs."""
+        if self.budget_s < math.inf and view.cur.size > LARGEST_PLAN:
+            return None
         until = time.thread_time() + self.budget_s
         path = self.paths(view, self.steps - 1)
         own = rolling(view, path, factor=self.factor)

@@ -92,7 +92,10 @@ class DeferralSettings(Section, title="A deferral pool"):
     )
     learned_within_ms: float = Field(50.0, ge=1, le=10_000, description="The model must answer within that time.")
     rolling_within_ms: float = Field(
-        200.0, ge=10, le=10_000, description="Processor time of a rolling plan; it is awaited ten times as long."
+        200.0,
+        ge=10,
+        le=10_000,
+        description="Processor time of a rolling plan; it is awaited ten times as long, up to 5 s.",
     )
     submit_queue_url: Url | None = Field(
         None,

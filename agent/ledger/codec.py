@@ -25,6 +25,9 @@ T = TypeVar("T")
 PACK_FROM_BYTES: Final = 512
 """Shorter bodies are stored as they are: compressing them would save less than a row's overhead."""
 
+WINDOW_BYTES: Final = 32_000
+"""Of a longer text and its dictionary zlib sees too little of both: the dictionary would only cost time."""
+
 _PACK_LEVEL: Final = 1
 _LEVEL_WITH_DICTIONARY: Final = 6
 _MAX_UNPACKED_BYTES: Final = 64 * 2**20

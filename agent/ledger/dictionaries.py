@@ -66,6 +66,8 @@ class Dictionaries:
         """Return a decision's inputs as they are stored, and the dictionary to write with them."""
         if len(text) < codec.PACK_FROM_BYTES:
             return text, None
+        if len(text) > codec.WINDOW_BYTES:
+            return codec.pack(text), None
         used = self._of_subject.get(subject)
         if used is None or not used.serves(at):
             used = self._of_subject[subject] = _Dictionary(at, text)
@@ -95,9 +97,10 @@ def unpacked(row: Any) -> bytes:
         return codec.unpack(row.inputs, b"" if row.dictionary is None else _text(row.dictionary_body))
     except LedgerError as error:
         where = "" if row.dictionary is None else f", or row {row.dictionary} of the table dictionaries"
+        spared = "all other rows" if row.dictionary is None else "decisions with another dictionary"
         raise LedgerError(
             f"the inputs of decision {row.decision_id} cannot be read: its row{where} is damaged ({error}). "
-            "Put a copy of the ledger in its place with `trimtab ledger restore FILE`; all other rows stay readable"
+            f"Put a copy of the ledger in its place with `trimtab ledger restore FILE`; {spared} stay readable"
         ) from error
 
 

@@ -44,7 +44,7 @@ def compact(
     if batch < 1:
         raise BadInput("batch", batch, "give how many rows to remove at a time, at least 1")
     size_before = _size(database)
-    removed = done = 0
+    removed = unused_removed = done = 0
     finished = False
     while not finished and (batches is None or done < batches):
         with database.write() as connection:
@@ -57,9 +57,10 @@ def compact(
             # Last: by then no decision that is due uses one.
             unused = dictionaries.forget(connection, now - keep_s, batch - rows) if rows < batch else 0
         removed += rows
+        unused_removed += unused
         done += 1
         finished = rows + unused < batch
-    if removed:
+    if removed or unused_removed:
         _give_back(database)
     return Compaction(removed, max(0, size_before - _size(database)), finished)
 

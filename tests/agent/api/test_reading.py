@@ -137,5 +137,17 @@ def test_a_long_answer_is_compressed_for_a_client_that_takes_gzip(client: httpx.
     assert plain.headers["vary"] == "Accept-Encoding"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        *[("GZIP", True), ("br, gzip;q=0.5", True), ("*", True)],
+        *[("*;q=1, gzip;q=0", False), ("gzip;q=0.000", False), ("notgzip", False), ("x-gzip;q=1", False), ("", False)],
+    ],
+)
+def test_the_weights_of_accept_encoding_decide(client: httpx.Client, accepted: str, packed: bool) -> None:
+    answer = client.get("/api/v1/openapi.json", headers={"Accept-Encoding": accepted})
+    assert ("content-encoding" in answer.headers, answer.headers["vary"]) == (packed, "Accept-Encoding")
+
+
 def test_a_short_answer_is_not_compressed(client: httpx.Client) -> None:
     assert "content-encoding" not in client.get("/healthz", headers={"Accept-Encoding": "gzip"}).headers

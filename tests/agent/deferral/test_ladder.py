@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.deferral.decision import DeferralPart
-from agent.deferral.ladder import Floats, Ladder, LearnedRung, Starts, ladder_of
+from agent.deferral.ladder import Floats, Ladder, LearnedRung, Starts, ladder_of, wait_of
 from agent.deferral.model import ScoreModel
 from agent.deferral.records import JobRecord
 from agent.deferral.settings import DeferralSettings
@@ -134,6 +134,11 @@ def test_a_plan_is_awaited_for_longer_than_its_processor_time() -> None:
 
     chosen = ladder_of(DeferralSettings(rolling_within_ms=100), "rolling", {"rolling": slow}, {}).decide(THREE, PATH)
     assert (chosen.policy, chosen.positions.tolist()) == ("rolling", [0])
+
+
+def test_no_wait_holds_up_a_step() -> None:
+    waits = [wait_of(*of) for of in (("learned", 0.05), ("rolling", 0.2), ("rolling", 2.0), ("rolling", 10.0))]
+    assert waits == [0.05, 2.0, 5.0, 10.0]
 
 
 def test_without_a_thread_to_spare_the_knapsack_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from agent.deferral.rolling import RollingPlan, check_available, solve
+from agent.deferral.rolling import LARGEST_PLAN, RollingPlan, check_available, solve
 from domain.errors import BadInput
 from domain.rules.deferral.choosing import Policy, View
 from domain.rules.deferral.forecast import History, fit
@@ -67,6 +67,14 @@ def test_without_time_there_is_no_answer() -> None:
     draw = np.random.default_rng(0)
     crowd = [(int(draw.integers(3, 98)), int(draw.integers(1, 7)), 0, 6, 0) for _ in range(300)]
     assert RollingPlan(persistence, budget_s=1e-4)(_first(crowd, [211] * 10)) is None
+
+
+def test_more_jobs_than_the_solver_can_stop_in_time_are_not_planned() -> None:
+    crowd = [(1, 1, 0, 6, 0)] * (LARGEST_PLAN + 1)
+    began = time.thread_time()
+    assert RollingPlan(persistence, budget_s=5.0)(_first(crowd, [2000] * 10)) is None
+    assert time.thread_time() - began < 1.0
+    assert RollingPlan(persistence, budget_s=60.0)(_first(crowd[1:], [2000] * 10)) is not None
 
 
 def test_waiting_does_not_count_against_the_budget() -> None:

@@ -10,7 +10,7 @@ import pytest
 from agent.autoscaling.state import FleetStore
 from agent.kernel.store import DecisionStore
 from agent.ledger import Ledger, codec
-from agent.ledger.dictionaries import DECISIONS_EACH
+from agent.ledger.dictionaries import DECISIONS_EACH, Dictionaries
 from domain.decisions import Reason, Status
 from domain.errors import Fenced, LedgerError
 from tests.agent.ledger.records import START, made, outcome_of
@@ -108,6 +108,27 @@ def test_unused_dictionaries_go_in_pieces(path: Path, ledger: Ledger) -> None:
     assert query(path, "SELECT count(*) FROM dictionaries") == [(8,)]
     assert ledger.compact(START + DAY_S, 60.0, batch=4).finished
     assert query(path, "SELECT count(*) FROM dictionaries") == [(0,)]
+
+
+def test_a_text_longer_than_the_window_has_no_dictionary() -> None:
+    owned = Dictionaries()
+    text = bytes(range(256)) * (codec.WINDOW_BYTES // 256 + 1)
+    packed, used = owned.pack("web", START, text)
+    assert (codec.unpack(packed), used) == (text, None)
+    assert owned.pack("web", START, text[: codec.WINDOW_BYTES])[1] is not None
+
+
+def test_the_page_and_the_status_leave_damaged_inputs_out(path: Path, ledger: Ledger) -> None:
+    store = FleetStore(ledger)
+    for n in range(DECISIONS_EACH + 1):
+        store.record([made(n), made(n, "other")])
+    query(path, "UPDATE dictionaries SET body = x'0102' WHERE dictionary_id IN (1, 4)")
+    fresh = FleetStore(ledger)
+    assert fresh.newest_of(["web", "other"]).keys() == {"web"}
+    assert fresh.inputs_of(["web-00000000", f"web-{DECISIONS_EACH:08d}"]).keys() == {f"web-{DECISIONS_EACH:08d}"}
+    assert [made_.decision_id for _, made_ in fresh.inputs("web", skip_damaged=True)] == [f"web-{DECISIONS_EACH:08d}"]
+    with pytest.raises(LedgerError, match="web-00000000"):
+        list(fresh.inputs("web"))
 
 
 @pytest.mark.parametrize(

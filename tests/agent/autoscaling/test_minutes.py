@@ -98,9 +98,10 @@ def test_settings_that_minutes_share_are_stored_once_and_a_change_of_them_makes_
 
 def test_settings_whose_transaction_failed_are_written_with_the_next_minute(path: Path) -> None:
     with Ledger.open(f"sqlite:///{path}") as ledger:
+        store = FleetStore(ledger)
         with pytest.raises(BadInput, match="only finite numbers"):
-            FleetStore(ledger).record([made(1)], states={"web": LoopState(last_busy_at=math.nan)})
-        FleetStore(ledger).record([made(1)])
+            store.record([made(1)], states={"web": LoopState(last_busy_at=math.nan)})
+        store.record([made(1)])
         assert [minute.policy for minute in read_minutes(ledger.database, "web")] == ["queue-rule"]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import time_machine
 
 from agent.ledger import Ledger
+from agent.settings.location import MODELS_VARIABLE
 from domain.controls import Pause, PauseScope, Pin
 from tests.agent.commands.conftest import Trimtab
 from tests.agent.commands.recorded import START
@@ -55,8 +58,11 @@ SWITCHING = (
 
 
 def test_the_verbs_print_what_is_held_in_the_golden_file(
-    trimtab: Trimtab, ledger: str, monkeypatch: pytest.MonkeyPatch
+    trimtab: Trimtab, ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No models of an agent of this machine.
+    monkeypatch.setenv(MODELS_VARIABLE, str(tmp_path / "models"))
+
     def printed(line: str) -> str:
         result = trimtab(*line.split())
         return f"exit status {result.exit_code}\n{result.output}"

@@ -59,7 +59,8 @@ class _Gzip(GZipMiddleware):
         if scope["type"] == "http":
             headers = MutableHeaders(raw=list(scope["headers"]))
             headers["accept-encoding"] = "gzip" if accepts_gzip(headers.get("accept-encoding", "")) else "identity"
-            scope = {**scope, "headers": headers.raw}
+            # Not a copy: what counts requests reads the route that is written into it.
+            scope["headers"] = headers.raw
         await super().__call__(scope, receive, send)
 
 

@@ -90,7 +90,7 @@ def test_the_script_can_be_played(tmp_path: Path) -> None:
 
 
 def test_the_environment_shows_the_moments_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks(SIMULATE, "python")
+    code = blocks(SIMULATE, "python")[0]
     exec(compile(code, "simulate.md", "exec"), {})
     assert capsys.readouterr().out == blocks(SIMULATE, "text")[3]
 

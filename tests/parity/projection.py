@@ -168,7 +168,7 @@ def oversubscription(directory: Path) -> Rows:
     """Return four days of a pool, by the real agent on the local AWS, and three policies on the simulator."""
     told: list[Any] = []
     found = play_oversubscription(directory, 7, "act", {}, told.append, hours=96)
-    rows: Rows = [{"event": e.reason.value, "subject": e.about} for e in told]
+    rows: Rows = [{"event": e.reason.value, "subject": e.subject.name} for e in told]
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
         for one in reversed(OversubscriptionStore(ledger).newest(POOL, 10_000, "hour")):
             rates = [[row.subscriber, row.rate, row.source.value] for row in one.subscribers]

@@ -52,7 +52,7 @@ def accepts_gzip(accepted: str) -> bool:
 
 
 class _Gzip(GZipMiddleware):
-    """The middleware with the weights of Accept-Encoding; its own test looks for the letters alone."""
+    """The middleware with the weights of Accept-Encoding, whose letters alone Starlette looks for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with gzip where the client accepts it."""

@@ -59,7 +59,7 @@ class _Gzip(GZipMiddleware):
         if scope["type"] == "http":
             headers = MutableHeaders(raw=list(scope["headers"]))
             headers["accept-encoding"] = "gzip" if accepts_gzip(headers.get("accept-encoding", "")) else "identity"
-            # Not a copy: what counts requests reads the route that is written into it.
+            # Not a copy: the counter of requests reads the route from this scope.
             scope["headers"] = headers.raw
         await super().__call__(scope, receive, send)
 

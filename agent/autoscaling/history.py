@@ -60,27 +60,30 @@ class FleetHistory:
         self._lock = threading.Lock()
         self._points: dict[str, deque[HistoryPoint]] = {}
 
-    def last_hour(self, status: FleetStatus, now: float) -> tuple[HistoryPoint, ...]:
-        """Return a fleet at each decision of the last hour up to `status`, in order.
+    def last_hour(self, statuses: Sequence[FleetStatus], now: float) -> dict[str, tuple[HistoryPoint, ...]]:
+        """Return by fleet its points at each decision of the last hour up to its status, in order.
 
-        LedgerUnavailable when the newer ones cannot be read.
+        Fleets that lack the same decisions are read together. LedgerUnavailable when the newer ones cannot be read.
         """
-        last = status.last_decision
-        if last is None:
-            return ()
+        decided = [(status.fleet, status.last_decision.at) for status in statuses if status.last_decision is not None]
         with self._lock:
-            points = self._points.setdefault(status.fleet, deque(maxlen=_MOST_POINTS))
-            if points and points[-1].at > last.at:
-                points.clear()  # the clock was set back
-            since = math.nextafter(points[-1].at, math.inf) if points else now - KEPT_S
-            if since <= last.at:
-                points.extend(
-                    _point(decision.at, inputs)
-                    for inputs, decision in self._store.inputs(status.fleet, since, skip_damaged=True)
-                )
-            while points and points[0].at < now - KEPT_S:
-                points.popleft()
-            return tuple(points)
+            wanted: dict[float, list[str]] = {}
+            for fleet, last_at in decided:
+                points = self._points.setdefault(fleet, deque(maxlen=_MOST_POINTS))
+                if points and points[-1].at > last_at:
+                    points.clear()  # the clock was set back
+                since = math.nextafter(points[-1].at, math.inf) if points else now - KEPT_S
+                if since <= last_at:
+                    wanted.setdefault(since, []).append(fleet)
+            for since, fleets in wanted.items():
+                for inputs, decision in self._store.inputs_since(fleets, since):
+                    self._points[decision.fleet].append(_point(decision.at, inputs))
+            for fleet, _ in decided:
+                points = self._points[fleet]
+                while points and points[0].at < now - KEPT_S:
+                    points.popleft()
+            found = {fleet: tuple(self._points[fleet]) for fleet, _ in decided}
+        return {status.fleet: found.get(status.fleet, ()) for status in statuses}
 
     def over(self, status: FleetStatus, now: float, span_s: float) -> tuple[HistoryPoint, ...]:
         """Return a fleet at no more than MOST_READ decisions of the last `span_s` seconds, in order.

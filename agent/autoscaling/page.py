@@ -14,7 +14,7 @@ from agent.autoscaling.announcements import in_words
 from agent.autoscaling.api import VmReport
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.explain import explain
-from agent.autoscaling.history import SPANS, Chart, FleetHistory, cost_chart, queue_chart, size_charts
+from agent.autoscaling.history import SPANS, Chart, FleetHistory, HistoryPoint, cost_chart, queue_chart, size_charts
 from agent.autoscaling.holds import Hold, Tone, holds
 from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, sha_of
 from agent.autoscaling.sentence import plain_sentence
@@ -173,18 +173,17 @@ class FleetView:
 def fleet_view(
     status: FleetStatus,
     mode: str,
-    history: FleetHistory,
+    points: Sequence[HistoryPoint],
     now: float,
     learning: str = "",
     alone: bool = False,
     many: bool = False,
 ) -> FleetView:
-    """Return a fleet as the page shows it; LedgerUnavailable when its history cannot be read.
+    """Return a fleet as the page shows it, with its last hour.
 
     alone: with all charts. many: among others, each in a row.
     """
     scale = bar_scale(status.groups)
-    points = history.last_hour(status, now)
     sentence = arrows(status.last_decision.sentence) if status.last_decision is not None else ""
     return FleetView(
         status=status,
@@ -312,6 +311,7 @@ class FleetPage:
         many, alone = len(statuses) > MOST_CARDS, scene.subject is not None
         most = DECISIONS if many else DECISIONS_OF_FEW
         listed = part.store.decisions_before(scene.seq + 1, fleet=scene.subject, limit=most)
+        points = self._history.last_hour(statuses, now)
         return DrawnFleets(
             fleet=scene.subject,
             at=now,
@@ -319,7 +319,7 @@ class FleetPage:
                 fleet_view(
                     known,
                     scene.mode,
-                    self._history,
+                    points[known.fleet],
                     now,
                     self._learnt(known.fleet, now),
                     alone=alone,

@@ -281,14 +281,41 @@ class FleetStore:
             seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()
         if most is not None:
             seqs = seqs[:: -max(1, math.ceil(len(seqs) / most))][::-1]
-        query = _WITH_INPUTS.order_by(rows.c.seq)
         for start in range(0, len(seqs), _CHUNK):
-            # Each chunk reads on its own: a slow consumer must not hold back the checkpoint of the write-ahead log.
-            with self._database.read() as connection:
-                found = connection.execute(query.where(rows.c.seq.in_(seqs[start : start + _CHUNK]))).all()
-            for row in found:
+            for row in self._with_inputs(seqs[start : start + _CHUNK]):
                 if (inputs := read(row)) is not None:
                     yield inputs, _decoded(Decision, row.body)
+
+    def inputs_since(self, fleets: Sequence[str], since: float) -> Iterator[tuple[DecisionInputs, Decision]]:
+        """Yield inputs and decisions of these fleets from a time on, each fleet's in the order in which they were made.
+
+        Those whose inputs are damaged are left out. The ledger has which there are; a decision that was the last one
+        written or read here is not read again.
+        """
+        known = {made.decision_id: (inputs, made) for inputs, made in list(self._newest.values())}
+        for first in range(0, len(fleets), _CHUNK):
+            of_fleets = (decisions.c.decision == AUTOSCALING) & decisions.c.subject.in_(fleets[first : first + _CHUNK])
+            numbers = select(rows.c.seq, decisions.c.decision_id).join(decisions, _OF_DECISION)
+            with self._database.read() as connection:
+                query = numbers.where(of_fleets, decisions.c.at >= since).order_by(rows.c.seq)
+                found = connection.execute(query).all()
+            for start in range(0, len(found), _CHUNK):
+                part = found[start : start + _CHUNK]
+                unknown = [one.seq for one in part if one.decision_id not in known]
+                bodies = {row.seq: row for row in self._with_inputs(unknown)} if unknown else {}
+                for one in part:
+                    if one.decision_id in known:
+                        yield known[one.decision_id]
+                    elif one.seq in bodies and (inputs := _inputs_if_whole(bodies[one.seq])) is not None:
+                        yield inputs, _decoded(Decision, bodies[one.seq].body)
+
+    def _with_inputs(self, seqs: Sequence[int]) -> Sequence[Any]:
+        """Return the rows of these decisions in order.
+
+        Each chunk reads on its own: a slow consumer must not hold back the checkpoint of the write-ahead log.
+        """
+        with self._database.read() as connection:
+            return connection.execute(_WITH_INPUTS.where(rows.c.seq.in_(seqs)).order_by(rows.c.seq)).all()
 
 
 class _Batch:

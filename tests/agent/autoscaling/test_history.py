@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from agent.autoscaling.state import FleetStore
 from domain.units import DAY_S, HOUR_S
 from tests.agent.api.running import Running
 from tests.faults.conftest import make_world
-from tests.faults.world import MakeWorld
+from tests.faults.world import SMALL, MakeWorld
 from tests.golden import check_wording
 
 __all__ = ["make_world"]
@@ -93,7 +94,7 @@ def test_sizes_by_type_stand_beside_what_was_requested(make_world: MakeWorld) ->
     running.world.submit(40)
     running.tick(3)
     now, status = running.world.agent_clock.now(), running.fleet("web")
-    points = FleetHistory(FleetStore(running.world.ledger)).last_hour(status, now)
+    points = FleetHistory(FleetStore(running.world.ledger)).last_hour([status], now)["web"]
     charts = list(size_charts(status, points, now))
     assert [chart.title for chart in charts] == [f"{group.key} {group.vm_type}" for group in status.groups]
     last = [chart.hits[-1].text.partition(": ")[2] for chart in charts]
@@ -120,17 +121,17 @@ def test_the_history_reads_once_and_then_only_what_was_missed(
     running.tick(3)
     history = FleetHistory(FleetStore(running.world.ledger))
     reads: list[str] = []
-    read_inputs = FleetStore.inputs
+    read_inputs = FleetStore.inputs_since
 
-    def noted(store: FleetStore, fleet: str, *given: Any, **named: Any) -> object:
-        reads.append(fleet)
-        return read_inputs(store, fleet, *given, **named)
+    def noted(store: FleetStore, fleets: Sequence[str], since: float) -> object:
+        reads.extend(fleets)
+        return read_inputs(store, fleets, since)
 
-    monkeypatch.setattr(FleetStore, "inputs", noted)
+    monkeypatch.setattr(FleetStore, "inputs_since", noted)
 
     def seen() -> list[int | None]:
         now = running.world.agent_clock.now()
-        return [point.waiting for point in history.last_hour(running.fleet("web"), now)]
+        return [point.waiting for point in history.last_hour([running.fleet("web")], now)["web"]]
 
     assert (seen(), reads) == ([0, 0, 0], ["web"])
     running.world.submit(7)
@@ -146,5 +147,37 @@ def test_the_history_ends_after_an_hour(make_world: MakeWorld) -> None:
     history = FleetHistory(FleetStore(running.world.ledger))
     status = running.fleet("web")
     now = running.world.agent_clock.now()
-    assert len(history.last_hour(status, now)) == 2
-    assert history.last_hour(status, now + KEPT_S + 1.0) == ()
+    assert len(history.last_hour([status], now)["web"]) == 2
+    assert history.last_hour([status], now + KEPT_S + 1.0) == {"web": ()}
+
+
+def test_fleets_that_lack_the_same_decisions_are_read_at_once(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.autoscaling.state._CHUNK", 3)
+    running = Running(make_world(groups=(SMALL,), sizes=(1,), batch=(replace(SMALL, key="b", name="batch-b"),)))
+    running.tick(4)
+    written_here = running.fleets.store
+    reads: list[tuple[str, ...]] = []
+    read_inputs = FleetStore.inputs_since
+
+    def noted(store: FleetStore, fleets: Sequence[str], since: float) -> object:
+        reads.append(tuple(fleets))
+        return read_inputs(store, fleets, since)
+
+    monkeypatch.setattr(FleetStore, "inputs_since", noted)
+    history = FleetHistory(written_here)
+
+    def seen(*names: str) -> list[str]:
+        now = running.world.agent_clock.now()
+        found = history.last_hour([running.fleet(name) for name in names], now)
+        for name, points in found.items():
+            assert points == FleetHistory(FleetStore(running.world.ledger)).over(running.fleet(name), now, HOUR_S)
+        return list(found)
+
+    assert seen("web", "batch") == ["web", "batch"]
+    running.tick(2)
+    seen("batch")
+    running.tick()
+    seen("web", "batch")
+    assert reads == [("web", "batch"), ("batch",), ("web",), ("batch",)]

@@ -127,6 +127,7 @@ def test_the_page_and_the_status_leave_damaged_inputs_out(path: Path, ledger: Le
     assert fresh.newest_of(["web", "other"]).keys() == {"web"}
     assert fresh.inputs_of(["web-00000000", f"web-{DECISIONS_EACH:08d}"]).keys() == {f"web-{DECISIONS_EACH:08d}"}
     assert [made_.decision_id for _, made_ in fresh.inputs("web", skip_damaged=True)] == [f"web-{DECISIONS_EACH:08d}"]
+    assert [made_.decision_id for _, made_ in fresh.inputs_since(["web"], 0.0)] == [f"web-{DECISIONS_EACH:08d}"]
     with pytest.raises(LedgerError, match="web-00000000"):
         list(fresh.inputs("web"))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 Figures = Mapping[str, float]
+VERDICTS = {True: "met", False: "MISSED", None: "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,11 @@ class Target:
     limit: float
     at_most: bool = True
 
-    def met(self, figures: Figures) -> bool:
-        """Whether the figure keeps the promise."""
+    def met(self, figures: Mapping[str, float | None]) -> bool | None:
+        """Whether the figure keeps the promise; None where it was not measured."""
         value = figures[self.name]
+        if value is None:
+            return None
         return value <= self.limit if self.at_most else value >= self.limit
 
 
@@ -69,17 +72,17 @@ def _processor() -> str:
 
 def report(
     name: str,
-    figures: Figures,
+    figures: Mapping[str, float | None],
     *,
     as_json: bool,
     packages: Sequence[str] = (),
     targets: Sequence[Target] = (),
     notes: Mapping[str, Any] | None = None,
 ) -> int:
-    """Print the figures and return the exit status: 0 when every target is met, 1 otherwise.
+    """Print the figures and return the exit status: 1 when a target is missed, else 0.
 
-    As JSON: one object with the benchmark's name, every figure by its name, `targets_met`, `machine`, and the notes
-    (sizes and settings that the figures depend on).
+    A figure of None could not be measured here. As JSON: one object with the benchmark's name, every figure by its
+    name, `targets_met`, `machine`, and the notes (sizes and settings that the figures depend on).
     """
     where = machine(packages)
     met = {target.name: target.met(figures) for target in targets}
@@ -92,17 +95,17 @@ def report(
         width = max(map(len, figures))
         print(f"{name}: medians")
         for key, value in rounded.items():
-            verdict = f"   ({promised[key]}: {'met' if met[key] else 'MISSED'})" if key in promised else ""
-            print(f"  {key:<{width}}  {value:>12,}{verdict}")
+            verdict = f"   ({promised[key]}: {VERDICTS[met[key]]})" if key in promised else ""
+            print(f"  {key:<{width}}  {'-' if value is None else format(value, ','):>12}{verdict}")
         for key, value in (notes or {}).items():
             print(f"  {key}: {value}")
         print("  " + ", ".join(f"{key} {value}" for key, value in where.items()))
-    return 0 if all(met.values()) else 1
+    return 1 if False in met.values() else 0
 
 
-def _rounded(value: float) -> float:
+def _rounded(value: float | None) -> float | None:
     # Four figures carry all that a median of a few runs knows.
-    return value if isinstance(value, int) else float(f"{value:.4g}")
+    return value if value is None or isinstance(value, int) else float(f"{value:.4g}")
 
 
 def progress(words: str) -> None:

@@ -2,9 +2,10 @@
 
 A pool is filled by best fit with VMs of all subscribers; every VM has two days of usage behind it, so that each has a
 belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
-answer, with every level it looks at. `fold`: an hour's readings taken in, and the loads built anew; `remember`: what is
-known of every VM, as the ledger keeps it. `busy`: nothing but as much processor time as the median decision takes; its
-wall time is what a machine with other work does to any of them.
+answer, with every level it looks at. `list`: a new inventory put in columns, in the background. `fold`: an hour's
+readings taken in, and the loads built anew; `remember`: what is known of every VM, as the ledger keeps it. `busy`:
+nothing but as much processor time as the median decision takes; its wall time is what a machine with other work does to
+any of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import structlog
 
 from agent.ledger import Ledger, codec
+from agent.oversubscription.alive import alive_of
 from agent.oversubscription.arrays import Floats
 from agent.oversubscription.choice import PolicyRates, decide_hour, hot_hours
 from agent.oversubscription.fold import fold
@@ -47,11 +49,11 @@ VARIANCE, OWN = 0.012, 0.85
 """Of usage between VMs and hours, and the share of it that is a VM's own level."""
 MANY = (
     *("decision_p99_ms", "decision_cpu_p99_ms", "shield_p99_ms", "shield_cpu_p99_ms"),
-    *("hour_ms", "fold_cpu_ms", "remember_cpu_ms", "vms"),
+    *("hour_ms", "fold_cpu_ms", "list_cpu_ms", "remember_cpu_ms", "vms"),
 )
 FULL = 0.9
 """The pool is filled until so much of its machines' cores is reserved."""
-TARGETS = (Target("decision_p99_ms", 5.0), Target("shield_p99_ms", 5.0))
+TARGETS = (Target("decision_p99_ms", 5.0), Target("shield_p99_ms", 5.0), Target("many_fold_cpu_ms", 100.0))
 
 
 class Ground:
@@ -163,11 +165,13 @@ def _measured(ground: Ground, times: int, runs: int, directory: Path | None) -> 
 def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float]:
     rules = ground.rules
     policy = policy_of(rules.policy, rules)
+    list_cpu_ms = _seconds(lambda: alive_of(ground.vms), time.thread_time) * 1e3
+    alive = alive_of(ground.vms)
     began, began_cpu = time.perf_counter(), time.thread_time()
     profiles = profiles_of(ground.memory.subscribers, ground.memory.hour, rules.rho, rules.persistence)
-    folded = fold(ground.memory, ground.vms, ground.readings, START_HOUR, rules, profiles)
+    folded = fold(ground.memory, alive, ground.readings, START_HOUR, rules, profiles)
     profiles = profiles_of(folded.memory.subscribers, START_HOUR, rules.rho, rules.persistence)
-    loads = loads_of(tuple(ground.vms.values()), folded.memory.table, profiles, rules)
+    loads = loads_of(alive, folded.columns, profiles, rules)
     fold_ms, fold_cpu_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - began_cpu) * 1e3
     remember_cpu_ms = _seconds(lambda: codec.encode(folded.memory), time.thread_time) * 1e3
 
@@ -222,6 +226,7 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
         "recorded_p99_ms": _recorded_p99_ms(ground, loads, profiles, decision, min(times, 100), directory),
         "fold_ms": fold_ms,
         "fold_cpu_ms": fold_cpu_ms,
+        "list_cpu_ms": list_cpu_ms,
         "remember_cpu_ms": remember_cpu_ms,
         "hour_ms": fold_ms + statistics.median(decided),
         "vms": len(ground.vms),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from agent.oversubscription.alive import Alive
 from agent.oversubscription.arrays import Floats
 from agent.oversubscription.drift import Surprise, surprise_of
 from agent.oversubscription.memory import (
@@ -22,7 +22,6 @@ from agent.oversubscription.memory import (
     columns_of,
     of_some,
     table_of,
-    vm_key,
 )
 from agent.oversubscription.profiles import HourUse, Profiles, learnt, with_requests
 from agent.oversubscription.records import Vm
@@ -52,7 +51,7 @@ class HotMachine:
 class HourFold:
     """An hour: the memory after it, machines that were hot, cores in use, and subscribers in which a drift was found.
 
-    reporting: VMs measured, by subscriber.
+    reporting: VMs measured, by subscriber. columns: the VMs after the hour.
     """
 
     memory: PoolMemory
@@ -60,6 +59,7 @@ class HourFold:
     cores_in_use: Mapping[str, float]
     drifted: tuple[str, ...]
     reporting: Mapping[str, int]
+    columns: VmColumns
 
 
 def hour_of_day(hour: int, rules: PoolRules) -> int:
@@ -74,7 +74,7 @@ def day_of(hour: int, rules: PoolRules) -> int:
 
 def fold(
     memory: PoolMemory,
-    vms: Mapping[str, Vm],
+    alive: Alive,
     readings: Mapping[VmKey, float],
     hour: int,
     rules: PoolRules,
@@ -82,8 +82,7 @@ def fold(
 ) -> HourFold:
     """Return the hour folded into the memory. Held values count as use, and teach nothing."""
     skipped = max(0, hour - memory.hour - 1) if memory.hour >= 0 else 0
-    alive = tuple(vms.values())
-    names = sorted({*rules.subscribers, *memory.subscribers, *(vm.subscriber for vm in alive)})
+    names = sorted({*rules.subscribers, *memory.subscribers, *alive.subscribers})
     seen = _seen(memory, alive, readings, names, hour, rules, profiles)
     uses = _uses(seen, len(names))
     ended = _ended_days(seen, len(names), day_of(hour, rules))
@@ -126,10 +125,10 @@ def fold(
         subscribers=subscribers,
         hot_hours=hot_hours,
         counts=counts,
-        table=table_of(seen.names, columns),
+        table=table_of(alive.names, columns),
     )
     reporting = {name: use.count for name, use in zip(names, uses, strict=True)}
-    return HourFold(after_it, hot, cores, tuple(drifted), reporting)
+    return HourFold(after_it, hot, cores, tuple(drifted), reporting, columns)
 
 
 class _HourVms(NamedTuple):
@@ -138,7 +137,6 @@ class _HourVms(NamedTuple):
     usage: as measured, nan without; counted: with what stands in for it.
     """
 
-    names: list[str]
     before: VmColumns
     group: Ints
     usage: Floats
@@ -149,7 +147,7 @@ class _HourVms(NamedTuple):
 
 def _seen(
     memory: PoolMemory,
-    alive: Sequence[Vm],
+    alive: Alive,
     readings: Mapping[VmKey, float],
     names: Sequence[str],
     hour: int,
@@ -157,14 +155,13 @@ def _seen(
     profiles: Profiles,
 ) -> _HourVms:
     place = {name: n for n, name in enumerate(names)}
-    group = np.fromiter((place[vm.subscriber] for vm in alive), np.int64, len(alive))
+    group = np.array([place[name] for name in alive.subscribers], np.int64)[alive.subscriber]
     owner = np.array([profiles.index(name) for name in names], np.int64)[group]
-    held = (readings.get((vm.subscriber, vm.vm), math.nan) for vm in alive)
-    usage = np.fromiter(held, np.float64, len(alive))
-    keys = [vm_key(vm) for vm in alive]
-    before = columns_of(memory.table, keys)
+    # nan for None.
+    usage = np.array(list(map(readings.get, alive.keys)), np.float64)
+    before = columns_of(memory.table, alive.names)
     clock = hour_of_day(hour, rules)
-    mu, sd, mean = (table[owner, clock] for table in (profiles.mu, profiles.narrow, profiles.mean))
+    mu, sd, mean = (table[:, clock][owner] for table in (profiles.mu, profiles.narrow, profiles.mean))
     measured = ~np.isnan(usage)
     stale = ~measured & before.known & (hour - before.last_hour > HELD_H)
     standing_in = np.where(before.known & ~stale, before.last, mean)
@@ -180,7 +177,6 @@ def _seen(
         profiles.rho[owner[some]],
     )
     return _HourVms(
-        names=keys,
         before=before,
         group=group,
         usage=usage,
@@ -225,30 +221,25 @@ def _ended_days(seen: _HourVms, groups: int, day: int) -> list[dict[str, float]]
     return [dict(zip(parts, row, strict=True)) for row in zip(*sums, strict=True)]
 
 
-def _new(alive: Sequence[Vm], seen: _HourVms, groups: int) -> list[tuple[float, float, float]]:
-    first = np.flatnonzero(~np.isnan(seen.usage) & ~seen.before.known).tolist()
-    sums = [[0.0, 0.0, 0.0] for _ in range(groups)]
-    for k in first:
-        vm, sizes = alive[k], sums[int(seen.group[k])]
-        sizes[0] += vm.cores
-        sizes[1] += vm.memory_gb
-        sizes[2] += vm.network_gbit
-    return [(cores, memory, network) for cores, memory, network in sums]
+def _new(alive: Alive, seen: _HourVms, groups: int) -> list[tuple[float, float, float]]:
+    first = ~np.isnan(seen.usage) & ~seen.before.known
+    group = seen.group[first]
+    columns = (alive.cores, alive.memory_gb, alive.network_gbit)
+    sums = [np.bincount(group, weights=column[first], minlength=groups).tolist() for column in columns]
+    return list(zip(*sums, strict=True))
 
 
-def _machines(alive: Sequence[Vm], seen: _HourVms, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:
-    place: dict[str, int] = {}
-    machine = np.fromiter((place.setdefault(vm.machine, len(place)) for vm in alive), np.int64, len(alive))
-    size = np.fromiter((vm.cores for vm in alive), np.float64, len(alive))
-    cores = np.bincount(machine, weights=size * seen.counted, minlength=len(place))
-    found = dict(zip(place, cores.tolist(), strict=True))
+def _machines(alive: Alive, seen: _HourVms, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:
+    cores = np.bincount(alive.machine, weights=alive.cores * seen.counted, minlength=len(alive.machines))
     # Equality is hot; sums of shares are a rounding error away from it.
-    names = sorted(name for name, used in found.items() if used >= rules.threshold_cores - 1e-9)
+    places = np.flatnonzero(cores >= rules.threshold_cores - 1e-9).tolist()
+    rows = tuple(alive.vms.values()) if places else ()
     hot = []
-    for name in names:
-        there = np.flatnonzero(machine == place[name]).tolist()
-        hot.append(_hot(name, [(alive[k], float(seen.counted[k])) for k in there], found[name]))
-    return found, tuple(hot)
+    for place in sorted(places, key=alive.machines.__getitem__):
+        there = np.flatnonzero(alive.machine == place).tolist()
+        held = [(rows[k], float(seen.counted[k])) for k in there]
+        hot.append(_hot(alive.machines[place], held, float(cores[place])))
+    return dict(zip(alive.machines, cores.tolist(), strict=True)), tuple(hot)
 
 
 def _hot(machine: str, held: Sequence[tuple[Vm, float]], cores: float) -> HotMachine:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.oversubscription.arrays import Floats, clipped
-from agent.oversubscription.memory import VmTable, columns_of, levels, vm_key
+from agent.oversubscription.alive import Alive
+from agent.oversubscription.arrays import Floats
+from agent.oversubscription.machine_moments import machine_moments
+from agent.oversubscription.memory import VmColumns
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import Vm
 from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.shield import TOLERANCE
-from domain.units import HOURS_PER_DAY
-
-_AT_ONCE: Final = 4096
-_DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(slots=True)
@@ -85,15 +81,13 @@ def added_variance(present_cores: float, cores: float, variance: Floats, rho: fl
     return added
 
 
-def loads_of(vms: Sequence[Vm], table: VmTable, profiles: Profiles, rules: PoolRules) -> Loads:
-    """Return the loads of VMs; more machines than the rules know are taken as they are listed."""
-    names = machine_names((vm.machine for vm in vms), rules.machines)
-    place = {name: k for k, name in enumerate(names)}
+def loads_of(alive: Alive, known: VmColumns, profiles: Profiles, rules: PoolRules) -> Loads:
+    """Return the loads of VMs; known: of each of them. Machines in use beyond the rules' number are listed too."""
+    names = machine_names(alive.machines, rules.machines)
     owners = {name: n for n, name in enumerate(profiles.names)}
-    machine = np.array([place[vm.machine] for vm in vms], dtype=np.int64)
-    owner = np.array([owners.get(vm.subscriber, len(owners)) for vm in vms], dtype=np.int64)
-    cores = np.array([vm.cores for vm in vms])
-    reserved = np.array([vm.rate * vm.cores for vm in vms])
+    owner = np.array([owners.get(name, len(owners)) for name in alive.subscribers], np.int64)[alive.subscriber]
+    machine, cores = alive.machine, alive.cores
+    reserved = alive.rate * cores
     count, kinds = len(names), len(profiles.names) + 1
 
     def summed(weights: Floats) -> Floats:
@@ -102,14 +96,14 @@ def loads_of(vms: Sequence[Vm], table: VmTable, profiles: Profiles, rules: PoolR
     cells = np.bincount(machine * kinds + owner, weights=cores, minlength=count * kinds).astype(np.float64)
     by_owner: Floats = cells.reshape(count, kinds)
     squared = np.bincount(machine * kinds + owner, weights=cores**2, minlength=count * kinds).reshape(count, kinds)
-    mean, variance, third = _machine_moments(vms, machine, owner, cores, table, profiles, count)
+    mean, variance, third = machine_moments(machine, owner, cores, known, profiles, count)
     if profiles.rho.any():
         variance += ((by_owner**2 - squared) * profiles.rho) @ profiles.variance
     return Loads(
         names=names,
         free_cores=rules.machine_cores - summed(reserved),
-        free_memory=rules.machine_memory_gb - summed(np.array([vm.memory_gb for vm in vms])),
-        free_network=rules.machine_network_gbit - summed(np.array([vm.network_gbit for vm in vms])),
+        free_memory=rules.machine_memory_gb - summed(alive.memory_gb),
+        free_network=rules.machine_network_gbit - summed(alive.network_gbit),
         mean=mean,
         variance=variance,
         third=third,
@@ -117,43 +111,12 @@ def loads_of(vms: Sequence[Vm], table: VmTable, profiles: Profiles, rules: PoolR
         requested=summed(cores),
         saved=np.bincount(owner, weights=cores - reserved, minlength=kinds).astype(np.float64),
         vms=np.bincount(owner, minlength=kinds),
-        used=len({vm.machine for vm in vms}),
+        used=len(alive.machines),
     )
 
 
-def _machine_moments(
-    vms: Sequence[Vm],
-    machine: NDArray[np.int64],
-    owner: NDArray[np.int64],
-    cores: Floats,
-    table: VmTable,
-    profiles: Profiles,
-    count: int,
-) -> tuple[Floats, Floats, Floats]:
-    """Return summed mean, variance and third central moment of usage in cores, (K, 24), each VM by its own belief."""
-    level, width = beliefs(vms, owner, table, profiles)
-    sums = [np.zeros((count, HOURS_PER_DAY)) for _ in range(3)]
-    for start in range(0, len(vms), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        who = owner[some]
-        believed = profiles.mu[who] + profiles.narrow[who] * level[some, None]
-        moments = clipped(believed, profiles.sd[who] * width[some, None])
-        for power, (total, moment) in enumerate(zip(sums, moments, strict=True), start=1):
-            weighted = moment * (cores[some] ** power)[:, None]
-            for hour in range(HOURS_PER_DAY):
-                total[:, hour] += np.bincount(machine[some], weights=weighted[:, hour], minlength=count)
-    return sums[0], sums[1], sums[2]
-
-
-def beliefs(vms: Sequence[Vm], owner: NDArray[np.int64], table: VmTable, profiles: Profiles) -> tuple[Floats, Floats]:
-    """Return each VM's believed level in standard deviations, and the factor on its profile's spread (§12.4b)."""
-    columns = columns_of(table, [vm_key(vm) for vm in vms])
-    return levels(columns, profiles.persistence[owner], profiles.rho[owner])
-
-
-def machine_names(seen: Iterable[str], machines: int) -> list[str]:
-    """Return the machines in use in the natural order of their names, then those not in use yet."""
-    used = sorted(set(seen), key=lambda name: [(int(p), "") if p.isdigit() else (-1, p) for p in _DIGITS.split(name)])
+def machine_names(used: Sequence[str], machines: int) -> list[str]:
+    """Return the machines in use, then those not in use yet."""
     taken = set(used)
     unused = (f"spare-{k}" for k in range(1, machines + len(used) + 1))
-    return used + [name for name in unused if name not in taken][: max(0, machines - len(used))]
+    return [*used, *[name for name in unused if name not in taken][: max(0, machines - len(used))]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -61,16 +62,19 @@ def vm_key(vm: Vm) -> str:
     return f"{vm.subscriber}/{vm.vm}"
 
 
-def columns_of(table: VmTable, names: Sequence[str]) -> VmColumns:
+def columns_of(table: VmTable, names: tuple[str, ...]) -> VmColumns:
     """Return what the table holds of these VMs."""
-    rows = {name: k for k, name in enumerate(table.names)}
-    at = np.fromiter((rows.get(name, -1) for name in names), np.int64, len(names))
-    known = at >= 0
+    at: Ints | slice = slice(len(names))
+    known = np.ones(len(names), np.bool_)
+    if table.names != names:
+        rows = {name: k for k, name in enumerate(table.names)}
+        at = np.fromiter((rows.get(name, -1) for name in names), np.int64, len(names))
+        known = at >= 0
 
     def column(values: Sequence[float], kind: type) -> NDArray[Any]:
         # One place more, so that there is something to take where a VM is not known.
         held: NDArray[Any] = np.zeros(len(values) + 1, kind)
-        held[:-1] = values
+        held[:-1] = np.fromiter(values, kind, len(values))
         return held[at]
 
     return VmColumns(
@@ -91,10 +95,11 @@ def of_some(columns: VmColumns, places: Ints) -> VmColumns:
     return VmColumns._make(column[places] for column in columns)
 
 
-def table_of(names: Sequence[str], columns: VmColumns) -> VmTable:
+def table_of(names: tuple[str, ...], columns: VmColumns) -> VmTable:
     """Return the table of the VMs that are known."""
     known = columns.known
-    kept = tuple(name for name, one in zip(names, known.tolist(), strict=True) if one)
+    # The same names where all are known: then the next hour sees at once that they are.
+    kept = names if known.all() else tuple(compress(names, known.tolist()))
     return VmTable(kept, *(tuple(column[known].tolist()) for column in columns[1:]))
 
 

@@ -19,11 +19,12 @@ import structlog
 from agent.kernel.transaction import Conflict, retried
 from agent.models.background import Background
 from agent.models.directory import ModelsDirectory
+from agent.oversubscription.alive import Alive, alive_of
 from agent.oversubscription.choice import HourChoice, PolicyRates, decide_hour, hot_hours, shadowed
 from agent.oversubscription.fold import HotMachine, HourFold, fold, hour_of_day
 from agent.oversubscription.inventory import check_request, read_inventory
 from agent.oversubscription.loads import Loads, loads_of
-from agent.oversubscription.memory import Counts, PoolMemory, vm_key
+from agent.oversubscription.memory import Counts, PoolMemory, columns_of, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import RatePolicy, policy_of, probationer_of, subject_of
@@ -41,7 +42,7 @@ from domain.units import HOUR_S
 log = structlog.get_logger(__name__)
 
 Signature = tuple[int, int]
-Inventory = tuple[float, Signature, dict[str, Vm] | BadInput | None]
+Inventory = tuple[float, Signature, Alive | BadInput | None]
 """When the file was written, its signature, and its VMs: the error of an invalid file, None for an unchanged one."""
 INVENTORY_PATIENCE_S: Final = 5.0
 """Seconds that a turn waits for the inventory; a slower one is used in a later turn."""
@@ -80,7 +81,7 @@ class Pool:
     """A pool; every method raises LedgerUnavailable when the ledger cannot be used: then nothing was decided.
 
     Any thread may call `request`, `view` and `rearm`. The lock guards `promised`, which they change in place, and every
-    change of `memory`, on disk too. `vms`, `profiles` and `hour` are replaced whole by the loop's thread, which calls
+    change of `memory`, on disk too. `alive`, `profiles` and `hour` are replaced whole by the loop's thread, which calls
     `turn`; an event on a subject is repeated only once it changed.
     """
 
@@ -106,7 +107,7 @@ class Pool:
         self._number: int | None = None
         self.memory = PoolMemory()
         self.hour: HourDecision | None = None
-        self.vms: dict[str, Vm] = {}
+        self.alive = alive_of({})
         self.promised: dict[str, tuple[Vm, float]] = {}
         self.profiles: Profiles | None = None
         self.loads: Loads | None = None
@@ -228,7 +229,7 @@ class Pool:
         passed = self._clock.monotonic()
         over_s = self.rules.start_within_s
         with self._lock:
-            expired = [vm for vm, (_, at) in self.promised.items() if vm in self.vms or passed - at >= over_s]
+            expired = [vm for vm, (_, at) in self.promised.items() if vm in self.alive.vms or passed - at >= over_s]
             for vm in expired:
                 del self.promised[vm]
         if not (changed or expired or self.loads is None):
@@ -263,19 +264,20 @@ class Pool:
             # The previous inventory stays in use: a file that is being written is not an empty pool.
             self._refusal = f"the inventory {path} is refused, keeping the previous one: {listed}"
         elif listed is not None:
-            self.vms, self._refusal = listed, ""
-            self.book.show((vm.subscriber, vm.vm) for vm in listed.values())
+            self.alive, self._refusal = listed, ""
+            self.book.show(listed.keys)
         self.problem = self._refusal
-        return isinstance(listed, dict)
+        return isinstance(listed, Alive)
 
-    def rebuild(self, memory: PoolMemory | None = None) -> None:
+    def rebuild(self, folded: HourFold | None = None) -> None:
         """Compute profiles and loads from memory, inventory and promises; long work is done outside the lock."""
-        memory, rules = memory or self.memory, self.rules
+        memory, rules = folded.memory if folded else self.memory, self.rules
+        known = folded.columns if folded else columns_of(memory.table, self.alive.names)
         profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence, rules.drift_hours)
-        loads = loads_of(tuple(self.vms.values()), memory.table, profiles, rules)
+        loads = loads_of(self.alive, known, profiles, rules)
         with self._lock:
             for vm, _ in self.promised.values():
-                if vm.vm in self.vms:
+                if vm.vm in self.alive.vms:
                     continue
                 allowed = loads.free_cores > -float("inf")
                 k = loads.index(vm.machine)
@@ -297,7 +299,7 @@ class Pool:
                 at=self._clock.now(),
                 decision=self.hour,
                 counts=self.memory.counts,
-                vms=len(self.vms),
+                vms=len(self.alive.vms),
                 promised=len(self.promised),
                 problem=self.problem,
                 newest_sample_at=newest if newest > float("-inf") else None,
@@ -415,9 +417,9 @@ class Pool:
         rules, before = self.rules, self.memory
         readings = self.book.close(hour)
         profiles = profiles_of(before.subscribers, before.hour, rules.rho, rules.persistence)
-        folded = fold(before, self.vms, readings, hour, rules, profiles)
+        folded = fold(before, self.alive, readings, hour, rules, profiles)
         # The statistics of this hour count from now on.
-        self.rebuild(folded.memory)
+        self.rebuild(folded)
         with self._lock:
             folded = replace(folded, memory=_with_answers(folded.memory, self.memory))
             loads, known = self.loads, self.profiles
@@ -426,7 +428,7 @@ class Pool:
             fresh = self._fresh(now)
             sight = self._sight(folded, loads, known)
             wanted = self._wanted(sight, events, now)
-            learning = self._recorder.row(rules, self.vms, readings, hour, len(folded.hot), rules.policy)
+            learning = self._recorder.row(rules, self.alive.vms, readings, hour, len(folded.hot), rules.policy)
 
             def attempt() -> tuple[HourChoice, list[Event]]:
                 number = self.next_number()
@@ -476,7 +478,7 @@ class Pool:
         clock = hour_of_day(memory.hour + 1, self.rules)
         return Sight(
             memories=memory.subscribers,
-            vms=(*self.vms.values(), *(vm for vm, _ in self.promised.values() if vm.vm not in self.vms)),
+            vms=(*self.alive.vms.values(), *(vm for vm, _ in self.promised.values() if vm.vm not in self.alive.vms)),
             asked=expected_requests(memory.subscribers, clock),
             loads=loads,
             profiles=profiles,
@@ -534,7 +536,7 @@ class Pool:
     def _watch(self, now: float, events: list[Event]) -> None:
         """Warn of machines that were warm in two five-minute means in a row (§13)."""
         index = math.floor((now - GRACE_S) / FIVE_MINUTES_S) - 1
-        if index == self._five or not self.vms or self.profiles is None:
+        if index == self._five or not self.alive.vms or self.profiles is None:
             return
         in_a_row = index == self._five + 1
         self._five = index
@@ -547,7 +549,7 @@ class Pool:
         expected = self.profiles.mean[:, clock].tolist()
         cores: dict[str, float] = {}
         last = dict(zip(self.memory.table.names, self.memory.table.last, strict=True))
-        for vm in self.vms.values():
+        for vm in self.alive.vms.values():
             usage = measured.get((vm.subscriber, vm.vm))
             if usage is None:
                 usage = last.get(vm_key(vm), expected[place.get(vm.subscriber, len(place))])
@@ -579,7 +581,7 @@ def _listed(path: Path, before: Signature | None, rules: PoolRules) -> Inventory
     if known_by == before:
         return status.st_mtime, known_by, None
     try:
-        return status.st_mtime, known_by, read_inventory(path, rules)
+        return status.st_mtime, known_by, alive_of(read_inventory(path, rules))
     except BadInput as error:
         return status.st_mtime, known_by, error
 

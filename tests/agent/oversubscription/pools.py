@@ -13,7 +13,9 @@ import numpy as np
 
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory
-from agent.oversubscription.memory import SubscriberMemory
+from agent.oversubscription.alive import alive_of
+from agent.oversubscription.loads import Loads, loads_of
+from agent.oversubscription.memory import SubscriberMemory, VmTable, columns_of
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.records import RateRequest, Vm
@@ -81,6 +83,12 @@ def profiles_as(scenario: Scenario, names: Iterable[str]) -> Profiles:
         variance=np.vstack((variance, known.variance[-1:])),
         third=np.vstack((third, known.third[-1:])),
     )
+
+
+def loads_as(vms: Sequence[Vm], profiles: Profiles, pool: PoolRules) -> Loads:
+    """The loads of VMs of which nothing was measured yet."""
+    alive = alive_of({one.vm: one for one in vms})
+    return loads_of(alive, columns_of(VmTable(), alive.names), profiles, pool)
 
 
 class House:

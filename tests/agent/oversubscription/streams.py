@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agent.oversubscription.alive import alive_of
 from agent.oversubscription.fold import HourFold, fold
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.profiles import profiles_of
@@ -75,6 +76,6 @@ class Stream:
                 for key in self.alive:
                     self.own[key] = kept * self.own[key] + np.sqrt(1.0 - kept * kept) * draws.normal()
             profiles = profiles_of(self.memory.subscribers, self.memory.hour, None, None)
-            folded = fold(self.memory, self.alive, readings, hour, pool, profiles)
+            folded = fold(self.memory, alive_of(self.alive), readings, hour, pool, profiles)
             self.memory = folded.memory
             yield folded

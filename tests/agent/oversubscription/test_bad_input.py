@@ -76,7 +76,7 @@ def test_an_inventory_that_cannot_be_used_leaves_the_one_before_in_force(house: 
     events = house.turn()
     assert [event.reason for event in events] == [Reason.METRICS_LOST]
     assert "row 2, cores is -4.0" in events[0].detail
-    assert len(house.pool.vms) == 12
+    assert len(house.pool.alive.vms) == 12
     assert house.turn() == ()
 
 

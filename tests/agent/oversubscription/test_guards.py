@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.oversubscription.loads import loads_of
-from agent.oversubscription.memory import VmTable
 from agent.oversubscription.observation import Sight
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import RateRequest, Vm
@@ -23,7 +21,7 @@ from domain.errors import BadInput, ConfigurationError
 from domain.rules.oversubscription.rates import USUAL_BUDGET
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import Week, scenario_of
-from tests.agent.oversubscription.pools import OURS, House, pool_of, profiles_as, rules, vm
+from tests.agent.oversubscription.pools import OURS, House, loads_as, pool_of, profiles_as, rules, vm
 from trainer.oversubscription.policies import SHIPPED, Task, read_rates
 
 HOURS = 48
@@ -143,14 +141,14 @@ def test_a_pool_gives_every_request_the_rate_and_machine_that_the_simulator_give
     # The file as it is played: no room for drifts.
     pool = pool_of(scenario, owners, policy=f"rates:{path}", persistence=0.0, rho=0.0, drift_spread=0.0)
     policy, profiles = policy_of(pool.policy, pool), profiles_as(scenario, held.subscribers)
-    loads = loads_of([], VmTable(), profiles, pool)
+    loads = loads_as([], profiles, pool)
     rates = policy.rates(Sight({}, (), {}, loads, profiles, pool, 0, 0))
     asked = np.arange(len(week.ids)) >= week.warm
     raised = 0
     for hour in range(HOURS):
         standing = np.flatnonzero(((week.arrival < hour) | ~asked) & (week.departure > hour) & (there.machine >= 0))
         alive = [vm_of(week, k, f"m{there.machine[k]}", float(there.rate[k])) for k in standing.tolist()]
-        loads = loads_of(alive, VmTable(), profiles, pool)
+        loads = loads_as(alive, profiles, pool)
         taken = {int(name[1:]) for name in loads.names if name.startswith("m")}
         # Machines without VMs have no name here; there they are taken in the order of their numbers.
         number = iter([*sorted(taken), *(k for k in range(scenario.machines) if k not in taken)])

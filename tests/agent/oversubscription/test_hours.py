@@ -13,13 +13,12 @@ import pytest
 from agent.ledger import codec
 from agent.oversubscription.choice import ChoiceInputs, PolicyRates, choose, decide_hour
 from agent.oversubscription.fold import HourFold
-from agent.oversubscription.loads import loads_of
-from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable
+from agent.oversubscription.memory import PoolMemory, SubscriberMemory, columns_of
 from agent.oversubscription.profiles import profiles_of
 from domain.decisions import Reason
 from domain.rules.oversubscription.pool import SubscriberRules
 from domain.rules.oversubscription.rates import USUAL_BUDGET
-from tests.agent.oversubscription.pools import OURS, START, House, rules, vm
+from tests.agent.oversubscription.pools import OURS, START, House, loads_as, rules, vm
 
 Make = Callable[..., House]
 AT_ONCE = {name: SubscriberRules(internal=True, fixed_rate=0.3) for name in ("web", "batch")}
@@ -214,9 +213,9 @@ def test_a_drift_of_a_quarter_of_the_cores_is_one_of_the_pool(cores: float, pool
     memory = PoolMemory(hour=500, subscribers={"web": replace(known, drifting=True), "batch": known})
     vms = [vm("w", "web", "m1", cores), *(vm(f"b{k}", "batch", f"m{k + 2}", 4.0) for k in range(3))]
     profiles = profiles_of(memory.subscribers, 500, None, None)
-    loads = loads_of(vms, VmTable(), profiles, rules())
+    loads = loads_as(vms, profiles, rules())
     wanted = PolicyRates({"web": 0.3, "batch": 0.3}, USUAL_BUDGET)
-    folded = HourFold(memory, (), {}, (), {})
+    folded = HourFold(memory, (), {}, (), {}, columns_of(memory.table, ()))
     decided = decide_hour(folded, loads, profiles, rules(), wanted, START, 1, paused=False, fresh=True)
     # It is not waited for the alarm of the others.
     rates = {row.subscriber: (row.rate, Reason.USAGE_DRIFTED in row.reasons) for row in decided.decision.subscribers}

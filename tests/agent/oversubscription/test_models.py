@@ -18,8 +18,6 @@ from onnx import numpy_helper
 
 from agent.models.directory import POINTER, Champion, ModelsDirectory, read_model_file
 from agent.models.file import METADATA_KEY
-from agent.oversubscription.loads import loads_of
-from agent.oversubscription.memory import VmTable
 from agent.oversubscription.observation import Sight, Sizes, expected_requests, observation_of
 from agent.oversubscription.rate_model import load_rate_model
 from agent.oversubscription.rate_policies import policy_of as rates_of
@@ -31,7 +29,7 @@ from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.subject import Subject
 from simulator.oversubscription.batch import OversubscriptionSimulation
 from tests.agent.models.making import NOTHING, preferring
-from tests.agent.oversubscription.pools import House, pool_of, profiles_as, rules, vm
+from tests.agent.oversubscription.pools import House, loads_as, pool_of, profiles_as, rules, vm
 from tests.stages import exhaustive
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.c2marl import Config, network_of
@@ -91,7 +89,7 @@ def test_the_agent_sees_and_decides_what_the_simulator_does_over_a_week(tmp_path
             memories={},
             vms=alive,
             asked=asked,
-            loads=loads_of(alive, VmTable(), profiles, pool),
+            loads=loads_as(alive, profiles, pool),
             profiles=profiles,
             rules=pool,
             hour_of_day=hour % 24,
@@ -248,7 +246,7 @@ def test_one_that_answers_no_number_later_is_not_followed(tmp_path: Path) -> Non
     scenario = staggered_pair()
     pool = pool_of(scenario, PLACED)
     model = load_rate_model(exported(tmp_path), pool)
-    empty = loads_of([], VmTable(), profiles_as(scenario, PLACED), pool)
+    empty = loads_as([], profiles_as(scenario, PLACED), pool)
     asked = {"s0": (float("nan"), 0.0, 0.0)}
     with pytest.raises(BadInput, match="not finite"):
         model.rates(Sight({}, (), asked, empty, profiles_as(scenario, PLACED), pool, 0, 0))

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.ledger import codec
+from agent.oversubscription.alive import alive_of
 from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
 from agent.oversubscription.choice import choose
 from agent.oversubscription.fold import fold
-from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable, columns_of, levels
 from agent.oversubscription.profiles import Profiles, persistence_of, profiles_of
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
@@ -29,7 +29,7 @@ from domain.rules.oversubscription.rates import USUAL_BUDGET, USUAL_SPREAD
 from domain.rules.oversubscription.risk import hot_probability
 from domain.rules.oversubscription.shield import Demand, Machines
 from domain.rules.oversubscription.usage import clipped_moments, drifted_means, offset_belief, turned_excess
-from tests.agent.oversubscription.pools import OURS, House, rules, vm
+from tests.agent.oversubscription.pools import OURS, House, loads_as, rules, vm
 from tests.oracles.persistence import estimate_persistence
 from tests.oracles.shield import shield
 
@@ -84,7 +84,7 @@ def test_the_share_that_is_a_vms_own_is_estimated_from_sums_as_from_the_whole() 
     for hour in range(73):
         column = shares[:, hour] if hour < 72 else np.full(40, 0.4)
         readings = {("web", f"v{k}"): float(u) for k, u in enumerate(column)}
-        memory = fold(memory, alive, readings, first + hour, pool, profiles).memory
+        memory = fold(memory, alive_of(alive), readings, first + hour, pool, profiles).memory
     days = ((shares - profiles.mu[0, 0]) / profiles.sd[0, 0]).reshape(120, 24)
     assert memory.subscribers["web"].days.days == 120
     assert persistence_of(memory.subscribers["web"].days) == pytest.approx(estimate_persistence(days), abs=1e-9)
@@ -98,7 +98,7 @@ def test_the_share_that_is_a_vms_own_is_estimated_from_sums_as_from_the_whole() 
 )
 def test_levels_in_arrays_are_the_domains(hours: int, total: float, own: float, shared: float) -> None:
     nothing = np.zeros(1)
-    columns = columns_of(VmTable(), ["web/v1"])._replace(hours=np.array([hours]), residual_sum=np.array([total]))
+    columns = columns_of(VmTable(), ("web/v1",))._replace(hours=np.array([hours]), residual_sum=np.array([total]))
     level, width = levels(columns, nothing + own, nothing + shared)
     mean, variance = offset_belief(total, hours, own, shared)
     assert float(level[0]) == pytest.approx(mean)
@@ -124,7 +124,7 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     room = {"drift_level": level, "drift_hours": turn_h, "drift_spread": spread}
     pool = rules(machines=6, subscribers={"web": OURS, "batch": OURS}, **room)
     profiles = with_a_day(profiles_of({"web": SubscriberMemory()}, 0, 0.0, None), turn_h)
-    loads = loads_of(vms, VmTable(), profiles, pool)
+    loads = loads_as(vms, profiles, pool)
     request = RateRequest(subscriber="web", cores=cores, memory_gb=4.0)
     found = ask_shield(loads, profiles, request, rate, pool, budget, ())
     # Nobody has a level of its own yet, so that the machines' means are those of the profile.
@@ -153,7 +153,7 @@ def test_a_request_is_refused_for_a_rise_that_there_is_room_for_in_the_settings_
 
     def answer(level: float) -> tuple[float, float]:
         pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level, drift_spread=0.0)
-        loads = loads_of(vms, VmTable(), profiles, pool)
+        loads = loads_as(vms, profiles, pool)
         found = ask_shield(
             loads, profiles, RateRequest(subscriber="web", cores=4.0, memory_gb=4.0), 0.3, pool, 0.02, ()
         )
@@ -173,7 +173,7 @@ def test_there_is_room_for_a_rise_of_what_runs_as_of_what_is_asked_for() -> None
 
     def means(level: float) -> tuple[np.ndarray, np.ndarray]:
         pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level, drift_spread=0.0)
-        machines, demand = machines_among(loads_of(vms, VmTable(), profiles, pool), profiles, request, [0], pool)
+        machines, demand = machines_among(loads_as(vms, profiles, pool), profiles, request, [0], pool)
         return machines.mean, demand.mean
 
     (running, asked), (more_running, more_asked) = means(0.0), means(0.5)
@@ -188,10 +188,10 @@ def test_a_machine_that_uses_its_budget_up_is_taken_and_none_beyond() -> None:
     request = RateRequest(subscriber="web", cores=8.0, memory_gb=4.0)
 
     def rate(budget: float) -> tuple[float, bool]:
-        found = ask_shield(loads_of(vms, VmTable(), profiles, pool), profiles, request, 0.3, pool, budget, ())
+        found = ask_shield(loads_as(vms, profiles, pool), profiles, request, 0.3, pool, budget, ())
         return found.rate, found.safe
 
-    (first, *_) = ask_shield(loads_of(vms, VmTable(), profiles, pool), profiles, request, 0.3, pool, 24.0, ()).tried
+    (first, *_) = ask_shield(loads_as(vms, profiles, pool), profiles, request, 0.3, pool, 24.0, ()).tried
     assert first.hot_hours is not None
     assert first.hot_hours > 0.0
     assert rate(first.hot_hours) == (0.3, True)
@@ -209,7 +209,7 @@ def test_the_filter_gives_the_best_fit_among_the_machines_that_stay_cool(
     spread = data.draw(st.sampled_from([0.0, USUAL_SPREAD]))
     pool = rules(machines=6, subscribers={"web": OURS}, risk_filter=True, drift_spread=spread)
     profiles = profiles_of({}, 0, 0.0, None)
-    loads = loads_of(vms, VmTable(), profiles, pool)
+    loads = loads_as(vms, profiles, pool)
     closed = {"m1"} if data.draw(st.booleans()) else set()
     found = ask_filter(
         loads, profiles, RateRequest(subscriber="web", cores=cores, memory_gb=4.0), rate, pool, budget, closed
@@ -283,10 +283,10 @@ def test_the_same_request_again_gets_the_same_answer_also_after_a_restart(house:
 
 def test_a_larger_rate_that_leads_to_a_cooler_machine_is_the_answer() -> None:
     pool, profiles = rules(machines=2, subscribers={"web": OURS}), profiles_of({}, 0, 0.0, None)
-    room = float(loads_of([], VmTable(), profiles, pool).free_cores[0])
+    room = float(loads_as([], profiles, pool).free_cores[0])
     # Three cores are left on the busy machine: enough for 0.3 of eight, not for 0.4 of them.
     vms = [Vm(f"v{k}", "web", "m0", 10.0, 4.0, 0.0, (room - 3.0) / 80.0) for k in range(8)]
-    loads = loads_of(vms, VmTable(), profiles, pool)
+    loads = loads_as(vms, profiles, pool)
     assert sorted(loads.free_cores.tolist()) == pytest.approx([3.0, room])
     found = ask_shield(loads, profiles, RateRequest(subscriber="web", cores=8.0, memory_gb=4.0), 0.3, pool, 1e-3, ())
     assert (found.rate, found.safe) == (0.4, True)

@@ -161,7 +161,7 @@ def make_loop(
 
 
 def _watch(watch: Stopwatch, loop: Loop) -> None:
-    watch.watch(loop.aggregator, snapshot="aggregate", busy_cores="busy")
+    watch.watch(loop.aggregator, snapshots="aggregate", busy_cores="busy")
     watch.watch(loop.actuator, observe="observe", follow="settle", apply="act", tend="tend")
     reads = dict.fromkeys(("check_epoch", "all_controls", "controls", "open_intents"), "read")
     watch.watch(loop.store.ledger, **reads)

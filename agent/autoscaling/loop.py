@@ -17,7 +17,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -45,7 +45,7 @@ from agent.autoscaling.permit import FleetPermit, Grounds, grounds_of, is_unsent
 from agent.autoscaling.policies.fallback import Proposer
 from agent.autoscaling.refusals import refusal_events, with_refusals
 from agent.autoscaling.report import MinuteReport
-from agent.autoscaling.snapshot.aggregate import Aggregator, FoldedMinute
+from agent.autoscaling.snapshot.aggregate import Aggregator, FleetInputs, FoldedMinute
 from agent.autoscaling.stalls import Stalls
 from agent.autoscaling.state import FleetStore
 from agent.autoscaling.state_events import state_events
@@ -70,6 +70,18 @@ log = structlog.get_logger(__name__)
 
 ResizesSince = Callable[[Collection[str], float], Sequence[Resize]]
 """AWS's changes of the sizes of groups, by their names, since a time; raises CloudError."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A fleet's minute before it is folded: see `Loop._begun`. failure: why its groups cannot be read."""
+
+    managed: ManagedFleet
+    windows: tuple[Window, ...]
+    failure: ReadFailure | None
+    in_flight: tuple[str, ...]
+    events: tuple[Event, ...]
+    minute: FleetInputs
 
 
 def _on_no_probation(fleet: str) -> str | None:
@@ -165,17 +177,13 @@ class Loop:
             reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else reason
         snapshots: list[Snapshot] = []
         unread = tuple(fleet.name for fleet in fleets if _unreadable(fleet, observed) is not None)
-        for managed in self.fleets:
-            state = states.get(managed.fleet.name, LoopState())
-            try:
-                folded = self.aggregator.snapshot(managed.fleet, observed, state, managed.aggregation, now)
-            except BadInput:
-                # A group that could not be read: the next minute tries again.
-                continue
-            except Exception:
-                log.exception("fleet_failed", fleet=managed.fleet.name)
-                continue
-            snapshots.append(folded.snapshot)
+        asked = [(one.fleet, observed, states.get(one.fleet.name, LoopState()), one.aggregation) for one in self.fleets]
+        for (fleet, *_), folded in zip(asked, self.aggregator.snapshots(asked, now), strict=True):
+            if isinstance(folded, FoldedMinute):
+                snapshots.append(folded.snapshot)
+            elif not isinstance(folded, BadInput):
+                # Else a group could not be read: the next minute tries again.
+                log.error("fleet_failed", fleet=fleet.name, exc_info=folded)
         return MinuteReport(now, tuple(snapshots), failure=failure, failure_reason=reason, unread=unread)
 
     def _check_fence(self) -> None:
@@ -204,9 +212,16 @@ class Loop:
         controls = self.store.ledger.all_controls(AUTOSCALING, list(turn.managed))
         announced = announcements.kept(self.store, list(turn.managed))
         self.proposer.begin_turn()
+        begun: dict[str, _Begun] = {}
+        skipped = "this minute was skipped"
         for name, managed in turn.managed.items():
-            with turn.contained("fleet_failed", name, "this minute was skipped"):
-                record, folded = self._decide(turn, managed, controls[name], announced[name], open_intents)
+            with turn.contained("fleet_failed", name, skipped):
+                begun[name] = self._begun(turn, managed, open_intents)
+        readable = {name: one.minute for name, one in begun.items() if one.failure is None}
+        folds = dict(zip(readable, self.aggregator.snapshots(list(readable.values()), turn.now), strict=True))
+        for name, one in begun.items():
+            with turn.contained("fleet_failed", name, skipped):
+                record, folded = self._decide(turn, one, folds.get(name), controls[name], announced[name])
                 inputs, decided = record
                 turn.events += state_events(
                     name, before[name], decided.state, inputs.snapshot, turn.now, self.listening_since
@@ -484,29 +499,39 @@ class Loop:
                 turn.note(name, Reason.SPOT_INTERRUPTION, detail, notice.vm)
         return forgotten
 
-    def _decide(
-        self,
-        turn: FleetTurn,
-        managed: ManagedFleet,
-        controls: Controls,
-        announced: Announcements,
-        open_intents: Sequence[Intent],
-    ) -> tuple[Made, FoldedMinute | None]:
-        """Decide a fleet's minute; without a folded minute where a group could not be read."""
+    def _begun(self, turn: FleetTurn, managed: ManagedFleet, open_intents: Sequence[Intent]) -> _Begun:
+        """Return the inputs of a fleet's fold, and the events of its sizes."""
         observed, now = turn.observed, turn.now
         managed, windows = managed.in_minute(now)
-        fleet, before = managed.fleet, turn.states[managed.fleet.name]
+        fleet, state = managed.fleet, turn.states[managed.fleet.name]
         failure = _unreadable(fleet, observed)
         ours = {intent.group: intent for intent in open_intents if intent.fleet == fleet.name}
         in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
-        folded, snapshot, state = None, None, before
+        events: tuple[Event, ...] = ()
         if failure is None:
-            state, late = recognise(fleet, before, observed, in_flight, self.epoch, now)
+            state, late = recognise(fleet, state, observed, in_flight, self.epoch, now)
             drifts, known = drift(fleet, state.known_desired, observed, in_flight, managed.drift, now)
-            turn.events += (*late, *drifts)
-            state = replace(state, known_desired=known)
-            coming = with_open_targets(fleet, observed, ours)
-            folded = self.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
+            events, state = (*late, *drifts), replace(state, known_desired=known)
+            observed = with_open_targets(fleet, observed, ours)
+        return _Begun(managed, windows, failure, in_flight, events, (fleet, observed, state, managed.aggregation))
+
+    def _decide(
+        self,
+        turn: FleetTurn,
+        begun: _Begun,
+        folded: FoldedMinute | Exception | None,
+        controls: Controls,
+        announced: Announcements,
+    ) -> tuple[Made, FoldedMinute | None]:
+        """Decide a fleet's minute; without a folded minute where a group could not be read."""
+        observed, now = turn.observed, turn.now
+        managed, windows, failure, in_flight = begun.managed, begun.windows, begun.failure, begun.in_flight
+        fleet, before = managed.fleet, turn.states[managed.fleet.name]
+        snapshot, state = None, before
+        turn.events += begun.events
+        if isinstance(folded, Exception):
+            raise folded
+        if folded is not None:
             turn.measured[fleet.name] = folded.measured
             snapshot = replace(folded.snapshot, announced=announcements.seen(announced, managed.schedule, now))
             # A group at its minimum keeps its VMs, whoever protects them.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import agent.autoscaling.loop
 from agent.ledger.journal import Kind
 from domain.decisions import Reason
 from domain.fleet import Group
@@ -56,17 +57,24 @@ def sizes_asked(world: World, group: str) -> list[str]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("part", "method"),
-    [("aggregator", "snapshot"), ("actuator", "apply"), ("actuator", "follow"), ("actuator", "tend")],
+    [
+        ("", "drift"),
+        ("aggregator", "_inputs"),
+        ("aggregator", "_folded"),
+        ("actuator", "apply"),
+        ("actuator", "follow"),
+        ("actuator", "tend"),
+    ],
 )
 def test_an_error_nobody_foresaw_is_reported_for_its_fleet_and_the_other_goes_on(
-    two: World, part: str, method: str
+    two: World, part: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = two
     if method == "follow":
         world.tick()
         world.batch_waiting = 16
-    real = getattr(world.loop, part)
-    setattr(world.loop, part, Failing(real, method))
+    real = getattr(world.loop, part) if part else agent.autoscaling.loop
+    monkeypatch.setattr(real, method, getattr(Failing(real, method), method))
     report = world.tick()
     assert report.failure is None
     assert [event.reason for event in report.events if event.subject.name == "web"] == [Reason.INTERNAL_ERROR]
@@ -74,7 +82,7 @@ def test_an_error_nobody_foresaw_is_reported_for_its_fleet_and_the_other_goes_on
     assert "the moon is full" in sentence
     assert "batch" in {decision.fleet for decision in report.decisions}
     assert sizes_asked(world, "batch-m") != []
-    setattr(world.loop, part, real)
+    monkeypatch.undo()
     world.tick(3)
     assert world.desired()["small"] == 4
     assert world.ledger.open_intents() == ()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
 from agent.autoscaling.minutes import Boot, JobLengths, MinuteMeasurements
 from agent.autoscaling.policies.registry import VM_INPUTS
-from agent.autoscaling.snapshot.group_fold import GroupFold, GroupRoster, fold_group
+from agent.autoscaling.refusals import refused_by_aws
+from agent.autoscaling.snapshot.group_fold import GroupFold, GroupInputs, GroupRoster, Seats, fold_groups
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import with_failing
@@ -205,11 +207,16 @@ class FoldedMinute:
     stuck: Mapping[str, tuple[str, ...]]
 
 
+FleetInputs = tuple[Fleet, Observed, LoopState, AggregationSettings]
+"""The input of a fleet's fold in addition to its readings: see `Aggregator.snapshot`."""
+
+
 class Aggregator:
     """Folds the store of readings with a roster of VMs per fleet and group; called by one thread, the loop's."""
 
     def __init__(self, store: SeriesStore) -> None:
         self._store = store
+        self._seats = Seats()
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
@@ -225,26 +232,73 @@ class Aggregator:
         the minute; when a new live episode begins the policies' memory is cleared too. Asked twice for one minute it
         counts nothing twice. BadInput when a group of the fleet is not among the observed ones.
         """
-        end = settings.bin_end(now)
-        start = end - BIN_S
-        fold = self._store.close_bin(start, end, now)
+        (found,) = self.snapshots([(fleet, observed, state, settings)], now)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def snapshots(self, asked: Sequence[FleetInputs], now: float) -> list[FoldedMinute | Exception]:
+        """Return `snapshot` of each of these fleets, or its error; the groups of all are folded in one pass."""
+        if not asked:
+            return []
+        end = asked[0][3].bin_end(now)
+        fold = self._store.close_bin(end - BIN_S, end, now)
+        inputs: dict[int, list[GroupInputs]] = {}
+        found: dict[int, FoldedMinute | Exception] = {}
+        for k, one in enumerate(asked):
+            try:
+                inputs[k] = self._inputs(*one, end, now)
+            except Exception as error:
+                found[k] = error
+        try:
+            groups = [group for of_fleet in inputs.values() for group in of_fleet]
+            folds = iter(fold_groups(groups, self._seats, self._store, fold, now))
+        except Exception as error:
+            # One fleet's input is wrong: the others have their minute.
+            return [error] if len(asked) == 1 else [each for one in asked for each in self.snapshots([one], now)]
+        for k, of_fleet in inputs.items():
+            fleet, _, state, settings = asked[k]
+            try:
+                found[k] = self._folded(fleet, state, settings, tuple(islice(folds, len(of_fleet))), fold, now)
+            except Exception as error:
+                found[k] = error
+        return [found[k] for k in range(len(asked))]
+
+    def _inputs(
+        self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, end: float, now: float
+    ) -> list[GroupInputs]:
+        """Return the inputs of the groups of a fleet, after a note of the VMs that they show."""
         self.show(fleet, observed, end)
         reports = self._due_to_report(fleet, state, settings, end)
-        folds = tuple(
-            fold_group(
-                group,
+        ours, refused = frozenset(state.protected), refused_by_aws(state, now)
+        excused = state.interrupted.keys() | state.seen_interruptions.keys()
+        return [
+            GroupInputs(
                 fleet.name,
+                group,
                 _observed_group(fleet, group.name, observed),
-                self._store,
-                self._rosters.setdefault((fleet.name, group.key), GroupRoster()),
-                fold,
-                state,
+                self._rosters.setdefault((fleet.name, group.key), GroupRoster(self._seats)),
                 settings,
-                now,
-                reports=reports,
+                state.cooldowns,
+                ours,
+                refused,
+                excused,
+                reports,
             )
             for group in fleet.groups
-        )
+        ]
+
+    def _folded(
+        self,
+        fleet: Fleet,
+        state: LoopState,
+        settings: AggregationSettings,
+        folds: tuple[GroupFold, ...],
+        fold: BinFold,
+        now: float,
+    ) -> FoldedMinute:
+        """Return a fleet's minute from its groups'."""
+        start, end = fold.start, fold.end
         for group, each in zip(fleet.groups, folds, strict=True):
             if each.failing_at is not None:
                 marks = with_failing(state.capacity, group.vm_type.name, each.failing_at, now, settings.limits)
@@ -337,6 +391,7 @@ class Aggregator:
 
     def clock_stepped(self, step_s: float) -> None:
         """Shift the times of VMs by `step_s`, a step of the wall clock."""
+        self._seats.clock_stepped(step_s)
         for roster in self._rosters.values():
             roster.clock_stepped(step_s)
 

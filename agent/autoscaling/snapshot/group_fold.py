@@ -1,24 +1,23 @@
-"""Folds one group over one minute: warm, booting, overdue, silent, idle and removable VMs, and their readings."""
+"""Folds groups over one minute: warm, booting, overdue, silent, idle and removable VMs, and their readings."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actuators.activities import IN_A_ROW
-from agent.autoscaling.refusals import refused_by_aws
-from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
+from agent.autoscaling.snapshot.series import ABSENT_ROW, NEVER, VM_COLUMNS, BinFold, SeriesStore
 from agent.autoscaling.stalls import STUCK_S
-from agent.rails.state import Cooldown, LoopState
+from agent.rails.state import Cooldown
 from domain.decisions import Direction, Reason, VmRefusal
 from domain.fleet import Group
-from domain.observed import GroupObserved, Lifecycle
+from domain.observed import GroupObserved, Instance, Lifecycle
 from domain.samples import VmMetric
 from domain.snapshot import GroupSnapshot
 
@@ -78,233 +77,329 @@ class GroupFold:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupInputs:
+    """The input of one group's fold.
+
+    ours: VMs that the agent protects. refused: VMs that AWS refused to terminate not long ago. excused: VMs with a spot
+    notice. reports: whether VMs are due to report. Where they are not, a VM is warm from its service on, and none of
+    them may be removed: each may be at work.
+    """
+
+    fleet: str
+    group: Group
+    observed: GroupObserved
+    roster: GroupRoster
+    settings: AggregationSettings
+    cooldowns: tuple[Cooldown, ...]
+    ours: Set[str]
+    refused: Set[str]
+    excused: Set[str]
+    reports: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Vms:
-    """The group's VMs as parallel arrays; `rows` is of shape (VMs, metrics)."""
+    """The VMs of all groups as parallel arrays, group after group; `rows` is of shape (VMs, metrics).
+
+    bounds: where each group begins, and the number of VMs. kept: VMs that may not go, for a reason in `may_not_go` of
+    their group. lost_core_s: by group.
+    """
 
     names: list[str]
+    bounds: Ints
+    seats: Ints
     rows: Ints
     pending: Mask
     in_service: Mask
     draining: Mask
     healthy: Mask
     launched: Floats
+    kept: Mask
+    may_not_go: list[dict[str, Reason]]
+    lost_core_s: list[float]
 
 
-def fold_group(
-    group: Group,
-    fleet: str,
-    observed: GroupObserved,
-    store: SeriesStore,
-    roster: GroupRoster,
-    fold: BinFold,
-    state: LoopState,
-    settings: AggregationSettings,
-    now: float,
-    *,
-    reports: bool = True,
-) -> GroupFold:
-    """Fold one group; the terms are those of `GroupSnapshot`.
+def fold_groups(
+    asked: Sequence[GroupInputs], seats: Seats, store: SeriesStore, fold: BinFold, now: float
+) -> list[GroupFold]:
+    """Fold groups, all of them in one pass over their VMs; the terms are those of `GroupSnapshot`.
 
     A VM has reported when any of its series holds a reading up to the end of the minute. One that first did so within
     this minute is warm, and is left out of the means when it has too few samples, but is not silent and lowers no
     coverage: it could not have had more. Idle means that every reading of busy cores in the minute and the latest one
     are zero. A VM that may not go is left out of those that may be removed, and of those idle for long.
-
-    reports: whether VMs are due to report. Where they are not, a VM is warm from its service on, and none of them may
-    be removed: each may be at work.
     """
-    vms = _vms(fleet, group, observed, store)
-    lost_core_s = _lost_core_s(roster.gone(vms.names), store, fleet, group.key, now)
-    leaving = [one.vm for one in observed.instances if one.lifecycle in _LEAVING]
-    excused = state.interrupted.keys() | state.seen_interruptions.keys()
-    roster.note_ended(vms.names, leaving, excused, observed.desired, now)
-    seats = roster.seat(vms.names, now)
-    roster.look(seats, vms.pending, vms.draining)
-    since = roster.since(seats, vms.launched)
-    age = now - since
+    if not asked:
+        return []
+    vms = _vms(asked, store, now)
+    sizes = np.diff(vms.bounds)
+    limits = [one.settings.limits for one in asked]
+    reports = np.repeat([one.reports for one in asked], sizes)
+    newest_goes = np.repeat([one.settings.removes_newest for one in asked], sizes)
+    drains = np.repeat([one.observed.drain_hook is not None for one in asked], sizes)
+    min_samples = np.repeat([one.settings.min_samples for one in asked], sizes)
+    idle_s = np.repeat([one.settings.idle_s for one in asked], sizes)
+    warm_up_s = np.repeat([one.settings.warm_up_s for one in asked], sizes)
+    interval_s = np.repeat([one.settings.sample_interval_s for one in asked], sizes)
+    min_lifetime_s = np.repeat([one.min_lifetime_s for one in limits], sizes)
+    boot_deadline_s = np.repeat([one.boot_deadline_s for one in limits], sizes)
 
-    cold = np.isnan(roster.warm_since(seats))
-    warm_since = _warm_since(vms, seats, store, roster, fold.end)
+    seats.look(vms.seats, vms.pending, vms.draining)
+    since = seats.since(vms.seats, vms.launched)
+    age = now - since
+    cold = np.isnan(seats.warm_since(vms.seats))
+    warm_since = _warm_since(vms, seats, store, fold.end)
     reported = ~np.isnan(warm_since)
-    if not reports:
-        unheard = vms.in_service & ~reported
-        warm_since[unheard] = fold.end
-        roster.warmed(seats[unheard], warm_since[unheard])
-    booted = cold & reported & roster.booted(seats, vms.launched)
+    unheard = vms.in_service & ~reported & ~reports
+    warm_since[unheard] = fold.end
+    seats.warmed(vms.seats[unheard], warm_since[unheard])
+    booted = cold & reported & seats.booted(vms.seats, vms.launched)
     warm = vms.in_service & ~np.isnan(warm_since)
     newly = warm & (warm_since > fold.start)
 
     cpu_counts, cpu = fold.at(vms.rows[:, _CPU])
     ram_counts, ram = fold.at(vms.rows[:, _RAM])
     busy_counts, busy = fold.at(vms.rows[:, _BUSY])
-    _, busy_at_end = store.latest(vms.rows[:, _BUSY], fold.end)
-    _, busy_now = store.latest(vms.rows[:, _BUSY], now)
-    reporting = warm & (cpu_counts >= settings.min_samples)
+    both = np.concatenate([vms.rows[:, _BUSY], vms.rows[:, _WORK]])
+    busy_at_end, work_at_end = np.split(store.latest(both, fold.end)[1], 2)
+    busy_now, work_now = np.split(store.latest(both, now)[1], 2)
+    reporting = warm & (cpu_counts >= min_samples)
     silent = warm & ~reporting & ~newly & reports
 
     known = busy_counts > 0
     idle = known & (busy == 0.0) & (busy_now == 0.0)
-    idle_since = roster.idle_since(seats, known & ~idle, idle, fold.start)
-    may_not_go = _may_not_go(observed, state, now)
-    kept = np.array([vm in may_not_go for vm in vms.names], dtype=np.bool_)
-    idle_long = warm & (fold.end - idle_since >= settings.idle_s)
-    refused = idle_long & kept & (age >= settings.limits.min_lifetime_s)
-    idle_long &= ~kept
-    if settings.removes_newest:
-        idle_long = _before_one_at_work(idle_long, warm, since, vms.names)
+    idle_since = seats.idle_since(vms.seats, known & ~idle, idle, fold.start)
+    idle_long = warm & (fold.end - idle_since >= idle_s)
+    refused = idle_long & vms.kept & (age >= min_lifetime_s)
+    idle_long &= ~vms.kept
+    for k, one in enumerate(asked):
+        if one.settings.removes_newest:
+            part = slice(vms.bounds[k], vms.bounds[k + 1])
+            idle_long[part] = _before_one_at_work(idle_long[part], warm[part], since[part], vms.names[part])
 
-    _, work = store.latest(vms.rows[:, _WORK], fold.end)
-    stuck_since = roster.stuck_since(seats, known & (busy > 0.0) & (busy_now > 0.0), work, fold.start)
+    stuck_since = seats.stuck_since(vms.seats, known & (busy > 0.0) & (busy_now > 0.0), work_at_end, fold.start)
     stuck = warm & (fold.end - stuck_since >= STUCK_S)
 
-    unwarmed = (vms.in_service | vms.pending) & ~warm
-    late = unwarmed & (now - roster.boot_since(seats, since) > settings.limits.boot_deadline_s)
-    if booted.any():
-        roster.ended_in_a_row = 0
-    missing_for = now - roster.missing_since(observed.desired - int((vms.in_service | vms.pending).sum()), now)
-    missing_late = int((missing_for > settings.limits.boot_deadline_s).sum())
-
-    mature = warm & (age >= settings.limits.min_lifetime_s)
-    allowed, drains = mature & vms.healthy & ~silent & ~kept & reports, observed.drain_hook is not None
-    victims = _removable(vms, store, allowed, idle, since, drains, settings.removes_newest, now)
+    present = vms.in_service | vms.pending
+    unwarmed = present & ~warm
+    late = unwarmed & (now - seats.boot_since(vms.seats, since) > boot_deadline_s)
+    mature = warm & (age >= min_lifetime_s)
+    allowed = mature & vms.healthy & ~silent & ~vms.kept & reports
+    loss = np.where(idle, -1.0, np.where(np.isnan(work_now), np.inf, work_now))
+    loss[newest_goes] = 0.0
     # After a restart of the agent no report is old, but a VM launched so long ago has warmed up.
-    warmed_up = (fold.end - warm_since >= settings.warm_up_s) | (
-        age >= settings.warm_up_s + settings.limits.boot_deadline_s
-    )
+    warmed_up = (fold.end - warm_since >= warm_up_s) | (age >= warm_up_s + boot_deadline_s)
     # The first report is half an interval late in the mean.
-    part = np.clip((fold.end - warm_since + 0.5 * settings.sample_interval_s) / (fold.end - fold.start), 0.0, 1.0)
-    ram_usable, units = reporting & (ram_counts >= settings.min_samples), observed.capacity
-    snapshot = GroupSnapshot(
-        key=group.key,
-        requested=observed.desired,
-        in_service=int(vms.in_service.sum()),
-        warm=int(warm.sum()),
-        booting=int((unwarmed & ~late).sum()) + missing_for.size - missing_late,
-        overdue=int(late.sum()) + missing_late,
-        draining=sum(i.lifecycle in (Lifecycle.DRAINING, Lifecycle.TERMINATING) for i in observed.instances),
-        silent=int(silent.sum()),
-        unhealthy=int(((vms.in_service | vms.pending) & ~vms.healthy).sum()),
-        idle_long=int(idle_long.sum()),
-        mature=int(mature.sum()),
-        minimum=observed.minimum,
-        maximum=observed.maximum,
-        suspended=observed.suspended,
-        zones=observed.zones,
-        refreshing=observed.refreshing,
-        removable=tuple(vms.names[victim] for victim in victims),
-        cpu_mean=_mean(cpu[reporting] / 100.0, bool(warm.any())),
-        ram_mean=_mean(ram[ram_usable] / 100.0, bool(warm.any())),
-        busy_cores=_busy_cores(busy, warm & known & ~silent, warm & ~known & ~silent, bool(warm.any())),
-        cooldown_out_s=_cooling(state.cooldowns, group.key, Direction.OUT, now),
-        cooldown_in_s=_cooling(state.cooldowns, group.key, Direction.IN, now),
-        idle=int((warm & idle).sum()),
-        requested_units=units.desired if units.desired != observed.desired else None,
-        weight=units.weight,
-        refused=tuple(VmRefusal(vms.names[k], may_not_go[vms.names[k]]) for k in np.flatnonzero(refused)),
+    share = np.clip((fold.end - warm_since + 0.5 * interval_s) / (fold.end - fold.start), 0.0, 1.0)
+    ram_usable, measured = reporting & (ram_counts >= min_samples), warm & known & ~silent
+
+    counts = _counts(
+        vms.bounds,
+        {
+            "present": present,
+            "in_service": vms.in_service,
+            "warm": warm,
+            "booting": unwarmed & ~late,
+            "late": late,
+            "silent": silent,
+            "unhealthy": present & ~vms.healthy,
+            "idle": warm & idle,
+            "idle_long": idle_long,
+            "mature": mature,
+            "expected": warm & (reporting | ~newly) & reports,
+            "reporting": reporting,
+            "unheard": late & vms.in_service,
+            "unmeasured": warm & ~known & ~silent,
+            "measured": measured,
+            "booted": booted,
+        },
     )
-    return GroupFold(
-        snapshot=snapshot,
-        cpu=cpu[reporting] / 100.0,
-        cpu_warmed_up=cpu[reporting & warmed_up] / 100.0,
-        ram=ram[ram_usable] / 100.0,
-        expected=int((warm & (reporting | ~newly) & reports).sum()),
-        reporting=int(reporting.sum()),
-        unheard=int((late & vms.in_service).sum()),
-        busy_at_end=float(busy_at_end[warm & known].sum()),
-        victim_busy_at_end=float(np.nan_to_num(busy_at_end[victims[0]])) if victims else 0.0,
-        newest_sample_at=store.newest(vms.rows),
-        boots_s=np.maximum(warm_since[booted] - since[booted], 0.0),
-        lost_core_s=lost_core_s,
-        failing_at=roster.ended_at if roster.ended_in_a_row >= IN_A_ROW else None,
-        stuck=tuple(vms.names[position] for position in np.flatnonzero(stuck)),
-        busy_over_minute=None if snapshot.busy_cores is None else float((busy * part)[warm & known & ~silent].sum()),
-    )
+    cpu_of, warmed_up_of = _parts(vms, reporting, cpu / 100.0), _parts(vms, reporting & warmed_up, cpu / 100.0)
+    ram_of, boots_of = _parts(vms, ram_usable, ram / 100.0), _parts(vms, booted, np.maximum(warm_since - since, 0.0))
+    busy_at_end_of, busy_of = _parts(vms, warm & known, busy_at_end), _parts(vms, measured, busy)
+    busy_over_of = _parts(vms, measured, busy * share)
+    refused_of, stuck_of = _places(vms, refused), _places(vms, stuck)
+    victims_of = [_first_to_go(vms.names, found, loss, since) for found in _places(vms, allowed & (drains | idle))]
+    newest_of = _newest(vms, store)
+
+    folds = []
+    for k, one in enumerate(asked):
+        observed, roster, key = one.observed, one.roster, one.group.key
+        if counts["booted"][k]:
+            roster.ended_in_a_row = 0
+        missing = roster.missing_since(observed.desired - counts["present"][k], now)
+        missing_late = sum(now - at > limits[k].boot_deadline_s for at in missing)
+        exists, units, victims = counts["warm"][k] > 0, observed.capacity, victims_of[k]
+        unknown = counts["unmeasured"][k] > 0 or (exists and not counts["measured"][k])
+        snapshot = GroupSnapshot(
+            key=key,
+            requested=observed.desired,
+            in_service=counts["in_service"][k],
+            warm=counts["warm"][k],
+            booting=counts["booting"][k] + len(missing) - missing_late,
+            overdue=counts["late"][k] + missing_late,
+            draining=sum(instance.lifecycle in _LEAVING for instance in observed.instances),
+            silent=counts["silent"][k],
+            unhealthy=counts["unhealthy"][k],
+            idle_long=counts["idle_long"][k],
+            mature=counts["mature"][k],
+            minimum=observed.minimum,
+            maximum=observed.maximum,
+            suspended=observed.suspended,
+            zones=observed.zones,
+            refreshing=observed.refreshing,
+            removable=tuple(vms.names[vm] for vm in victims),
+            cpu_mean=_mean(cpu_of[k], exists),
+            ram_mean=_mean(ram_of[k], exists),
+            busy_cores=None if unknown else float(busy_of[k].sum()),
+            cooldown_out_s=_cooling(one.cooldowns, key, Direction.OUT, now),
+            cooldown_in_s=_cooling(one.cooldowns, key, Direction.IN, now),
+            idle=counts["idle"][k],
+            requested_units=units.desired if units.desired != observed.desired else None,
+            weight=units.weight,
+            refused=tuple(VmRefusal(vms.names[vm], vms.may_not_go[k][vms.names[vm]]) for vm in refused_of[k]),
+        )
+        folds.append(
+            GroupFold(
+                snapshot=snapshot,
+                cpu=cpu_of[k],
+                cpu_warmed_up=warmed_up_of[k],
+                ram=ram_of[k],
+                expected=counts["expected"][k],
+                reporting=counts["reporting"][k],
+                unheard=counts["unheard"][k],
+                busy_at_end=float(busy_at_end_of[k].sum()),
+                victim_busy_at_end=float(np.nan_to_num(busy_at_end[victims[0]])) if victims else 0.0,
+                newest_sample_at=newest_of[k],
+                boots_s=boots_of[k],
+                lost_core_s=vms.lost_core_s[k],
+                failing_at=roster.ended_at if roster.ended_in_a_row >= IN_A_ROW else None,
+                stuck=tuple(vms.names[vm] for vm in stuck_of[k]),
+                busy_over_minute=None if unknown else float(busy_over_of[k].sum()),
+            )
+        )
+    return folds
 
 
-def _may_not_go(observed: GroupObserved, state: LoopState, now: float) -> dict[str, Reason]:
-    """Return the VMs that may not go and why: protected by another party, or refused by AWS not long ago."""
-    ours, refused = frozenset(state.protected), refused_by_aws(state, now)
-    foreign = (one.vm for one in observed.instances if one.protected and one.vm not in ours)
-    return dict.fromkeys(foreign, Reason.PROTECTED) | dict.fromkeys(refused, Reason.REMOVAL_REFUSED)
-
-
-def _lost_core_s(gone: Sequence[str], store: SeriesStore, fleet: str, group: str, now: float) -> float:
-    """Return the work that these VMs reported last to have under way, where that report is not old."""
-    if not gone:
-        return 0.0
-    rows_of = store.vm_rows(fleet, group)
-    rows = np.array([rows_of[vm][_WORK] for vm in gone if vm in rows_of], dtype=np.int64)
-    at, work = store.latest(rows, now)
-    return float(work[now - at <= LAST_WORDS_S].sum())
-
-
-def _vms(fleet: str, group: Group, observed: GroupObserved, store: SeriesStore) -> _Vms:
-    instances = observed.instances
-    names = [instance.vm for instance in instances]
-    rows_of = store.vm_rows(fleet, group.key).get
+def _vms(asked: Sequence[GroupInputs], store: SeriesStore, now: float) -> _Vms:
+    """Return the VMs of these groups, each in its seat, and take the seats of VMs that left."""
+    instances: list[Instance] = []
+    seats: list[int] = []
+    rows: list[Sequence[int]] = []
+    kept: list[bool] = []
+    lost_core_s: list[float] = []
+    may_not_go: list[dict[str, Reason]] = []
+    bounds = [0]
+    for one in asked:
+        found = one.observed.instances
+        names = [instance.vm for instance in found]
+        rows_of = store.vm_rows(one.fleet, one.group.key)
+        lost_core_s.append(_lost_core_s(one.roster.gone(names), rows_of, store, now))
+        leaving = [instance.vm for instance in found if instance.lifecycle in _LEAVING]
+        one.roster.note_ended(names, leaving, one.excused, one.observed.desired, now)
+        seats += one.roster.seat(names, now)
+        rows += [rows_of.get(name, _NO_ROWS) for name in names]
+        stay = _may_not_go(one)
+        kept += [name in stay for name in names]
+        may_not_go.append(stay)
+        instances += found
+        bounds.append(len(instances))
     states = [instance.lifecycle for instance in instances]
     return _Vms(
-        names=names,
-        rows=np.array([rows_of(name, _NO_ROWS) for name in names], dtype=np.int64).reshape(-1, len(VM_COLUMNS)),
+        names=[instance.vm for instance in instances],
+        bounds=np.array(bounds, dtype=np.int64),
+        seats=np.array(seats, dtype=np.int64),
+        rows=np.array(rows, dtype=np.int64).reshape(-1, len(VM_COLUMNS)),
         pending=np.array([state is Lifecycle.PENDING for state in states], dtype=np.bool_),
         in_service=np.array([state is Lifecycle.IN_SERVICE for state in states], dtype=np.bool_),
         draining=np.array([state is Lifecycle.DRAINING for state in states], dtype=np.bool_),
         healthy=np.array([instance.healthy for instance in instances], dtype=np.bool_),
         launched=np.array([math.nan if i.launched_at is None else i.launched_at for i in instances], dtype=np.float64),
+        kept=np.array(kept, dtype=np.bool_),
+        may_not_go=may_not_go,
+        lost_core_s=lost_core_s,
     )
 
 
-def _warm_since(vms: _Vms, seats: Ints, store: SeriesStore, roster: GroupRoster, end: float) -> Floats:
+def _may_not_go(one: GroupInputs) -> dict[str, Reason]:
+    """Return the VMs that may not go and why: protected by another party, or refused by AWS not long ago."""
+    foreign = (each.vm for each in one.observed.instances if each.protected and each.vm not in one.ours)
+    return dict.fromkeys(foreign, Reason.PROTECTED) | dict.fromkeys(one.refused, Reason.REMOVAL_REFUSED)
+
+
+def _lost_core_s(gone: Sequence[str], rows_of: Mapping[str, Sequence[int]], store: SeriesStore, now: float) -> float:
+    """Return the work that these VMs reported last to have under way, where that report is not old."""
+    if not gone:
+        return 0.0
+    rows = np.array([rows_of[vm][_WORK] for vm in gone if vm in rows_of], dtype=np.int64)
+    at, work = store.latest(rows, now)
+    return float(work[now - at <= LAST_WORDS_S].sum())
+
+
+def _warm_since(vms: _Vms, seats: Seats, store: SeriesStore, end: float) -> Floats:
     """Return when each VM first reported, nan where it had not by `end`; only VMs not yet warm are read."""
-    warm_since = roster.warm_since(seats)
+    warm_since = seats.warm_since(vms.seats)
     cold = np.flatnonzero(np.isnan(warm_since))
     if cold.size:
         first = store.first(vms.rows[cold].ravel()).reshape(-1, len(VM_COLUMNS)).min(axis=1)
         reported = first <= end
-        roster.warmed(seats[cold[reported]], first[reported])
+        seats.warmed(vms.seats[cold[reported]], first[reported])
         warm_since[cold[reported]] = first[reported]
     return warm_since
 
 
-def _removable(
-    vms: _Vms,
-    store: SeriesStore,
-    allowed: Mask,
-    idle: Mask,
-    since: Floats,
-    drains: bool,
-    removes_newest: bool,
-    now: float,
-) -> list[int]:
-    """Return positions of VMs that may be removed, the least loss first, or the newest where the cloud takes that one.
+def _counts(bounds: Ints, masks: Mapping[str, Mask]) -> dict[str, list[int]]:
+    """Return by name how many VMs of each group are in a mask."""
+    upto = np.zeros((len(masks), bounds[-1] + 1), dtype=np.int64)
+    np.cumsum(np.array(list(masks.values())), axis=1, out=upto[:, 1:])
+    return dict(zip(masks, np.diff(upto[:, bounds]).tolist(), strict=True))
+
+
+def _parts(vms: _Vms, mask: Mask, values: Floats) -> list[Floats]:
+    """Return by group the values of its VMs in a mask."""
+    held = values[mask]
+    return [held[start:end] for start, end in pairwise(np.searchsorted(np.flatnonzero(mask), vms.bounds).tolist())]
+
+
+def _places(vms: _Vms, mask: Mask) -> list[list[int]]:
+    """Return by group the places of its VMs in a mask, in order."""
+    held = np.flatnonzero(mask)
+    places = held.tolist()
+    return [places[start:end] for start, end in pairwise(np.searchsorted(held, vms.bounds).tolist())]
+
+
+def _newest(vms: _Vms, store: SeriesStore) -> list[float]:
+    """Return by group the time of the newest reading of its VMs, -inf where there is none."""
+    newest = np.full(vms.bounds.size - 1, NEVER)
+    filled = np.flatnonzero(np.diff(vms.bounds))
+    if filled.size:
+        # A group without VMs begins where the next one does, so two neighbours of `filled` bound the VMs of the first.
+        newest[filled] = np.maximum.reduceat(store.newest_of(vms.rows).max(axis=1), vms.bounds[filled])
+    return newest.tolist()
+
+
+def _first_to_go(names: list[str], candidates: list[int], loss: Floats, since: Floats) -> list[int]:
+    """Return which of a group's VMs that may be removed go first: those of the least loss, at most `MAX_REMOVABLE`.
 
     Idle ones come first; busy ones only where a drain hook lets them finish, by least executed work. A silent one is
     not removable: it may be busy, and a drain without reports ends with the hook's time, not with the job. Ties go to
     the newest, then to the highest id. The agent's own scale-in protection does not count: it does not stop a
     termination by id.
     """
-    candidates = np.flatnonzero(allowed if drains else allowed & idle)
-    if not candidates.size:
-        return []
-    _, work = store.latest(vms.rows[candidates, _WORK], now)
-    work = np.where(idle[candidates], -1.0, np.where(np.isnan(work), np.inf, work))
-    if removes_newest:
-        work = np.zeros_like(work)
-    if candidates.size > MAX_REMOVABLE:
-        last = np.lexsort((-since[candidates], work))[MAX_REMOVABLE - 1]
-        tied = (work == work[last]) & (since[candidates] >= since[candidates[last]])
-        within = (work < work[last]) | tied
-        candidates, work = candidates[within], work[within]
-    loss = dict(zip(candidates.tolist(), work.tolist(), strict=True))
-    by_name = sorted(loss, key=lambda position: vms.names[position], reverse=True)
-    return sorted(by_name, key=lambda position: (loss[position], -since[position]))[:MAX_REMOVABLE]
+    if len(candidates) > MAX_REMOVABLE:
+        held = np.array(candidates)
+        last = held[np.lexsort((-since[held], loss[held]))[MAX_REMOVABLE - 1]]
+        tied = (loss[held] == loss[last]) & (since[held] >= since[last])
+        candidates = held[(loss[held] < loss[last]) | tied].tolist()
+    by_name = sorted(candidates, key=names.__getitem__, reverse=True)
+    return sorted(by_name, key=lambda vm: (loss[vm], -since[vm]))[:MAX_REMOVABLE]
 
 
 def _before_one_at_work(idle: Mask, warm: Mask, since: Floats, names: list[str]) -> Mask:
     """Return which of the idle VMs go, the newest first, before one goes that is not idle."""
     newest_first = sorted(np.flatnonzero(warm).tolist(), key=lambda vm: (since[vm], names[vm]), reverse=True)
     reached = np.zeros_like(idle)
-    for vm in itertools.takewhile(lambda vm: idle[vm], newest_first):
+    for vm in takewhile(lambda vm: idle[vm], newest_first):
         reached[vm] = True
     return reached
 
@@ -316,13 +411,6 @@ def _mean(shares: Floats, exists: bool) -> float | None:
     return None if exists else 0.0
 
 
-def _busy_cores(busy: Floats, known: Mask, unknown: Mask, exists: bool) -> float | None:
-    """Return the busy cores of the VMs that are not silent; None when one does not report them, or all are silent."""
-    if unknown.any() or (exists and not known.any()):
-        return None
-    return float(busy[known].sum())
-
-
 def _cooling(cooldowns: tuple[Cooldown, ...], key: str, direction: Direction, now: float) -> float:
     left = [c.remaining_s(now) for c in cooldowns if c.group == key and c.direction is direction]
     return max(left, default=0.0)
@@ -331,104 +419,80 @@ def _cooling(cooldowns: tuple[Cooldown, ...], key: str, direction: Direction, no
 _FIRST_SEATS = 16
 
 
-class GroupRoster:
-    """One group's VMs, each in a seat of parallel arrays; a VM that the cloud no longer shows loses its seat.
+class Seats:
+    """The memory of the VMs of all groups in parallel arrays, by the seat that a group took for each.
 
     It is held in memory: after a restart it is rebuilt from the cloud's launch times and from the VMs' reports.
-    Times are seconds since the epoch, nan where unknown. ended_in_a_row: VMs that left without ever having reported,
-    since one last did; ended_at: when the newest of them was found.
+    Times are seconds since the epoch, nan where unknown.
     """
 
     def __init__(self) -> None:
-        self.ended_in_a_row, self.ended_at = 0, 0.0
-        self._ended: list[float] = []
-        self._desired = 0
-        self._boot_since = np.full(_FIRST_SEATS, np.nan)
-        self._over = np.zeros(_FIRST_SEATS, dtype=np.bool_)
-        self._seats: dict[str, int] = {}
         self._free: list[int] = []
+        self._taken = 0
         self._first_seen = np.full(_FIRST_SEATS, np.nan)
+        self._not_before = np.full(_FIRST_SEATS, np.nan)
         self._warm_since = np.full(_FIRST_SEATS, np.nan)
         self._idle_since = np.full(_FIRST_SEATS, np.nan)
+        self._boot_since = np.full(_FIRST_SEATS, np.nan)
         self._stuck_since = np.full(_FIRST_SEATS, np.nan)
         self._work = np.full(_FIRST_SEATS, np.nan)
-        self._missing_since: list[float] = []
-        self._arrived = 0
-        self._not_before = np.full(_FIRST_SEATS, np.nan)
+        self._over = np.zeros(_FIRST_SEATS, dtype=np.bool_)
         self._was_pending = np.zeros(_FIRST_SEATS, dtype=np.bool_)
         self._drains = np.zeros(_FIRST_SEATS, dtype=np.bool_)
-        self._seated_at: float | None = None
 
-    def seat(self, vms: Sequence[str], now: float) -> Ints:
-        """Return the seats of these VMs; new ones are first seen now, those not named lose theirs."""
-        before, self._seated_at = self._seated_at, now
-        seats = [self._seats.get(vm, -1) for vm in vms]
-        self._arrived = seats.count(-1)
-        for position, seat in enumerate(seats):
-            if seat < 0:
-                seats[position] = self._take_seat(vms[position], now, math.nan if before is None else before)
-        if len(self._seats) > len(seats):
-            for vm in self._seats.keys() - set(vms):
-                self._free.append(self._seats.pop(vm))
-        return np.array(seats, dtype=np.int64)
+    @property
+    def size(self) -> int:
+        """Seats there are, taken and free."""
+        return self._first_seen.size
 
-    def _take_seat(self, vm: str, now: float, not_before: float) -> int:
-        known = self._seats.get(vm)
-        if known is not None:
-            return known
-        if not self._free and len(self._seats) == self._first_seen.size:
-            more = np.full(self._first_seen.size, np.nan)
-            self._first_seen = np.concatenate([self._first_seen, more])
-            self._warm_since = np.concatenate([self._warm_since, more])
-            self._idle_since = np.concatenate([self._idle_since, more])
-            self._boot_since = np.concatenate([self._boot_since, more])
-            self._over = np.concatenate([self._over, np.zeros(more.size, dtype=np.bool_)])
-            self._stuck_since = np.concatenate([self._stuck_since, more])
-            self._work = np.concatenate([self._work, more])
-            self._not_before = np.concatenate([self._not_before, more])
-            self._was_pending = np.concatenate([self._was_pending, np.zeros(more.size, dtype=np.bool_)])
-            self._drains = np.concatenate([self._drains, np.zeros(more.size, dtype=np.bool_)])
-        seat = self._free.pop() if self._free else len(self._seats)
-        self._seats[vm] = seat
-        self._first_seen[seat], self._warm_since[seat], self._idle_since[seat] = now, np.nan, np.nan
-        self._not_before[seat] = not_before
-        self._was_pending[seat] = self._drains[seat] = self._over[seat] = False
-        self._boot_since[seat] = self._ended.pop(0) if self._ended and not math.isnan(not_before) else np.nan
-        self._stuck_since[seat] = self._work[seat] = np.nan
+    def take(self, now: float, not_before: float, boot_since: float) -> int:
+        """Return a seat for a VM that is first seen now; not_before: when an earlier look did not show it."""
+        if not self._free and self._taken == self.size:
+            self._grow()
+        if self._free:
+            seat = self._free.pop()
+        else:
+            seat, self._taken = self._taken, self._taken + 1
+        self._first_seen[seat], self._not_before[seat], self._boot_since[seat] = now, not_before, boot_since
+        self._warm_since[seat] = self._idle_since[seat] = self._stuck_since[seat] = self._work[seat] = np.nan
+        self._over[seat] = self._was_pending[seat] = self._drains[seat] = False
         return seat
 
-    def note_ended(
-        self, vms: Sequence[str], leaving: Collection[str], excused: Collection[str], desired: int, now: float
-    ) -> None:
-        """Count VMs that left, or are leaving, without ever having reported; called before `seat`.
+    def leave(self, seat: int) -> None:
+        """Give a seat back."""
+        self._free.append(seat)
 
-        Not those that were there at the first look, for they may have reported before, those `excused` (taken by a spot
-        interruption), and as many as the group desires fewer. AWS starts another in place of each: that one takes over
-        the begin of its boot, so that VMs which are replaced before they are overdue count as overdue as well.
+    def _grow(self) -> None:
+        more, none = np.full(self.size, np.nan), np.zeros(self.size, dtype=np.bool_)
+        self._first_seen = np.concatenate([self._first_seen, more])
+        self._not_before = np.concatenate([self._not_before, more])
+        self._warm_since = np.concatenate([self._warm_since, more])
+        self._idle_since = np.concatenate([self._idle_since, more])
+        self._boot_since = np.concatenate([self._boot_since, more])
+        self._stuck_since = np.concatenate([self._stuck_since, more])
+        self._work = np.concatenate([self._work, more])
+        self._over = np.concatenate([self._over, none])
+        self._was_pending = np.concatenate([self._was_pending, none])
+        self._drains = np.concatenate([self._drains, none])
+
+    def drains(self, seat: int) -> bool:
+        """Return whether the VM was being drained at the last look."""
+        return bool(self._drains[seat])
+
+    def ended(self, seat: int) -> float | None:
+        """Record that a VM without a report is over; return since when it booted.
+
+        None where it reported, was over before, or was there at the first look: it may have reported before.
         """
-        gone = (self._seats.keys() - set(vms)) | (self._seats.keys() & set(leaving))
-        shrunk, self._desired = max(0, self._desired - desired), desired
-        ended = []
-        for vm in gone:
-            seat = self._seats[vm]
-            if not self._over[seat] and math.isnan(self._warm_since[seat]) and not math.isnan(self._not_before[seat]):
-                self._over[seat] = True
-                if vm not in excused:
-                    ended.append(float(self._boot_since[seat]))
-        ended = sorted(ended)[: max(0, len(ended) - shrunk)]
-        if ended:
-            self.ended_in_a_row, self.ended_at = self.ended_in_a_row + len(ended), now
-            self._ended = sorted([*self._ended, *ended])
+        if self._over[seat] or not math.isnan(self._warm_since[seat]) or math.isnan(self._not_before[seat]):
+            return None
+        self._over[seat] = True
+        return float(self._boot_since[seat])
 
     def boot_since(self, seats: Ints, since: Floats) -> Floats:
         """Return since when each VM boots, or the first of those before it that ended and that it is in place of."""
         self._boot_since[seats] = np.fmin(self._boot_since[seats], since)
         return self._boot_since[seats]
-
-    def gone(self, vms: Collection[str]) -> list[str]:
-        """Return the VMs in seats that are not among these and were not being drained at the last look."""
-        present = set(vms)
-        return [vm for vm, seat in self._seats.items() if vm not in present and not self._drains[seat]]
 
     def look(self, seats: Ints, pending: Mask, draining: Mask) -> None:
         """Record which VMs have not come into service yet, and which are being drained."""
@@ -454,22 +518,6 @@ class GroupRoster:
         first_seen = self._first_seen[seats]
         known = np.fmin(np.fmax(launched, self._not_before[seats]), first_seen)
         return np.where(np.isnan(launched), first_seen, known)
-
-    def clock_stepped(self, step_s: float) -> None:
-        """Shift all times by a step of the wall clock."""
-        for times in (
-            self._first_seen,
-            self._warm_since,
-            self._idle_since,
-            self._not_before,
-            self._boot_since,
-            self._stuck_since,
-        ):
-            times += step_s
-        self._ended, self.ended_at = [since + step_s for since in self._ended], self.ended_at + step_s
-        self._missing_since = [since + step_s for since in self._missing_since]
-        if self._seated_at is not None:
-            self._seated_at += step_s
 
     def warm_since(self, seats: Ints) -> Floats:
         """Return when each VM first reported, nan while it has not."""
@@ -498,7 +546,92 @@ class GroupRoster:
         self._stuck_since[seats], self._work[seats] = since, work
         return since
 
-    def missing_since(self, missing: int, now: float) -> Floats:
+    def clock_stepped(self, step_s: float) -> None:
+        """Shift all times by a step of the wall clock."""
+        for times in (
+            self._first_seen,
+            self._warm_since,
+            self._idle_since,
+            self._not_before,
+            self._boot_since,
+            self._stuck_since,
+        ):
+            times += step_s
+
+
+class GroupRoster:
+    """One group's VMs, each in a seat; a VM that the cloud no longer shows loses its seat.
+
+    ended_in_a_row: VMs that left without ever having reported, since one last did; ended_at: when the newest of them
+    was found.
+    """
+
+    def __init__(self, seats: Seats) -> None:
+        self.ended_in_a_row, self.ended_at = 0, 0.0
+        self._all = seats
+        self._ended: list[float] = []
+        self._desired = 0
+        self._seats: dict[str, int] = {}
+        self._missing_since: list[float] = []
+        self._arrived = 0
+        self._seated_at: float | None = None
+
+    def seat(self, vms: Sequence[str], now: float) -> list[int]:
+        """Return the seats of these VMs; new ones are first seen now, those not named lose theirs."""
+        before, self._seated_at = self._seated_at, now
+        seats = [self._seats.get(vm, -1) for vm in vms]
+        self._arrived = seats.count(-1)
+        if self._arrived:
+            seats = [
+                self._take_seat(vm, now, before) if seat < 0 else seat for vm, seat in zip(vms, seats, strict=True)
+            ]
+        if len(self._seats) > len(seats):
+            for vm in self._seats.keys() - set(vms):
+                self._all.leave(self._seats.pop(vm))
+        return seats
+
+    def _take_seat(self, vm: str, now: float, before: float | None) -> int:
+        known = self._seats.get(vm)
+        if known is not None:
+            return known
+        boot_since = self._ended.pop(0) if self._ended and before is not None else math.nan
+        seat = self._seats[vm] = self._all.take(now, math.nan if before is None else before, boot_since)
+        return seat
+
+    def note_ended(
+        self, vms: Sequence[str], leaving: Collection[str], excused: Collection[str], desired: int, now: float
+    ) -> None:
+        """Count VMs that left, or are leaving, without ever having reported; called before `seat`.
+
+        Not those that were there at the first look, for they may have reported before, those `excused` (taken by a spot
+        interruption), and as many as the group desires fewer. AWS starts another in place of each: that one takes over
+        the begin of its boot, so that VMs which are replaced before they are overdue count as overdue as well.
+        """
+        gone = (self._seats.keys() - set(vms)) | (self._seats.keys() & set(leaving))
+        shrunk, self._desired = max(0, self._desired - desired), desired
+        ended = []
+        for vm in gone:
+            since = self._all.ended(self._seats[vm])
+            if since is not None and vm not in excused:
+                ended.append(since)
+        ended = sorted(ended)[: max(0, len(ended) - shrunk)]
+        if ended:
+            self.ended_in_a_row, self.ended_at = self.ended_in_a_row + len(ended), now
+            self._ended = sorted([*self._ended, *ended])
+
+    def gone(self, vms: Collection[str]) -> list[str]:
+        """Return the VMs in seats that are not among these and were not being drained at the last look."""
+        present = set(vms)
+        return [vm for vm, seat in self._seats.items() if vm not in present and not self._all.drains(seat)]
+
+    def clock_stepped(self, step_s: float) -> None:
+        """Shift all times by a step of the wall clock."""
+        self._ended, self.ended_at = [since + step_s for since in self._ended], self.ended_at + step_s
+        self._missing_since = [since + step_s for since in self._missing_since]
+        if self._seated_at is not None:
+            self._seated_at += step_s
+
+    def missing_since(self, missing: int, now: float) -> list[float]:
         """Record the number of VMs that the group requests and lacks; return since when each of them is missing.
 
         Those missing longest are assumed to have arrived with the last `seat`.
@@ -509,4 +642,4 @@ class GroupRoster:
         self._ended = self._ended[: max(0, missing)]
         new = (self._ended + [now] * missing)[: missing - len(still)] if missing > len(still) else []
         self._missing_since = sorted([*(min(since, now) for since in still), *new])
-        return np.array(self._missing_since, dtype=np.float64)
+        return self._missing_since

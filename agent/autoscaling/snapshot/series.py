@@ -577,10 +577,13 @@ class SeriesStore:
         times, _ = self._rings()
         return np.where(rows == ABSENT_ROW, np.inf, first_times(times[rows]))
 
+    def newest_of(self, rows: Rows) -> NDArray[np.float64]:
+        """Return the time of each row's newest reading, in the shape of `rows`; -inf where none was ever reported."""
+        return np.where(rows == ABSENT_ROW, NEVER, np.frombuffer(self._newest)[rows])
+
     def newest(self, rows: Rows) -> float:
         """Return the newest time among these rows, -inf when none was ever reported."""
-        held = rows[rows != ABSENT_ROW]
-        return float(np.frombuffer(self._newest)[held].max(initial=NEVER))
+        return float(self.newest_of(rows).max(initial=NEVER))
 
     def newest_sample(self, fleet: str, group: str, vm: str) -> float | None:
         """Return the time of a VM's newest reading, None when it has none; callable from any thread."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.snapshot.group_fold import GroupRoster
+from agent.autoscaling.snapshot.group_fold import GroupRoster, Seats
 from agent.rails.circuit_breaker import is_open
 from agent.rails.state import (
     Breaker,
@@ -154,11 +154,12 @@ def test_a_rest_goes_on_shrinking_after_a_step_that_nobody_saw() -> None:
 # VMs remembered in memory
 
 
-def roster_of(*vms: str, now: float, before: float | None = None) -> tuple[GroupRoster, np.ndarray]:
-    roster = GroupRoster()
+def seats_of(*vms: str, now: float, before: float | None = None) -> tuple[GroupRoster, Seats, np.ndarray]:
+    seats = Seats()
+    roster = GroupRoster(seats)
     if before is not None:
         roster.seat([], before)
-    return roster, roster.seat(vms, now)
+    return roster, seats, np.array(roster.seat(vms, now))
 
 
 @pytest.mark.parametrize(
@@ -171,29 +172,30 @@ def roster_of(*vms: str, now: float, before: float | None = None) -> tuple[Group
     ],
 )
 def test_a_vm_is_as_old_as_aws_says_within_what_was_seen(launched: float, since: float) -> None:
-    roster, seats = roster_of("i-1", now=NOON, before=NOON - 60.0)
-    assert roster.since(seats, np.array([launched])) == [since]
+    _, seats, taken = seats_of("i-1", now=NOON, before=NOON - 60.0)
+    assert seats.since(taken, np.array([launched])) == [since]
 
 
 def test_what_was_there_when_the_agent_started_is_as_old_as_aws_says() -> None:
-    roster, seats = roster_of("i-1", now=NOON)
-    assert roster.since(seats, np.array([NOON - 86_400.0])) == [NOON - 86_400.0]
+    _, seats, taken = seats_of("i-1", now=NOON)
+    assert seats.since(taken, np.array([NOON - 86_400.0])) == [NOON - 86_400.0]
 
 
 @given(STEPS)
 def test_a_roster_moves_with_the_clock(step: float) -> None:
-    roster, seats = roster_of("i-1", now=NOON, before=NOON - 60.0)
-    roster.warmed(seats, np.array([NOON - 5.0]))
-    roster.idle_since(seats, np.array([False]), np.array([True]), NOON - 50.0)
+    roster, seats, taken = seats_of("i-1", now=NOON, before=NOON - 60.0)
+    seats.warmed(taken, np.array([NOON - 5.0]))
+    seats.idle_since(taken, np.array([False]), np.array([True]), NOON - 50.0)
     roster.missing_since(2, NOON)
+    seats.clock_stepped(step)
     roster.clock_stepped(step)
-    assert roster.since(seats, np.array([np.nan])) == [NOON + step]
-    assert roster.warm_since(seats) == [NOON - 5.0 + step]
-    assert roster.idle_since(seats, np.array([False]), np.array([True]), NOON + step) == [NOON - 50.0 + step]
-    assert roster.missing_since(2, NOON + step).tolist() == [NOON + step] * 2
-    assert roster.since(seats, np.array([NOON + step - 9000.0])) == [NOON - 60.0 + step]
+    assert seats.since(taken, np.array([np.nan])) == [NOON + step]
+    assert seats.warm_since(taken) == [NOON - 5.0 + step]
+    assert seats.idle_since(taken, np.array([False]), np.array([True]), NOON + step) == [NOON - 50.0 + step]
+    assert roster.missing_since(2, NOON + step) == [NOON + step] * 2
+    assert seats.since(taken, np.array([NOON + step - 9000.0])) == [NOON - 60.0 + step]
     (late,) = roster.seat(["i-1", "i-2"], NOON + step + 60.0)[1:]
-    assert roster.since(np.array([late]), np.array([NOON + step - 9000.0])) == [NOON + step]
+    assert seats.since(np.array([late]), np.array([NOON + step - 9000.0])) == [NOON + step]
 
 
 @pytest.mark.parametrize(

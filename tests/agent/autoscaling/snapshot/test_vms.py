@@ -264,4 +264,4 @@ def test_the_roster_does_not_grow_with_vms_that_come_and_go(churn: int) -> None:
         scene.minute()
     roster = scene.aggregator._rosters["web", "s"]
     assert tuple(roster._seats) == (f"i-{churn - 1}",)
-    assert roster._first_seen.size == 16
+    assert scene.aggregator._seats.size == 16

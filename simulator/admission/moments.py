@@ -12,12 +12,13 @@ from domain.rules.admission.belief import PRODUCTION_DROP, PRODUCTION_FLOOR, PRO
 from domain.rules.admission.compiled import compile_all
 from domain.rules.admission.population import Belief, Population
 from domain.rules.admission.rule import METHODS as METHODS
+from simulator.admission.elementary import ELEMENTARY
 from simulator.admission.engine import WEIGHED
-from simulator.compilation import compiled
+from simulator.compilation import compiled, inlined
 
 Floats = NDArray[np.float64]
 
-RULES = compile_all(compiled)
+RULES = compile_all(inlined, ELEMENTARY)
 """The functions of domain.rules.admission: there is no other definition of a formula in this package."""
 _exact_belief, _conjugate_belief = RULES.exact_belief, RULES.conjugate_belief
 _ab_moments, _na_moments, _paper_moments = RULES.ab_moments, RULES.na_moments, RULES.paper_moments

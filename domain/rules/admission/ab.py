@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy import exp, expm1, log
 from numpy.typing import NDArray
 
 from domain.rules.admission.belief import Floats, Number, gamma_nodes, mu_nodes
@@ -24,6 +25,10 @@ QUIET = 18.0
 """Dying at zero is left out where its chance is below exp(-QUIET), for one deployment at a time."""
 GONE = 30.0
 """So is all that follows where the chance of being alive is below exp(-GONE)."""
+MOST_RHO = 1e12
+"""Scale-outs per core lifetime from which on the first step becomes no shorter."""
+BLOCK = 8
+"""Numbers that compiled code takes at once, a power of 2."""
 
 
 def ein(z: Number, decayed: Number, log_z: Number) -> Number:
@@ -49,40 +54,44 @@ def hazard(
     The closure: the law given survival is that of the process without absorption given that it is not empty.
     log_sig, decayed_sig, ein_sig: ln sig, exp(-sig) and `ein` of sig.
     """
-    gone = -np.expm1(-x)
+    gone = -expm1(-x)
     left = 1.0 - gone
     z = sig * left
-    decayed = np.exp(-z)
+    decayed = exp(-z)
     integral = ein_sig - ein(z, decayed, log_sig - x) - (decayed_sig - decayed) / sig
-    log_empty = size * np.log(gone) - rho * np.maximum(integral, 0.0)
-    alive = -np.expm1(log_empty)
-    single = np.exp(log_empty) * (size * left + rho * gone * gone * decayed) / gone
+    log_empty = size * log(gone) - rho * np.maximum(integral, 0.0)
+    alive = -expm1(log_empty)
+    single = exp(log_empty) * (size * left + rho * gone * gone * decayed) / gone
     value: Number = np.minimum((single + TINY) / (TINY + alive), 1.0)
     return value
+
+
+def step_factors(h: Number, step: Number) -> tuple[Number, Number, Number, Number, Number]:
+    """Return the factors of S, S_k and the gains of S_1, S_2, S_3 for a step of scaled time at a constant hazard h.
+
+    S is multiplied by the first, S_k by the k-th power of the second; S_k gains S times the (k + 2)th.
+    """
+    # At h = 1 what follows is 0 / 0; so near to it nothing changes.
+    slack = np.maximum(1.0 - h, 1e-5)
+    stay = exp((slack - 1.0) * step)
+    # 1 - exp(-slack step), joined without a branch: of a plain difference nothing would be left over a short step at h
+    # near 1, and what is divided by slack here is multiplied by the square of rho later.
+    span = slack * step
+    low = np.minimum(span, 1e-3)
+    short = low * (1.0 - 0.5 * low * (1.0 - low / 3.0))
+    gap = short + (1.0 - short) * (1.0 - exp(low - span))
+    fade = stay * (1.0 - gap)
+    fade2 = fade * fade
+    return stay, fade, stay * gap / slack, (stay - fade2) / (1.0 + slack), (stay - fade2 * fade) / (2.0 + slack)
 
 
 def advanced(
     h: Number, step: Number, s: Number, s1: Number, s2: Number, s3: Number
 ) -> tuple[Number, Number, Number, Number]:
     """Return S, S_1, S_2, S_3 a step of scaled time later, at a constant hazard h."""
-    # At h = 1 what follows is 0 / 0; so near to it nothing changes.
-    slack = np.maximum(1.0 - h, 1e-5)
-    stay = np.exp((slack - 1.0) * step)
-    # 1 - exp(-slack step), joined without a branch: of a plain difference nothing would be left over a short step at h
-    # near 1, and what is divided by slack here is multiplied by the square of rho later.
-    span = slack * step
-    low = np.minimum(span, 1e-3)
-    short = low * (1.0 - 0.5 * low * (1.0 - low / 3.0))
-    gap = short + (1.0 - short) * (1.0 - np.exp(low - span))
-    fade = stay * (1.0 - gap)
+    stay, fade, gain1, gain2, gain3 = step_factors(h, step)
     fade2 = fade * fade
-    fade3 = fade2 * fade
-    return (
-        s * stay,
-        fade * s1 + s * stay * gap / slack,
-        fade2 * s2 + s * (stay - fade2) / (1.0 + slack),
-        fade3 * s3 + s * (stay - fade3) / (2.0 + slack),
-    )
+    return s * stay, fade * s1 + s * gain1, fade2 * s2 + s * gain2, fade2 * fade * s3 + s * gain3
 
 
 def conditional_ab(
@@ -186,11 +195,104 @@ def quiet_until(size: float) -> float:
     return -math.log(-math.expm1(-QUIET / size))
 
 
-def ended(x: float, left: float) -> float:
-    """Return 1 - left, where left = exp(-x), without loss of digits."""
-    if x > 0.1:
-        return 1.0 - left
-    return x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0 * (1.0 - x / 6.0)))))
+def grown(gone: Number) -> tuple[Number, Number, Number]:
+    """Return S_1, S_2, S_3 where S was 1 so far, gone = 1 - exp(-x)."""
+    return gone, gone * (1.0 - 0.5 * gone), gone * (1.0 - gone * (1.0 - gone / 3.0))
+
+
+def steps_room(horizons: int, lifetimes: float) -> int:
+    """Return room for the steps of `fill_steps` to a number of horizons."""
+    span = GONE * max(lifetimes, 1.0) * (1.0 + MOST_RHO) / FIRST_STEP
+    return horizons + math.ceil(math.log(span) / math.log(STEP_RATIO)) + BLOCK + 2
+
+
+def fill_steps(
+    quiet: float, mu: float, rho: float, lifetimes: float, horizons_h: Floats, x: Floats, at: NDArray[np.int64]
+) -> int:
+    """Fill `x` with scaled times, `quiet` first, and `at` (H,) with the places of the horizons; return the count.
+
+    A horizon up to `quiet` is at 0, one that GONE leaves out at -1. The last time fills its block.
+    """
+    first_step = FIRST_STEP / (1.0 + min(rho, MOST_RHO))
+    reached = quiet
+    x[0] = reached
+    count = 1
+    for k in range(horizons_h.shape[0]):
+        goal = mu * horizons_h[k]
+        if goal > GONE * lifetimes:
+            at[k:] = -1
+            break
+        while reached < goal:
+            reached = min(max(STEP_RATIO * reached, first_step), goal)
+            x[count] = reached
+            count += 1
+        at[k] = count - 1
+    filled = (count + BLOCK - 1) // BLOCK * BLOCK
+    x[count:filled] = reached
+    return count
+
+
+def fill_path(
+    size: float,
+    quiet: float,
+    mu: float,
+    rho: float,
+    sig: float,
+    lifetimes: float,
+    horizons_h: Floats,
+    at: NDArray[np.int64],
+    room: Floats,
+    path: Floats,
+) -> None:
+    """Fill `path` (4, H) with S, S_1, S_2, S_3 at the horizons, for one point of mu, rho and sig.
+
+    Steps of `hazard` and `advanced`, except where QUIET leaves them out; 0 after GONE. The last loop alone needs one
+    step before the next. Of the others a compiler takes several numbers at once, in whole blocks.
+    at (H,), room (7, `steps_room`): to work in.
+    """
+    sig = max(sig, 1e-9)
+    log_sig = math.log(sig)
+    decayed_sig = math.exp(-sig)
+    ein_sig = ein(sig, decayed_sig, log_sig)
+    s, s1, s2, s3 = path[0], path[1], path[2], path[3]
+    x, rate, stay, fade, gain1, gain2, gain3 = room[0], room[1], room[2], room[3], room[4], room[5], room[6]
+    for k in range(horizons_h.shape[0]):
+        s[k] = 1.0
+        s1[k], s2[k], s3[k] = grown(-expm1(-mu * horizons_h[k]))
+    count = fill_steps(quiet, mu, rho, lifetimes, horizons_h, x, at)
+    filled = (count + BLOCK - 1) // BLOCK * BLOCK
+    if count > 1:
+        for i in range(filled):
+            rate[i] = hazard(size, x[i], rho, sig, log_sig, decayed_sig, ein_sig)
+        rate_before = rate[0]
+        settled = False
+        for i in range(1, count):
+            rate_now = 0.0 if settled else rate[i]
+            # Past its top the hazard only falls: what grows will not be empty again.
+            settled = settled or (rate_now < 1e-9 and rate_now < rate_before)
+            rate[i] = 0.5 * (rate_before + rate_now)
+            rate_before = rate_now
+        for i in range(filled):
+            stay[i], fade[i], gain1[i], gain2[i], gain3[i] = step_factors(rate[i], x[i] - x[max(i - 1, 0)])
+    alive = 1.0
+    grown1, grown2, grown3 = grown(-math.expm1(-quiet))
+    i = 0
+    for k in range(horizons_h.shape[0]):
+        if at[k] < 0 or alive < math.exp(-GONE):
+            path[:, k:] = 0.0
+            break
+        while i < at[k]:
+            i += 1
+            fade2 = fade[i] * fade[i]
+            grown1 = fade[i] * grown1 + alive * gain1[i]
+            grown2 = fade2 * grown2 + alive * gain2[i]
+            grown3 = fade2 * fade[i] * grown3 + alive * gain3[i]
+            alive *= stay[i]
+        if i > 0:
+            s[k] = alive
+            s1[k] = grown1
+            s2[k] = grown2
+            s3[k] = grown3
 
 
 def add_point(
@@ -205,6 +307,7 @@ def add_point(
     sig3: float,
     lifetimes: float,
     horizons_h: Floats,
+    path: Floats,
     mean: Floats,
     second: Floats,
     third: Floats,
@@ -212,59 +315,24 @@ def add_point(
 ) -> None:
     """Add, times `share`, one point of mu, lam and sig to the raw moments and to the requests per hour (H,) each.
 
-    S by steps of `hazard` and `advanced`, and `conditional_ab` at every horizon, but for the times that QUIET and GONE
-    leave out. Numbers only. Arrays of length 0 are left alone.
+    path: see `fill_path`. Numbers only. Arrays of length 0 are left alone.
     """
-    sig = max(sig1, 1e-9)
-    log_sig = math.log(sig)
-    decayed_sig = math.exp(-sig)
-    ein_sig = ein(sig, decayed_sig, log_sig)
-    quiet = quiet_until(size)
-    first_step = FIRST_STEP / (1.0 + rho1)
-    x = 0.0
-    s = 1.0
-    s1 = 0.0
-    s2 = 0.0
-    s3 = 0.0
-    rate_before = 0.0
-    settled = False
+    s, s1, s2, s3 = path[0], path[1], path[2], path[3]
     for k in range(horizons_h.shape[0]):
-        goal = mu * horizons_h[k]
-        if goal > GONE * lifetimes or s < math.exp(-GONE):
-            break
-        left = math.exp(-goal)
-        alive = math.exp(-goal / lifetimes)
-        if goal <= quiet:
-            gone = ended(goal, left)
-            s1 = gone
-            s2 = gone * (1.0 - 0.5 * gone)
-            s3 = gone * (1.0 - gone * (1.0 - gone / 3.0))
-        elif x < quiet:
-            x = quiet
-            gone = -math.expm1(-x)
-            s1 = gone
-            s2 = gone * (1.0 - 0.5 * gone)
-            s3 = gone * (1.0 - gone * (1.0 - gone / 3.0))
-            rate_before = hazard(size, x, rho1, sig, log_sig, decayed_sig, ein_sig)
-        while x < goal and goal > quiet:
-            ahead = max(STEP_RATIO * x, first_step)
-            if ahead > goal or settled:
-                ahead = goal
-            rate_now = 0.0
-            if not settled:
-                rate_now = hazard(size, ahead, rho1, sig, log_sig, decayed_sig, ein_sig)
-                # Past its top the hazard only falls: what grows will not be empty again.
-                settled = rate_now < 1e-9 and rate_now < rate_before
-            s, s1, s2, s3 = advanced(0.5 * (rate_before + rate_now), ahead - x, s, s1, s2, s3)
-            x = ahead
-            rate_before = rate_now
-        e1, e2, e3 = conditional_ab(size, left, alive, s1, s2, s3, rho1, rho2, rho3, sig1, sig2, sig3)
+        x = mu * horizons_h[k]
+        e1, e2, _ = conditional_ab(
+            *(size, exp(-x), exp(-x / lifetimes), s1[k], s2[k], s3[k], rho1, rho2, rho3, sig1, sig2, sig3)
+        )
         mean[k] += share * e1
         second[k] += share * e2
-        if third.shape[0] > 0:
-            third[k] += share * e3
-        if requests.shape[0] > 0:
-            requests[k] += share * rho1 * mu * s * alive
+    for k in range(third.shape[0]):
+        x = mu * horizons_h[k]
+        _, _, e3 = conditional_ab(
+            *(size, exp(-x), exp(-x / lifetimes), s1[k], s2[k], s3[k], rho1, rho2, rho3, sig1, sig2, sig3)
+        )
+        third[k] += share * e3
+    for k in range(requests.shape[0]):
+        requests[k] += share * rho1 * mu * s[k] * exp(-mu * horizons_h[k] / lifetimes)
 
 
 def ab_moments(
@@ -309,9 +377,14 @@ def ab_moments(
     variance[:] = 0.0
     third[:] = 0.0
     requests[:] = 0.0
+    quiet = quiet_until(size)
+    at = np.empty(horizons_h.shape[0], dtype=np.int64)
+    steps = np.empty((7, steps_room(horizons_h.shape[0], lifetimes)))
+    path = np.empty((4, horizons_h.shape[0]))
     for j in range(mu.shape[0]):
-        seen = lam_rate + exposure_h * mu[j] ** power
-        scale = mu[j] ** (power - 1.0)
+        powered = mu[j] ** power
+        seen = lam_rate + exposure_h * powered
+        scale = powered / mu[j]
         for p in range(lam_points):
             rho1 = lam[p] / seen * scale
             rho2 = rho1 * rho1
@@ -327,6 +400,7 @@ def ab_moments(
                 if size_points == 1:
                     _, sig2, sig3 = gamma_powers(size_shape, size_rate)
                 share = weight[j] * lam_weight[p] * sig_weight[q]
+                fill_path(size, quiet, mu[j], rho1, sig1, lifetimes, horizons_h, at, steps, path)
                 add_point(
                     share,
                     size,
@@ -339,6 +413,7 @@ def ab_moments(
                     sig3,
                     lifetimes,
                     horizons_h,
+                    path,
                     mean,
                     variance,
                     third,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.admission.ab import GONE, QUIET, TINY, ein
+from domain.rules.admission.ab import GONE, QUIET, TINY, ein, grown
 from domain.rules.admission.belief import Floats
 
 
@@ -40,11 +40,6 @@ class Points:
 def starts_h(size: Floats, mu: Floats) -> Floats:
     """Return the hours until which a deployment is empty with a chance below exp(-QUIET); see `ab.quiet_until`."""
     return np.asarray(-np.log(-np.expm1(-QUIET / size)) / mu)
-
-
-def grown(gone: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return S_1, S_2, S_3 where S was 1 so far, gone = 1 - exp(-x)."""
-    return gone, gone * (1.0 - 0.5 * gone), gone * (1.0 - gone * (1.0 - gone / 3.0))
 
 
 class Path:

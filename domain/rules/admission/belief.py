@@ -10,6 +10,7 @@ import math
 from typing import TypeVar
 
 import numpy as np
+from numpy import any as anywhere
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -23,6 +24,9 @@ SETTLED = ((40.0, 6), (10.0, 7))
 """From these shapes on the belief in ln mu is so close to normal that so many points serve."""
 RIGHT_STEPS = 20
 """Newton's steps to the right end: its start may be far out, while that to the left is within a few steps."""
+NEAR, CLOSE = 0.02, 1e-7
+"""In ln mu: how far apart the two sides of the mode are when Newton's steps take over, and the last of those to an end,
+after which the error is of the order of its square."""
 REFERENCE_NODES = 500
 REFERENCE_DROP = 36.0
 REFERENCE_FLOOR = -600.0
@@ -114,6 +118,15 @@ def log_density_slope(
     return value
 
 
+def log_density_bend(
+    u: Number, shape: Number, rate: Number, lam_shape: Number, lam_rate: Number, exposure_h: Number, power: float
+) -> Number:
+    """Return the derivative of `log_density_slope` by u, with the sign turned."""
+    seen = exposure_h * np.exp(power * u)
+    value: Number = rate * np.exp(u) + lam_shape * power * power * lam_rate * seen / ((lam_rate + seen) ** 2)
+    return value
+
+
 def mu_bracket(
     shape: Number,
     rate: Number,
@@ -134,14 +147,20 @@ def mu_bracket(
     bend = (bend - np.log(np.maximum(exposure_h, 1e-300))) / max(power, 1e-9)
     low = np.minimum(high - math.log(2.0), bend)
     for _ in range(36):
+        if not anywhere(high - low > NEAR):
+            break
         middle = 0.5 * (low + high)
         rising = log_density_slope(middle, shape, rate, lam_shape, lam_rate, exposure_h, power) > 0.0
         low = low + (middle - low) * rising
         high = middle + (high - middle) * rising
     mode = 0.5 * (low + high)
+    curvature = log_density_bend(mode, shape, rate, lam_shape, lam_rate, exposure_h, power)
+    # Two of Newton's steps from there leave an error below 1e-6, and the density changes by its square.
+    for _ in range(2):
+        slope = log_density_slope(mode, shape, rate, lam_shape, lam_rate, exposure_h, power)
+        mode = np.minimum(np.maximum(mode + slope / curvature, low), high)
+        curvature = log_density_bend(mode, shape, rate, lam_shape, lam_rate, exposure_h, power)
     target = log_density(mode, shape, rate, lam_shape, lam_rate, exposure_h, power) - drop
-    seen = exposure_h * np.exp(power * mode)
-    curvature = rate * np.exp(mode) + lam_shape * power * power * lam_rate * seen / ((lam_rate + seen) ** 2)
     width = np.sqrt(2.0 * drop / curvature)
     left = mode - width
     # Beyond `most` the rate's term alone has cost more than `drop`, whatever the exposure; a step from where the
@@ -150,14 +169,17 @@ def mu_bracket(
     right = np.minimum(mode + width, most)
     # The function is concave, so that Newton's steps stay outside once they are there, and come back without overshoot.
     for _ in range(10):
-        left = left - (log_density(left, shape, rate, lam_shape, lam_rate, exposure_h, power) - target) / (
-            log_density_slope(left, shape, rate, lam_shape, lam_rate, exposure_h, power)
-        )
+        excess = log_density(left, shape, rate, lam_shape, lam_rate, exposure_h, power) - target
+        step = excess / log_density_slope(left, shape, rate, lam_shape, lam_rate, exposure_h, power)
+        left = left - step
+        if not anywhere(abs(step) > CLOSE):
+            break
     for _ in range(RIGHT_STEPS):
-        right = right - (log_density(right, shape, rate, lam_shape, lam_rate, exposure_h, power) - target) / (
-            log_density_slope(right, shape, rate, lam_shape, lam_rate, exposure_h, power)
-        )
-        right = np.minimum(right, most)
+        excess = log_density(right, shape, rate, lam_shape, lam_rate, exposure_h, power) - target
+        step = excess / log_density_slope(right, shape, rate, lam_shape, lam_rate, exposure_h, power)
+        right = np.minimum(right - step, most)
+        if not anywhere(abs(step) > CLOSE):
+            break
     return mode, np.minimum(np.maximum(left, floor), mode - 1e-6 * width), right
 
 

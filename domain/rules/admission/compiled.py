@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType, SimpleNamespace
+from collections.abc import Callable, Mapping
+from types import FunctionType, MappingProxyType, SimpleNamespace
 from typing import Any
 
 from domain.rules.admission import ab, belief, na, policies
@@ -17,13 +17,22 @@ LEAVES: tuple[FunctionType, ...] = tuple(
 """Every function of these modules, those that are called before those that call them."""
 
 
-def compile_all(compile_one: Callable[[Any], Any]) -> SimpleNamespace:
+def _itself(condition: bool) -> bool:
+    """Return whether a condition on a number holds: `numpy.any` of one, which numba takes for arrays alone."""
+    return condition
+
+
+def compile_all(
+    compile_one: Callable[[Any], Any], elementary: Mapping[str, Any] = MappingProxyType({})
+) -> SimpleNamespace:
     """Return the functions of this package's rules by name, passed through `compile_one` (such as a `numba.njit`).
+
+    elementary: compiled functions in place of numpy's that a module imports by name, such as `exp`.
 
     A compiler that binds the globals of a function, as numba does, would find the plain functions there and refuse
     them; so each gets globals of its own that hold the compiled ones.
     """
-    done: dict[str, Any] = {}
+    done: dict[str, Any] = {"anywhere": compile_one(_itself), **elementary}
     for leaf in LEAVES:
         bound = FunctionType(leaf.__code__, {**leaf.__globals__, **done}, leaf.__name__, leaf.__defaults__)
         bound.__qualname__ = leaf.__qualname__

@@ -10,7 +10,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from domain.rules.admission.ab import GONE, add_point, hazard, time_grid, times_needed
+from domain.rules.admission.ab import (
+    GONE,
+    add_point,
+    fill_path,
+    hazard,
+    quiet_until,
+    steps_room,
+    time_grid,
+    times_needed,
+)
 from domain.rules.admission.ab_points import Points, raw_curves, starts_h
 from domain.rules.admission.belief import Floats
 
@@ -20,8 +29,10 @@ Way = Callable[[float, float, float, float, float], Floats]
 
 def one_by_one(size: float, mu: float, rho: float, sig: float, lifetimes: float) -> Floats:
     """Return mean, second and third moments and requests per hour, (4, H)."""
-    found = np.zeros((4, HORIZONS.size))
-    add_point(1.0, size, mu, rho, rho**2, rho**3, sig, sig**2, sig**3, lifetimes, HORIZONS, *found)
+    found, path = np.zeros((4, HORIZONS.size)), np.empty((4, HORIZONS.size))
+    at, room = np.empty(HORIZONS.size, dtype=np.int64), np.empty((7, steps_room(HORIZONS.size, lifetimes)))
+    fill_path(size, quiet_until(size), mu, rho, sig, lifetimes, HORIZONS, at, room, path)
+    add_point(1.0, size, mu, rho, rho**2, rho**3, sig, sig**2, sig**3, lifetimes, HORIZONS, path, *found)
     return found
 
 

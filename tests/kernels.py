@@ -60,6 +60,7 @@ def learning() -> None:
     from trainer.admission.fitting.fits import Evidence, rates_likelihood
     from trainer.admission.fitting.lives import cores_of, drawn_from, uniforms
     from trainer.autoscaling.fast_lstm import LstmUnroll, UnrolledLstm, choose
+    from trainer.autoscaling.ppo_lstm import loss
 
     unroll = LstmUnroll(2, 1, 1, 1)
     unroll.fill(torch.zeros(2, 1, 1), torch.zeros(2, 1), torch.zeros(1, 1), torch.zeros(1, 1))
@@ -71,6 +72,9 @@ def learning() -> None:
         np.zeros(1, np.bool_),
     )
     choose(answer, masks, np.zeros((1, 1)), greedy, *written)
+    actions, *two = (x[None] for x in written)
+    shown, one = answer[None], np.zeros((1, 1), dtype=np.float32)
+    loss(0.2, 0.2, 0.5, 0.0, shown, np.zeros(1, dtype=np.int64), actions, masks[None], *two, one, one, shown.copy())
     cores_of(drawn_from(POPULATIONS["T"], uniforms(20, 1), np.full(20, 720.0), 1), POPULATIONS["T"].lifetimes)
     rates_likelihood(np.ones(6), Evidence(*np.ones((8, 1))), 1 / 12)
 

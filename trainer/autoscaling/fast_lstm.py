@@ -290,8 +290,9 @@ class Actor(ABC):
 
     def forget(self, where: NDArray[np.bool_]) -> None:
         """Empty the memory of some copies."""
+        rows = torch.from_numpy(np.flatnonzero(where)).to(self.device)
         for part in self.memory:
-            part[torch.from_numpy(where).to(self.device)] = 0.0
+            part.index_fill_(0, rows, 0.0)
 
 
 class LstmActor(Actor):

@@ -25,15 +25,14 @@ from domain.workload import Trace
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.autoscaling.environments import Bools, Doubles, Environments, Floats, Ints, MakeWorlds, heads_of, play
-from trainer.autoscaling.fast_lstm import Actor, LstmActor, LstmUnroll, UnrolledLstm, choose, fast_products
+from trainer.autoscaling.fast_lstm import Actor, LstmActor, LstmUnroll, UnrolledLstm, choose, compiled, fast_products
 from trainer.autoscaling.tasks import SELECTION_SEED, TRAINING_SEED, Task, task_of
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, check_resumable, plain, weights_hash
 from trainer.kit.parallel import ALONE, Crew
-from trainer.kit.ppo import RewardScale, advantages, clipped_loss, divergence
+from trainer.kit.ppo import RewardScale, advantages
 from trainer.kit.progress import Progress
 
 Memory = tuple[Tensor, ...]
-NEVER = -1.0e9  # logit of a masked action
 SEEDS_PER_RUN = 10_000_000  # room for the seeds of the episodes of one worker of one run
 
 
@@ -165,14 +164,13 @@ class PolicyValueNetwork(nn.Module):
         """Return weights [A + 1, H] and biases [A + 1] of both heads together: logits, then value."""
         return torch.cat([self.policy.weight, self.value.weight]), torch.cat([self.policy.bias, self.value.bias])
 
-    def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Return logits [T, B, A] and values [T, B] with gradients.
+    def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
+        """Return logits and value [T, B, A + 1] with gradients.
 
         observations [T, B, F]; starts [T, B], 1 where an episode starts (the memory is dropped there); memory [B, H]
         before the first step. Only one unroll of a size may wait for its gradient at a time: buffers are reused.
         """
-        both = nn.functional.linear(self.trunk.unroll(observations, starts, memory), *self.head())
-        return both[..., :-1], both[..., -1]
+        return nn.functional.linear(self.trunk.unroll(observations, starts, memory), *self.head())
 
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         """Return logits [B, A], values [B] and the next memory for observations [B, F], in plain torch operations."""
@@ -413,33 +411,82 @@ class Collector(Player):
 FIGURES = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
 
 
-def loss(
-    config: PPOConfig, clip: float, entropy_weight: float, part: Mapping[str, Tensor], logits: Tensor, values: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss of a minibatch, and its figures by name.
+def _loss(
+    clip: float,
+    value_clip: float,
+    value_weight: float,
+    entropy_weight: float,
+    answer: Floats,
+    chosen: Ints,
+    actions: Ints,
+    masks: Bools,
+    log_probs: Floats,
+    values: Floats,
+    returns: Floats,
+    advantage: Floats,
+    gradient: Floats,
+) -> Doubles:
+    """Write the gradient of a minibatch's loss by `answer` into `gradient`, and return the FIGURES.
 
-    part: actions [T, M, heads], masks [T, M, heads, C], log_probs, values, advantages, returns [T, M], all of the
-    policy that acted. logits [T, M, heads x C] and values [T, M] are those of the present weights. The log-probability
-    of several heads is their sum.
+    answer, gradient [T, M, A + 1]: logits and value of the present weights. advantage [T, M]. chosen [M]: the copies of
+    the minibatch in actions, masks, log_probs, values (of the policy that acted) and returns, which are as in
+    Experience. r is the ratio of the probabilities of the actions, the present to the acting, H the entropy, v the
+    present value, u the acting one, R the return and A the advantage; means are over all T M samples:
+
+        - mean min(A r, A clip(r)) + value_weight / 2 mean max((v - R)², (u + clip(v - u) - R)²) - entropy_weight mean H
+
+    A masked action has no probability. Log-probability and entropy of several heads are sums.
     """
-    masks = part["masks"]
-    shaped = logits.view(masks.shape)
-    log_all = torch.log_softmax(shaped.masked_fill(~masks, NEVER) if config.masked else shaped, dim=-1)
-    log_prob = log_all.gather(-1, part["actions"].unsqueeze(-1)).squeeze(-1).sum(-1)
-    entropy = -(log_all.exp() * log_all).sum(-1).sum(-1).mean()
-    advantage = part["advantages"]
-    if config.normalise_advantages:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    log_ratio = log_prob - part["log_probs"]
-    policy = clipped_loss(advantage, log_ratio, clip)
-    error = (values - part["returns"]).square()
-    if config.value_clip:
-        near = part["values"] + (values - part["values"]).clamp(-config.value_clip, config.value_clip)
-        error = torch.max(error, (near - part["returns"]).square())
-    value = 0.5 * error.mean()
-    clipped = ((log_ratio.detach().exp() - 1.0).abs() > clip).float().mean()
-    total = policy + config.value_coefficient * value - entropy_weight * entropy
-    return total, dict(zip(FIGURES, (policy, value, entropy, divergence(log_ratio), clipped), strict=True))
+    steps, copies = answer.shape[:2]
+    heads, choices = masks.shape[2:]
+    samples = steps * copies
+    policy = value = entropy = kl = clipped = 0.0
+    log_all, shares = np.empty((heads, choices)), np.empty((heads, choices))
+    entropies = np.empty(heads)
+    for t in range(steps):
+        for i, b in enumerate(chosen):
+            log_ratio = -np.float64(log_probs[t, b])
+            for k in range(heads):
+                logits, mask = answer[t, i, k * choices : (k + 1) * choices], masks[t, b, k]
+                highest = -np.inf
+                for c in range(choices):
+                    if mask[c]:
+                        highest = max(highest, np.float64(logits[c]))
+                total = 0.0
+                for c in range(choices):
+                    shares[k, c] = np.exp(logits[c] - highest) if mask[c] else 0.0
+                    total += shares[k, c]
+                whole = highest + np.log(total)
+                entropies[k] = 0.0
+                for c in range(choices):
+                    shares[k, c] /= total
+                    log_all[k, c] = logits[c] - whole
+                    entropies[k] -= shares[k, c] * log_all[k, c]
+                log_ratio += log_all[k, actions[t, b, k]]
+                entropy += entropies[k]
+            ratio, a = np.exp(log_ratio), np.float64(advantage[t, i])
+            held = min(max(ratio, 1.0 - clip), 1.0 + clip)
+            policy -= min(a * ratio, a * held)
+            kl += ratio - 1.0 - log_ratio
+            clipped += abs(ratio - 1.0) > clip
+            # Where the clip holds the ratio, nothing pulls.
+            pull = -a * ratio if a * ratio <= a * held else 0.0
+            for k in range(heads):
+                for c in range(choices):
+                    towards = pull * ((c == actions[t, b, k]) - shares[k, c])
+                    spread = entropy_weight * shares[k, c] * (log_all[k, c] + entropies[k])
+                    gradient[t, i, k * choices + c] = (towards + spread) / samples
+            now, before, goal = np.float64(answer[t, i, -1]), np.float64(values[t, b]), np.float64(returns[t, b])
+            error = near = now - goal
+            if value_clip > 0.0:
+                near = before + min(max(now - before, -value_clip), value_clip) - goal
+            value += 0.5 * max(error * error, near * near)
+            gradient[t, i, -1] = value_weight * error / samples if error * error >= near * near else 0.0
+    means: Doubles = np.array([policy, value, entropy, kl, clipped]) / samples
+    return means
+
+
+loss = compiled(_loss)
 
 
 # Update.
@@ -483,7 +530,8 @@ class Training:
         self.collector = self._enter(0)
 
     def _new_optimiser(self) -> torch.optim.Adam:
-        return torch.optim.Adam(self.network.parameters(), self.config.learning_rate, eps=self.config.adam_epsilon)
+        config = self.config
+        return torch.optim.Adam(self.network.parameters(), config.learning_rate, eps=config.adam_epsilon, fused=True)
 
     @property
     def steps(self) -> int:
@@ -541,23 +589,26 @@ class Training:
             *(rewards.astype(np.float32), made.values, made.dones, made.last_values),
             *(config.gamma, config.gae_lambda, made.bootstraps),
         )
-        names = ("observations", "starts", "actions", "masks", "log_probs", "values")
-        whole = {name: torch.from_numpy(getattr(made, name)).to(config.device) for name in names}
-        whole["advantages"] = torch.from_numpy(gained).to(config.device)
-        whole["returns"] = whole["advantages"] + whole["values"]
         clip = config.clip * (left if config.anneal_clip else 1.0)
         entropy_weight = config.entropy_coefficient * (left if config.anneal_entropy else 1.0)
+        coefficients = clip, config.value_clip, config.value_coefficient, entropy_weight
+        returns = gained + made.values
+        observations, starts = (torch.from_numpy(x).to(config.device) for x in (made.observations, made.starts))
         sums, steps = np.zeros(len(FIGURES)), 0
         for chosen in self._minibatches():
-            part = {name: tensor[:, chosen] for name, tensor in whole.items()}
-            memory = tuple(kept[chosen] for kept in made.memory)
-            logits, values = self.network.unroll(part["observations"], part["starts"], memory)
-            total, parts = loss(config, clip, entropy_weight, part, logits, values)
-            figures = self._crew.mean(torch.stack([parts[name] for name in FIGURES]).detach().double().cpu().numpy())
+            there = torch.from_numpy(chosen).to(config.device)
+            memory = tuple(kept[there] for kept in made.memory)
+            answer = self.network.unroll(observations.index_select(1, there), starts.index_select(1, there), memory)
+            shown = answer.detach().cpu().numpy()
+            gradient, advantage = np.empty_like(shown), gained[:, chosen]
+            if config.normalise_advantages:
+                advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+            acted = made.actions, made.masks, made.log_probs, made.values
+            figures = self._crew.mean(loss(*coefficients, shown, chosen, *acted, returns, advantage, gradient))
             if config.target_kl and figures[FIGURES.index("policy/kl")] > config.target_kl:
                 break
-            self.optimiser.zero_grad()
-            torch.autograd.backward(total)
+            self.network.zero_grad()
+            torch.autograd.backward(answer, torch.from_numpy(gradient).to(config.device))
             self._crew.average_gradients(self.network.parameters())
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_norm)
             self.optimiser.step()
@@ -566,11 +617,10 @@ class Training:
         means = dict(zip(FIGURES, (sums / max(steps, 1)).tolist(), strict=True))
         return means | {"policy/minibatches": float(steps), "value/explained": float(1.0 - unexplained)}
 
-    def _minibatches(self) -> Iterator[Tensor]:
+    def _minibatches(self) -> Iterator[Ints]:
         """Yield the copies of each minibatch: all of them every epoch, whole in time, in another order."""
         for _ in range(self.config.epochs):
-            for chosen in np.split(self._rng.permutation(self._copies), self.config.minibatches):
-                yield torch.from_numpy(chosen).to(self.config.device)
+            yield from np.split(self._rng.permutation(self._copies), self.config.minibatches)
 
     def _most_frequent_action(self, made: Experience) -> float:
         """Return the share of steps with the most frequent action, of the head where that share is least."""

@@ -11,10 +11,11 @@ import torch
 
 from domain.errors import BadInput
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TwinWorlds
-from trainer.autoscaling.ppo_lstm import PPOConfig, Training, train
+from trainer.autoscaling.ppo_lstm import FIGURES, PPOConfig, Training, train
 from trainer.autoscaling.ppo_lstm import loss as loss_of
 from trainer.autoscaling.ppo_runs import PRESETS, configuration
 from trainer.kit.checkpoint import Checkpoints, OtherConfiguration
+from trainer.kit.ppo import clipped_loss, divergence
 from trainer.kit.progress import Progress
 
 TINY = PPOConfig(
@@ -33,65 +34,91 @@ TINY = PPOConfig(
 
 
 def minibatch(heads=1, choices=3, seed=0):
+    """Experience of five copies by name, and the answer [T, M, A + 1] to the copies 4, 1 and 2."""
     generator = torch.Generator().manual_seed(seed)
-    steps, batch = 4, 5
+    steps, batch, chosen = 4, 5, torch.tensor([4, 1, 2])
     logits = torch.randn(steps, batch, heads * choices, generator=generator)
     masks = torch.ones(steps, batch, heads, choices, dtype=torch.bool)
     actions = torch.randint(0, choices, (steps, batch, heads), generator=generator)
     log_probs = torch.log_softmax(logits.view(masks.shape), -1).gather(-1, actions[..., None]).sum((-1, -2))
     values = torch.randn(steps, batch, generator=generator)
-    part = {"actions": actions, "masks": masks, "log_probs": log_probs, "values": values, "returns": values + 1.0}
-    return part | {"advantages": torch.randn(steps, batch, generator=generator)}, logits, values
+    part = {"chosen": chosen, "actions": actions, "masks": masks, "log_probs": log_probs, "values": values}
+    part |= {"returns": values + 1.0, "advantage": torch.randn(steps, len(chosen), generator=generator)}
+    return part, torch.cat([logits, values.unsqueeze(-1)], -1)[:, chosen]
 
 
-PLAIN = replace(TINY, normalise_advantages=False)
-
-
-def loss(config, clip, part, logits, values):
-    """The total and its parts by their last names."""
-    total, parts = loss_of(config, clip, config.entropy_coefficient, part, logits, values)
-    return SimpleNamespace(total=total, **{name.partition("/")[2]: part for name, part in parts.items()})
+def loss(part, answer, *, value_clip=0.2, value_weight=0.5, entropy_weight=0.003):
+    """The figures by their last names, and the gradient."""
+    gradient = torch.full_like(answer, np.nan)
+    arrays = (x.numpy() for x in (answer, *part.values(), gradient))
+    found = loss_of(0.2, value_clip, value_weight, entropy_weight, *arrays)
+    names = (name.partition("/")[2] for name in FIGURES)
+    return SimpleNamespace(gradient=gradient, **dict(zip(names, found, strict=True)))
 
 
 def test_at_the_policy_that_acted_the_loss_is_minus_the_mean_advantage() -> None:
-    part, logits, values = minibatch(heads=2)
-    found = loss(PLAIN, 0.2, part, logits, values)
-    assert found.policy.item() == pytest.approx(-part["advantages"].mean().item(), abs=1e-6)
-    assert found.value.item() == pytest.approx(0.5)
-    assert found.kl.item() == pytest.approx(0.0, abs=1e-6)
-    assert found.clipped.item() == 0.0
+    part, answer = minibatch(heads=2)
+    found = loss(part, answer)
+    assert found.policy == pytest.approx(-part["advantage"].mean().item(), abs=1e-6)
+    assert found.value == pytest.approx(0.5)
+    assert found.kl == pytest.approx(0.0, abs=1e-6)
+    assert found.clipped == 0.0
 
 
 def test_a_ratio_outside_the_clip_gains_nothing_more() -> None:
-    part, logits, values = minibatch()
-    part["advantages"] = torch.ones_like(part["advantages"])
+    part, answer = minibatch()
+    part["advantage"] = torch.ones_like(part["advantage"])
     part["log_probs"] = part["log_probs"] - 1.0
-    logits.requires_grad_()
-    found = loss(PLAIN, 0.2, part, logits, values)
-    assert found.policy.item() == pytest.approx(-1.2)
-    assert found.clipped.item() == 1.0
-    (gradient,) = torch.autograd.grad(found.policy, logits)
-    assert gradient.abs().max() == 0.0
+    found = loss(part, answer, entropy_weight=0.0)
+    assert found.policy == pytest.approx(-1.2)
+    assert found.clipped == 1.0
+    assert found.gradient[..., :-1].abs().max() == 0.0
 
 
 def test_a_value_that_moved_far_is_held_back() -> None:
-    part, logits, values = minibatch()
-    assert loss(PLAIN, 0.2, part, logits, values + 1.0).value.item() == pytest.approx(0.5 * 0.8**2)
-    free = replace(PLAIN, value_clip=0.0)
-    assert loss(free, 0.2, part, logits, values + 1.0).value.item() == pytest.approx(0.0, abs=1e-6)
+    part, answer = minibatch()
+    answer[..., -1] += 1.0
+    assert loss(part, answer).value == pytest.approx(0.5 * 0.8**2)
+    assert loss(part, answer, value_clip=0.0).value == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_masked_action_has_no_probability_no_entropy_and_no_gradient() -> None:
-    part, logits, values = minibatch(choices=3)
-    part["masks"][..., 2] = False
+    part, answer = minibatch(choices=3)
     part["actions"] = part["actions"].clamp(max=1)
-    flat = torch.zeros_like(logits).requires_grad_()
-    found = loss(PLAIN, 0.2, part, flat, values)
-    assert found.entropy.item() == pytest.approx(np.log(2.0), abs=1e-6)
-    (gradient,) = torch.autograd.grad(found.total, flat)
-    assert gradient[..., 2].abs().max() == 0.0
-    blind = loss(replace(PLAIN, masked=False), 0.2, part, flat, values)
-    assert blind.entropy.item() == pytest.approx(np.log(3.0), abs=1e-6)
+    flat = torch.zeros_like(answer)
+    assert loss(part, flat).entropy == pytest.approx(np.log(3.0), abs=1e-6)
+    part["masks"][..., 2] = False
+    found = loss(part, flat)
+    assert found.entropy == pytest.approx(np.log(2.0), abs=1e-6)
+    assert found.gradient[..., 2].abs().max() == 0.0
+
+
+@pytest.mark.parametrize("value_clip", [0.0, 0.2])
+@pytest.mark.parametrize(("heads", "choices"), [(1, 7), (3, 4)])
+def test_figures_and_gradient_are_those_of_plain_torch_in_64_bits(heads, choices, value_clip) -> None:
+    part, answer = minibatch(heads, choices, seed=heads)
+    answer += 0.3 * torch.randn(answer.shape, generator=torch.Generator().manual_seed(9))
+    part["masks"] &= torch.rand(part["masks"].shape, generator=torch.Generator().manual_seed(8)) < 0.7
+    part["masks"].scatter_(-1, part["actions"].unsqueeze(-1), True)
+    found = loss(part, answer, value_clip=value_clip, entropy_weight=0.1)
+
+    exact = answer.double().requires_grad_()
+    of = {name: x if name == "advantage" else x[:, part["chosen"]] for name, x in part.items() if name != "chosen"}
+    logits = exact[..., :-1].reshape(of["masks"].shape).masked_fill(~of["masks"], -1e9)
+    log_all = torch.log_softmax(logits, -1)
+    log_ratio = log_all.gather(-1, of["actions"].unsqueeze(-1)).sum((-1, -2)) - of["log_probs"]
+    entropy = -(log_all.exp() * log_all).sum((-1, -2)).mean()
+    policy = clipped_loss(of["advantage"].double(), log_ratio, 0.2)
+    moved = exact[..., -1] - of["values"]
+    near = of["values"] + (moved.clamp(-value_clip, value_clip) if value_clip else moved) - of["returns"]
+    value = 0.5 * torch.max((exact[..., -1] - of["returns"]).square(), near.square()).mean()
+    (policy + 0.5 * value - 0.1 * entropy).backward()
+    expected = SimpleNamespace(policy=policy, value=value, entropy=entropy, kl=divergence(log_ratio))
+    for name, figure in vars(expected).items():
+        assert getattr(found, name) == pytest.approx(figure.item(), abs=1e-9), name
+    assert found.clipped == pytest.approx(((log_ratio.exp() - 1).abs() > 0.2).double().mean().item())
+    assert 0.0 < found.clipped < 1.0
+    torch.testing.assert_close(found.gradient.double(), exact.grad, atol=1e-8, rtol=1e-6)
 
 
 def run(config=TINY, make_worlds=None, **more):

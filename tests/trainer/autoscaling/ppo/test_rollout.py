@@ -15,7 +15,7 @@ from simulator.autoscaling.twin import Simulation
 from tests.trainer.autoscaling.ppo.twin_worlds import SHORT, TRACE, WORLD, TwinWorlds
 from trainer.autoscaling.environments import Environments
 from trainer.autoscaling.fast_lstm import choose
-from trainer.autoscaling.ppo_lstm import NEVER, Collector, NetworkKind, PolicyValueNetwork
+from trainer.autoscaling.ppo_lstm import Collector, NetworkKind, PolicyValueNetwork
 from trainer.autoscaling.tasks import Stage
 
 
@@ -48,7 +48,7 @@ def test_a_choice_is_never_masked_and_has_the_probability_that_it_is_told_to_hav
     actions, log_probs, values = chosen(answer, masks, greedy=greedy, seed=seed)
     rows, columns = np.indices(actions.shape)
     assert masks[rows, columns, actions].all()
-    logits = torch.from_numpy(answer[:, :-1]).view(6, heads, choices).masked_fill(~torch.from_numpy(masks), NEVER)
+    logits = torch.from_numpy(answer[:, :-1]).view(6, heads, choices).masked_fill(~torch.from_numpy(masks), -1e9)
     expected = torch.log_softmax(logits, -1).gather(-1, torch.from_numpy(actions)[..., None]).sum((1, 2))
     np.testing.assert_allclose(log_probs, expected, atol=1e-4)
     assert np.array_equal(values, answer[:, -1])
@@ -142,8 +142,8 @@ def test_an_episode_starts_with_no_memory_and_where_the_last_one_ended() -> None
     ends = made.dones[:-1].astype(bool)
     assert np.array_equal(made.starts[1:], made.dones[:-1])
     assert (made.observations[1:][ends][:, 1:] == 0).all()
-    _, values = network_of(made).unroll(torch.from_numpy(made.observations), torch.from_numpy(made.starts), made.memory)
-    np.testing.assert_allclose(values.detach().numpy(), made.values, atol=1e-5)
+    answer = network_of(made).unroll(torch.from_numpy(made.observations), torch.from_numpy(made.starts), made.memory)
+    np.testing.assert_allclose(answer[..., -1].detach().numpy(), made.values, atol=1e-5)
 
 
 def network_of(made) -> PolicyValueNetwork:

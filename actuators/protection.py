@@ -46,9 +46,8 @@ def still_owned(fleet: Fleet, observed: Observed, recorded: Collection[str], our
 
     VMs whose protection was to be taken off, and was not, are among them again.
     """
-    seen = [g for known in (observed.groups, observed.held) for g in known.values()]
-    names = {group.name for group in fleet.groups}
-    read = {i.vm for group in seen if group.name in names for i in group.instances}
+    seen = [known.get(group.name) for group in fleet.groups for known in (observed.groups, observed.held)]
+    read = {i.vm for group in seen if group is not None for i in group.instances}
     return tuple(sorted(vm for vm in read.union(recorded) if vm in ours))
 
 

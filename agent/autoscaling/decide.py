@@ -123,9 +123,10 @@ def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> DecisionResult:
         memory=proposed.memory,
     )
     proposal = corrected(proposed.proposal, state, inputs.fleet, snapshot)
-    final, effects = apply_rails(proposal, replace(context, state=state))
+    context = inputs.context(snapshot, state)
+    final, effects = apply_rails(proposal, context)
     may_act = inputs.leader and inputs.mode is Mode.ACT
-    interrupted, waiting = replaceable(inputs.interrupted if may_act else (), replace(context, state=state))
+    interrupted, waiting = replaceable(inputs.interrupted if may_act else (), context)
     intents = plan_intents(
         inputs.decision_id,
         inputs.fleet,
@@ -165,8 +166,9 @@ def with_shadows(inputs: DecisionInputs, decided: DecisionResult, proposer: Prop
         return decided
     if not inputs.shadows:
         # Most fleets have none: then nothing of what they would see is put together.
-        state = replace(decided.state, shadow_memories={}) if decided.state.shadow_memories else decided.state
-        return replace(decided, state=state)
+        if decided.state.shadow_memories:
+            return DecisionResult(decided.decision, replace(decided.state, shadow_memories={}))
+        return decided
     seen = with_bars(inputs.context(inputs.snapshot, _begun(inputs)))
     proposals: list[Proposal] = []
     memories: dict[str, Memory] = {}

@@ -14,7 +14,7 @@ from agent.rails.limits import largest_step
 from agent.rails.state import Change, Cooldown, LoopState, puts_back
 from domain.decisions import Direction, Event, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
-from domain.observed import Observed
+from domain.observed import GroupObserved, Observed
 from domain.snapshot import Snapshot
 from domain.subject import fleet_subject
 from domain.units import HOUR_S
@@ -54,15 +54,15 @@ def with_open_targets(fleet: Fleet, observed: Observed, open_intents: Mapping[st
     What is decided is on its way, whether AWS has heard of it yet or not: a throttled call, or an agent started again
     between the decision and the call, must not make the next minute ask another group for the same capacity.
     """
-    groups = dict(observed.groups)
+    groups: dict[str, GroupObserved] = {}
     for group in fleet.groups:
-        intent, seen = open_intents.get(group.key), groups.get(group.name)
+        intent, seen = open_intents.get(group.key), observed.groups.get(group.name)
         if intent is not None and seen is not None and intent.direction is Direction.OUT:
             coming = max(seen.desired, min(intent.target, seen.maximum))
             if coming > seen.desired:
                 units = replace(seen.capacity, desired=seen.capacity.units_of(coming))
                 groups[group.name] = replace(seen, desired=coming, units=units)
-    return replace(observed, groups=groups)
+    return replace(observed, groups={**observed.groups, **groups}) if groups else observed
 
 
 def plan_intents(

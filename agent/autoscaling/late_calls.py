@@ -73,8 +73,9 @@ def recognise(
             f"for {call.intent_id} and that arrived when epoch {epoch} led: to be put back to {before}"
         )
         events.append(Event(fleet_subject(fleet.name), now, Reason.LATE_CALL, detail, group.key))
-    after = replace(state, former_calls=tuple(calls), known_desired=known, put_back=put_back)
-    return (state if after == state else after), tuple(events)
+    if (tuple(calls), known, put_back) != (state.former_calls, state.known_desired, state.put_back):
+        state = replace(state, former_calls=tuple(calls), known_desired=known, put_back=put_back)
+    return state, tuple(events)
 
 
 def _cause(group: Group, before: int, seen: GroupObserved, calls: Sequence[FormerCall]) -> FormerCall | None:

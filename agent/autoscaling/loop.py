@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -208,7 +208,7 @@ class Loop:
         _note_undrained(turn)
 
         records: list[Made] = []
-        open_intents = self.store.ledger.open_intents()
+        open_intents = _by_fleet(self.store.ledger.open_intents())
         controls = self.store.ledger.all_controls(AUTOSCALING, list(turn.managed))
         announced = announcements.kept(self.store, list(turn.managed))
         self.proposer.begin_turn()
@@ -216,7 +216,7 @@ class Loop:
         skipped = "this minute was skipped"
         for name, managed in turn.managed.items():
             with turn.contained("fleet_failed", name, skipped):
-                begun[name] = self._begun(turn, managed, open_intents)
+                begun[name] = self._begun(turn, managed, open_intents.get(name, ()))
         readable = {name: one.minute for name, one in begun.items() if one.failure is None}
         folds = dict(zip(readable, self.aggregator.snapshots(list(readable.values()), turn.now), strict=True))
         for name, one in begun.items():
@@ -233,7 +233,14 @@ class Loop:
         records = [self._beside(turn, inputs, decided) for inputs, decided in records]
         turn.superseded = _superseded_by(turn, [decided for _, decided in records])
         records = [(inputs, _without_superseded(turn, decided)) for inputs, decided in records]
-        turn.measured = {inputs.fleet.name: self._measure(turn, inputs.fleet, clock_set) for inputs, _ in records}
+        noted: dict[str, list[str]] = defaultdict(list)
+        for event in turn.events:
+            if event.reason is Reason.SPOT_INTERRUPTION:
+                noted[event.subject.name].append(event.about)
+        turn.measured = {
+            inputs.fleet.name: self._measure(turn, inputs.fleet, noted[inputs.fleet.name], clock_set)
+            for inputs, _ in records
+        }
         if self.fence is not None:
             self.fence(self.epoch)
         turn.write_decisions(records)
@@ -270,9 +277,9 @@ class Loop:
         # What could not be recorded the last time is still to be carried over; where it was, its answer was lost.
         self._clock_step_s = seen_s + (0.0 if turn.states == self._stepped else self._clock_step_s)
         step_s = self._clock_step_s
-        open_intents = self.store.ledger.open_intents()
+        open_intents = _by_fleet(self.store.ledger.open_intents())
         for name, state in turn.states.items():
-            ours = [intent for intent in open_intents if intent.fleet == name]
+            ours = open_intents.get(name, ())
             turn.states[name] = not_ahead(shifted(state, step_s, ours) if step_s else state, ours, turn.now)
         if not step_s:
             return False
@@ -505,13 +512,14 @@ class Loop:
         managed, windows = managed.in_minute(now)
         fleet, state = managed.fleet, turn.states[managed.fleet.name]
         failure = _unreadable(fleet, observed)
-        ours = {intent.group: intent for intent in open_intents if intent.fleet == fleet.name}
+        ours = {intent.group: intent for intent in open_intents}
         in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
         events: tuple[Event, ...] = ()
         if failure is None:
             state, late = recognise(fleet, state, observed, in_flight, self.epoch, now)
             drifts, known = drift(fleet, state.known_desired, observed, in_flight, managed.drift, now)
-            events, state = (*late, *drifts), replace(state, known_desired=known)
+            events = (*late, *drifts)
+            state = state if known == state.known_desired else replace(state, known_desired=known)
             observed = with_open_targets(fleet, observed, ours)
         return _Begun(managed, windows, failure, in_flight, events, (fleet, observed, state, managed.aggregation))
 
@@ -533,7 +541,9 @@ class Loop:
             raise folded
         if folded is not None:
             turn.measured[fleet.name] = folded.measured
-            snapshot = replace(folded.snapshot, announced=announcements.seen(announced, managed.schedule, now))
+            snapshot, coming = folded.snapshot, announcements.seen(announced, managed.schedule, now)
+            if coming is not None:
+                snapshot = replace(snapshot, announced=coming)
             # A group at its minimum keeps its VMs, whoever protects them.
             refused = [
                 one
@@ -542,8 +552,11 @@ class Loop:
                 for one in seen.refused
                 if one.reason is Reason.PROTECTED
             ]
-            state = replace(folded.state, refusals=with_refusals(folded.state.refusals, refused, now))
-            turn.events += refusal_events(fleet.name, folded.state, state, now)
+            state = folded.state
+            marks = with_refusals(state.refusals, refused, now)
+            if marks != state.refusals:
+                state = replace(state, refusals=marks)
+                turn.events += refusal_events(fleet.name, folded.state, state, now)
         else:
             self.aggregator.show(fleet, observed, managed.aggregation.bin_end(now))
         booting = tuple(key for key in in_flight if _may_supersede(turn, fleet.name, key, snapshot))
@@ -579,7 +592,7 @@ class Loop:
         made = inputs, decided
         with turn.contained("shadows_failed", inputs.fleet.name, "no shadow was asked this minute"):
             shadows = self._shadows(turn.managed[inputs.fleet.name], inputs.policy)
-            asked_too = replace(inputs, shadows=shadows)
+            asked_too = replace(inputs, shadows=shadows) if shadows else inputs
             made = asked_too, with_shadows(asked_too, decided, self.proposer)
         return made
 
@@ -592,10 +605,9 @@ class Loop:
             found.insert(0, probationer)
         return tuple(name for name in dict.fromkeys(found) if name != live)
 
-    def _measure(self, turn: FleetTurn, fleet: Fleet, clock_set: bool) -> MinuteMeasurements:
-        """Return the measurements of the minute's row for learning."""
+    def _measure(self, turn: FleetTurn, fleet: Fleet, noted: Collection[str], clock_set: bool) -> MinuteMeasurements:
+        """Return the measurements of the minute's row for learning; noted: VMs with a new spot notice."""
         groups = turn.observed.groups
-        noted = [e.about for e in turn.events if e.subject.name == fleet.name and e.reason is Reason.SPOT_INTERRUPTION]
         interrupted = Counter(
             position
             for position, group in enumerate(fleet.groups)
@@ -650,6 +662,13 @@ class Loop:
             protected = still_owned(fleet, turn.observed, state.protected, ours)
             if protected != state.protected:
                 turn.states[fleet.name] = replace(state, protected=protected)
+
+
+def _by_fleet(intents: Sequence[Intent]) -> dict[str, list[Intent]]:
+    found: dict[str, list[Intent]] = {}
+    for intent in intents:
+        found.setdefault(intent.fleet, []).append(intent)
+    return found
 
 
 def _recognise_groups(turn: FleetTurn) -> None:

@@ -103,7 +103,8 @@ class FleetStore:
 
     def under(self, fleets: Sequence[str], key: str, kind: type[T]) -> dict[str, T]:
         """Return what is kept of each of these fleets under a key, an empty one where nothing is, all at one moment."""
-        found = {name: body for name, body in self._database.fetch(_KEPT, key=key) if name in fleets}
+        wanted = set(fleets)
+        found = {name: body for name, body in self._database.fetch(_KEPT, key=key) if name in wanted}
         return {fleet: _decoded(kind, found[fleet]) if fleet in found else kind() for fleet in fleets}
 
     def change(self, fleet: str, key: str, kind: type[T], change: Callable[[T], tuple[T, str]], at: float) -> T:

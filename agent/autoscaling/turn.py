@@ -55,6 +55,7 @@ class FleetTurn:
         self.events: list[Event] = list(unrecorded)
         self._facts = set(range(len(self.events)))
         self._written: set[int] = set()
+        self._first_unwritten = 0
         self.made: list[Made] = []
         self.decided: set[str] = set()
         self._results: list[tuple[Intent, Outcome]] = []
@@ -78,16 +79,16 @@ class FleetTurn:
 
         fleet: only its events and its state, so that another's cannot refuse them.
         """
-        states = self.states | {inputs.fleet.name: decided.state for inputs, decided in made}
-        changed = {
-            name: one
-            for name, one in states.items()
-            if one is not self._stored.get(name) and (fleet is None or name == fleet)
-        }
+        states = self.states | {inputs.fleet.name: decided.state for inputs, decided in made} if made else self.states
+        names = states if fleet is None else states.keys() & {fleet}
+        changed = {name: states[name] for name in names if states[name] is not self._stored.get(name)}
+        # Most events before this one are written: not each call looks at all of them.
+        while self._first_unwritten in self._written:
+            self._first_unwritten += 1
         fresh = {
-            n: one
-            for n, one in enumerate(self.events)
-            if n not in self._written and (fleet is None or one.subject.name == fleet)
+            n: self.events[n]
+            for n in range(self._first_unwritten, len(self.events))
+            if n not in self._written and (fleet is None or self.events[n].subject.name == fleet)
         }
         if not (made or outcomes or changed or fresh):
             return

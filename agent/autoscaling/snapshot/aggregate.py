@@ -13,7 +13,7 @@ from agent.autoscaling.minutes import Boot, JobLengths, MinuteMeasurements
 from agent.autoscaling.policies.registry import VM_INPUTS
 from agent.autoscaling.refusals import refused_by_aws
 from agent.autoscaling.snapshot.group_fold import GroupFold, GroupInputs, GroupRoster, Seats, fold_groups
-from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
+from agent.autoscaling.snapshot.series import ABSENT_ROW, NEVER, QUEUE_COLUMNS, VM_COLUMNS, BinFold, SeriesStore
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import with_failing
 from agent.rails.state import LoopState
@@ -106,39 +106,42 @@ def submitted_from_depth(
 
 
 def queue_snapshot(
-    store: SeriesStore, fleet: str, start: float, end: float, state: LoopState, in_episode: float
+    store: SeriesStore, fleet: str, latest: Latest, start: float, end: float, state: LoopState, in_episode: float
 ) -> tuple[QueueSnapshot | None, SubmittedJobs]:
     """Return the queue at `end` and the jobs submitted; no queue without a reading of both waiting and running.
 
-    in_episode: jobs of the current episode before this minute.
+    latest: of the queue, up to `end`. in_episode: jobs of the current episode before this minute.
     """
 
-    def series(metric: QueueMetric) -> list[tuple[float, float]]:
-        return store.readings(store.queue_row(fleet, metric), end)
+    def series(metric: QueueMetric, until: float) -> list[tuple[float, float]]:
+        return store.readings(store.queue_row(fleet, metric), until)
 
-    def last(metric: QueueMetric, after: float, until: float) -> float | None:
-        inside = [value for at, value in series(metric) if after < at <= until]
-        return inside[-1] if inside else None
+    def last(metric: QueueMetric, after: float) -> float | None:
+        at, value = latest[metric]
+        return value if at > after else None
 
-    waiting = last(QueueMetric.WAITING, start, end)
-    running = last(QueueMetric.RUNNING, start, end)
+    def before(metric: QueueMetric, after: float) -> float | None:
+        found = series(metric, start)
+        return found[-1][1] if found and found[-1][0] > after else None
+
+    waiting, running = last(QueueMetric.WAITING, start), last(QueueMetric.RUNNING, start)
     if waiting is None or running is None:
         return None, SubmittedJobs(state.submitted_seen, in_episode, 0.0, late=True)
-    counter = series(QueueMetric.SUBMITTED_TOTAL)
+    counter = series(QueueMetric.SUBMITTED_TOTAL, end)
     if counter:
         submitted = submitted_from_counter(counter, start, state, in_episode, store.claims(fleet))
     else:
         since = start - (end - start)
-        waited, ran = last(QueueMetric.WAITING, since, start), last(QueueMetric.RUNNING, since, start)
-        before = None if waited is None or ran is None else waited + ran
-        submitted = submitted_from_depth(before, waiting + running, state, in_episode)
+        waited, ran = before(QueueMetric.WAITING, since), before(QueueMetric.RUNNING, since)
+        depth_before = None if waited is None or ran is None else waited + ran
+        submitted = submitted_from_depth(depth_before, waiting + running, state, in_episode)
     snapshot = QueueSnapshot(
         waiting=round(waiting),
         running=round(running),
         submitted=round(submitted.in_episode),
         submitted_recent=round(submitted.recent),
-        oldest_wait_s=last(QueueMetric.OLDEST_WAIT_SECONDS, start, end),
-        job_core_s=last(QueueMetric.JOB_CORE_SECONDS, float("-inf"), end),
+        oldest_wait_s=last(QueueMetric.OLDEST_WAIT_SECONDS, start),
+        job_core_s=last(QueueMetric.JOB_CORE_SECONDS, NEVER),
         submitted_is_late=submitted.late,
     )
     return snapshot, submitted
@@ -207,6 +210,8 @@ class FoldedMinute:
     stuck: Mapping[str, tuple[str, ...]]
 
 
+Latest = Mapping[QueueMetric, Sequence[float]]
+"""Time and value of the newest reading of each metric of a queue; -inf and nan where there is none."""
 FleetInputs = tuple[Fleet, Observed, LoopState, AggregationSettings]
 """The input of a fleet's fold in addition to its readings: see `Aggregator.snapshot`."""
 
@@ -219,6 +224,7 @@ class Aggregator:
         self._seats = Seats()
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._reported: dict[tuple[str, str], tuple[float, tuple[str, ...], GroupFold]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         self._done: dict[str, int] = {}
         self._measured: dict[str, tuple[float, MinuteMeasurements]] = {}
@@ -253,16 +259,25 @@ class Aggregator:
         try:
             groups = [group for of_fleet in inputs.values() for group in of_fleet]
             folds = iter(fold_groups(groups, self._seats, self._store, fold, now))
+            latest = self._latest([one[0].name for one in asked], end)
         except Exception as error:
             # One fleet's input is wrong: the others have their minute.
             return [error] if len(asked) == 1 else [each for one in asked for each in self.snapshots([one], now)]
         for k, of_fleet in inputs.items():
             fleet, _, state, settings = asked[k]
             try:
-                found[k] = self._folded(fleet, state, settings, tuple(islice(folds, len(of_fleet))), fold, now)
+                of_groups = tuple(islice(folds, len(of_fleet)))
+                found[k] = self._folded(fleet, state, settings, of_groups, latest[k], fold, now)
             except Exception as error:
                 found[k] = error
         return [found[k] for k in range(len(asked))]
+
+    def _latest(self, fleets: Sequence[str], until: float) -> list[Latest]:
+        """Return the newest readings of each fleet's queue."""
+        rows = np.array([self._store.queue_rows(fleet) for fleet in fleets])
+        at, value = self._store.latest(rows.ravel(), until)
+        pairs = np.stack([at, value], axis=1).reshape(*rows.shape, 2).tolist()
+        return [dict(zip(QUEUE_COLUMNS, of_fleet, strict=True)) for of_fleet in pairs]
 
     def _inputs(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, end: float, now: float
@@ -294,6 +309,7 @@ class Aggregator:
         state: LoopState,
         settings: AggregationSettings,
         folds: tuple[GroupFold, ...],
+        latest: Latest,
         fold: BinFold,
         now: float,
     ) -> FoldedMinute:
@@ -303,7 +319,7 @@ class Aggregator:
             if each.failing_at is not None:
                 marks = with_failing(state.capacity, group.vm_type.name, each.failing_at, now, settings.limits)
                 state = replace(state, capacity=marks)
-        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s)
+        queue, state = self._queue(fleet, folds, latest, state, start, end, settings.episode_gap_s)
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
@@ -313,7 +329,7 @@ class Aggregator:
             snapshot = replace(snapshot, signals=signals, absent=(*snapshot.absent, *gone))
         then, measured = self._measured.get(fleet.name, (None, MinuteMeasurements()))
         if then != end:
-            measured = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
+            measured = self._measure(fleet.name, folds, fold, queue, latest, settings.sample_interval_s)
             self._measured[fleet.name] = end, measured
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
@@ -324,8 +340,13 @@ class Aggregator:
                 last_bin_end=end,
                 vm_reported_at=newest if math.isfinite(newest) else state.vm_reported_at,
             )
+        for each in folds:
+            place = fleet.name, each.snapshot.key
+            self._reported[place] = now, self._shown[place], each
         stuck = {each.snapshot.key: each.stuck for each in folds}
-        return FoldedMinute(replace(snapshot, stale_bins=state.stale_bins), state, measured, stuck)
+        if state.stale_bins:
+            snapshot = replace(snapshot, stale_bins=state.stale_bins)
+        return FoldedMinute(snapshot, state, measured, stuck)
 
     def show(self, fleet: Fleet, observed: Observed, end: float) -> None:
         """Take note of the VMs in each group that was read, held ones included, at the end of a minute.
@@ -359,12 +380,15 @@ class Aggregator:
         )
 
     def _measure(
-        self, fleet: str, folds: tuple[GroupFold, ...], fold: BinFold, queue: QueueSnapshot | None, interval_s: float
+        self,
+        fleet: str,
+        folds: tuple[GroupFold, ...],
+        fold: BinFold,
+        queue: QueueSnapshot | None,
+        latest: Latest,
+        interval_s: float,
     ) -> MinuteMeasurements:
-        def readings(metric: QueueMetric) -> list[tuple[float, float]]:
-            return self._store.readings(self._store.queue_row(fleet, metric), fold.end)
-
-        counter = readings(QueueMetric.FINISHED_TOTAL)
+        counter = self._store.readings(self._store.queue_row(fleet, QueueMetric.FINISHED_TOTAL), fold.end)
         inside = [reading for reading in counter if reading[0] > fold.start]
         before = next((reading for reading in reversed(counter) if reading[0] <= fold.start), None)
         finished = None
@@ -374,7 +398,7 @@ class Aggregator:
             finished = max(done - self._done.get(fleet, done), 0)
             self._done[fleet] = done
         counts, means = fold.at(np.array([self._store.queue_row(fleet, QueueMetric.WAITING)], dtype=np.int64))
-        lengths = [found[-1][1] for metric in _LENGTHS if (found := readings(metric))]
+        lengths = [latest[metric][1] for metric in _LENGTHS if latest[metric][0] > NEVER]
         return MinuteMeasurements(
             finished=round(growth(inside, before, self._store.claims(fleet))) if inside else finished,
             waiting=float(means[0]) if counts[0] else None,
@@ -405,10 +429,15 @@ class Aggregator:
             return found_then
         found: dict[str, float | None] = {}
         for group in fleet.groups:
-            vms = self._shown.get((fleet.name, group.key), ())
-            rows_of = self._store.vm_rows(fleet.name, group.key)
-            rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)
-            at, busy = self._store.latest(rows, now)
+            place = fleet.name, group.key
+            vms = self._shown.get(place, ())
+            folded_at, folded, fold = self._reported.get(place, (None, None, None))
+            if fold is not None and folded_at == now and folded is vms:
+                at, busy = fold.busy_now_at, fold.busy_now
+            else:
+                rows_of = self._store.vm_rows(*place)
+                rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)
+                at, busy = self._store.latest(rows, now)
             found.update(
                 (vm, self._believed(fleet.name, group, vm, then, cores, now))
                 for vm, then, cores in zip(vms, at.tolist(), busy.tolist(), strict=True)
@@ -433,19 +462,27 @@ class Aggregator:
         return cores if now - at <= FRESH_BUSY_S else None
 
     def _queue(
-        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float, gap_s: float
+        self,
+        fleet: Fleet,
+        folds: tuple[GroupFold, ...],
+        latest: Latest,
+        state: LoopState,
+        start: float,
+        end: float,
+        gap_s: float,
     ) -> tuple[QueueSnapshot | None, LoopState]:
         """Return the queue over the minute and the state with the episode's counters brought up to it."""
         groups = [fold.snapshot for fold in folds]
         at_minimum = all(
             seen.requested <= max(group.minimum, seen.minimum) for seen, group in zip(groups, fleet.groups, strict=True)
         )
-        queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, state.submitted_in_episode)
+        episode = state.submitted_in_episode
+        queue, submitted = queue_snapshot(self._store, fleet.name, latest, start, end, state, episode)
         busy = queue is not None and queue.waiting + queue.running > 0
         if queue is None:
             busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)
         if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum, gap_s):
-            queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, 0.0)
+            queue, submitted = queue_snapshot(self._store, fleet.name, latest, start, end, state, 0.0)
             state = replace(state, memory={}, shadow_memories={})
         return queue, replace(
             state,
@@ -483,7 +520,7 @@ class Aggregator:
             recent,
         )
         due, reported = _due(folds), sum(fold.reporting for fold in folds)
-        queue_rows = np.array([self._store.queue_row(fleet.name, metric) for metric in QueueMetric], dtype=np.int64)
+        queue_rows = np.array(self._store.queue_rows(fleet.name))
         queue_at, vm_at = self._store.newest(queue_rows), max(fold.newest_sample_at for fold in folds)
         complete = cpu_known and ram_known and queue is not None
         absent = [name for name, known in (("cpu", cpu_known), ("ram", ram_known), ("queue", queue)) if not known]

@@ -49,14 +49,15 @@ _NO_ROWS = (ABSENT_ROW,) * len(VM_COLUMNS)
 class GroupFold:
     """A group's snapshot and the values that the fleet's figures need.
 
-    cpu, ram: 0..1 of each VM with enough samples, any order. cpu_warmed_up: of those older than the warm-up.
-    expected: warm VMs that should have reported enough; reporting: those that did. unheard: VMs in service that
-    should have reported by now and never did. busy_at_end, victim_busy_at_end: busy cores at the last reading of the
-    minute, of all warm VMs and of the first removable one. boots_s: from launch to the first report, of the VMs that
-    first reported since the last fold. lost_core_s: work under way on VMs that are gone without having been drained, as
-    they reported it last. busy_over_minute: busy cores, where a VM that came in the minute counts for its part of it;
-    None as in the snapshot. failing_at: when the newest of three or more VMs in a row left that never reported, None
-    where fewer did. stuck: VMs that were busy for `STUCK_S` while the work under way on them stayed the same.
+    cpu, ram: 0..1 of each VM with enough samples, any order. cpu_warmed_up: of those older than the warm-up. expected:
+    warm VMs that should have reported enough; reporting: those that did. unheard: VMs in service that should have
+    reported by now and never did. busy_at_end, victim_busy_at_end: busy cores at the last reading of the minute, of all
+    warm VMs and of the first removable one. busy_now, busy_now_at: of each VM the busy cores that it reported last, and
+    when. boots_s: from launch to the first report, of the VMs that first reported since the last fold. lost_core_s:
+    work under way on VMs that are gone without having been drained, as they reported it last. busy_over_minute: busy
+    cores, where a VM that came in the minute counts for its part of it; None as in the snapshot. failing_at: when the
+    newest of three or more VMs in a row left that never reported, None where fewer did. stuck: VMs that were busy for
+    `STUCK_S` while the work under way on them stayed the same.
     """
 
     snapshot: GroupSnapshot
@@ -72,6 +73,8 @@ class GroupFold:
     boots_s: Floats
     lost_core_s: float
     busy_over_minute: float | None
+    busy_now: Floats
+    busy_now_at: Floats
     stuck: tuple[str, ...]
     failing_at: float | None = None
 
@@ -162,7 +165,7 @@ def fold_groups(
     busy_counts, busy = fold.at(vms.rows[:, _BUSY])
     both = np.concatenate([vms.rows[:, _BUSY], vms.rows[:, _WORK]])
     busy_at_end, work_at_end = np.split(store.latest(both, fold.end)[1], 2)
-    busy_now, work_now = np.split(store.latest(both, now)[1], 2)
+    (busy_now_at, _), (busy_now, work_now) = (np.split(found, 2) for found in store.latest(both, now))
     reporting = warm & (cpu_counts >= min_samples)
     silent = warm & ~reporting & ~newly & reports
 
@@ -172,9 +175,9 @@ def fold_groups(
     idle_long = warm & (fold.end - idle_since >= idle_s)
     refused = idle_long & vms.kept & (age >= min_lifetime_s)
     idle_long &= ~vms.kept
-    for k, one in enumerate(asked):
+    places = [slice(*bounds) for bounds in pairwise(vms.bounds.tolist())]
+    for part, one in zip(places, asked, strict=True):
         if one.settings.removes_newest:
-            part = slice(vms.bounds[k], vms.bounds[k + 1])
             idle_long[part] = _before_one_at_work(idle_long[part], warm[part], since[part], vms.names[part])
 
     stuck_since = seats.stuck_since(vms.seats, known & (busy > 0.0) & (busy_now > 0.0), work_at_end, fold.start)
@@ -276,6 +279,8 @@ def fold_groups(
                 failing_at=roster.ended_at if roster.ended_in_a_row >= IN_A_ROW else None,
                 stuck=tuple(vms.names[vm] for vm in stuck_of[k]),
                 busy_over_minute=None if unknown else float(busy_over_of[k].sum()),
+                busy_now=busy_now[places[k]],
+                busy_now_at=busy_now_at[places[k]],
             )
         )
     return folds

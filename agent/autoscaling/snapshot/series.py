@@ -39,6 +39,7 @@ QUEUE_COLUMNS = tuple(QueueMetric)
 _VM_COLUMN = {metric: column for column, metric in enumerate(VM_COLUMNS)}
 _QUEUE_COLUMN = {metric: column for column, metric in enumerate(QUEUE_COLUMNS)}
 _NO_VMS: Mapping[str, list[int]] = {}
+_NO_QUEUE = (ABSENT_ROW,) * len(QUEUE_COLUMNS)
 _FIRST_ROWS = 1024
 AT_ONCE = 32
 MOST_AT_ONCE = 1024
@@ -548,10 +549,13 @@ class SeriesStore:
         """Return rows by VM in the order of `VM_COLUMNS`, `ABSENT_ROW` where a metric was never reported."""
         return self._vms.get((fleet, group), _NO_VMS)
 
+    def queue_rows(self, fleet: str) -> Sequence[int]:
+        """Return the rows of a fleet's queue in the order of `QUEUE_COLUMNS`, `ABSENT_ROW` where there is none."""
+        return self._queues.get(fleet, _NO_QUEUE)
+
     def queue_row(self, fleet: str, metric: QueueMetric) -> int:
         """Return the row of a fleet's queue metric, or `ABSENT_ROW`."""
-        columns = self._queues.get(fleet)
-        return ABSENT_ROW if columns is None else columns[_QUEUE_COLUMN[metric]]
+        return self.queue_rows(fleet)[_QUEUE_COLUMN[metric]]
 
     def signal_row(self, fleet: str, name: str) -> int:
         """Return the row of a fleet's signal, or `ABSENT_ROW`."""

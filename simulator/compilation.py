@@ -19,18 +19,32 @@ ROOT = Path(__file__).parents[1]
 """The folder of the import packages."""
 
 
+_COUNTING: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": True}
+"""`_nrt`: whether owners of arrays are counted. A function without it takes that of the one that calls it first."""
+_BORROWING: dict[str, Any] = {**_COUNTING, "_nrt": False}
+
+
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call; division by zero gives inf or nan, as numpy does."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast("Callable[P, R]", numba.njit(**_COUNTING)(function))
+
+
+def borrowing(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function that makes and returns no array, and so need not count the owners of those it hands on.
+
+    A count is atomic: for a tuple of forty arrays, handed on four times in each decision, it takes longer than the
+    decision. A function that makes an array fails to compile.
+    """
+    return cast("Callable[P, R]", numba.njit(**_BORROWING)(function))
 
 
 def inlined(function: Callable[P, R], *, fast: bool = False) -> Callable[P, R]:
-    """Compile a function into those that call it: for what is called per VM, where handing the arrays on costs more.
+    """Compile a function that makes no array into those that call it.
 
     fast: for functions that only compare: several elements at once, in any order, none of them infinite or nan.
     """
     flags = {"nnan", "ninf", "nsz", "reassoc", "contract"} if fast else False
-    made = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True, fastmath=flags)(function)
+    made = numba.njit(**_BORROWING, forceinline=True, fastmath=flags)(function)
     return cast("Callable[P, R]", made)
 
 

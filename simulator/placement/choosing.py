@@ -3,9 +3,8 @@
 The scores are the functions of `domain.rules.placement.policies`, summed in the same order. How the highest is found
 depends on what a score looks at. Of the cores of a host alone: one score stands for all hosts of a kind with equally
 many free (a level). Of the host alone: a class of applications keeps the scores of all hosts, and those that changed
-since it last asked are scored again. Of more than that: every feasible host is scored. The loops are functions of
-plain arrays: one that is taken out of a tuple inside a loop is counted by its owner each time, which costs more than
-a score.
+since it last asked are scored again. Of more than that, and for BF, which leaves few hosts with room: every feasible
+host is scored.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from domain.rules.placement import policies
 from domain.rules.placement.policies import TIERS
-from simulator.compilation import compiled, inlined
+from simulator.compilation import borrowing, inlined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -82,6 +81,8 @@ class Arrays(NamedTuple):
     """[R]."""
     begin: Ints
     """[R + 1]: number of the first container of a request."""
+    owner: Ints
+    """[N]: the application of each container."""
     held: Ints
     """[K, 3]: what runs at the begin, as host, application and instances."""
 
@@ -193,7 +194,7 @@ def _set_prices(code: int, theta: Floats, light: bool, totals: Ints, prices: Flo
             prices[k] = tier_price(theta, k, light, totals[k], scale)
 
 
-@compiled
+@borrowing
 def choose(arrays: Arrays, state: State, rules: Rules, app: int, count: int, prices: Floats) -> int:
     """Return the host for a container of a request of `count` containers, or -1; prices: float64 [2, 4], scratch.
 
@@ -202,12 +203,12 @@ def choose(arrays: Arrays, state: State, rules: Rules, app: int, count: int, pri
     code = rules.first
     if rules.second == NONE and len(arrays.level) and code in (BF_CPU, RESERVE, TIERED, ADAPTIVE, FILLING):
         return _choose_by_level(arrays, state, rules, app, count, prices)
-    if rules.second == NONE and len(arrays.classes) and code in (BF, DP, WF, POTENTIAL):
+    if rules.second == NONE and len(arrays.classes) and code in (DP, WF, POTENTIAL):
         return _choose_by_class(arrays, state, rules, app, count, prices)
     return _choose_of_all(arrays, state, rules, app, count, prices)
 
 
-@compiled
+@borrowing
 def _choose_by_level(arrays: Arrays, state: State, rules: Rules, app: int, count: int, prices: Floats) -> int:
     """Choose by scores that depend on the kind and the free cores of a host alone."""
     code, theta, totals, bars = rules.first, rules.theta, state.totals, state.bars[app]
@@ -220,7 +221,7 @@ def _choose_by_level(arrays: Arrays, state: State, rules: Rules, app: int, count
     )  # fmt: skip
 
 
-@compiled
+@borrowing
 def _choose_by_class(arrays: Arrays, state: State, rules: Rules, app: int, count: int, prices: Floats) -> int:
     """Choose by scores that depend on the host alone, and on how many of the application it runs."""
     code, theta, totals, limit = rules.first, rules.theta, state.totals, arrays.limit[app]
@@ -256,7 +257,7 @@ def _choose_by_class(arrays: Arrays, state: State, rules: Rules, app: int, count
     return int(best)
 
 
-@compiled
+@borrowing
 def _best_of_levels(
     code: int, theta: Floats, light: bool, prices: Floats, count: int, open_first: bool, totals: Ints,
     d0: int, d1: int, d2: int, filled: Ints, members: Ints, bars: NDArray[np.int32], free0: Ints, free1: Ints,
@@ -300,7 +301,7 @@ def _best_of_levels(
     return int(best)
 
 
-@compiled
+@borrowing
 def _score_anew(
     code: int, theta: Floats, scale: float, limit: int, totals: Ints, d0: int, d1: int, d2: int, row: Floats,
     changed: Ints, known: int, containers: Ints, barred: Ints, kind: Ints, fits: NDArray[np.bool_],
@@ -320,7 +321,7 @@ def _score_anew(
             )  # fmt: skip
 
 
-@compiled
+@borrowing
 def _best_of_row(row: Floats, bars: NDArray[np.int32]) -> tuple[int, float]:
     """Return the host of the highest score that nothing keeps an application from, and the score."""
     best, best_score = -1, -np.inf
@@ -330,7 +331,7 @@ def _best_of_row(row: Floats, bars: NDArray[np.int32]) -> tuple[int, float]:
     return best, best_score
 
 
-@compiled
+@borrowing
 def _best_of_own(
     code: int, theta: Floats, scale: float, limit: int, totals: Ints, d0: int, d1: int, d2: int, row: Floats,
     bars: NDArray[np.int32], held: NDArray[np.int16], f0: Ints, f1: Ints, f2: Ints, s0: Ints, s1: Ints, s2: Ints,
@@ -352,7 +353,7 @@ def _best_of_own(
     return best, best_score
 
 
-@compiled
+@borrowing
 def _choose_of_all(arrays: Arrays, state: State, rules: Rules, app: int, count: int, prices: Floats) -> int:
     """Choose by the score of every feasible host."""
     d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]

@@ -16,7 +16,7 @@ from domain.rules.placement.cluster import Obstacle, hosts_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
 from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Policy
 from domain.units import HOUR_S
-from simulator.compilation import compiled, inlined
+from simulator.compilation import borrowing, compiled, inlined
 from simulator.placement.choosing import (
     CHANGES,
     CODES,
@@ -95,7 +95,7 @@ def forget_scores(state: State) -> None:
     state.known[:] = -1
 
 
-@compiled
+@borrowing
 def _refresh(arrays: Arrays, state: State, h: int) -> None:
     """Find the first closed host of a kind again after host `h` of it was opened, closed, barred or let in."""
     kind, totals = arrays.kind[h], state.totals
@@ -149,7 +149,7 @@ def put(arrays: Arrays, state: State, rules: Rules, app: int, h: int, count: int
         state.room[h] = free[0, h]
 
 
-@compiled
+@borrowing
 def _note_obstacles(arrays: Arrays, state: State, app: int, times: int) -> None:
     """Count every host by the first obstacle that it has, once for each container that was rejected."""
     for h in range(len(arrays.kind)):
@@ -174,7 +174,7 @@ def _note_obstacles(arrays: Arrays, state: State, app: int, times: int) -> None:
         state.obstacles[k] += times
 
 
-@compiled
+@borrowing
 def place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, first: int, prices: Floats) -> None:
     """Place the containers of a request, those from number `first` on, one after the other."""
     _note_request(state, count)
@@ -225,7 +225,7 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
                 state.where[numbers[k]] = chosen
 
 
-@compiled
+@borrowing
 def _bar(arrays: Arrays, state: State, rules: Rules, h: int, flag: int, on: bool) -> None:
     """Set or clear a flag of a host that keeps containers off it."""
     before, free = state.barred[h], state.free[0, h]
@@ -260,7 +260,7 @@ def clear(arrays: Arrays, state: State, rules: Rules) -> None:
     state.totals[PEAK] = state.totals[OPEN]
 
 
-@compiled
+@borrowing
 def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, prices: Floats) -> None:
     """Apply one event. A release of a container that does not run changes nothing."""
     if kind == PLACE:
@@ -269,8 +269,7 @@ def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, pr
     elif kind == RELEASE:
         h = state.where[subject]
         if h >= 0:
-            r = np.searchsorted(arrays.begin, subject, side="right") - 1
-            put(arrays, state, rules, arrays.apps[r], h, -1)
+            put(arrays, state, rules, arrays.owner[subject], h, -1)
         if h != WAITING:
             state.where[subject] = ENDED
     elif kind == FAIL:
@@ -344,7 +343,8 @@ def arrays_of(instance: Instance, most: int | None = None) -> Arrays:
         for host, (_, instances) in enumerate(instance.snapshot)
         for name, count in sorted(instances.items())
     ]
-    counts = [request.count for request in instance.requests]
+    apps = _ints([index[request.application] for request in instance.requests])
+    counts = _ints([request.count for request in instance.requests])
     labels = [kind.label for kind in instance.hosts]
     fits = [[not app.label or app.label == label for label in labels] for app in instance.applications]
     return Arrays(
@@ -360,9 +360,10 @@ def arrays_of(instance: Instance, most: int | None = None) -> Arrays:
         cores=_ints([kind.capacity[0] for kind in instance.hosts]),
         level=_levels(instance, len(hosts)),
         classes=_classes(instance, len(hosts)),
-        apps=_ints([index[request.application] for request in instance.requests]),
-        counts=_ints(counts),
+        apps=apps,
+        counts=counts,
         begin=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        owner=np.repeat(apps, counts),
         held=_ints(held, 3),
     )
 

@@ -5,6 +5,8 @@ Both run on the same compiled simulator with the same sizes and coefficients; co
 steps_per_cpu_s, sb3_steps_per_cpu_s: environment steps per second of a processor, rollout and update, without action
 masks (the peer has none) and without an early end of the epochs, so that both learn from the same number of samples,
 epochs and minibatches. ratio_vs_sb3: the former by the latter; medians of --runs updates that alternate.
+products_share: share of our update that its matrix products take alone, in 32 bits and at their sizes; the rest is all
+that can be saved while both learn from the same. ratio_limit: the ratio of speed if nothing else took time.
 
 branching_cpu_s, ppo_cpu_s, sb3_cpu_s: seconds of a processor until a policy of task train-fit (T2) costs less than
 --quality. It is judged after every round or update on the same 16 boots, which no training sees; judging is not
@@ -40,7 +42,7 @@ from numpy.typing import NDArray
 from benchmarks.report import Target, arguments, progress, report
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSetting
-from trainer.autoscaling.fast_lstm import fast_products
+from trainer.autoscaling.fast_lstm import STEPS_PER_PRODUCT, fast_products
 from trainer.autoscaling.lessons import Lesson
 from trainer.autoscaling.ppo_lstm import PPOConfig, Training, worlds_of
 from trainer.autoscaling.ppo_runs import configuration
@@ -100,11 +102,36 @@ def throughput(runs: int, peer_there: bool) -> dict[str, float | None]:
     seconds = [[update() for update in sides] for _ in range(runs)]
     own, *rest = (statistics.median(column) for column in zip(*seconds, strict=True))
     progress(f"updates, seconds of a processor: {seconds}")
+    products_s = time_of_products(config, _worlds(config, 1).n_features)
     return {
         "steps_per_cpu_s": steps / own,
         "sb3_steps_per_cpu_s": steps / rest[0] if rest else None,
         "ratio_vs_sb3": rest[0] / own if rest else None,
+        "products_share": products_s / own,
+        "ratio_limit": rest[0] / products_s if rest else None,
     }
+
+
+def time_of_products(config: PPOConfig, features: int) -> float:
+    """Return the processor seconds of an update's matrix products: acting, output, gradients of memory and weights."""
+    rows, inputs, gates = config.environments // config.minibatches, config.hidden + features + 1, 4 * config.hidden
+    learned = config.epochs * config.minibatches * config.steps_per_update
+    together = min(STEPS_PER_PRODUCT, config.steps_per_update)
+    spent_s = 0.0
+    for sizes, count in (
+        ((config.environments, inputs, gates), config.steps_per_update),
+        ((rows, inputs, gates), learned),
+        ((rows, gates, config.hidden), learned),
+        ((inputs, rows * together, gates), learned // together),
+    ):
+        left, right, product = (torch.rand(sizes[a], sizes[b]) for a, b in ((0, 1), (1, 2), (0, 2)))
+        with fast_products():
+            torch.mm(left, right, out=product)
+            before_s = time.process_time()
+            for _ in range(count):
+                torch.mm(left, right, out=product)
+            spent_s += time.process_time() - before_s
+    return spent_s
 
 
 def timed_update(training: Training) -> float:

@@ -51,7 +51,7 @@ MAY_BE_ZERO = {
     *("milp_unanswered", "milp_loaded_unanswered"),
 }
 OF_A_PEER_THAT_MAY_BE_MISSING = {
-    *("ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
+    *("ratio_limit", "ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
     *("time_to_quality_is_bound", "time_to_quality_ratio"),
 }
 CHEAPEST = ("ledger", "held_out_worlds")

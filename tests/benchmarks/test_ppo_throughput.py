@@ -39,15 +39,16 @@ def climbs(monkeypatch, *, ours, peer):
 def test_the_ratio_of_speed_is_that_of_median_updates(few_copies, monkeypatch) -> None:
     monkeypatch.setattr(ppo_throughput, "Peer", SlowPeer)
     monkeypatch.setattr(ppo_throughput, "timed_update", lambda training: 0.04)
-    found = throughput(3, peer_there=True)
-    assert found == pytest.approx({"steps_per_cpu_s": 800.0, "sb3_steps_per_cpu_s": 320.0, "ratio_vs_sb3": 2.5})
+    monkeypatch.setattr(ppo_throughput, "time_of_products", lambda config, features: 0.02)
+    speed = {"steps_per_cpu_s": 800.0, "sb3_steps_per_cpu_s": 320.0, "ratio_vs_sb3": 2.5}
+    assert throughput(3, peer_there=True) == pytest.approx(speed | {"products_share": 0.5, "ratio_limit": 5.0})
 
 
 def test_an_update_of_ours_is_timed_without_a_peer(few_copies) -> None:
     found = throughput(1, peer_there=False)
     assert found["steps_per_cpu_s"] > 0.0
-    assert found["sb3_steps_per_cpu_s"] is None
-    assert found["ratio_vs_sb3"] is None
+    assert found["products_share"] > 0.0
+    assert {found[name] for name in ("sb3_steps_per_cpu_s", "ratio_vs_sb3", "ratio_limit")} == {None}
 
 
 def test_a_peer_that_arrives_gives_the_ratio_of_medians(monkeypatch) -> None:

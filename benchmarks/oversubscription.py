@@ -24,8 +24,8 @@ from tests.oracles.plain_oversubscription import play_plainly
 
 RATE = 0.5
 TARGETS = (
-    Target("analytic_episodes_per_s", 200.0, at_most=False),
-    Target("sampled_episodes_per_s", 100.0, at_most=False),
+    Target("analytic_episodes_per_s", 1500.0, at_most=False),
+    Target("sampled_episodes_per_s", 1500.0, at_most=False),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from gymnasium import spaces
@@ -13,6 +13,15 @@ from numpy.typing import NDArray
 from simulator.gym.base import Arrays, EpisodeEnv, EpisodeVectorEnv, Info
 from simulator.oversubscription.batch import OversubscriptionBatch, Vector
 from simulator.oversubscription.scenario import Scenario, scenario_of
+
+
+class Given(TypedDict, total=False):
+    """Settings of the environments, as `OversubscriptionBatch` takes them; the cost is sampled by default."""
+
+    start: str
+    usage: str
+    cost: str
+    observation: str
 
 
 class OversubscriptionEnv(EpisodeEnv[Vector, NDArray[np.int64]]):
@@ -32,19 +41,13 @@ class OversubscriptionEnv(EpisodeEnv[Vector, NDArray[np.int64]]):
         scenario: str | Scenario = "internal_like",
         weeks: Sequence[str] = ("s0",),
         *,
-        start: str = "cold",
-        usage: str = "gauss",
-        cost: str = "sampled",
-        observation: str = "obs-o",
         render_mode: None = None,
+        **given: Unpack[Given],
     ) -> None:
-        """Make an environment; arguments as `OversubscriptionBatch` takes them. Raises BadInput."""
-        cluster = scenario_of(scenario) if isinstance(scenario, str) else scenario
-        self.batch = OversubscriptionBatch(
-            cluster, weeks, 1, start=start, usage=usage, cost=cost, observation=observation
-        )
+        """Make an environment; raises BadInput."""
+        self.batch = _batch_of(1, scenario, weeks, given)
         self.render_mode = render_mode
-        self.observation_space, self.action_space = _spaces(self.batch, cluster)
+        self.observation_space, self.action_space = _spaces(self.batch)
         self._begun = False
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Vector, Info]:
@@ -75,9 +78,15 @@ class OversubscriptionEnv(EpisodeEnv[Vector, NDArray[np.int64]]):
         return info
 
 
-def _spaces(batch: OversubscriptionBatch, cluster: Scenario) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+def _batch_of(copies: int, scenario: str | Scenario, weeks: Sequence[str], given: Given) -> OversubscriptionBatch:
+    cluster = scenario_of(scenario) if isinstance(scenario, str) else scenario
+    given.setdefault("cost", "sampled")
+    return OversubscriptionBatch(cluster, weeks, copies, **given)
+
+
+def _spaces(batch: OversubscriptionBatch) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     box = spaces.Box(-1.0, 2.0, (batch.n_features,), np.float32)
-    return box, spaces.MultiDiscrete([len(cluster.actions)] * cluster.subscribers)
+    return box, spaces.MultiDiscrete([len(batch.actions)] * batch.subscribers)
 
 
 class OversubscriptionVectorEnv(EpisodeVectorEnv):
@@ -93,18 +102,12 @@ class OversubscriptionVectorEnv(EpisodeVectorEnv):
         scenario: str | Scenario = "internal_like",
         weeks: Sequence[str] = ("s0",),
         *,
-        start: str = "cold",
-        usage: str = "gauss",
-        cost: str = "sampled",
-        observation: str = "obs-o",
         render_mode: None = None,
+        **given: Unpack[Given],
     ) -> None:
         """Lay out the batch; raises BadInput."""
-        cluster = scenario_of(scenario) if isinstance(scenario, str) else scenario
-        self.batch = OversubscriptionBatch(
-            cluster, weeks, num_envs, start=start, usage=usage, cost=cost, observation=observation
-        )
-        super().__init__(num_envs, *_spaces(self.batch, cluster))
+        self.batch = _batch_of(num_envs, scenario, weeks, given)
+        super().__init__(num_envs, *_spaces(self.batch))
         self._seeds, self._weeks = np.zeros((2, num_envs), dtype=np.int64)
 
     def reset(

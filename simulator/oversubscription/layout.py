@@ -257,6 +257,8 @@ def guard_of(
     check_budget("b", budget)
     if not (0.0 <= persistence < 1.0 and 0.0 <= shared < 1.0 and persistence + shared < 1.0):
         raise BadInput("psi", persistence, "give shares of the variance that leave some for the hour's noise")
+    if posterior and KINDS[kind] == UNGUARDED:
+        raise BadInput("guard", kind, "choose shield or filter: without a guard nothing uses the beliefs")
     levels, known, excess = np.array(scenario.actions), (scenario.mu, scenario.sd), np.zeros(scenario.mu.shape)
     moved, spread = excess[:0], excess[:0]
     if margin.turn_h or margin.spread:

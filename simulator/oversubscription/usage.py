@@ -226,6 +226,14 @@ def keys_of(usage: Usage, seed: np.uint64, hours: int) -> Keys:
     return Keys(key_of(own, _NOISE), key_of(own, _OFFSET), key_of(own, _DAY), shared)
 
 
+class Tiled(NamedTuple):
+    """A profile hour after hour, (N, hours), and the weight of a VM's noise."""
+
+    mu: Floats
+    sd: Floats
+    own: float
+
+
 class Stays(NamedTuple):
     """VMs whose usage is added up, all (VMs,): rows of the week, subscribers, cores, hours from and to, places."""
 
@@ -238,44 +246,112 @@ class Stays(NamedTuple):
     """Row of the total; negative for a VM that is left out."""
 
 
+_BLOCK = 1024
+"""Draws at once: few enough to stay in the nearest cache."""
+
+
+@compiled
+def _draw(words: NDArray[np.uint64], normals: Floats, beyond: Ints) -> None:
+    """Fill in the standard normal number of each mixed word. beyond: room for one number more than there are words."""
+    count = 0
+    # Without a branch: one word in eighty lies beyond the inner part of its layer, and waits in a list.
+    for j in range(words.size):
+        x, layer = 2.0 * _uniform(words[j]) - 1.0, words[j] & _LAYER
+        normals[j] = x * _EDGE[layer]
+        beyond[count] = j
+        count += abs(x) >= _INSIDE[layer]
+    for i in range(count):
+        normals[beyond[i]] = _normal_of(words[beyond[i]])
+
+
+@compiled
+def _add_days(usage: Usage, keys: Keys, stays: Stays, origin: int, total: Floats) -> None:
+    rows, subscriber, cores, firsts, ends, place = stays
+    for i in range(rows.size):
+        n, k, base = subscriber[i], place[i], np.uint64(rows[i]) << _SHIFT
+        if k < 0:
+            continue
+        start, end = usage.days_first[n], usage.days_first[n + 1]
+        for t in range(firsts[i], ends[i]):
+            at = start + int(uniform(keys.day, base | np.uint64(t // 24)) * (end - start))
+            total[k, t - origin] += cores[i] * usage.days[min(at, end - 1), t % 24]
+
+
+@compiled
+def _add_plain(stays: Stays, some: tuple[int, int], normals: Floats, usage: Tiled, origin: int, total: Floats) -> None:
+    """Add the usage of VMs in these places, which is their noise alone, from its normal numbers."""
+    _, subscriber, cores, firsts, ends, place = stays
+    drawn, mu, sd, own = 0, usage.mu, usage.sd, usage.own
+    for i in range(some[0], some[1]):
+        count, n, c, at = ends[i] - firsts[i], subscriber[i], cores[i], firsts[i] - origin
+        if place[i] < 0 or count <= 0:
+            continue
+        e, held = normals[drawn : drawn + count], total[place[i], at : at + count]
+        means, spreads = mu[n, at : at + count], sd[n, at : at + count]
+        for j in range(count):
+            held[j] += c * min(max(means[j] + spreads[j] * (own * e[j]), 0.0), 1.0)
+        drawn += count
+
+
+@compiled
+def _add_mixed(
+    stays: Stays, some: tuple[int, int], normals: Floats, usage: Usage, keys: Keys, origin: int, total: Floats
+) -> None:
+    """Add the usage of VMs in these places, which has more parts than their noise, or was measured."""
+    rows, subscriber, cores, firsts, ends, place = stays
+    own, shared, series, common, kind = usage.own, usage.shared, usage.series, keys.shared, usage.kind
+    drawn, mu, sd = 0, usage.mu, usage.sd
+    for i in range(some[0], some[1]):
+        if place[i] < 0:
+            continue
+        row, n, c = rows[i], subscriber[i], cores[i]
+        offset = usage.offset * normal(keys.offset, np.uint64(row)) if usage.offset > 0.0 else 0.0
+        for t in range(firsts[i], ends[i]):
+            e = own * normals[drawn] + offset
+            if shared > 0.0:
+                e += shared * common[n, t]
+            u = min(max(mu[n, t % 24] + sd[n, t % 24] * e, 0.0), 1.0)
+            if kind == SERIES and not np.isnan(series[row, t]):
+                u = series[row, t]
+            total[place[i], t - origin] += c * u
+            drawn += 1
+
+
 @compiled
 def add_usage(usage: Usage, keys: Keys, stays: Stays, origin: int, total: Floats) -> None:
     """Add the usage of VMs to a total by place and hour, (places, hours); its first hour is `origin`.
 
     Of each VM and hour: cores times the share of its requested cores that it uses, in [0, 1].
     """
+    if usage.kind == DAYS:
+        _add_days(usage, keys, stays, origin, total)
+        return
     # Arrays are taken out of the tuples before the loop, where that would cost more than the draws.
-    rows, subscriber, cores, firsts, ends, place = stays
-    mu, sd, own, shared, series, kind = usage.mu, usage.sd, usage.own, usage.shared, usage.series, usage.kind
-    days, days_first, common, noise = usage.days, usage.days_first, keys.shared, keys.noise
-    words = np.empty(total.shape[1], np.uint64)
-    for i in range(rows.size):
-        row, n, c, k = rows[i], subscriber[i], cores[i], place[i]
-        if k < 0:
-            continue
-        first, count, base = firsts[i], ends[i] - firsts[i], np.uint64(rows[i]) << _SHIFT
-        if kind == DAYS:
-            start, end = days_first[n], days_first[n + 1]
-            for t in range(first, first + count):
-                at = start + int(uniform(keys.day, base | np.uint64(t // 24)) * (end - start))
-                total[k, t - origin] += c * days[min(at, end - 1), t % 24]
-            continue
-        offset = usage.offset * normal(keys.offset, np.uint64(row)) if usage.offset > 0.0 else 0.0
-        key = noise + (base | np.uint64(first)) * _STEP
-        for j in range(count):
-            words[j] = mixed(key + np.uint64(j) * _STEP)
-        hour = first % 24
-        for j in range(count):
-            word = words[j]
-            x, layer = 2.0 * _uniform(word) - 1.0, int(word & _LAYER)
-            e = own * (x * _EDGE[layer] if abs(x) < _INSIDE[layer] else _normal_of(word)) + offset
-            if shared > 0.0:
-                e += shared * common[n, first + j]
-            u = min(max(mu[n, hour] + sd[n, hour] * e, 0.0), 1.0)
-            if kind == SERIES and not np.isnan(series[row, first + j]):
-                u = series[row, first + j]
-            total[k, first + j - origin] += c * u
-            hour = hour + 1 if hour < 23 else 0
+    rows, firsts, ends, place, hours = stays.row, stays.first, stays.end, stays.place, total.shape[1]
+    plain = usage.kind == DRAWN and usage.offset == 0.0 and usage.shared == 0.0
+    mu, sd = np.empty((usage.mu.shape[0], hours)), np.empty((usage.mu.shape[0], hours))
+    for t in range(hours if plain else 0):
+        mu[:, t], sd[:, t] = usage.mu[:, (origin + t) % 24], usage.sd[:, (origin + t) % 24]
+    tiled = Tiled(mu, sd, usage.own)
+    words, normals = np.empty(_BLOCK + hours, np.uint64), np.empty(_BLOCK + hours)
+    beyond, start, end = np.empty(_BLOCK + hours + 1, np.int64), 0, 0
+    while end < rows.size:
+        drawn = 0
+        while end < rows.size and drawn < _BLOCK:
+            first, count = firsts[end], ends[end] - firsts[end] if place[end] >= 0 else 0
+            key = keys.noise + (np.uint64(rows[end]) << _SHIFT | np.uint64(first)) * _STEP
+            for j in range(count):
+                words[drawn + j] = key + np.uint64(j) * _STEP
+            drawn += max(count, 0)
+            end += 1
+        for j in range(drawn):
+            words[j] = mixed(words[j])
+        _draw(words[:drawn], normals, beyond)
+        if plain:
+            _add_plain(stays, (start, end), normals, tiled, origin, total)
+        else:
+            _add_mixed(stays, (start, end), normals, usage, keys, origin, total)
+        start = end
 
 
 DAY_BEFORE_H = HOURS_PER_DAY

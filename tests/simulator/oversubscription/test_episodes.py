@@ -92,6 +92,11 @@ def test_equal_seeds_play_equal_episodes_to_the_last_bit() -> None:
     assert not np.array_equal(batch.usage[0], batch.usage[2])
 
 
+def test_beliefs_without_a_guard_are_refused() -> None:
+    with pytest.raises(BadInput, match="shield or filter"):
+        guard_of(INTERNAL, "none", 0.01, posterior=True)
+
+
 def test_a_state_put_back_goes_on_as_before() -> None:
     guard = guard_of(INTERNAL, "filter", 0.01, posterior=True)
     simulation = OversubscriptionSimulation(INTERNAL, "s0", usage="persistent", guard=guard, cost="sampled")

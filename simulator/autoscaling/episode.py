@@ -59,14 +59,14 @@ from simulator.autoscaling.orders import (
     carry_out_index,
     cooldown_left,
 )
-from simulator.compilation import compiled
+from simulator.compilation import borrowing, inlined
 
 _FIRST_FIT, _BEST_FIT = list(Dispatch).index(Dispatch.FIRST_FIT), list(Dispatch).index(Dispatch.BEST_FIT)
 _ANY_WIDTH = 1 << 62
 _TAKEN = -1
 
 
-@compiled
+@inlined
 def _choose(copy: Copy, width: int, scan_from: int) -> int:
     """Return the place among the ready VMs of the one for a job, -1 for none; see the reference's choose_machine."""
     order = settings_of(copy).dispatch
@@ -89,7 +89,7 @@ def _choose(copy: Copy, width: int, scan_from: int) -> int:
     return chosen
 
 
-@compiled
+@borrowing
 def dispatch(copy: Copy) -> None:
     """Start waiting jobs in their order, and note whether some are left without a core: a burst."""
     if copy.waiting > 0 and copy.free_cores > 0:
@@ -105,7 +105,7 @@ def dispatch(copy: Copy) -> None:
         copy.bursts += 1
 
 
-@compiled
+@inlined
 def _dispatch_in_order(copy: Copy) -> None:
     """Start waiting jobs in order of (arrival, id) until the first of them fits nowhere."""
     settings = settings_of(copy)
@@ -134,7 +134,7 @@ def _dispatch_in_order(copy: Copy) -> None:
             scan_from = place
 
 
-@compiled
+@borrowing
 def _dispatch_with_backfill(copy: Copy) -> None:
     """Start waiting jobs in order of (arrival, id), passing over those that fit nowhere."""
     entry, passed = copy.side_head, 0
@@ -161,7 +161,7 @@ def _dispatch_with_backfill(copy: Copy) -> None:
     drop_started(copy)
 
 
-@compiled
+@inlined
 def _next_time(copy: Copy) -> float:
     """Return the time of the next event, inf when there is none."""
     time: float = min(copy.next_boot, copy.next_rare)
@@ -178,7 +178,7 @@ def _next_time(copy: Copy) -> float:
     return time
 
 
-@compiled
+@borrowing
 def _first_due(copy: Copy, taken: bool) -> int:
     """Return the slot of the first VM requested that is noticed, or taken back, now; -1 for none."""
     first = -1
@@ -190,7 +190,7 @@ def _first_due(copy: Copy, taken: bool) -> int:
     return first
 
 
-@compiled
+@borrowing
 def reclaim(copy: Copy) -> None:
     """Give notice to the spot VMs that are due, then take back those whose notice has expired (§12.2)."""
     slot = _first_due(copy, False)
@@ -208,7 +208,7 @@ def reclaim(copy: Copy) -> None:
     find_next_reclaim(copy)
 
 
-@compiled
+@borrowing
 def _read_monitors(copy: Copy) -> None:
     """Take one reading of CPU and RAM of every ready VM."""
     settings = settings_of(copy)
@@ -222,7 +222,7 @@ def _read_monitors(copy: Copy) -> None:
     copy.next_reading += settings.sample_interval_s
 
 
-@compiled
+@inlined
 def _move_clock(copy: Copy, time: float) -> None:
     while copy.next_reading < time:
         _read_monitors(copy)
@@ -233,13 +233,13 @@ def _move_clock(copy: Copy, time: float) -> None:
     copy.now = time
 
 
-@compiled
+@inlined
 def _end_jobs(copy: Copy) -> None:
     while copy.running > 0 and running_at(copy, 0).end == copy.now:
         finish_next(copy)
 
 
-@compiled
+@borrowing
 def _run_started(copy: Copy) -> None:
     """Let the jobs run whose latency ends now; one that ends at once goes before the next of them."""
     while copy.next_start == copy.now:
@@ -249,7 +249,7 @@ def _run_started(copy: Copy) -> None:
             submit_released(copy)
 
 
-@compiled
+@borrowing
 def run_until(copy: Copy, end: float) -> None:
     """Process all events up to `end`: at one instant ends, boots, arrivals, starts, one dispatch (§2.2).
 
@@ -283,7 +283,7 @@ _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
 _SAMPLED = list(CpuSampling).index(CpuSampling.SAMPLED)
 
 
-@compiled
+@borrowing
 def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
     """Begin an episode: initial fleet ready, clock 0, all jobs to come."""
     trace = trace_at(copy, trace_index)
@@ -328,7 +328,7 @@ def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
         _run_to_offset(copy)
 
 
-@compiled
+@borrowing
 def _run_to_offset(copy: Copy) -> None:
     """Run to the start of the first step where the clock is offset (compat row 1)."""
     settings = settings_of(copy)
@@ -340,7 +340,7 @@ def _run_to_offset(copy: Copy) -> None:
     copy.over = copy.finished == copy.jobs
 
 
-@compiled
+@borrowing
 def begin_step(copy: Copy) -> None:
     """Start a control step; the orders follow."""
     settings = settings_of(copy)
@@ -359,7 +359,7 @@ def begin_step(copy: Copy) -> None:
     begin_orders(copy)
 
 
-@compiled
+@borrowing
 def end_step(copy: Copy) -> None:
     """Run the step whose orders have been carried out, and account for it."""
     settings = settings_of(copy)
@@ -394,7 +394,7 @@ def end_step(copy: Copy) -> None:
     copy.over = copy.finished == copy.jobs or copy.steps >= settings.max_steps
 
 
-@compiled
+@borrowing
 def step_orders(copies: Records, orders: NDArray[np.int64]) -> None:
     """Do one step of the first copy with orders of shape (n, 2): type and change, in this order."""
     copy = copies[0]
@@ -404,7 +404,7 @@ def step_orders(copies: Records, orders: NDArray[np.int64]) -> None:
     end_step(copy)
 
 
-@compiled
+@borrowing
 def _first_invalid(actions: NDArray[np.int64], choices: int) -> int:
     """Return the first copy whose action does not exist, -1 when all do."""
     for b in range(actions.shape[0]):
@@ -414,7 +414,7 @@ def _first_invalid(actions: NDArray[np.int64], choices: int) -> int:
     return -1
 
 
-@compiled
+@borrowing
 def step_all(
     copies: Records,
     actions: NDArray[np.int64],
@@ -456,7 +456,7 @@ def step_all(
     return -1
 
 
-@compiled
+@borrowing
 def reset_some(
     copies: Records,
     which: NDArray[np.bool_],
@@ -477,14 +477,14 @@ def reset_some(
             observe(copy, extended, obs, b)
 
 
-@compiled
+@borrowing
 def show(copies: Records, extended: bool, out: NDArray[np.float32]) -> None:
     """Write the observation of every copy."""
     for b in range(copies.shape[0]):
         observe(copies[b], extended, out, b)
 
 
-@compiled
+@borrowing
 def view(copies: Records, b: int, cooldowns: NDArray[np.float64], out: NDArray[np.float64]) -> float:
     """Write what an outside policy may see of a copy, and return when the oldest waiting job arrived, nan for none.
 

@@ -27,7 +27,7 @@ from simulator.autoscaling.memory import (
     vm_at,
     whole,
 )
-from simulator.compilation import compiled
+from simulator.compilation import borrowing
 
 # Philox-4x64-10 of Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011), as numpy seeds
 # and reads it: key (seed, stream and kind), one counter block per four draws, counted from 1. The numbers are those
@@ -38,7 +38,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32, _11 = np.uint64(32), np.uint64(11)
 
 
-@compiled
+@borrowing
 def _high(a: np.uint64, b: np.uint64) -> np.uint64:
     """Return the upper 64 bits of a product."""
     a_low, a_high, b_low, b_high = a & _LOW, a >> _32, b & _LOW, b >> _32
@@ -47,7 +47,7 @@ def _high(a: np.uint64, b: np.uint64) -> np.uint64:
     return a_high * b_high + (middle >> _32) + (other >> _32)
 
 
-@compiled
+@borrowing
 def draw(seed: np.uint64, stream: int, kind: int, index: int) -> float:
     """Return draw number `index` (from 0) of a stream, in [0, 1) (autoscaler specification §2.5)."""
     key0, key1 = np.uint64(seed), np.uint64((stream << 32) | kind)
@@ -66,7 +66,7 @@ _MINIMUM_CHARGE_MS = 60_000
 _BY_STEP, _BY_SECOND = list(Billing).index(Billing.STEP), list(Billing).index(Billing.EXACT)
 
 
-@compiled
+@borrowing
 def count_busy(copy: Copy, slot: int) -> None:
     """Bring the integral of a VM's busy cores up to now."""
     now, vm, meter = copy.now, vm_at(copy, slot), meter_at(copy, slot)
@@ -74,7 +74,7 @@ def count_busy(copy: Copy, slot: int) -> None:
     meter.counted_to = now
 
 
-@compiled
+@borrowing
 def new_vm(copy: Copy, kind: int) -> int:
     """Take a slot for a VM requested now and return it; the caller boots it or makes it ready."""
     of_kind = kind_at(copy, kind)
@@ -96,7 +96,7 @@ def new_vm(copy: Copy, kind: int) -> int:
     return slot
 
 
-@compiled
+@borrowing
 def request(copy: Copy, kind: int) -> None:
     """Request a VM of a type; it is ready after a boot time drawn now (§2.4, §2.5)."""
     count, of_kind = count_at(copy, kind), kind_at(copy, kind)
@@ -114,7 +114,7 @@ def request(copy: Copy, kind: int) -> None:
     copy.next_boot = min(copy.next_boot, due)
 
 
-@compiled
+@borrowing
 def make_ready(copy: Copy, slot: int) -> None:
     """Let a VM take jobs from now on."""
     vm, meter, settings = vm_at(copy, slot), meter_at(copy, slot), settings_of(copy)
@@ -144,7 +144,7 @@ def make_ready(copy: Copy, slot: int) -> None:
         copy.burst_since = math.inf
 
 
-@compiled
+@borrowing
 def _leave_boot(copy: Copy, place: int) -> int:
     """Take an entry out of the list of booting VMs and return its slot."""
     slot = booting_slot(copy, place)
@@ -157,7 +157,7 @@ def _leave_boot(copy: Copy, place: int) -> int:
     return slot
 
 
-@compiled
+@borrowing
 def end_boots(copy: Copy) -> None:
     """Make every VM ready whose boot ends now, in request order."""
     while copy.next_boot == copy.now:
@@ -169,7 +169,7 @@ def end_boots(copy: Copy) -> None:
         make_ready(copy, _leave_boot(copy, first))
 
 
-@compiled
+@borrowing
 def cancel_boot(copy: Copy, kind: int) -> None:
     """Take back the newest booting VM of a type."""
     newest = -1
@@ -180,7 +180,7 @@ def cancel_boot(copy: Copy, kind: int) -> None:
     depart(copy, _leave_boot(copy, newest))
 
 
-@compiled
+@borrowing
 def withdraw(copy: Copy, slot: int) -> None:
     """Give a ready VM no more jobs; it leaves when it has none, which may be now."""
     vm = vm_at(copy, slot)
@@ -200,7 +200,7 @@ def withdraw(copy: Copy, slot: int) -> None:
         depart(copy, slot)
 
 
-@compiled
+@borrowing
 def depart(copy: Copy, slot: int) -> None:
     """Give a VM back, paying what it owes up to now."""
     vm, meter = vm_at(copy, slot), meter_at(copy, slot)
@@ -215,7 +215,7 @@ def depart(copy: Copy, slot: int) -> None:
         find_next_reclaim(copy)
 
 
-@compiled
+@borrowing
 def find_next_reclaim(copy: Copy) -> None:
     """Note when the provider next gives notice to a spot VM or takes one back."""
     copy.next_reclaim = math.inf
@@ -226,7 +226,7 @@ def find_next_reclaim(copy: Copy) -> None:
     copy.next_rare = min(copy.next_reclaim, copy.next_start)
 
 
-@compiled
+@borrowing
 def owed(copy: Copy, slot: int) -> int:
     """Bring a VM's bill up to now, by seconds or by hours begun, and return what that adds, in units (§5)."""
     settings, vm, meter = settings_of(copy), vm_at(copy, slot), meter_at(copy, slot)

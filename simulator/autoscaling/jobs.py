@@ -36,22 +36,22 @@ from simulator.autoscaling.memory import (
     wait_at,
     whole,
 )
-from simulator.compilation import compiled
+from simulator.compilation import borrowing, inlined
 
 
-@compiled
+@borrowing
 def job_of(copy: Copy, position: int) -> Record:
     """Return the job at a submitted position."""
     return job_at(copy, whole(ring_at(copy, position).job) if copy.closed_loop else position)
 
 
-@compiled
+@borrowing
 def arrived_at(copy: Copy, position: int) -> float:
     """Return when the job at a submitted position arrived."""
     return float(ring_at(copy, position).time if copy.closed_loop else job_at(copy, position).arrival_s)
 
 
-@compiled
+@borrowing
 def _before(copy: Copy, position: int, since: float, entry: int) -> bool:
     """Whether a submitted position is served before an entry of `side`: by (arrival, id).
 
@@ -69,14 +69,14 @@ def _before(copy: Copy, position: int, since: float, entry: int) -> bool:
     return bool(job_of(copy, position).job_id < job_of(copy, place).job_id)
 
 
-@compiled
+@borrowing
 def _move_side(copy: Copy, source: int, target: int) -> None:
     old, new = side_at(copy, source), side_at(copy, target)
     new.position, new.since, new.waited, new.remaining = old.position, old.since, old.waited, old.remaining
     new.unseen = old.unseen
 
 
-@compiled
+@borrowing
 def set_aside(
     copy: Copy, lowest: int, position: int, since: float, waited: float, remaining: float, unseen: int
 ) -> None:
@@ -97,7 +97,7 @@ def set_aside(
     copy.side_end += 1
 
 
-@compiled
+@borrowing
 def drop_started(copy: Copy) -> None:
     """Close the gaps in `side` that backfill left where it started a job."""
     kept = 0
@@ -109,7 +109,7 @@ def drop_started(copy: Copy) -> None:
     copy.side_head, copy.side_end = 0, kept
 
 
-@compiled
+@borrowing
 def side_is_next(copy: Copy, entry: int) -> bool:
     """Whether entry `entry` of `side` is served before the jobs that have never left the queue."""
     if entry >= copy.side_end:
@@ -121,7 +121,7 @@ def side_is_next(copy: Copy, entry: int) -> bool:
     return not _before(copy, copy.head, arrived_at(copy, copy.head), entry)
 
 
-@compiled
+@borrowing
 def oldest_arrival(copy: Copy) -> float:
     """Return when the first waiting job arrived; the queue is not empty."""
     if side_is_next(copy, copy.side_head):
@@ -132,7 +132,7 @@ def oldest_arrival(copy: Copy) -> float:
     return arrived_at(copy, copy.head)
 
 
-@compiled
+@borrowing
 def submit_fixed(copy: Copy) -> None:
     """Submit the jobs whose own arrival is now."""
     if copy.closed_loop:
@@ -154,7 +154,7 @@ def submit_fixed(copy: Copy) -> None:
     copy.waiting += new
 
 
-@compiled
+@borrowing
 def submit_released(copy: Copy) -> None:
     """Submit the jobs of a closed loop whose pause after their release ends now."""
     while copy.pending_head < copy.pending_end and pending_at(copy, copy.pending_head).time == copy.now:
@@ -162,7 +162,7 @@ def submit_released(copy: Copy) -> None:
         copy.pending_head += 1
 
 
-@compiled
+@borrowing
 def _submit(copy: Copy, index: int) -> None:
     """Submit a job of a closed loop now; jobs of one instant queue by id."""
     job = job_at(copy, index)
@@ -181,7 +181,7 @@ def _submit(copy: Copy, index: int) -> None:
     copy.waiting += 1
 
 
-@compiled
+@borrowing
 def release(copy: Copy, stage: int) -> None:
     """Count one finished job of a stage; with the last one, let the jobs it holds back arrive after their pause."""
     left = stage_left_at(copy, stage)
@@ -194,7 +194,7 @@ def release(copy: Copy, stage: int) -> None:
         _expect(copy, copy.now + job_at(copy, job).pause_s, job)
 
 
-@compiled
+@borrowing
 def _expect(copy: Copy, time: float, job: int) -> None:
     """Put a released job in its place among those to come: by (time, job)."""
     place = copy.pending_end
@@ -214,7 +214,7 @@ _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
 _CHECKPOINT = list(RemovalMode).index(RemovalMode.CHECKPOINT)
 
 
-@compiled
+@inlined
 def _rate(copy: Copy, slot: int, width: int) -> float:
     """Return the seconds of service done in a second on a VM."""
     vm = vm_at(copy, slot)
@@ -225,14 +225,14 @@ def _rate(copy: Copy, slot: int, width: int) -> float:
     return float(speed / (serial + (1.0 - serial) / vm.cores))
 
 
-@compiled
+@borrowing
 def _move_running(copy: Copy, source: int, target: int) -> None:
     old, new = running_at(copy, source), running_at(copy, target)
     new.end, new.start, new.waited, new.remaining = old.end, old.start, old.waited, old.remaining
     new.position, new.sequence, new.count, new.slot = old.position, old.sequence, old.count, old.slot
 
 
-@compiled
+@inlined
 def _begin(copy: Copy, slot: int, position: int, count: int, waited: float, remaining: float, width: int) -> None:
     """Note that jobs run from now on, in the order in which running jobs will end."""
     vm = vm_at(copy, slot)
@@ -250,7 +250,7 @@ def _begin(copy: Copy, slot: int, position: int, count: int, waited: float, rema
     vm.jobs += count
 
 
-@compiled
+@borrowing
 def _start_late(
     copy: Copy, slot: int, position: int, since: float, waited: float, remaining: float, unseen: int
 ) -> bool:
@@ -281,21 +281,21 @@ def _start_late(
     return True
 
 
-@compiled
+@borrowing
 def _move_starting(copy: Copy, source: int, target: int) -> None:
     old, new = starting_at(copy, source), starting_at(copy, target)
     new.time, new.since, new.waited, new.remaining = old.time, old.since, old.waited, old.remaining
     new.position, new.sequence, new.slot, new.unseen = old.position, old.sequence, old.slot, old.unseen
 
 
-@compiled
+@borrowing
 def _find_next_start(copy: Copy) -> None:
     """Note when the next job runs that has its cores."""
     copy.next_start = starting_at(copy, 0).time if copy.starting > 0 else math.inf
     copy.next_rare = min(copy.next_reclaim, copy.next_start)
 
 
-@compiled
+@borrowing
 def run_next(copy: Copy) -> None:
     """Let the job run that is the next to do so."""
     entry = starting_at(copy, 0)
@@ -317,7 +317,7 @@ def run_next(copy: Copy) -> None:
     _begin(copy, slot, position, 1, entry.waited + (copy.now - entry.since), entry.remaining, width)
 
 
-@compiled
+@inlined
 def start_head(copy: Copy, slot: int, most: int) -> None:
     """Start the first job that never left the queue on a VM, with up to `most` - 1 equal one-core jobs behind it."""
     vm, settings = vm_at(copy, slot), settings_of(copy)
@@ -356,7 +356,7 @@ def start_head(copy: Copy, slot: int, most: int) -> None:
     _begin(copy, slot, head, count, -1.0, service, width)
 
 
-@compiled
+@borrowing
 def start_aside(copy: Copy, slot: int, place: int) -> None:
     """Start the job of entry `place` of `side` on a VM; the entry stays for the caller to drop."""
     vm, settings, entry = vm_at(copy, slot), settings_of(copy), side_at(copy, place)
@@ -379,7 +379,7 @@ def start_aside(copy: Copy, slot: int, place: int) -> None:
     _begin(copy, slot, position, 1, waited, entry.remaining, width)
 
 
-@compiled
+@inlined
 def finish_next(copy: Copy) -> None:
     """End the jobs that are the next to end."""
     settings = settings_of(copy)
@@ -422,7 +422,7 @@ def finish_next(copy: Copy) -> None:
             release(copy, whole(job_of(copy, position + index).stage))
 
 
-@compiled
+@borrowing
 def gather(copy: Copy, slot: int) -> int:
     """List in `gathered` the places of a VM's jobs among the running ones, in order of start; return how many."""
     found = 0
@@ -439,7 +439,7 @@ def gather(copy: Copy, slot: int) -> int:
     return found
 
 
-@compiled
+@borrowing
 def work_lost(copy: Copy, slot: int) -> float:
     """Return the core-seconds that the jobs of a VM would lose if it went now."""
     lost, now = 0.0, copy.now
@@ -452,7 +452,7 @@ def work_lost(copy: Copy, slot: int) -> float:
     return lost
 
 
-@compiled
+@borrowing
 def evict(copy: Copy, slot: int) -> None:
     """Send the jobs of a withdrawn VM back to the queue, with their progress lost or kept, and the VM away (§2.4)."""
     vm = vm_at(copy, slot)
@@ -489,7 +489,7 @@ def evict(copy: Copy, slot: int) -> None:
     depart(copy, slot)
 
 
-@compiled
+@borrowing
 def _call_back(copy: Copy, slot: int) -> None:
     """Send the jobs that have cores of a VM and do not run yet back to the queue, in the order they got them."""
     while True:
@@ -513,7 +513,7 @@ def _call_back(copy: Copy, slot: int) -> None:
     _find_next_start(copy)
 
 
-@compiled
+@borrowing
 def _forget_interrupted(copy: Copy) -> None:
     """Close the gaps that interrupted jobs left among the running ones."""
     kept = 0

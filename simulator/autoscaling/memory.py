@@ -18,7 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from simulator.compilation import compiled, fields
+from simulator.compilation import borrowing, fields
 
 Records = NDArray[Any]
 """A structured array."""
@@ -262,159 +262,159 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
     return int(array.ctypes.data)
 
 
-@compiled
+@borrowing
 def settings_of(copy: Copy) -> Record:
     """Return the configuration's scalars."""
     return record_at(copy.settings_at, 0, SETTINGS)
 
 
-@compiled
+@borrowing
 def kind_at(copy: Copy, kind: int) -> Record:
     """Return what never changes of a VM type."""
     return record_at(copy.kinds_at, kind, KINDS)
 
 
-@compiled
+@borrowing
 def boot_at(kind: Record, place: int) -> Record:
     """Return a quantile (`seconds`) of the boot times of a VM type, the shortest first."""
     return record_at(kind.boots_at, place, BOOTS)
 
 
-@compiled
+@borrowing
 def count_at(copy: Copy, kind: int) -> Record:
     """Return the counts of a VM type."""
     return record_at(copy.counts_at, kind, COUNTS)
 
 
-@compiled
+@borrowing
 def trace_at(copy: Copy, index: int) -> Record:
     """Return the row of a trace."""
     return record_at(copy.traces_at, index, TRACES)
 
 
-@compiled
+@borrowing
 def job_at(copy: Copy, index: int) -> Record:
     """Return a job of the copy's trace."""
     return record_at(copy.jobs_at, index, JOBS)
 
 
-@compiled
+@borrowing
 def stage_at(copy: Copy, stage: int) -> Record:
     """Return a stage of the copy's closed loop."""
     return record_at(trace_at(copy, copy.trace).stages_at, stage, STAGES)
 
 
-@compiled
+@borrowing
 def stage_left_at(copy: Copy, stage: int) -> Record:
     """Return (`index`) how many jobs of a stage have not finished."""
     return record_at(copy.stage_left_at, stage, INDICES)
 
 
-@compiled
+@borrowing
 def fixed_at(copy: Copy, place: int) -> Record:
     """Return (`index`) the job of a closed loop that is the place-th to arrive at a time of its own."""
     return record_at(trace_at(copy, copy.trace).fixed_at, place, INDICES)
 
 
-@compiled
+@borrowing
 def released_at(copy: Copy, place: int) -> Record:
     """Return (`index`) a job that a stage's end releases; see STAGES."""
     return record_at(trace_at(copy, copy.trace).released_at, place, INDICES)
 
 
-@compiled
+@borrowing
 def vm_at(copy: Copy, slot: int) -> Record:
     """Return the VM of a slot."""
     return record_at(copy.vms_at, slot, VMS)
 
 
-@compiled
+@borrowing
 def meter_at(copy: Copy, slot: int) -> Record:
     """Return the meters of the VM of a slot."""
     return record_at(copy.meters_at, slot, METERS)
 
 
-@compiled
+@borrowing
 def ready_at(copy: Copy, place: int) -> Record:
     """Return the entry (`slot`) of a ready VM, in request order."""
     return record_at(copy.ready_at, place, SLOTS)
 
 
-@compiled
+@borrowing
 def ready_slot(copy: Copy, place: int) -> int:
     """Return the slot of a ready VM."""
     slot: int = whole(ready_at(copy, place).slot)
     return slot
 
 
-@compiled
+@borrowing
 def booting_at(copy: Copy, place: int) -> Record:
     """Return the entry (`slot`) of a booting VM."""
     return record_at(copy.booting_at, place, SLOTS)
 
 
-@compiled
+@borrowing
 def booting_slot(copy: Copy, place: int) -> int:
     """Return the slot of a booting VM."""
     slot: int = whole(booting_at(copy, place).slot)
     return slot
 
 
-@compiled
+@borrowing
 def free_slot_at(copy: Copy, place: int) -> Record:
     """Return an entry (`slot`) of the stack of slots without a VM."""
     return record_at(copy.free_at, place, SLOTS)
 
 
-@compiled
+@borrowing
 def running_at(copy: Copy, place: int) -> Record:
     """Return the place-th entry of running jobs in order of their end; one place more than there are is free."""
     return record_at(copy.running_at, (copy.running_head + place) & copy.running_mask, RUNNING)
 
 
-@compiled
+@borrowing
 def starting_at(copy: Copy, place: int) -> Record:
     """Return the place-th entry of jobs that are to run, in order of when; one place more than there are is free."""
     return record_at(copy.starting_at, (copy.starting_head + place) & copy.running_mask, STARTING)
 
 
-@compiled
+@borrowing
 def gathered_at(copy: Copy, place: int) -> Record:
     """Return an entry (`index`) of scratch space for places among the running jobs."""
     return record_at(copy.gathered_at, place, INDICES)
 
 
-@compiled
+@borrowing
 def side_at(copy: Copy, entry: int) -> Record:
     """Return a waiting job that once left the queue's order."""
     return record_at(copy.side_at, entry, SIDE)
 
 
-@compiled
+@borrowing
 def ring_at(copy: Copy, position: int) -> Record:
     """Return the job of a closed loop submitted at a position, with its arrival."""
     return record_at(copy.ring_at, position, TIMED_JOBS)
 
 
-@compiled
+@borrowing
 def pending_at(copy: Copy, place: int) -> Record:
     """Return a released job that has not arrived yet."""
     return record_at(copy.pending_at, place, TIMED_JOBS)
 
 
-@compiled
+@borrowing
 def wait_at(copy: Copy, finished: int) -> Record:
     """Return the time in the queue (`seconds`) of the finished-th job to end."""
     return record_at(copy.waits_at, finished, WAITS)
 
 
-@compiled
+@borrowing
 def share_at(shares: int, place: int) -> Record:
     """Return an entry (`share`) of scratch space at an address."""
     return record_at(shares, place, SHARES)
 
 
-@compiled
+@borrowing
 def waiting_log_at(copy: Copy, waiting: int) -> Record:
     """Return the entry waiting_log of obs-v2 (`value`) for a number of waiting jobs."""
     return record_at(copy.waiting_log_at, waiting, LOGS)

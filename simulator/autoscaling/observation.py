@@ -23,12 +23,12 @@ from simulator.autoscaling.memory import (
     waiting_log_at,
 )
 from simulator.autoscaling.orders import cooldown_left, victim
-from simulator.compilation import compiled
+from simulator.compilation import borrowing, inlined
 
 _LOW_SHARE = LOW_PERCENTILE / 100.0
 
 
-@compiled
+@borrowing
 def _lowest(shares: int, n: int) -> float:
     """Return the 0.9th percentile of n sorted shares at rank 0.009 (n + 1), counted from 1."""
     rank = _LOW_SHARE * (n + 1)
@@ -39,7 +39,7 @@ def _lowest(shares: int, n: int) -> float:
     return float(low + (rank - below) * (high - low))
 
 
-@compiled
+@borrowing
 def _ninetieth(shares: int, n: int) -> float:
     """Return the 90th percentile of n sorted shares as numpy rounds it: from the nearer of its neighbours."""
     rank = (n - 1) * 0.9
@@ -49,7 +49,7 @@ def _ninetieth(shares: int, n: int) -> float:
     return float(low + (high - low) * beyond if beyond < 0.5 else high - (high - low) * (1.0 - beyond))
 
 
-@compiled
+@borrowing
 def _percentile(copy: Copy, shares: int, n: int) -> float:
     if n == 0:
         return 0.0
@@ -57,7 +57,7 @@ def _percentile(copy: Copy, shares: int, n: int) -> float:
     return min(max(share, 0.0), 1.0)
 
 
-@compiled
+@borrowing
 def publish(copy: Copy, n: int, last_ram: float, out: NDArray[np.float32], row: int) -> None:
     """Change the obs-7 in a row of `out`; n VMs were measured, their shares lie sorted in the scratch space.
 
@@ -88,7 +88,7 @@ _SAMPLED = list(CpuSampling).index(CpuSampling.SAMPLED)
 _BLOCK = 128
 
 
-@compiled
+@inlined
 def measured_cpu(copy: Copy, slot: int) -> float:
     """Return the CPU of a ready VM for the last step, 0..1; nan where there were too few readings."""
     settings, vm = settings_of(copy), vm_at(copy, slot)
@@ -107,7 +107,7 @@ def measured_cpu(copy: Copy, slot: int) -> float:
     return float(busy + (1.0 - busy) * settings.idle_cpu)
 
 
-@compiled
+@inlined
 def measured_ram(copy: Copy, slot: int) -> float:
     """Return the share of memory used on a ready VM for the last step, where its CPU was measured."""
     settings, vm = settings_of(copy), vm_at(copy, slot)
@@ -119,7 +119,7 @@ def measured_ram(copy: Copy, slot: int) -> float:
     return float(vm.used_ram_gb / kind_at(copy, vm.kind).ram_gb)
 
 
-@compiled
+@inlined
 def _sort(shares: int, n: int) -> None:
     """Sort n shares in place; they are few, and often equal."""
     for index in range(1, n):
@@ -131,7 +131,7 @@ def _sort(shares: int, n: int) -> None:
         share_at(shares, place).share = value
 
 
-@compiled
+@borrowing
 def _sum_block(shares: int, first: int, n: int) -> float:
     """Add at most 128 shares in the order in which numpy adds them."""
     whole_rows = n // 8 if n >= 8 else 0
@@ -157,7 +157,7 @@ def _sum_block(shares: int, first: int, n: int) -> float:
     return total
 
 
-@compiled
+@borrowing
 def _sum(shares: int, n: int) -> float:
     """Add n shares by halves of at most 128, as numpy does: the same bits up to 500 of them, nearly so beyond."""
     if n <= _BLOCK:
@@ -173,7 +173,7 @@ def _sum(shares: int, n: int) -> float:
     return total
 
 
-@compiled
+@inlined
 def _write_mean_and_p90(shares: int, n: int, out: NDArray[np.float32], row: int, column: int) -> None:
     """Write mean and 90th percentile of n shares, clipped to 0..1; 0 where there is none."""
     out[row, column] = out[row, column + 1] = 0.0
@@ -187,7 +187,7 @@ def _write_mean_and_p90(shares: int, n: int, out: NDArray[np.float32], row: int,
     out[row, column + 1] = min(max(low + (rank - below) * (high - low), 0.0), 1.0)
 
 
-@compiled
+@borrowing
 def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> None:
     """Write obs-7, or obs-v2 if `extended`, of a copy into a row of `out` (§3)."""
     settings, waiting = settings_of(copy), copy.waiting - copy.uncounted
@@ -214,7 +214,7 @@ def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> N
         _observe_fleet(copy, out, row)
 
 
-@compiled
+@borrowing
 def _observe_fleet(copy: Copy, out: NDArray[np.float32], row: int) -> None:
     """Write the entries of obs-v2 that follow obs-7."""
     settings = settings_of(copy)

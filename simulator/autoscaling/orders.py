@@ -10,7 +10,7 @@ from simulator.autoscaling.configuration import REMOVAL, CooldownScope, RemovalC
 from simulator.autoscaling.fleet import cancel_boot, draw, request, withdraw
 from simulator.autoscaling.jobs import evict, work_lost
 from simulator.autoscaling.memory import Copy, Records, count_at, kind_at, ready_slot, settings_of, vm_at
-from simulator.compilation import compiled
+from simulator.compilation import borrowing
 
 _PER_TYPE = list(CooldownScope).index(CooldownScope.PER_TYPE)
 _PER_DIRECTION = list(CooldownScope).index(CooldownScope.PER_DIRECTION)
@@ -21,7 +21,7 @@ _CHANGES = np.array(MULTI_CHANGES, dtype=np.int64)
 CHANGES = len(MULTI_CHANGES)
 
 
-@compiled
+@borrowing
 def cooldown_left(copy: Copy, kind: int, out: bool) -> float:
     """Return the seconds until a type may be changed again in a direction (out: more VMs)."""
     settings, count = settings_of(copy), count_at(copy, kind)
@@ -36,19 +36,19 @@ def cooldown_left(copy: Copy, kind: int, out: bool) -> float:
     return float(max(last + settings.cooldown_s - copy.now, 0.0))
 
 
-@compiled
+@borrowing
 def _may_add(copy: Copy, kind: int) -> bool:
     return bool(count_at(copy, kind).present < kind_at(copy, kind).limit)
 
 
-@compiled
+@borrowing
 def _may_remove(copy: Copy, kind: int) -> bool:
     count = count_at(copy, kind)
     booting = count.booting if settings_of(copy).cancel_booting else 0
     return bool(count.ready + booting > kind_at(copy, kind).minimum)
 
 
-@compiled
+@borrowing
 def victim(copy: Copy, kind: int, really: bool) -> int:
     """Return the slot of the ready VM of a type that goes next, -1 for none; a real random choice uses up its draw."""
     choice = settings_of(copy).removal_choice
@@ -77,7 +77,7 @@ def victim(copy: Copy, kind: int, really: bool) -> int:
     return chosen
 
 
-@compiled
+@borrowing
 def _remove(copy: Copy, kind: int) -> None:
     settings, count = settings_of(copy), count_at(copy, kind)
     if settings.cancel_booting and count.booting > 0:
@@ -89,7 +89,7 @@ def _remove(copy: Copy, kind: int) -> None:
         evict(copy, slot)
 
 
-@compiled
+@borrowing
 def begin_orders(copy: Copy) -> None:
     """Note which types are cooling down as the step begins, and forget the last step's outcome."""
     cooling = settings_of(copy).cooldown_s > 0
@@ -101,7 +101,7 @@ def begin_orders(copy: Copy) -> None:
             count.cooling_in = cooldown_left(copy, kind, False) > 0
 
 
-@compiled
+@borrowing
 def carry_out(copy: Copy, kind: int, change: int) -> None:
     """Add or remove VMs of a type one by one; each is accepted or refused on its own."""
     count = count_at(copy, kind)
@@ -121,14 +121,14 @@ def carry_out(copy: Copy, kind: int, change: int) -> None:
             count.refused += 1
 
 
-@compiled
+@borrowing
 def carry_out_index(copy: Copy, action: int) -> None:
     """Carry out an act-7 index: 0 nothing, 2k + 1 add one VM of type k, 2k + 2 remove one."""
     if action > 0:
         carry_out(copy, (action - 1) // 2, 1 if action % 2 == 1 else -1)
 
 
-@compiled
+@borrowing
 def carry_out_changes(copy: Copy, indices: NDArray[np.int64], row: int) -> None:
     """Carry out a row of changes, as indices into MULTI_CHANGES: removals first, larger types first in both."""
     kinds = copy.kinds
@@ -140,7 +140,7 @@ def carry_out_changes(copy: Copy, indices: NDArray[np.int64], row: int) -> None:
                 carry_out(copy, kind, change)
 
 
-@compiled
+@borrowing
 def write_mask(copy: Copy, multi: bool, out: NDArray[np.bool_], row: int) -> None:
     """Write a row of `out`: which actions would have an effect now, 1 + 2N of them, or 7N for changes per type."""
     cooling = settings_of(copy).cooldown_s > 0
@@ -157,7 +157,7 @@ def write_mask(copy: Copy, multi: bool, out: NDArray[np.bool_], row: int) -> Non
             out[row, CHANGES * kind + index] = change == 0 or (add if change > 0 else remove)
 
 
-@compiled
+@borrowing
 def write_masks(copies: Records, multi: bool, out: NDArray[np.bool_]) -> None:
     """Write the mask of every copy, one per row."""
     for b in range(copies.shape[0]):

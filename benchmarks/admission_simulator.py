@@ -16,9 +16,9 @@ from simulator.admission import PRESETS, draw_run, play, rule_of
 PUBLISHED_CORE_HOURS = (0.5, 4.0)
 TARGETS = (
     Target("zeroth_s", 0.2),
-    Target("second_0obs_s", 2.5),
-    Target("second_50obs_s", 8.0),
-    Target("second_T_s", 60.0),
+    Target("second_0obs_s", 1.0),
+    Target("second_50obs_s", 3.5),
+    Target("second_T_s", 12.0),
 )
 CASES = {
     "zeroth_s": ("H", 0, "zeroth:14000"),

@@ -38,13 +38,14 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", numba.njit(**_BORROWING)(function))
 
 
-def inlined(function: Callable[P, R], *, fast: bool = False) -> Callable[P, R]:
-    """Compile a function that makes no array into those that call it.
+def inlined(function: Callable[P, R], *, fast: bool = False, arrays: bool = False) -> Callable[P, R]:
+    """Compile a function into those that call it.
 
+    arrays: whether it makes any, and so counts their owners.
     fast: for functions that only compare: several elements at once, in any order, none of them infinite or nan.
     """
     flags = {"nnan", "ninf", "nsz", "reassoc", "contract"} if fast else False
-    made = numba.njit(**_BORROWING, forceinline=True, fastmath=flags)(function)
+    made = numba.njit(**(_COUNTING if arrays else _BORROWING), forceinline=True, fastmath=flags)(function)
     return cast("Callable[P, R]", made)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from simulator.compilation import compiled, inlined
 
 Floats = NDArray[np.float64]
 
-RULES = compile_all(inlined, ELEMENTARY)
+RULES = compile_all(partial(inlined, arrays=True), ELEMENTARY)
 """The functions of domain.rules.admission: there is no other definition of a formula in this package."""
 _exact_belief, _conjugate_belief = RULES.exact_belief, RULES.conjugate_belief
 _ab_moments, _na_moments, _paper_moments = RULES.ab_moments, RULES.na_moments, RULES.paper_moments

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.admission.ab import lead_steps, time_grid, times_needed
@@ -23,7 +22,6 @@ from domain.rules.admission.belief import (
     gamma_nodes,
     lam_count,
     mu_nodes,
-    node_count,
     size_count,
 )
 from domain.rules.admission.na import conditional_na, gamma_powers, paper_moments
@@ -118,13 +116,13 @@ def ab_batch(
     horizons_h: Floats,
     *,
     fast: bool = False,
-    nodes: int | None = None,
+    nodes: int = PRODUCTION_NODES,
     drop: float = PRODUCTION_DROP,
     floor: float = PRODUCTION_FLOOR,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return mean, variance, third central moment and scale-outs per hour (N, H), as `ab.ab_moments` does for one.
 
-    fast: one point each for lam and sig, `ab_fast`. nodes: points of mu, `belief.node_count` of each where not given.
+    fast: one point each for lam and sig, `ab_fast`.
     """
     lam_points = np.array([1 if fast else lam_count(shape) for shape in belief[2]], dtype=np.int64)
     size_points = np.array([1 if fast else size_count(shape) for shape in belief[5]], dtype=np.int64)
@@ -135,7 +133,7 @@ def ab_batch(
             if alike.size:
                 shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = (part[alike] for part in belief)
                 own = (shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate)
-                mu_points = _mu_points(own, power, nodes, drop, floor)
+                mu_points = _mu_nodes(own, power, nodes, drop, floor)
                 curves[:, alike] = _ab_alike(size[alike], own, power, lifetimes, horizons_h, p, q, mu_points)
     mean, second, third, requests = curves
     third += mean * (2.0 * mean * mean - 3.0 * second)
@@ -147,22 +145,6 @@ def _mu_nodes(belief: Beliefs, power: float, nodes: int, drop: float, floor: flo
     weight = np.empty_like(mu)
     mu_nodes(*belief[:5], power, drop, floor, mu, weight)
     return mu, weight
-
-
-def _mu_points(
-    belief: Beliefs, power: float, nodes: int | None, drop: float, floor: float
-) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the owner, mu and the weight of all points of mu together, (M,) each."""
-    counts = np.array([nodes or node_count(shape) for shape in belief[0]], dtype=np.int64)
-    found = []
-    for count in np.unique(counts):
-        owner = np.flatnonzero(counts == count)
-        shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = (part[owner] for part in belief)
-        own = (shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate)
-        mu, weight = _mu_nodes(own, power, int(count), drop, floor)
-        found.append((np.tile(owner, int(count)), mu.reshape(-1), weight.reshape(-1)))
-    owners, mus, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return owners, mus, weights
 
 
 def _gamma_nodes(shape: Floats, count: int) -> tuple[Floats, Floats]:
@@ -180,7 +162,7 @@ def _ab_alike(
     horizons_h: Floats,
     lam_points: int,
     size_points: int,
-    mu_points: tuple[NDArray[np.int64], Floats, Floats],
+    mu_points: tuple[Floats, Floats],
 ) -> Floats:
     """Return raw moments and requests (4, N, H) of deployments that take equally many points for lam and sig.
 
@@ -189,14 +171,14 @@ def _ab_alike(
     _, _, lam_shape, lam_rate, exposure_h, size_shape, size_rate = belief
     lam, lam_weight = _gamma_nodes(lam_shape, lam_points)
     sig, sig_weight = _gamma_nodes(size_shape, size_points)
-    all_owners, all_mu, all_weight = mu_points
-    all_starts_h = starts_h(size[all_owners], all_mu)
+    all_mu, all_weight = (part.reshape(-1) for part in mu_points)
+    all_starts_h = starts_h(size, mu_points[0]).reshape(-1)
     order = np.argsort(all_starts_h, kind="stable")
     at_once = max(POINTS_AT_ONCE // (lam_points * size_points), 1)
     curves = np.zeros((4, size.size, horizons_h.size))
     for start in range(0, order.size, at_once):
         some = order[start : start + at_once]
-        owner, mu = all_owners[some], all_mu[some]
+        owner, mu = some % size.size, all_mu[some]
         seen = lam_rate[owner] + exposure_h[owner] * mu**power
         scale = mu ** (power - 1.0)
         rho1 = (lam[:, owner] / seen * scale)[:, None]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from domain.rules.admission.ab import ab_moments
-from domain.rules.admission.belief import exact_belief, lam_count, node_count, size_count
+from domain.rules.admission.belief import exact_belief, lam_count, size_count
 from domain.rules.admission.compiled import compile_all
 from domain.rules.admission.moments import Beliefs, ab_batch, belief_of, moments_of, na_batch
 from domain.rules.admission.population import POPULATIONS
@@ -26,7 +26,7 @@ def alone(function: object, case: str, preset: str, fast: bool) -> np.ndarray:
     belief = belief_of(population, seen)
     counts = (1, 1) if fast else (lam_count(belief[2]), size_count(belief[5]))
     out = np.empty((3, HORIZONS.size))
-    mu, weight = np.empty((2, node_count(belief[0])))
+    mu, weight = np.empty(16), np.empty(16)
     assert callable(function)
     function(
         float(seen.size),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from domain.rules.admission import moments
 from domain.rules.admission.ab import ab_moments, conditional_ab
 from domain.rules.admission.ab_points import Path, Points, lefts, moment_weights, starts_h
-from domain.rules.admission.belief import exact_belief, lam_count, mu_nodes, node_count, size_count
+from domain.rules.admission.belief import exact_belief, lam_count, size_count
 from domain.rules.admission.moments import Beliefs, ab_batch, belief_of
 from domain.rules.admission.population import POPULATIONS
 from tests.domain.rules.admission.cases import SEEN
@@ -85,20 +85,6 @@ def test_how_many_are_worked_on_together_is_of_no_matter(monkeypatch: pytest.Mon
         assert few == pytest.approx(many, rel=2e-3, abs=1e-4)
 
 
-def test_each_has_the_points_of_mu_that_its_own_belief_asks_for() -> None:
-    population, seen = POPULATIONS["K"], list(SEEN.values())
-    beliefs = [belief_of(population, one) for one in seen]
-    assert len({node_count(belief[0]) for belief in beliefs}) > 1
-    shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = np.array(beliefs).T
-    belief: Beliefs = (shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate)
-    owners, found, weights = moments._mu_points(belief, population.power, None, 9.0, -18.5)
-    for i, alone in enumerate(beliefs):
-        mu, weight = np.empty((2, node_count(alone[0])))
-        mu_nodes(*alone[:5], population.power, 9.0, -18.5, mu, weight)
-        assert found[owners == i] == pytest.approx(mu, rel=1e-6)
-        assert weights[owners == i] == pytest.approx(weight, rel=1e-5)
-
-
 def test_none_at_all_are_no_curves() -> None:
     empty = np.zeros(0)
     belief: Beliefs = (empty, empty, empty, empty, empty, empty, empty)
@@ -118,7 +104,7 @@ def test_all_moments_are_those_of_one_alone(preset: str, fast: bool) -> None:
         counts = (1, 1) if fast else (lam_count(alone[2]), size_count(alone[5]))
         law = (population.power, population.lifetimes)
         mean, variance, third, requests = np.empty((4, HORIZONS.size))
-        points = np.empty((2, node_count(alone[0])))
+        points = (np.empty(16), np.empty(16))
         ab_moments(
             float(one.size), *alone, *law, HORIZONS, 9.0, -18.5, *counts, *points, mean, variance, third, requests
         )

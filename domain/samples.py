@@ -32,14 +32,15 @@ class VmMetric(StrEnum):
 class QueueMetric(StrEnum):
     """The metrics of a job source.
 
-    `submitted_total` and `finished_total` only ever grow, except when their counter restarts. `job_core_seconds` is the
-    mean work of a job, with a suffix a quantile of the jobs that finished lately.
+    Those with `_total` only ever grow, except when their counter restarts; `finished_core_seconds_total` is the work of
+    the finished jobs. `job_core_seconds` is the mean work of a job, with a suffix a quantile of recently finished jobs.
     """
 
     WAITING = "waiting"
     RUNNING = "running"
     SUBMITTED_TOTAL = "submitted_total"
     FINISHED_TOTAL = "finished_total"
+    FINISHED_CORE_SECONDS_TOTAL = "finished_core_seconds_total"
     OLDEST_WAIT_SECONDS = "oldest_wait_seconds"
     JOB_CORE_SECONDS = "job_core_seconds"
     JOB_CORE_SECONDS_P10 = "job_core_seconds_p10"

@@ -69,13 +69,14 @@ class Boot:
 class MinuteMeasurements:
     """What was measured of a minute beside its snapshot; None where nothing was.
 
-    finished: jobs. waiting: jobs, the mean over the minute. lengths: of jobs. boots: of the VMs that first reported.
-    lost_core_s: work under way on VMs that are gone. busy_cores: by group, a VM that came in the minute for its part of
-    it. interrupted, refused: per position of a group, spot notices and requests that AWS had no capacity for.
-    clock_set: whether the clock was set since the minute before.
+    finished: jobs, finished_core_s: their work. waiting: jobs, the mean over the minute. lengths: of jobs. boots: of
+    the VMs that first reported. lost_core_s: work under way on VMs that are gone. busy_cores: by group,
+    a VM that came in the minute for its part of it. interrupted, refused: per position of a group, spot notices and
+    requests that AWS had no capacity for. clock_set: whether the clock was set since the minute before.
     """
 
     finished: int | None = None
+    finished_core_s: float | None = None
     waiting: float | None = None
     lengths: JobLengths | None = None
     boots: tuple[Boot, ...] = ()
@@ -110,6 +111,7 @@ class RecordedMinute:
     over the minute. lengths: of jobs, as last reported. requested, warm, draining: VMs. busy_cores: mean over the
     minute. boots: None in older ledgers, where they were not measured. interrupted: spot notices. refused: requests
     that AWS had no capacity for. lost_core_s: work lost with VMs, as far as known. absent: names of INPUTS.
+    finished_core_s: the work of the jobs that finished in it, None where the job source does not report it.
     """
 
     end_s: float
@@ -129,6 +131,7 @@ class RecordedMinute:
     refused: Mapping[int, int] = field(default_factory=dict)
     lost_core_s: float = 0.0
     absent: tuple[str, ...] = ()
+    finished_core_s: float | None = None
 
     @property
     def policy(self) -> str:
@@ -173,6 +176,7 @@ def minute_of(inputs: DecisionInputs, made: Decision, measured: MinuteMeasuremen
         refused=more.refused,
         lost_core_s=more.lost_core_s,
         absent=(*snapshot.absent, *wrong),
+        finished_core_s=more.finished_core_s,
     )
 
 
@@ -192,8 +196,8 @@ def _stored_context(context: MinuteContext) -> tuple[int, bytes]:
 
 
 # Short keys: j jobs (submitted, finished, waiting, running); l lengths (mean, quantiles); g requested, warm and busy
-# cores, group by group; d draining; b boots; n true where boots were not measured; i interruptions, r refusals (group,
-# count); w work lost; x what is wrong, by bit.
+# cores, group by group; d draining; f work of finished jobs; b boots; n true where boots were not measured;
+# i interruptions, r refusals (group, count); w work lost; x what is wrong, by bit.
 
 
 def encoded(minute: RecordedMinute) -> bytes:
@@ -205,6 +209,8 @@ def encoded(minute: RecordedMinute) -> bytes:
     lengths = minute.lengths
     if lengths is not None:
         parts.append(f'"l":[{",".join(map(_number, (lengths.mean, *(lengths.quantiles or ()))))}]')
+    if minute.finished_core_s:
+        parts.append(f'"f":{_number(minute.finished_core_s)}')
     if minute.requested:
         each = zip(minute.requested, minute.warm, map(_number, minute.busy_cores), strict=True)
         parts.append(f'"g":[{",".join([f"{requested},{warm},{busy}" for requested, warm, busy in each])}]')
@@ -267,6 +273,7 @@ def decoded(end_s: float, epoch: int, context: MinuteContext, stored: bytes) -> 
             dict(refused) if refused else _NOTHING,
             float(get("w") or 0.0),
             _wrong(get("x") or 0),
+            get("f"),
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise LedgerError(f"a recorded minute cannot be read ({error}): it is damaged") from error

@@ -181,6 +181,7 @@ class JobSource(Thread):
         readings: list[tuple[QueueMetric, float]] = [
             (QueueMetric.SUBMITTED_TOTAL, float(self.submitted)),
             (QueueMetric.FINISHED_TOTAL, float(len(served))),
+            (QueueMetric.FINISHED_CORE_SECONDS_TOTAL, sum(served)),
             (QueueMetric.OLDEST_WAIT_SECONDS, oldest_s),
         ]
         if served:

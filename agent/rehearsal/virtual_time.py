@@ -265,6 +265,7 @@ class VirtualCloud:
             QueueMetric.RUNNING: float(queue.running),
             QueueMetric.SUBMITTED_TOTAL: float(queue.submitted),
             QueueMetric.FINISHED_TOTAL: float(self.simulation.jobs_finished),
+            QueueMetric.FINISHED_CORE_SECONDS_TOTAL: self.simulation.finished_core_s,
             QueueMetric.OLDEST_WAIT_SECONDS: queue.oldest_wait_s,
         }
         job_core_s = queue.mean_job_core_s

@@ -329,19 +329,30 @@ class Watch:
 class Simulation:
     """One episode at a time over one trace. The same configuration, trace, seed and actions give the same bits."""
 
-    def __init__(self, config: SimulationConfig, trace: Trace, seed: int = 0, watch: Watch | None = None) -> None:
-        """Check the trace against the configuration and reset; TraceError when a job is wider than every VM type."""
+    def __init__(
+        self,
+        config: SimulationConfig,
+        trace: Trace,
+        seed: int = 0,
+        watch: Watch | None = None,
+        streams: Callable[[int], Streams] = Streams,
+    ) -> None:
+        """Check the trace against the configuration and reset; TraceError when a job is wider than every VM type.
+
+        streams: of random numbers, made from a seed at each reset.
+        """
         self.config = config
         self.trace = trace
         self.seed = seed
         self._watch = watch
+        self._streams = streams
         self._jobs = JobColumns(trace, config)
         self.reset()
 
     def reset(self, seed: int | None = None) -> NDArray[np.float32]:
         """Begin a new episode (with another seed, if given) and return the first observation, obs-7."""
         self.seed = self.seed if seed is None else seed
-        self._world = World(self.config, self._jobs, Streams(self.seed))
+        self._world = World(self.config, self._jobs, self._streams(self.seed))
         self._cooldowns = Cooldowns.none(len(self.config.types))
         self._account = Account()
         self._tally = Tally()
@@ -433,6 +444,11 @@ class Simulation:
     def jobs_finished(self) -> int:
         """How many jobs have finished."""
         return self._world.finished
+
+    @property
+    def finished_core_s(self) -> float:
+        """Core-seconds of the jobs that finished."""
+        return self._world.finished_core_s
 
     def newest_finished_core_s(self, most: int) -> list[float]:
         """Return the core-seconds of at most so many jobs that finished last."""

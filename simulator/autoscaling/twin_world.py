@@ -137,6 +137,13 @@ class Streams:
             drawn.extend(self._generators[key].random(_BLOCK).tolist())
         return drawn[index]
 
+    def ready_at(self, kind: int, index: int, points: Sequence[float], now: float) -> float:
+        """Return when VM number `index` of a type, requested at `now`, is ready; points: quantiles of boot times."""
+        place = self.draw(BOOT, kind, index) * (len(points) - 1)
+        below = min(int(place), len(points) - 2)
+        low, high = points[below], points[below + 1]
+        return now + low + (high - low) * (place - below)
+
 
 JOB_END, VM_READY, ARRIVAL, JOB_START, NOTICE, TAKEN_BACK = range(6)
 """Kinds of events; at one instant they happen in this order, those of a kind in that of their making."""
@@ -318,13 +325,9 @@ class World:
         """Request one VM of a type; it is ready after a boot time drawn now."""
         machine = self._new_machine(kind)
         self.booting[machine.number] = machine
-        share = self.streams.draw(BOOT, kind, self.requests[kind])
+        ready_at = self.streams.ready_at(kind, self.requests[kind], self._boot_points_s[kind], self.now)
         self.requests[kind] += 1
-        points = self._boot_points_s[kind]
-        place = share * (len(points) - 1)
-        below = min(int(place), len(points) - 2)
-        low, high = points[below], points[below + 1]
-        self.events.push(self.now + low + (high - low) * (place - below), VM_READY, machine.number)
+        self.events.push(ready_at, VM_READY, machine.number)
 
     def _make_ready(self, machine: Machine) -> None:
         machine.state = READY

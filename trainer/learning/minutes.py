@@ -2,16 +2,17 @@
 
 It comes from the inputs of the decisions, as far as these are kept: a replay begins with the jobs that wait and run at
 the end of a minute, and what is recorded for longer (`trainer.learning.recorded`, which reads both) holds means of the
-minute. That has the quantiles of job lengths, by which the jobs of a minute are spread about the mean known then. The
-cost of a minute is defined as the simulator's: rent of the VMs there, those that boot or drain included, and the price
-of the jobs that wait at its end.
+minute. That has the jobs that finished and their work, from which the jobs are rebuilt (`trainer.learning.jobs`), and
+the boots. The cost of a minute is defined as the simulator's: rent of the VMs there, those that boot or drain included,
+and the price of the jobs that wait at its end.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
@@ -19,17 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.autoscaling.minutes import CLOCK_SET, JobLengths, RecordedMinute
+from agent.autoscaling.minutes import CLOCK_SET, RecordedMinute
 from agent.rails.base import RailLimits
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
-from domain.samples import NEWEST_JOBS
 from domain.snapshot import Terms
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.world_file import preset
-from trainer.learning.jobs import arrivals_in, lengths_about
+from trainer.learning.jobs import Floats, Ints, Jobs, arrivals_in, rebuilt
 from trainer.learning.ledgers import NoRecord
 from trainer.learning.recorded import (
     MinuteOrder,
@@ -40,6 +40,7 @@ from trainer.learning.recorded import (
     read_recorded,
     shape_of,
 )
+from trainer.learning.replay import RecordedBoot
 
 LONGEST_FILLED_S = 600.0
 """A gap up to this length is bridged: the counters of the queue say what came in it. A longer one parts stretches."""
@@ -51,8 +52,8 @@ Counts = tuple[int, ...]
 class Minute:
     """The load of a minute.
 
-    Its end, jobs submitted in it, mean core-seconds of a finished job if known; busy cores, and jobs finished so far.
-    lengths: what was reported when its jobs had finished, None where no quantiles were.
+    Its end, jobs submitted in it, core-seconds of a job as last reported; busy cores, and jobs finished so far.
+    ended, work_core_s: the jobs that finished in it and their work, None where the job source did not report them.
     """
 
     end_s: float
@@ -60,7 +61,8 @@ class Minute:
     job_core_s: float | None
     busy_cores: float = 0.0
     finished: int = 0
-    lengths: JobLengths | None = None
+    ended: int | None = None
+    work_core_s: float | None = None
 
 
 def mean_job_core_s(minutes: Sequence[Minute]) -> float | None:
@@ -77,7 +79,8 @@ class DecidedMinute:
 
     load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
     rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet. clock_set:
-    whether the clock was set since the minute before.
+    whether the clock was set since the minute before. boots: of the VMs that first reported in it. jobs: those of its
+    stretch, None where the work of finished jobs is not recorded.
     """
 
     load: Minute
@@ -91,6 +94,8 @@ class DecidedMinute:
     policy: str
     acted: bool
     clock_set: bool = False
+    boots: tuple[RecordedBoot, ...] = ()
+    jobs: Jobs | None = field(default=None, repr=False, compare=False)
 
     @property
     def end_s(self) -> float:
@@ -180,7 +185,7 @@ def _read(source: str, fleet: str, since: float | None) -> Record:
     known = {
         (one.epoch, one.end_s): one
         for one in recorded.minutes
-        if CLOCK_SET in one.absent or (one.lengths is not None and one.lengths.quantiles is not None)
+        if CLOCK_SET in one.absent or one.finished_core_s is not None or one.boots
     }
     found = record_of(fleet, (inputs for inputs, _ in read_decisions(source, fleet, since)), known)
     if shape_of(found.fleet) != shape_of(recorded.fleet):
@@ -214,7 +219,7 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None 
     if len(minutes) < len(kept):
         left_out[OTHER_GROUPS] += len(kept) - len(minutes)
     assert last.snapshot is not None
-    stretches = _stretches(_with_lengths(minutes))
+    stretches = tuple(_with_jobs(stretch) for stretch in _stretches(minutes))
     return Record(last.fleet, last.limits, last.snapshot.terms, median(lags_s), stretches, dict(left_out))
 
 
@@ -236,9 +241,9 @@ def _minute(inputs: DecisionInputs, known: Known) -> DecidedMinute:
     busy = sum(group.busy_cores or 0.0 for group in groups)
     done = queue.submitted - queue.waiting - queue.running
     more = known.get((inputs.epoch, float(round(snapshot.bin_end))))
-    lengths = None if more is None else more.lengths
+    ended, work_core_s = (None, None) if more is None else (more.finished, more.finished_core_s)
     return DecidedMinute(
-        load=Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done, lengths),
+        load=Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done, ended, work_core_s),
         waiting=queue.waiting,
         running=queue.running,
         requested=snapshot.requested,
@@ -249,28 +254,52 @@ def _minute(inputs: DecisionInputs, known: Known) -> DecidedMinute:
         policy=inputs.policy,
         acted=inputs.mode is Mode.ACT and inputs.leader,
         clock_set=more is not None and CLOCK_SET in more.absent,
+        boots=() if more is None else _boots(more),
     )
 
 
-def _with_lengths(minutes: Sequence[DecidedMinute]) -> list[DecidedMinute]:
-    """Return the minutes, each with what was reported of lengths when its own jobs had finished.
+def _boots(minute: RecordedMinute) -> tuple[RecordedBoot, ...]:
+    """Return the boots of a minute; a VM was ready half an interval of reports before its first one, in the mean."""
+    half_s, reported_s = minute.context.sample_interval_s / 2.0, minute.end_s - MINUTE_S / 2.0
+    return tuple(
+        RecordedBoot(one.group, reported_s - one.seconds, max(one.seconds - half_s, 0.0)) for one in minute.boots or ()
+    )
 
-    A report is about the NEWEST_JOBS jobs that finished last: half of them later, those of a minute are in its midst.
+
+def _with_jobs(stretch: tuple[DecidedMinute, ...]) -> tuple[DecidedMinute, ...]:
+    """Return the minutes of a stretch with its jobs, so that each part of it knows those that run at its begin."""
+    if not any(minute.load.work_core_s for minute in stretch):
+        return stretch
+    jobs = _jobs_of(stretch)
+    return tuple(replace(minute, jobs=jobs) for minute in stretch)
+
+
+def _counted(minutes: Sequence[DecidedMinute], job_core_s: float) -> tuple[Floats, Ints, Floats]:
+    """Return of consecutive minutes their ends, the jobs that came, and their mean length as known at the end.
+
+    Of the first minute the jobs that are there at its end. job_core_s: of a job until the job source has reported one.
     """
-    if not any(minute.load.lengths for minute in minutes):
-        return list(minutes)
-    # A count that falls is that of a new episode of the job source.
-    finished = [0, *(max(b.load.finished - a.load.finished, 0) for a, b in pairwise(minutes))]
-    done = np.cumsum(finished)
-    there = np.array([minute.waiting + minute.running for minute in minutes])
-    submitted = np.array([minute.load.submitted for minute in minutes])
-    about = done + there - submitted / 2.0 + NEWEST_JOBS / 2
-    reports = [k for k, minute in enumerate(minutes) if minute.load.lengths is not None]
-    place = np.minimum(np.searchsorted(done[reports], about), len(reports) - 1)
-    return [
-        replace(minute, load=replace(minute.load, lengths=minutes[reports[at]].load.lengths))
-        for minute, at in zip(minutes, place.tolist(), strict=True)
+    first = minutes[0]
+    came = [first.running + first.waiting]
+    # In a gap the counters go on: what came in it is spread over it.
+    came += [
+        _came(before, after) if after.end_s - before.end_s > 1.5 * MINUTE_S else after.load.submitted
+        for before, after in pairwise(minutes)
     ]
+    length, means = job_core_s, []
+    for minute in minutes:
+        length = minute.load.job_core_s or length
+        means.append(length)
+    return np.array([one.end_s for one in minutes]), np.array(came, dtype=np.int64), np.array(means)
+
+
+def _jobs_of(stretch: Sequence[DecidedMinute]) -> Jobs:
+    ends_s, came, means = _counted(stretch, mean_job_core_s([one.load for one in stretch]) or MINUTE_S)
+    counters = [0, *(max(after.load.finished - before.load.finished, 0) for before, after in pairwise(stretch))]
+    ended = [count if one.load.ended is None else one.load.ended for one, count in zip(stretch, counters, strict=True)]
+    work = [math.nan if one.load.work_core_s is None else one.load.work_core_s for one in stretch]
+    waiting = np.array([one.waiting for one in stretch], dtype=np.int64)
+    return rebuilt(ends_s, came, waiting, stretch[0].running, np.array(ended, dtype=np.int64), np.array(work), means)
 
 
 def _stretches(minutes: Sequence[DecidedMinute]) -> tuple[tuple[DecidedMinute, ...], ...]:
@@ -297,6 +326,7 @@ class Span:
     minute that is absent is that of the one before it. policies: what decided at the begin of each step. finished: jobs
     done in it. lead: minutes at the begin that are played and do not count, so that what counts begins in the state
     that they lead to. marks: windows in it, by name, first step and the step after the last; none: it is one itself.
+    job_core_s: core-seconds of a job as reported at the begin of each step, the lead included. boots: as recorded.
     """
 
     name: str
@@ -311,6 +341,8 @@ class Span:
     finished: int
     lead: int = 0
     marks: tuple[tuple[str, int, int], ...] = ()
+    job_core_s: tuple[float | None, ...] = ()
+    boots: tuple[RecordedBoot, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -331,42 +363,36 @@ class Span:
 def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead_s: float = 0.0) -> Span:
     """Return minutes of one stretch as an episode.
 
-    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. Jobs of a minute are spread
-    evenly over it, and their lengths about the mean known then by the quantiles that are known of them, so that their
-    total is kept (`trainer.learning.jobs`); jobs that ran at the begin are taken to be half done. Raises BadInput for
-    fewer than two minutes.
+    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. Its jobs are those of their
+    stretch as far as the work of finished jobs is recorded; else each has the mean length known when it came, and jobs
+    that ran at the begin are half done. Raises BadInput for fewer than two minutes.
     """
     if len(minutes) < 2:
         raise BadInput("minutes", len(minutes), "give two or more: the first one is where an episode begins")
-    first, length = minutes[0], minutes[0].load.job_core_s or job_core_s
-    # Of each minute: when its jobs came, how many, and their mean length. Those there at the begin stand for the first.
-    spans: list[tuple[float, float]] = [(0.0, 0.0)]
-    counts, means = [first.running + first.waiting], [length]
+    first = minutes[0]
     rows: list[tuple[float, float, int, float]] = []
     requested: list[Counts] = []
     policies: list[str] = []
+    reported: list[float | None] = []
     finished = 0
     for before, minute in pairwise(minutes):
-        length = minute.load.job_core_s or length
-        # In a gap the counters go on: what came in it is spread over it.
-        steps = max(round((minute.end_s - before.end_s) / MINUTE_S), 1)
-        came = _came(before, minute) if steps > 1 else minute.load.submitted
         if before.end_s >= first.end_s + lead_s:
             finished += max(minute.load.finished - before.load.finished, 0)
-        begun_s = before.end_s - first.end_s
-        spans.append((begun_s, begun_s + steps * MINUTE_S))
-        counts.append(came)
-        means.append(length)
+        steps = max(round((minute.end_s - before.end_s) / MINUTE_S), 1)
         for at in range(steps):
             seen = minute if at == steps - 1 else before
             rows.append((seen.rent, seen.penalty, sum(seen.booting), seen.load.busy_cores))
             requested.append(seen.requested)
             policies.append(before.policy)
-    numbers = np.array(counts, dtype=np.int64)
-    begins_s, ends_s = np.array(spans).T
-    arrivals, _ = arrivals_in(begins_s, ends_s, numbers)
-    services = lengths_about(np.array(means), [minute.load.lengths for minute in minutes], numbers)
-    services[: first.running] /= 2.0
+            reported.append(before.load.job_core_s)
+    if first.jobs is None:
+        ends_s, came, means = _counted(minutes, job_core_s)
+        begins_s = np.concatenate([ends_s[:1], ends_s[:-1]])
+        arrivals, of = arrivals_in(begins_s - first.end_s, ends_s - first.end_s, came)
+        services = means[of]
+        services[: first.running] /= 2.0
+    else:
+        arrivals, services = first.jobs.between(first.end_s, minutes[-1].end_s)
     lead = round(lead_s / MINUTE_S)
     columns = np.array(rows, dtype=np.float64).T[:, lead:]
     return Span(
@@ -381,6 +407,8 @@ def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead
         policies=tuple(policies),
         finished=finished,
         lead=lead,
+        job_core_s=tuple(reported),
+        boots=tuple(boot for minute in minutes for boot in minute.boots),
     )
 
 

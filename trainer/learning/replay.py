@@ -1,13 +1,15 @@
 """Plays the agent's own decision on a simulated fleet: policy, fallback and rails as they are, minute by minute.
 
-What is simulated is the world alone: jobs, boots, rent. `agent.autoscaling.decide` decides from a snapshot of it under
-the limits that the fleet has, so that a recorded day and its replay differ only where the world file does.
+Only the world is simulated: jobs, boots, rent. `agent.autoscaling.decide` decides from a snapshot of it under the
+limits that the fleet has, so that a recorded day and its replay differ only where the world file does. With the
+recorded boots, a VM that is launched as in the record takes as long as it took there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,9 @@ from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import DAY_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.actions import orders_of_vector
-from simulator.autoscaling.batch import FastSimulation
 from simulator.autoscaling.configuration import RemovalMode, SimulationConfig
+from simulator.autoscaling.twin import Simulation
+from simulator.autoscaling.twin_world import BOOTING, READY, Machine, Streams
 from simulator.autoscaling.view import FleetView
 
 MOST_REMOVABLE = 50
@@ -74,6 +77,43 @@ class Episode:
         return float(self.rent.sum() + self.penalty.sum())
 
 
+LAUNCHED_WITHIN_S = 1.5 * MINUTE_S
+"""A launch counts as the recorded one that is at most so far from it; recorded launches are known to a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBoot:
+    """The boot of one VM: the position of its group, its launch (epoch seconds), and seconds until it was ready."""
+
+    group: int
+    launched_s: float
+    seconds: float
+
+
+class RecordedBoots(Streams):
+    """Random numbers of an episode in which a VM boots as long as the recorded VM of its group launched at that time.
+
+    start_s: epoch seconds of the begin of the episode. lag_s: from a request to the launch. Each recorded boot is used
+    once; a launch without one draws its boot time.
+    """
+
+    def __init__(self, seed: int, boots: Sequence[RecordedBoot], start_s: float, lag_s: float) -> None:
+        super().__init__(seed)
+        self._start_s, self._lag_s = start_s, lag_s
+        self._left: dict[int, list[RecordedBoot]] = {}
+        for boot in boots:
+            self._left.setdefault(boot.group, []).append(boot)
+
+    def ready_at(self, kind: int, index: int, points: Sequence[float], now: float) -> float:
+        """Return when a VM requested at `now` is ready."""
+        launched_s, left = self._start_s + now + self._lag_s, self._left.get(kind, [])
+        near = min(left, key=lambda boot: abs(boot.launched_s - launched_s), default=None)
+        if near is None or abs(near.launched_s - launched_s) > LAUNCHED_WITHIN_S:
+            return super().ready_at(kind, index, points, now)
+        left.remove(near)
+        return now + self._lag_s + near.seconds
+
+
 OnMinute = Callable[[DecisionInputs, DecisionResult], None]
 """Called with each minute's inputs and what was decided on them."""
 
@@ -87,33 +127,42 @@ def play(
     start_s: float = 0.0,
     *,
     lead: int = 0,
+    job_core_s: Sequence[float | None] = (),
+    boots: Sequence[RecordedBoot] = (),
     seen: OnMinute | None = None,
 ) -> Episode:
     """Play an episode of as many minutes as `policies` has, the name of what decides at the begin of each.
 
     config: its cool-down does not count, the limits have it; its fleet at the begin is `initial`. start_s: epoch
-    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. Raises BadInput where
-    the world's step is no minute, or it has other types than the fleet.
+    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. job_core_s: the mean
+    work of a job as the job source reported it, by minute; without it that of the jobs that wait. boots: the recorded
+    ones. Raises BadInput where the world's step is no minute, or it has other types than the fleet.
     """
     _check(loop.fleet, config)
     steps = len(policies)
     later = tuple(tuple(loop.lag_s + point for point in points) for points in config.boot_points_s)
     world = replace(config, cooldown_s=0.0, max_steps=steps + 1, boot_quantiles_s=later)
-    simulation = FastSimulation(world, _never_ending(trace, steps * MINUTE_S), seed)
+
+    def streams(seed: int) -> Streams:
+        return RecordedBoots(seed, boots, start_s, loop.lag_s)
+
+    simulation = Simulation(world, _never_ending(trace, steps * MINUTE_S), seed, streams=streams)
     proposer = Proposer(evaluate_directly, models=loop.models)
     state, view = LoopState(), simulation.fleet_view()
-    boot_s = [float(np.mean(points)) for points in later]
     rows: list[tuple[float, float, float, float]] = []
     requested: list[list[int]] = []
     launched = failures = done_before = 0
-    first_failure, memory = "", _Length()
+    first_failure, waiting_core_s = "", None
     for number, policy in enumerate(policies):
         now = start_s + number * MINUTE_S
+        if view.queue.waiting:
+            waiting_core_s = view.queue.queued_core_s / view.queue.waiting
+        known = job_core_s[number] if job_core_s else waiting_core_s
         inputs = DecisionInputs(
             decision_id=f"{loop.fleet.name}-{now:.0f}",
             now=now + loop.lag_s,
             fleet=loop.fleet,
-            snapshot=snapshot_of(loop, config, view, boot_s, now, memory),
+            snapshot=snapshot_of(loop, simulation, now, known),
             state=state,
             controls=NO_CONTROLS,
             limits=loop.limits,
@@ -157,53 +206,42 @@ def play(
 NO_CONTROLS = Controls()
 
 
-@dataclass(slots=True)
-class _Length:
-    """The work of a job that the job source reported last, core-seconds."""
-
-    job_core_s: float | None = field(default=None)
-
-
-def snapshot_of(
-    loop: Loop, config: SimulationConfig, view: FleetView, boot_s: Sequence[float], now: float, length: _Length
-) -> Snapshot:
+def snapshot_of(loop: Loop, simulation: Simulation, now: float, job_core_s: float | None) -> Snapshot:
     """Return what the agent would see of a simulated fleet at the end of a minute, with every VM reporting."""
-    groups = loop.fleet.groups
-    idle, idle_long = view.idle_long(0.0), view.idle_long(loop.idle_s)
-    cpu = _cpu(view)
-    age_s = view.vm_ready_s + np.array(boot_s)[view.vm_type]
-    mature = age_s >= loop.limits.min_lifetime_s
+    groups, config, view = loop.fleet.groups, simulation.config, simulation.fleet_view()
     drains = config.removal_mode is RemovalMode.DRAIN
-    free = mature if drains else mature & (view.vm_idle_s > 0.0)
+    cpu = _cpu(view)
     made = []
     for kind, group in enumerate(groups):
         mine = view.vm_type == kind
-        count = min(int((free & mine).sum()), MOST_REMOVABLE)
-        ready = int(view.ready[kind])
+        ready = [machine for machine in simulation.machines if machine.kind == kind and machine.state == READY]
+        booting = [machine for machine in simulation.machines if machine.kind == kind and machine.state == BOOTING]
+        idle_s = [idle_seconds(machine, simulation.now_s, config.sample_interval_s) for machine in ready]
+        mature = [simulation.now_s - machine.requested_at >= loop.limits.min_lifetime_s for machine in ready]
+        free = sum(old and (drains or idle > 0.0) for old, idle in zip(mature, idle_s, strict=True))
+        overdue = sum(simulation.now_s - machine.requested_at > loop.limits.boot_deadline_s for machine in booting)
         made.append(
             GroupSnapshot(
                 key=group.key,
                 requested=int(view.requested[kind]),
-                in_service=ready,
-                warm=ready,
-                booting=int(view.booting[kind]),
-                overdue=0,
+                in_service=len(ready),
+                warm=len(ready),
+                booting=len(booting) - overdue,
+                overdue=overdue,
                 draining=int(view.draining[kind]),
                 silent=0,
                 unhealthy=0,
-                idle_long=int(idle_long[kind]),
-                mature=int((mature & mine).sum()),
+                idle_long=sum(idle >= loop.idle_s for idle in idle_s),
+                mature=sum(mature),
                 minimum=group.minimum,
                 maximum=group.maximum,
-                removable=tuple(f"{group.key}-{k}" for k in range(count)),
+                removable=tuple(f"{group.key}-{k}" for k in range(min(free, MOST_REMOVABLE))),
                 cpu_mean=float(cpu[mine].mean()) if mine.any() else None,
                 busy_cores=float(cpu[mine].sum()) * config.cores[kind],
-                idle=int(idle[kind]),
+                idle=sum(idle > 0.0 for idle in idle_s),
             )
         )
     queue = view.queue
-    if loop.sizes_known and queue.waiting:
-        length.job_core_s = queue.queued_core_s / queue.waiting
     whole = float(cpu.mean()) if cpu.size else None
     return Snapshot(
         fleet=loop.fleet.name,
@@ -216,7 +254,7 @@ def snapshot_of(
             queue.submitted,
             queue.submitted_recent,
             queue.oldest_wait_s,
-            length.job_core_s if loop.sizes_known else None,
+            job_core_s if loop.sizes_known else None,
         ),
         coverage=1.0,
         age_s=0.0,
@@ -224,6 +262,20 @@ def snapshot_of(
         cpu_mean_warmed_up=whole,
         terms=loop.terms,
     )
+
+
+def idle_seconds(machine: Machine, now_s: float, sample_interval_s: float) -> float:
+    """Return for how long the agent takes a VM to be idle at the end of a minute: from the begin of a minute on.
+
+    That is the first minute without a reading of busy cores, and for a new VM the minute of its first reading.
+    """
+    if not machine.vacant:
+        return 0.0
+    if machine.idle_since <= machine.ready_at:
+        since_s = math.floor(machine.ready_at / MINUTE_S) * MINUTE_S
+    else:
+        since_s = math.ceil((machine.idle_since - sample_interval_s) / MINUTE_S) * MINUTE_S
+    return max(now_s - since_s, 0.0)
 
 
 def _never_ending(trace: Trace, horizon_s: float) -> Trace:

@@ -38,8 +38,8 @@ class Windows:
     """Windows in the order of time, and their length.
 
     replayed: all of them, each with LEAD_S before it where so much is recorded. stretches: everything that is recorded,
-    hours without jobs too, in parts of a day with their lead, or whole where windows are shorter; with the windows as
-    their marks. A replay of less begins in a state that is not quite the fleet's.
+    hours without jobs too, with the windows as their marks. A replay of less begins in a state that is not quite the
+    fleet's.
     """
 
     window_s: float
@@ -70,12 +70,10 @@ def windows_of(recorded: Record) -> Windows:
         parts = _cut(stretch, window_s)
         for part in parts:
             span = _led(stretch, part, job_core_s)
-            if window_s == DAY_S:
-                whole.append(span)
             if span.trace.jobs >= LEAST_JOBS:
                 found.append(span_of(span.name, part, job_core_s))
                 replayed.append(span)
-        if window_s < DAY_S:
+        if parts:
             whole.append(_marked(stretch, parts, job_core_s))
     remedy = f"record about {max(NEEDED - len(found), 1) * window_s / HOUR_S:.1f} h more with jobs"
     parts_of = split(f"fleet {recorded.fleet.name}", found, total_s, window_s, "jobs", remedy)

@@ -48,7 +48,10 @@ class SubmittedJobs:
 
 
 def growth(
-    readings: Sequence[tuple[float, float]], before: tuple[float, float] | None, claims: Claims | None = None
+    readings: Sequence[tuple[float, float]],
+    before: tuple[float, float] | None,
+    claims: Claims | None = None,
+    metric: QueueMetric = QueueMetric.SUBMITTED_TOTAL,
 ) -> float:
     """Return the growth of a counter over its readings (time, value), from `before` (None: from its first reading).
 
@@ -61,7 +64,7 @@ def growth(
             was_at, was = before
             if reading >= was:
                 grown += reading - was
-            elif claims.restarted(was, reading, at - was_at):
+            elif claims.restarted(was, reading, at - was_at, metric):
                 grown += reading
         before = at, reading
     return grown
@@ -388,10 +391,13 @@ class Aggregator:
         latest: Latest,
         interval_s: float,
     ) -> MinuteMeasurements:
-        counter = self._store.readings(self._store.queue_row(fleet, QueueMetric.FINISHED_TOTAL), fold.end)
-        inside = [reading for reading in counter if reading[0] > fold.start]
-        before = next((reading for reading in reversed(counter) if reading[0] <= fold.start), None)
-        finished = None
+        def grown(metric: QueueMetric) -> float | None:
+            counter = self._store.readings(self._store.queue_row(fleet, metric), fold.end)
+            inside = [reading for reading in counter if reading[0] > fold.start]
+            before = next((reading for reading in reversed(counter) if reading[0] <= fold.start), None)
+            return growth(inside, before, self._store.claims(fleet), metric) if inside else None
+
+        counted, finished = grown(QueueMetric.FINISHED_TOTAL), None
         if queue is not None:
             # Without a counter: what was submitted and neither waits nor runs. It falls where an episode begins.
             done = queue.submitted - queue.waiting - queue.running
@@ -400,7 +406,8 @@ class Aggregator:
         counts, means = fold.at(np.array([self._store.queue_row(fleet, QueueMetric.WAITING)], dtype=np.int64))
         lengths = [latest[metric][1] for metric in _LENGTHS if latest[metric][0] > NEVER]
         return MinuteMeasurements(
-            finished=round(growth(inside, before, self._store.claims(fleet))) if inside else finished,
+            finished=finished if counted is None else round(counted),
+            finished_core_s=grown(QueueMetric.FINISHED_CORE_SECONDS_TOTAL),
             waiting=float(means[0]) if counts[0] else None,
             lengths=JobLengths(*lengths) if _are_lengths(lengths) else None,
             boots=tuple(Boot(k, seconds) for k, each in enumerate(folds) for seconds in each.boots_s.tolist()),

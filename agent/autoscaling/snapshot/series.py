@@ -305,7 +305,7 @@ class SeriesStore:
         if claims is not None and metric not in COUNTERS:
             limit, bound = claims.limit(metric, self._cores(series))
         elif claims is not None and (before := self._last_of(row)) is not None:
-            limit, bound = before + claims.growth(at - self._newest[row]), "MAX_SUBMITTED_PER_MINUTE"
+            limit, bound = before + claims.growth(at - self._newest[row], metric), "MAX_SUBMITTED_PER_MINUTE"
         if not math.isfinite(value):
             return RejectReason.NOT_FINITE, limit, bound
         if not 0.0 <= value <= most:

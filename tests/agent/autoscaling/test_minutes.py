@@ -36,6 +36,7 @@ from tests.agent.ledger.records import START, fleet_of, intent_of, made, outcome
 DAY_S = 86400.0
 MEASURED = MinuteMeasurements(
     finished=11,
+    finished_core_s=612.5,
     waiting=3.456789,
     lengths=JobLengths(60.0, 20.0, 50.0, 90.0, 200.0),
     boots=(Boot(0, 71.23456), Boot(2, 64.0)),
@@ -58,6 +59,7 @@ def test_a_decision_writes_its_minute_in_the_same_transaction(path: Path) -> Non
             store.record([made(2, groups=("workers_2",))], measured={"web": MEASURED})
         (minute,) = read_minutes(ledger.database, "web")
     assert (minute.submitted, minute.finished, minute.waiting, minute.running) == (15, 11, 3.457, 12)
+    assert minute.finished_core_s == 612.5
     assert (minute.requested, minute.warm, minute.policy) == ((5, 5, 5), (5, 5, 5), "queue-rule")
     assert minute.lengths == MEASURED.lengths
     assert minute.boots == (Boot(0, 71.23), Boot(2, 64))

@@ -1,17 +1,49 @@
-"""Jobs of recorded minutes: when they came, and lengths that keep the recorded total and quantiles."""
+"""Jobs rebuilt from what is recorded of minutes: counts, and the work of the jobs that finished."""
+
+from __future__ import annotations
+
+import heapq
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.minutes import JobLengths
-from trainer.learning.jobs import TOGETHER, arrivals_in, lengths_about, lengths_at
+from trainer.learning.jobs import Jobs, arrivals_in, rebuilt
 
-QUANTILES = st.lists(st.floats(1.0, 1e4), min_size=4, max_size=4).map(sorted)
-LENGTHS = st.builds(lambda mean, points: JobLengths(mean, *points), st.floats(1.0, 1e4), QUANTILES)
-KNOWN = LENGTHS | st.builds(JobLengths, st.floats(1.0, 1e4)) | st.none()
-MINUTES = st.lists(st.tuples(st.floats(1.0, 1e4), KNOWN, st.integers(0, 60)), min_size=1, max_size=30)
+START = 6_000.0
+"""Epoch seconds of the end of the first minute."""
+SUBMISSIONS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 12), st.floats(1.0, 5e3)), min_size=1, max_size=12
+).map(sorted)
+
+
+def jobs_of(submissions: list[tuple[int, int, float]]) -> list[tuple[float, float]]:
+    """Arrivals and lengths of (minute, jobs, seconds): alike jobs that come evenly within their minute."""
+    return [(60.0 * (minute + (k + 0.5) / jobs), length) for minute, jobs, length in submissions for k in range(jobs)]
+
+
+def recorded(jobs: list[tuple[float, float]], cores: int, minutes: int, *, known: bool = True) -> Jobs:
+    """The jobs rebuilt from a record of a queue, first come, first served, on some cores, empty at first."""
+    free, spans = [0.0] * cores, []
+    for arrival, length in sorted(jobs):
+        begun = max(arrival, heapq.heappop(free))
+        heapq.heappush(free, begun + length)
+        spans.append((arrival, begun, begun + length, length))
+    ends = 60.0 * np.arange(minutes + 1)
+
+    def within(times: list[float]) -> np.ndarray:
+        return np.array([0, *np.histogram(times, ends)[0]])
+
+    waiting = np.array([sum(arrival <= at < begun for arrival, begun, *_ in spans) for at in ends])
+    finished = within([end for _, _, end, _ in spans])
+    work = np.array([0.0, *np.histogram([s[2] for s in spans], ends, weights=[s[3] for s in spans])[0]])
+    submitted = within([arrival for arrival, *_ in spans])
+    nothing = np.full(minutes + 1, math.nan)
+    return rebuilt(
+        START + ends, submitted, waiting, 0, finished, work if known else nothing, np.full(minutes + 1, 120.0)
+    )
 
 
 def test_jobs_are_spread_evenly_over_their_span() -> None:
@@ -20,41 +52,62 @@ def test_jobs_are_spread_evenly_over_their_span() -> None:
     assert of.tolist() == [0, 0, 2, 2, 2]
 
 
-@given(MINUTES)
-def test_the_total_is_that_of_the_means_and_no_length_is_none(minutes: list[tuple[float, JobLengths, int]]) -> None:
-    means, known, counts = zip(*minutes, strict=True)
-    numbers = np.array(counts, dtype=np.int64)
-    found = lengths_about(np.array(means), known, numbers)
-    assert found.size == numbers.sum()
-    assert np.all(np.isfinite(found) & (found > 0.0))
-    assert found.sum() == pytest.approx(float(np.dot(means, numbers)))
+@pytest.mark.parametrize(
+    ("submissions", "cores"),
+    [
+        pytest.param([(1, 4, 600.0), (2, 3, 1500.0), (5, 10, 95.0)], 40, id="each ends alone"),
+        pytest.param([(1, 5, 1210.0), (11, 3, 610.0)], 40, id="two end in one minute"),
+        pytest.param([(1, 28, 5000.0), (2, 6, 12.0)], 30, id="short ones behind a long submission"),
+        pytest.param([(1, 30, 900.0)], 10, id="a submission that waits for cores"),
+        pytest.param([(1, 3, 400.0), (2, 1, 3000.0), (20, 8, 240.0), (21, 8, 1700.0)], 40, id="one among many"),
+    ],
+)
+def test_alike_jobs_of_a_submission_get_their_length_back(
+    submissions: list[tuple[int, int, float]], cores: int
+) -> None:
+    found = recorded(jobs_of(submissions), cores, 120)
+    lengths = [length for _, jobs, length in submissions for _ in range(jobs)]
+    # Ages are known to a minute where two lengths share the work of one.
+    assert found.core_s == pytest.approx(lengths, abs=75.0)
+    assert found.core_s.sum() == pytest.approx(sum(lengths))
 
 
-@given(LENGTHS, st.floats(1.0, 1e4), st.integers(TOGETHER, 200))
-def test_a_batch_keeps_its_own_total_whatever_came_before_it(known: JobLengths, mean: float, jobs: int) -> None:
-    found = lengths_about(np.array([1.0, mean]), [known, known], np.array([3, jobs]))
-    assert found[:3].sum() == pytest.approx(3.0)
-    assert found[3:].sum() == pytest.approx(mean * jobs)
+def test_of_one_submission_lengths_are_exact() -> None:
+    assert recorded(jobs_of([(3, 7, 333.0)]), 20, 30).core_s == pytest.approx(333.0)
 
 
-def test_the_mean_of_a_distribution_is_that_of_its_lengths() -> None:
-    known = JobLengths(1.0, 20.0, 80.0, 200.0, 400.0)
-    place = (np.arange(20_000) + 0.5) / 20_000
-    mean = lengths_at([known], np.zeros(place.size, dtype=np.int64), place).mean()
-    found = lengths_about(np.array([mean]), [known], np.array([2000]))
-    assert np.quantile(found, [0.1, 0.5, 0.9]) == pytest.approx([20.0, 80.0, 200.0], rel=0.02)
+@given(SUBMISSIONS, st.integers(1, 40), st.integers(5, 120))
+def test_the_work_is_that_of_the_finished_jobs_and_each_job_has_a_length(
+    submissions: list[tuple[int, int, float]], cores: int, minutes: int
+) -> None:
+    jobs = [job for job in jobs_of(submissions) if job[0] < 60.0 * minutes]
+    found = recorded(jobs, cores, minutes)
+    assert found.core_s.size == len(jobs)
+    assert np.all(np.isfinite(found.core_s) & (found.core_s > 0.0))
+    assert np.all(found.started_s[np.isfinite(found.ended_s)] <= found.ended_s[np.isfinite(found.ended_s)])
+    # A job that still runs is longer than it has run.
+    runs = np.isfinite(found.started_s) & ~np.isfinite(found.ended_s)
+    assert np.all(found.started_s[runs] + found.core_s[runs] > START + 60.0 * minutes)
 
 
-def test_where_no_quantiles_are_known_each_job_has_the_mean_of_its_minute() -> None:
-    found = lengths_about(np.array([60.0, 90.0]), [None, JobLengths(500.0)], np.array([2, 1]))
-    assert found.tolist() == [60.0, 60.0, 90.0]
+def test_without_the_work_a_job_ends_in_the_order_of_its_begin() -> None:
+    found = recorded(jobs_of([(1, 2, 300.0), (3, 2, 300.0)]), 10, 30, known=False)
+    assert found.core_s == pytest.approx([300.0] * 4, abs=60.0)
 
 
-def test_a_few_jobs_share_their_total_with_those_after_them() -> None:
-    """One job a minute: each alone would have the mean, and no quantile would be kept."""
-    known = JobLengths(100.0, 20.0, 80.0, 200.0, 400.0)
-    count = 20 * TOGETHER
-    found = lengths_about(np.full(count, 100.0), [known] * count, np.ones(count, dtype=np.int64))
-    assert found.reshape(-1, TOGETHER).sum(axis=1) == pytest.approx(100.0 * TOGETHER)
-    shape = np.quantile(found, [0.1, 0.9]) / np.median(found)
-    assert shape == pytest.approx([0.25, 2.5], rel=0.1)
+def test_jobs_whose_end_is_not_recorded_have_the_length_of_their_submission_or_the_mean_reported() -> None:
+    found = recorded(jobs_of([(1, 6, 240.0), (9, 2, 900.0)]), 4, 10)
+    assert found.core_s[:6] == pytest.approx([240.0] * 6, abs=1.0)
+    assert found.core_s[6:].tolist() == [120.0, 120.0]
+
+
+def test_a_part_begins_with_the_jobs_that_wait_and_with_the_rest_of_those_that_run() -> None:
+    jobs = Jobs(
+        submitted_s=np.array([0.0, 10.0, 70.0, 130.0]),
+        core_s=np.array([50.0, 300.0, 40.0, 20.0]),
+        started_s=np.array([0.0, 20.0, 150.0, 160.0]),
+        ended_s=np.array([50.0, 320.0, 190.0, 180.0]),
+    )
+    arrivals, lengths = jobs.between(100.0, 200.0)
+    assert arrivals.tolist() == [0.0, 0.0, 30.0]
+    assert lengths.tolist() == [220.0, 40.0, 20.0]

@@ -1,13 +1,14 @@
 """Record minutes: what they cost, how gaps part them, and the episode that they make."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.autoscaling.minutes import JobLengths, MinuteMeasurements
+from agent.autoscaling.minutes import Boot, MinuteMeasurements
 from domain.decisions import Mode
 from domain.errors import BadInput
 from tests.trainer.learning.recording import FLEET, loop_of, made, recorded_in
@@ -86,31 +87,29 @@ def test_a_group_of_another_name_in_aws_is_the_same_group(inputs: list[DecisionI
     assert record_of(FLEET, [*as_other, *inputs[5:]]).left_out == {OTHER_GROUPS: 5}
 
 
-def test_the_jobs_of_a_stretch_have_the_total_and_the_quantiles_that_were_recorded(tmp_path: Path) -> None:
-    given, lengths = made(2.0), JobLengths(300.0, 150.0, 250.0, 500.0, 1000.0)
-    path = recorded_in(tmp_path / "ledger.db", given, *[MinuteMeasurements(lengths=lengths)] * len(given))
-    bare = read_record(recorded_in(tmp_path / "bare.db", given), FLEET, 1.0)
-    known, alike = (span_of("", one.stretches[0], 300.0).trace for one in (read_record(path, FLEET, 1.0), bare))
-    assert alike.service_s == pytest.approx(300.0)
-    assert known.arrival_s.tolist() == alike.arrival_s.tolist()
-    assert known.work_core_s == pytest.approx(alike.work_core_s)
-    shape = np.quantile(known.service_s, [0.1, 0.5, 0.9]) / np.median(known.service_s)
-    assert shape == pytest.approx([0.6, 1.0, 2.0], rel=0.1)
-    again = span_of("", read_record(path, FLEET, 1.0).stretches[0], 300.0).trace
-    assert again.digest == known.digest
+def test_the_jobs_of_a_stretch_have_the_lengths_that_their_work_says(tmp_path: Path) -> None:
+    """Batches of forty jobs of 300 s: the ledger has the work of the jobs that finished in each minute."""
+    given = made(2.0)
+    done = [one.snapshot.queue.submitted - one.snapshot.queue.waiting - one.snapshot.queue.running for one, _ in given]
+    ended = [0, *(after - before for before, after in pairwise(done))]
+    marks = [MinuteMeasurements(finished=count, finished_core_s=300.0 * count) for count in ended]
+    stretch = read_record(recorded_in(tmp_path / "ledger.db", given, *marks), FLEET, 1.0).stretches[0]
+    known = span_of("", stretch, 120.0).trace
+    assert known.service_s == pytest.approx(300.0, abs=1.0)
+    place = max(range(len(stretch)), key=lambda k: stretch[k].running)
+    later, running = span_of("", stretch[place:], 120.0).trace, stretch[place].running
+    assert np.all(later.service_s[:running] < 300.0)
+    assert later.service_s[running:] == pytest.approx(300.0, abs=1.0)
 
 
-def test_a_minute_has_the_lengths_that_were_reported_when_its_jobs_had_finished(
-    inputs: list[DecisionInputs], tmp_path: Path
-) -> None:
-    """Forty jobs come in minutes 5 to 7: that they were others than before is reported ten minutes later."""
-    before, after = JobLengths(300.0, 290.0, 300.0, 310.0, 320.0), JobLengths(300.0, 100.0, 200.0, 600.0, 900.0)
+def test_boots_are_those_of_the_ledger_from_the_launch_until_the_vm_was_ready(tmp_path: Path) -> None:
     pairs = made(1.0)
-    marks = [MinuteMeasurements(lengths=before if n < 14 else after) for n in range(len(pairs))]
+    marks = [MinuteMeasurements(boots=(Boot(1, 95.0),) if n == 20 else ()) for n in range(len(pairs))]
     minutes = read_record(recorded_in(tmp_path / "ledger.db", pairs, *marks), FLEET, 1.0).minutes
-    busiest = max(minutes, key=lambda minute: minute.load.submitted)
-    assert busiest.end_s < minutes[14].end_s
-    assert busiest.load.lengths == after
+    (boot,) = span_of("", minutes, 300.0).boots
+    # Reports come every ten seconds, the first one five seconds late in the mean, at any time of its minute.
+    assert (boot.group, boot.seconds) == (1, 90.0)
+    assert boot.launched_s == minutes[20].end_s - 30.0 - 95.0
 
 
 def test_jobs_there_at_the_begin_are_in_the_episode(inputs: list[DecisionInputs]) -> None:

@@ -81,6 +81,18 @@ def test_waiting_is_the_mean_over_the_minute_and_finished_grows_over_a_restart_o
     assert measured(scene).finished is None
 
 
+def test_the_work_of_finished_jobs_grows_over_a_restart_of_its_counter_within_what_the_claims_allow() -> None:
+    scene = Scene()
+    scene.minute(queue={**QUEUE, "finished_total": 100.0, "finished_core_seconds_total": 9e4})
+    assert measured(scene).finished_core_s == 0.0
+    scene.minute(queue={**QUEUE, "finished_total": 104.0, "finished_core_seconds_total": 9.2e4})
+    assert measured(scene).finished_core_s == 2e3
+    scene.minute(queue={**QUEUE, "finished_total": 1.0, "finished_core_seconds_total": 300.0})
+    assert measured(scene).finished_core_s == 300.0
+    scene.minute(queue=QUEUE)
+    assert measured(scene).finished_core_s is None
+
+
 def test_without_a_counter_of_finished_jobs_those_finished_that_neither_wait_nor_run() -> None:
     scene = Scene()
     scene.minute(queue={"waiting": 5.0, "running": 2.0, "submitted_total": 10.0})

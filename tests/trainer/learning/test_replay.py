@@ -1,0 +1,26 @@
+"""The replay of a fleet: it sees what the agent would see, and its VMs boot as long as recorded."""
+
+from simulator.autoscaling.twin_world import Machine
+from trainer.learning.replay import RecordedBoot, RecordedBoots, idle_seconds
+
+POINTS = (60.0, 60.0)
+
+
+def test_a_launch_takes_the_recorded_boot_nearest_to_it_and_each_one_once() -> None:
+    boots = [RecordedBoot(0, 1005.0, 75.0), RecordedBoot(0, 1300.0, 200.0), RecordedBoot(1, 1000.0, 30.0)]
+    drawn = RecordedBoots(1, boots, start_s=1000.0, lag_s=5.0)
+    assert drawn.ready_at(0, 0, POINTS, 240.0) == 240.0 + 5.0 + 200.0
+    assert drawn.ready_at(0, 1, POINTS, 0.0) == 5.0 + 75.0
+    # None is left near it: drawn from the world's boot times, which have the delay in them.
+    assert drawn.ready_at(0, 2, POINTS, 0.0) == 60.0
+    assert drawn.ready_at(1, 0, POINTS, 0.0) == 5.0 + 30.0
+
+
+def test_idle_time_counts_whole_minutes_as_the_agent_does() -> None:
+    new = Machine(0, 0, 2, 8.0, 1.0, requested_at=0.0, ready_at=95.0, idle_since=95.0, free=2)
+    assert idle_seconds(new, 180.0, 10.0) == 120.0
+    worked = Machine(0, 0, 2, 8.0, 1.0, requested_at=0.0, ready_at=10.0, idle_since=95.0, free=2)
+    assert idle_seconds(worked, 120.0, 10.0) == 0.0
+    assert idle_seconds(worked, 180.0, 10.0) == 60.0
+    busy = Machine(0, 0, 2, 8.0, 1.0, requested_at=0.0, ready_at=10.0, idle_since=95.0, free=1)
+    assert idle_seconds(busy, 180.0, 10.0) == 0.0

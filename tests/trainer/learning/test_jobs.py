@@ -58,6 +58,7 @@ def test_jobs_are_spread_evenly_over_their_span() -> None:
         pytest.param([(1, 4, 600.0), (2, 3, 1500.0), (5, 10, 95.0)], 40, id="each ends alone"),
         pytest.param([(1, 5, 1210.0), (11, 3, 610.0)], 40, id="two end in one minute"),
         pytest.param([(1, 28, 5000.0), (2, 6, 12.0)], 30, id="short ones behind a long submission"),
+        pytest.param([(0, 6, 125.0), (1, 5, 2000.0), (2, 1, 300.0)], 6, id="one that began with others"),
         pytest.param([(1, 30, 900.0)], 10, id="a submission that waits for cores"),
         pytest.param([(1, 3, 400.0), (2, 1, 3000.0), (20, 8, 240.0), (21, 8, 1700.0)], 40, id="one among many"),
     ],

@@ -8,12 +8,14 @@ POINTS = (60.0, 60.0)
 
 def test_a_launch_takes_the_recorded_boot_nearest_to_it_and_each_one_once() -> None:
     boots = [RecordedBoot(0, 1005.0, 75.0), RecordedBoot(0, 1300.0, 200.0), RecordedBoot(1, 1000.0, 30.0)]
+    boots.append(RecordedBoot(1, 9000.0, 40.0))
     drawn = RecordedBoots(1, boots, start_s=1000.0, lag_s=5.0)
     assert drawn.ready_at(0, 0, POINTS, 240.0) == 240.0 + 5.0 + 200.0
     assert drawn.ready_at(0, 1, POINTS, 0.0) == 5.0 + 75.0
     # None is left near it: drawn from the world's boot times, which have the delay in them.
     assert drawn.ready_at(0, 2, POINTS, 0.0) == 60.0
     assert drawn.ready_at(1, 0, POINTS, 0.0) == 5.0 + 30.0
+    assert drawn.ready_at(1, 1, POINTS, 0.0) == 60.0
 
 
 def test_idle_time_counts_whole_minutes_as_the_agent_does() -> None:

@@ -125,7 +125,10 @@ def rebuilt(
         }
         for came, number, length in _ended(ages, alike, int(finished[minute]), float(work_core_s[minute])):
             jobs = under_way[came]
-            core_s[jobs[:number]], ended_s[jobs[:number]] = length, ends_s[minute]
+            done = np.array(jobs[:number])
+            # Of jobs that ran at the begin of the record only the rest is known.
+            core_s[done] = np.where(done < running, middle_s - ends_s[0], length)
+            ended_s[done] = ends_s[minute]
             alike[came] = length
             del jobs[:number]
             if not jobs:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -79,8 +79,7 @@ class DecidedMinute:
 
     load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
     rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet. clock_set:
-    whether the clock was set since the minute before. boots: of the VMs that first reported in it. jobs: those of its
-    stretch, None where the work of finished jobs is not recorded.
+    whether the clock was set since the minute before. boots: of the VMs that first reported in it.
     """
 
     load: Minute
@@ -95,7 +94,6 @@ class DecidedMinute:
     acted: bool
     clock_set: bool = False
     boots: tuple[RecordedBoot, ...] = ()
-    jobs: Jobs | None = field(default=None, repr=False, compare=False)
 
     @property
     def end_s(self) -> float:
@@ -219,7 +217,7 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None 
     if len(minutes) < len(kept):
         left_out[OTHER_GROUPS] += len(kept) - len(minutes)
     assert last.snapshot is not None
-    stretches = tuple(_with_jobs(stretch) for stretch in _stretches(minutes))
+    stretches = _stretches(minutes)
     return Record(last.fleet, last.limits, last.snapshot.terms, median(lags_s), stretches, dict(left_out))
 
 
@@ -266,14 +264,6 @@ def _boots(minute: RecordedMinute) -> tuple[RecordedBoot, ...]:
     )
 
 
-def _with_jobs(stretch: tuple[DecidedMinute, ...]) -> tuple[DecidedMinute, ...]:
-    """Return the minutes of a stretch with its jobs, so that each part of it knows those that run at its begin."""
-    if not any(minute.load.work_core_s for minute in stretch):
-        return stretch
-    jobs = _jobs_of(stretch)
-    return tuple(replace(minute, jobs=jobs) for minute in stretch)
-
-
 def _counted(minutes: Sequence[DecidedMinute], job_core_s: float) -> tuple[Floats, Ints, Floats]:
     """Return of consecutive minutes their ends, the jobs that came, and their mean length as known at the end.
 
@@ -293,7 +283,10 @@ def _counted(minutes: Sequence[DecidedMinute], job_core_s: float) -> tuple[Float
     return np.array([one.end_s for one in minutes]), np.array(came, dtype=np.int64), np.array(means)
 
 
-def _jobs_of(stretch: Sequence[DecidedMinute]) -> Jobs:
+def jobs_of(stretch: Sequence[DecidedMinute]) -> Jobs | None:
+    """Return the jobs of a stretch, None where the work of finished jobs is not recorded."""
+    if not any(minute.load.work_core_s for minute in stretch):
+        return None
     ends_s, came, means = _counted(stretch, mean_job_core_s([one.load for one in stretch]) or MINUTE_S)
     counters = [0, *(max(after.load.finished - before.load.finished, 0) for before, after in pairwise(stretch))]
     ended = [count if one.load.ended is None else one.load.ended for one, count in zip(stretch, counters, strict=True)]
@@ -360,12 +353,14 @@ class Span:
         return float(self.rent.sum() + self.penalty.sum())
 
 
-def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead_s: float = 0.0) -> Span:
+def span_of(
+    name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead_s: float = 0.0, jobs: Jobs | None = None
+) -> Span:
     """Return minutes of one stretch as an episode.
 
-    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. Its jobs are those of their
-    stretch as far as the work of finished jobs is recorded; else each has the mean length known when it came, and jobs
-    that ran at the begin are half done. Raises BadInput for fewer than two minutes.
+    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. jobs: those of their stretch,
+    else of the minutes alone. Where the work of finished jobs is not recorded each has the mean length known when it
+    came, and jobs that ran at the begin are half done. Raises BadInput for fewer than two minutes.
     """
     if len(minutes) < 2:
         raise BadInput("minutes", len(minutes), "give two or more: the first one is where an episode begins")
@@ -385,14 +380,15 @@ def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead
             requested.append(seen.requested)
             policies.append(before.policy)
             reported.append(before.load.job_core_s)
-    if first.jobs is None:
+    jobs = jobs or jobs_of(minutes)
+    if jobs is None:
         ends_s, came, means = _counted(minutes, job_core_s)
         begins_s = np.concatenate([ends_s[:1], ends_s[:-1]])
         arrivals, of = arrivals_in(begins_s - first.end_s, ends_s - first.end_s, came)
         services = means[of]
         services[: first.running] /= 2.0
     else:
-        arrivals, services = first.jobs.between(first.end_s, minutes[-1].end_s)
+        arrivals, services = jobs.between(first.end_s, minutes[-1].end_s)
     lead = round(lead_s / MINUTE_S)
     columns = np.array(rows, dtype=np.float64).T[:, lead:]
     return Span(

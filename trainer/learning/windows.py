@@ -17,7 +17,8 @@ from typing import TypeVar
 from domain.errors import TrimtabError
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.autoscaling.lessons import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
-from trainer.learning.minutes import DecidedMinute, Record, Span, span_of
+from trainer.learning.jobs import Jobs
+from trainer.learning.minutes import DecidedMinute, Record, Span, jobs_of, span_of
 
 NEEDED = 2 * LEAST_WINDOWS + 2
 """Windows of which two fifths are LEAST_WINDOWS, and three fifths no fewer."""
@@ -67,14 +68,14 @@ def windows_of(recorded: Record) -> Windows:
     replayed: list[Span] = []
     whole: list[Span] = []
     for stretch in recorded.stretches:
-        parts = _cut(stretch, window_s)
+        parts, jobs = _cut(stretch, window_s), jobs_of(stretch)
         for part in parts:
-            span = _led(stretch, part, job_core_s)
+            span = _led(stretch, part, job_core_s, jobs)
             if span.trace.jobs >= LEAST_JOBS:
-                found.append(span_of(span.name, part, job_core_s))
+                found.append(span_of(span.name, part, job_core_s, jobs=jobs))
                 replayed.append(span)
         if parts:
-            whole.append(_marked(stretch, parts, job_core_s))
+            whole.append(_marked(stretch, parts, job_core_s, jobs))
     remedy = f"record about {max(NEEDED - len(found), 1) * window_s / HOUR_S:.1f} h more with jobs"
     parts_of = split(f"fleet {recorded.fleet.name}", found, total_s, window_s, "jobs", remedy)
     return Windows(window_s, *parts_of, tuple(replayed), tuple(whole))
@@ -108,18 +109,25 @@ def marked_stretches(recorded: Record, job_core_s: float) -> tuple[Span, ...]:
     total_s = sum(stretch[-1].end_s - stretch[0].end_s for stretch in recorded.stretches)
     window_s = min(max(total_s / WINDOWS // MINUTE_S * MINUTE_S, HOUR_S), DAY_S)
     each = ((stretch, _cut(stretch, window_s)) for stretch in recorded.stretches)
-    return tuple(_marked(stretch, parts, job_core_s) for stretch, parts in each if parts)
+    return tuple(_marked(stretch, parts, job_core_s, jobs_of(stretch)) for stretch, parts in each if parts)
 
 
-def _led(stretch: tuple[DecidedMinute, ...], part: tuple[DecidedMinute, ...], job_core_s: float) -> Span:
+def _led(
+    stretch: tuple[DecidedMinute, ...], part: tuple[DecidedMinute, ...], job_core_s: float, jobs: Jobs | None
+) -> Span:
     """Return a part of a stretch with its lead."""
     begin_s = part[0].end_s
     before = [minute for minute in stretch if begin_s - LEAD_S <= minute.end_s < begin_s]
     lead_s = begin_s - before[0].end_s if before else 0.0
-    return span_of(_name(begin_s), (*before, *part), job_core_s, lead_s)
+    return span_of(_name(begin_s), (*before, *part), job_core_s, lead_s, jobs)
 
 
-def _marked(stretch: tuple[DecidedMinute, ...], parts: Sequence[tuple[DecidedMinute, ...]], job_core_s: float) -> Span:
+def _marked(
+    stretch: tuple[DecidedMinute, ...],
+    parts: Sequence[tuple[DecidedMinute, ...]],
+    job_core_s: float,
+    jobs: Jobs | None,
+) -> Span:
     """Return a whole stretch with its parts as marks."""
     begin_s = stretch[0].end_s
 
@@ -127,7 +135,7 @@ def _marked(stretch: tuple[DecidedMinute, ...], parts: Sequence[tuple[DecidedMin
         return round((minute.end_s - begin_s) / MINUTE_S)
 
     marks = tuple((_name(part[0].end_s), step(part[0]), step(part[-1])) for part in parts)
-    return replace(span_of(_name(begin_s), stretch, job_core_s), marks=marks)
+    return replace(span_of(_name(begin_s), stretch, job_core_s, jobs=jobs), marks=marks)
 
 
 def _name(begin_s: float) -> str:

@@ -102,6 +102,16 @@ def test_jobs_whose_end_is_not_recorded_have_the_length_of_their_submission_or_t
     assert found.core_s[6:].tolist() == [120.0, 120.0]
 
 
+def test_jobs_that_ran_at_the_begin_have_the_time_until_their_end_and_those_that_waited_their_length() -> None:
+    ends = START + 60.0 * np.arange(12)
+    finished, work = np.zeros(12, dtype=np.int64), np.zeros(12)
+    finished[5], work[5] = 2, 2000.0
+    finished[9], work[9] = 1, 240.0
+    waiting = np.where(np.arange(12) < 5, 1, 0)
+    found = rebuilt(ends, np.array([3, *[0] * 11]), waiting, 2, finished, work, np.full(12, 120.0))
+    assert found.core_s == pytest.approx([270.0, 270.0, 240.0], abs=1.0)
+
+
 def test_a_part_begins_with_the_jobs_that_wait_and_with_the_rest_of_those_that_run() -> None:
     jobs = Jobs(
         submitted_s=np.array([0.0, 10.0, 70.0, 130.0]),

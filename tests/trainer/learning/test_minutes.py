@@ -12,7 +12,7 @@ from agent.autoscaling.minutes import Boot, MinuteMeasurements
 from domain.decisions import Mode
 from domain.errors import BadInput
 from tests.trainer.learning.recording import FLEET, loop_of, made, recorded_in
-from trainer.learning.minutes import OBSERVED, OTHER_GROUPS, read_record, record_of, span_of
+from trainer.learning.minutes import OBSERVED, OTHER_GROUPS, jobs_of, read_record, record_of, span_of
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,11 @@ def test_the_jobs_of_a_stretch_have_the_lengths_that_their_work_says(tmp_path: P
     known = span_of("", stretch, 120.0).trace
     assert known.service_s == pytest.approx(300.0, abs=1.0)
     place = max(range(len(stretch)), key=lambda k: stretch[k].running)
-    later, running = span_of("", stretch[place:], 120.0).trace, stretch[place].running
-    assert np.all(later.service_s[:running] < 300.0)
-    assert later.service_s[running:] == pytest.approx(300.0, abs=1.0)
+    running = stretch[place].running
+    for jobs in (None, jobs_of(stretch)):
+        later = span_of("", stretch[place:], 120.0, jobs=jobs).trace
+        assert np.all(later.service_s[:running] < 300.0)
+        assert later.service_s[running:] == pytest.approx(300.0, abs=1.0)
 
 
 def test_boots_are_those_of_the_ledger_from_the_launch_until_the_vm_was_ready(tmp_path: Path) -> None:

@@ -133,7 +133,8 @@ class Terms:
 
     waiting_price_per_hour: dollars for an hour that a job waits. horizon_s: of the queue rule, which stands beside it.
     job_core_s: core-seconds of a job until the job source has reported one. cooldown_s: after a growth. boot_low_s,
-    boot_high_s: from an order to a VM that takes jobs, per group.
+    boot_high_s: from an order to a VM that takes jobs, per group. idle_s: a VM idle for so long may be removed; None in
+    older records.
     """
 
     waiting_price_per_hour: float
@@ -142,6 +143,7 @@ class Terms:
     cooldown_s: float
     boot_low_s: tuple[float, ...]
     boot_high_s: tuple[float, ...]
+    idle_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,10 +356,10 @@ def checked_policy(text: str, fleet: Fleet, models: Models) -> str:
     return policy.name
 
 
-def _terms(config: SimulationConfig, rails: RailSet, horizon_s: float, job_core_s: float) -> Terms:
+def _terms(config: SimulationConfig, rails: RailSet, horizon_s: float, job_core_s: float, idle_s: float) -> Terms:
     low, high = zip(*config.boot_ranges_s, strict=True)
     cooldown_s = rails.limits.cooldown_out_s
-    return Terms(config.waiting_price_per_hour, horizon_s, job_core_s, cooldown_s, low, high)
+    return Terms(config.waiting_price_per_hour, horizon_s, job_core_s, cooldown_s, low, high, idle_s)
 
 
 class Rehearsal:
@@ -409,7 +409,7 @@ class Rehearsal:
             needed=needed,
             removes_newest=world.removal_choice is RemovalChoice.NEWEST,
             episode_gap_s=rails.episode_gap_s,
-            terms=_terms(config, rails, horizon_s, job_core_s),
+            terms=_terms(config, rails, horizon_s, job_core_s, idle_s + rails.idle_more_s),
             job_core_s=job_core_s,
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")

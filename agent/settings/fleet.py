@@ -443,6 +443,7 @@ class FleetSettings(Section, title="A fleet"):
             cooldown_s=self.limits().cooldown_out_s,
             boot_low_s=tuple(group.boot_low_s for group in groups),
             boot_high_s=tuple(max(group.boot_low_s, group.boot_high_s) for group in groups),
+            idle_s=self.idle_s,
         )
 
     @property

@@ -68,9 +68,9 @@ Exit status:
         str | None, "NAME|FILE", "The world of its simulator; else live-like, types and boots as recorded."
     ] = None
     days: Annotated[float, "DAYS", "How many of the last days are used.", Bounds(min=0.1)] = 28.0
-    idle: Annotated[
-        float | None, "SECONDS", "The fleet's IDLE_S; else of the settings here, else the default.", Bounds(min=0.0)
-    ] = None
+    idle: Annotated[float | None, "SECONDS", "The fleet's IDLE_S in place of the recorded ones.", Bounds(min=0.0)] = (
+        None
+    )
     check_only: Annotated[bool, "--check", "Cut windows and check the simulator, no more."] = False
     out: Annotated[
         Path | None, "DIR", "Folder of the round, also to continue it; else runs/learn/FLEET.", CHECKED_FOLDER
@@ -133,7 +133,7 @@ Exit status:
         from agent.autoscaling.policies.learned_models import ModelShelf
         from trainer.learning.fleet_trial import FleetEvidence
         from trainer.learning.round import Budget
-        from trainer.learning.subject import idle_s_of
+        from trainer.learning.subject import usual_idle_s
 
         evidence = FleetEvidence(
             self.name,
@@ -141,7 +141,8 @@ Exit status:
             self.models,
             ModelShelf(self.models.path),
             self.world,
-            idle_s_of(self.name, self.idle, os.environ),
+            self.idle,
+            usual_idle_s(self.name, os.environ),
             self.settings.seeds,
             Budget(self.terms.cpu_s).spread,
         )
@@ -197,32 +198,32 @@ Exit status:
         from agent.autoscaling.policies.learned_models import ModelShelf
         from trainer.learning.minutes import read_record
         from trainer.learning.state import kept_record
-        from trainer.learning.subject import idle_s_of, learner_of
+        from trainer.learning.subject import learner_of, usual_idle_s
         from trainer.learning.transfer import record_in
 
-        idle = self.idle
         place = self.models_dir or self.usual_directory() if folder is None else self.models.path
         if self.given is not None:
-            exported, idle_s = record_in(self.given, str(self.origin))
-            idle = idle_s if idle is None else idle
+            exported, usual_s = record_in(self.given, str(self.origin))
             if folder is not None:
                 self.place_parts()
             recorded = kept_record(folder, lambda: exported)
         else:
             recorded = kept_record(folder, lambda: read_record(self.source, self.name, self.days))
+            usual_s = usual_idle_s(self.name, os.environ)
         if recorded.fleet.name != self.name:
             option, given = ("--from", self.origin) if self.origin is not None else ("--out", folder)
             raise BadInput(option, str(given), f"it is of fleet {recorded.fleet.name}, not of {self.name}")
-        return learner_of(recorded, self.world, ModelShelf(place), idle_s_of(self.name, idle, os.environ))
+        return learner_of(recorded, self.world, ModelShelf(place), self.idle, usual_s)
 
     def write_export(self, path: Path) -> Answer:
         """Write the record with the models that decided."""
         from trainer.learning.minutes import read_record
-        from trainer.learning.subject import idle_s_of
+        from trainer.learning.subject import usual_idle_s
         from trainer.learning.transfer import export_of, write_export
 
         recorded = read_record(self.source, self.name, self.days)
-        found = export_of(recorded, idle_s_of(self.name, self.idle, os.environ), self.models)
+        idle_s = usual_idle_s(self.name, os.environ) if self.idle is None else self.idle
+        found = export_of(recorded, idle_s, self.models)
         write_export(found, path)
         minutes, models = len(recorded.minutes), sum(name.endswith(".onnx") for name in found.models)
         line = f"{path}: {minutes} minutes of fleet {self.name}, {models} models"

@@ -233,7 +233,7 @@ def replayed(item: tuple[Loop, SimulationConfig, Span, int]) -> Episode:
         seed,
         span.first.end_s,
         lead=span.lead,
-        job_core_s=span.job_core_s,
+        lived=span.lived,
         boots=span.boots,
     )
 

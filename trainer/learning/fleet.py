@@ -307,6 +307,7 @@ class FleetRound(Round):
             loop = replace(loop, idle_s=setting.idle_s, terms=terms)
             expected = setting.job_core_s or (terms.job_core_s if terms is not None else 120.0)
             policy = f"queue-rule:horizon_s={setting.horizon_s:g},job_core_s={expected:g}"
+            span = span.without_idle
         if name in (SCORER, SHIPPED):
             policy = f"model:{self._scorers[name]}"
         span = replace(span, policies=(policy,) * len(span.policies))

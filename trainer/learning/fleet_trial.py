@@ -50,8 +50,8 @@ WAITING, IDLE, ANNOUNCED, RAILS, ALL = "jobs wait", "VMs are idle", "work is ann
 class FleetEvidence:
     """The ledger of a fleet, and its world.
 
-    ledger: a SQLite file or a URL. world, idle_s: as of `subject.learner_of`. seeds: boot seeds of each replay. spread:
-    maps a function over items.
+    ledger: a SQLite file or a URL. world, idle_s, usual_idle_s: as of `subject.learner_of`. seeds: boot seeds of each
+    replay. spread: maps a function over items.
     """
 
     fleet: str
@@ -59,7 +59,8 @@ class FleetEvidence:
     directory: ModelsWriter
     shelf: ModelShelf
     world: str | None
-    idle_s: float
+    idle_s: float | None
+    usual_idle_s: float
     seeds: int = SEEDS
     spread: Map = map
 
@@ -70,7 +71,7 @@ class FleetEvidence:
 
     def learner(self, recorded: Record) -> Learner:
         """Return the fleet with its record; BadInput for a world or a policy that cannot be replayed."""
-        return learner_of(recorded, self.world, self.shelf, self.idle_s)
+        return learner_of(recorded, self.world, self.shelf, self.idle_s, self.usual_idle_s)
 
     def lived(self, champion: Champion) -> WatchEvidence | str:
         """Return the minutes since a promotion, or why too little is known.

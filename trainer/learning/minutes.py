@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
@@ -40,7 +40,7 @@ from trainer.learning.recorded import (
     read_recorded,
     shape_of,
 )
-from trainer.learning.replay import RecordedBoot
+from trainer.learning.replay import Lived, RecordedBoot
 
 LONGEST_FILLED_S = 600.0
 """A gap up to this length is bridged: the counters of the queue say what came in it. A longer one parts stretches."""
@@ -79,7 +79,8 @@ class DecidedMinute:
 
     load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
     rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet. clock_set:
-    whether the clock was set since the minute before. boots: of the VMs that first reported in it.
+    whether the clock was set since the minute before. boots: of the VMs that first reported in it. under: what its
+    decision was made under.
     """
 
     load: Minute
@@ -94,6 +95,7 @@ class DecidedMinute:
     acted: bool
     clock_set: bool = False
     boots: tuple[RecordedBoot, ...] = ()
+    under: Lived = field(default_factory=Lived)
 
     @property
     def end_s(self) -> float:
@@ -133,6 +135,14 @@ class Record:
     def cost(self) -> float:
         """Dollars of all minutes."""
         return sum(minute.cost for minute in self.minutes)
+
+    @property
+    def without_idle(self) -> Record:
+        """The same without the recorded idle times."""
+        stretches = tuple(
+            tuple(replace(one, under=replace(one.under, idle_s=None)) for one in stretch) for stretch in self.stretches
+        )
+        return replace(self, stretches=stretches)
 
     @property
     def policies(self) -> Counter[str]:
@@ -217,6 +227,11 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None 
     if len(minutes) < len(kept):
         left_out[OTHER_GROUPS] += len(kept) - len(minutes)
     assert last.snapshot is not None
+    # What all minutes share stands in the record once.
+    minutes = [
+        replace(one, under=replace(one.under, limits=None)) if one.under.limits == last.limits else one
+        for one in minutes
+    ]
     stretches = _stretches(minutes)
     return Record(last.fleet, last.limits, last.snapshot.terms, median(lags_s), stretches, dict(left_out))
 
@@ -253,6 +268,7 @@ def _minute(inputs: DecisionInputs, known: Known) -> DecidedMinute:
         acted=inputs.mode is Mode.ACT and inputs.leader,
         clock_set=more is not None and CLOCK_SET in more.absent,
         boots=() if more is None else _boots(more),
+        under=Lived(queue.job_core_s, terms.idle_s if terms else None, inputs.limits, inputs.controls, inputs.windows),
     )
 
 
@@ -319,7 +335,7 @@ class Span:
     minute that is absent is that of the one before it. policies: what decided at the begin of each step. finished: jobs
     done in it. lead: minutes at the begin that are played and do not count, so that what counts begins in the state
     that they lead to. marks: windows in it, by name, first step and the step after the last; none: it is one itself.
-    job_core_s: core-seconds of a job as reported at the begin of each step, the lead included. boots: as recorded.
+    lived: what the decision at the begin of each step was made under, the lead included. boots: as recorded.
     """
 
     name: str
@@ -334,7 +350,7 @@ class Span:
     finished: int
     lead: int = 0
     marks: tuple[tuple[str, int, int], ...] = ()
-    job_core_s: tuple[float | None, ...] = ()
+    lived: tuple[Lived, ...] = ()
     boots: tuple[RecordedBoot, ...] = ()
 
     @property
@@ -352,6 +368,11 @@ class Span:
         """Record dollars."""
         return float(self.rent.sum() + self.penalty.sum())
 
+    @property
+    def without_idle(self) -> Span:
+        """The same with the idle time of the loop that replays it."""
+        return replace(self, lived=tuple(replace(one, idle_s=None) for one in self.lived))
+
 
 def span_of(
     name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead_s: float = 0.0, jobs: Jobs | None = None
@@ -368,7 +389,7 @@ def span_of(
     rows: list[tuple[float, float, int, float]] = []
     requested: list[Counts] = []
     policies: list[str] = []
-    reported: list[float | None] = []
+    lived: list[Lived] = []
     finished = 0
     for before, minute in pairwise(minutes):
         if before.end_s >= first.end_s + lead_s:
@@ -379,7 +400,7 @@ def span_of(
             rows.append((seen.rent, seen.penalty, sum(seen.booting), seen.load.busy_cores))
             requested.append(seen.requested)
             policies.append(before.policy)
-            reported.append(before.load.job_core_s)
+            lived.append(before.under)
     jobs = jobs or jobs_of(minutes)
     if jobs is None:
         ends_s, came, means = _counted(minutes, job_core_s)
@@ -403,7 +424,7 @@ def span_of(
         policies=tuple(policies),
         finished=finished,
         lead=lead,
-        job_core_s=tuple(reported),
+        lived=tuple(lived),
         boots=tuple(boot for minute in minutes for boot in minute.boots),
     )
 

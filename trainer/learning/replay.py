@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from agent.autoscaling.decide import DecisionInputs, DecisionResult, decide
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.rails.base import RailLimits
 from agent.rails.state import LoopState
-from domain.controls import Controls
+from domain.controls import Controls, Window
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
@@ -77,6 +77,21 @@ class Episode:
         return float(self.rent.sum() + self.penalty.sum())
 
 
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What a recorded minute was decided under; where it is None, or nothing, what `Loop` has holds.
+
+    job_core_s: the work of a job as the job source reported it, core-seconds. idle_s, limits: as of `Loop`. controls,
+    windows: pauses, a pin, and the windows of the schedule.
+    """
+
+    job_core_s: float | None = None
+    idle_s: float | None = None
+    limits: RailLimits | None = None
+    controls: Controls = field(default_factory=Controls)
+    windows: tuple[Window, ...] = ()
+
+
 LAUNCHED_WITHIN_S = 1.5 * MINUTE_S
 """A launch counts as the recorded one that is at most so far from it; recorded launches are known to a minute."""
 
@@ -127,16 +142,16 @@ def play(
     start_s: float = 0.0,
     *,
     lead: int = 0,
-    job_core_s: Sequence[float | None] = (),
+    lived: Sequence[Lived] = (),
     boots: Sequence[RecordedBoot] = (),
     seen: OnMinute | None = None,
 ) -> Episode:
     """Play an episode of as many minutes as `policies` has, the name of what decides at the begin of each.
 
     config: its cool-down does not count, the limits have it; its fleet at the begin is `initial`. start_s: epoch
-    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. job_core_s: the mean
-    work of a job as the job source reported it, by minute; without it that of the jobs that wait. boots: the recorded
-    ones. Raises BadInput where the world's step is no minute, or it has other types than the fleet.
+    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. lived: what each minute
+    was decided under; without it the job source reports the mean work of the jobs that wait. boots: the recorded ones.
+    Raises BadInput where the world's step is no minute, or it has other types than the fleet.
     """
     _check(loop.fleet, config)
     steps = len(policies)
@@ -157,19 +172,22 @@ def play(
         now = start_s + number * MINUTE_S
         if view.queue.waiting:
             waiting_core_s = view.queue.queued_core_s / view.queue.waiting
-        known = job_core_s[number] if job_core_s else waiting_core_s
+        under = lived[number] if lived else Lived(waiting_core_s)
+        idle_s = loop.idle_s if under.idle_s is None else under.idle_s
+        limits = under.limits or loop.limits
         inputs = DecisionInputs(
             decision_id=f"{loop.fleet.name}-{now:.0f}",
             now=now + loop.lag_s,
             fleet=loop.fleet,
-            snapshot=snapshot_of(loop, simulation, now, known),
+            snapshot=snapshot_of(replace(loop, idle_s=idle_s, limits=limits), simulation, now, under.job_core_s),
             state=state,
-            controls=NO_CONTROLS,
-            limits=loop.limits,
+            controls=under.controls,
+            limits=limits,
             mode=Mode.ACT,
             leader=True,
             epoch=0,
             policy=policy,
+            windows=under.windows,
         )
         made = decide(inputs, proposer)
         if seen is not None:
@@ -201,9 +219,6 @@ def play(
         failures,
         first_failure,
     )
-
-
-NO_CONTROLS = Controls()
 
 
 def snapshot_of(loop: Loop, simulation: Simulation, now: float, job_core_s: float | None) -> Snapshot:

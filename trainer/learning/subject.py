@@ -41,12 +41,19 @@ class Learner:
         return self.recorded.fleet.name
 
 
-def learner_of(recorded: Record, world: str | None, shelf: ModelShelf, idle_s: float) -> Learner:
+def learner_of(
+    recorded: Record, world: str | None, shelf: ModelShelf, idle_s: float | None = None, usual_s: float = 0.0
+) -> Learner:
     """Return the fleet with its world: types, limits and prices as recorded, the rest as `world` has it.
 
     world: a name or a file; where it is None `live-like`, with the recorded boot times. shelf: finds the models that
-    decided. Raises BadInput for a world that does not go with the fleet, and for a model that decided and is not there.
+    decided. idle_s: in place of the recorded idle times. usual_s: where neither is known, in older ledgers. Raises
+    BadInput for a world that does not go with the fleet, and for a model that decided and is not there.
     """
+    if idle_s is not None:
+        recorded = recorded.without_idle
+    elif recorded.terms is not None:
+        idle_s = recorded.terms.idle_s
     home = world_of(world or LIVE_LIKE)
     config = fitted_world(home.config, recorded.fleet)
     if recorded.terms is not None:
@@ -60,7 +67,7 @@ def learner_of(recorded: Record, world: str | None, shelf: ModelShelf, idle_s: f
         recorded.fleet,
         recorded.limits,
         recorded.terms,
-        idle_s=idle_s,
+        idle_s=usual_s if idle_s is None else idle_s,
         lag_s=recorded.lag_s,
         sizes_known=known,
         models=shelf,
@@ -79,13 +86,8 @@ def check_policy(policy: str, fleet: Fleet, shelf: ModelShelf) -> None:
         raise BadInput("policy", policy, remedy)
 
 
-def idle_s_of(fleet: str, given: float | None, environ: Mapping[str, str]) -> float:
-    """Return the seconds after which a VM of the fleet counts as idle: as given, as in the settings, else the default.
-
-    The ledger does not record it.
-    """
-    if given is not None:
-        return given
+def usual_idle_s(fleet: str, environ: Mapping[str, str]) -> float:
+    """Return the seconds after which a VM of the fleet counts as idle, by the settings, else the default."""
     settings = load_settings(environ).fleets
     if fleet in settings:
         return settings[fleet].idle_s

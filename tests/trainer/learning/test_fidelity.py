@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.commands.main import app
-from agent.rehearsal.virtual_time import Rehearsal, quiet_logs, rail_set
+from agent.rehearsal.virtual_time import START, Rehearsal, quiet_logs, rail_set
+from domain.controls import Controls, Pause, PauseScope
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.world_file import World, write_world
@@ -17,6 +19,7 @@ from simulator.workloads.named import workload_of
 from tests.trainer.learning.recording import FLEET, RULE, WORLD, batches, loop_of, made, recorded_in
 from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, check_fidelity
 from trainer.learning.minutes import Span, read_record, record_of, span_of
+from trainer.learning.replay import Lived, play
 from trainer.learning.subject import learner_of
 
 HOURS = 1.1
@@ -101,6 +104,39 @@ def test_windows_that_cancel_each_other_do_not_hold(stretch: Span) -> None:
     assert abs(found.off) < 0.05
     assert found.apart > 0.15
     assert not found.holds
+
+
+def test_a_fleet_that_a_schedule_pauses_every_other_half_hour_is_met(tmp_path: Path) -> None:
+    minutes = round(2.0 * 60) + 1
+    paused = Controls(pauses=(Pause(PauseScope.ALL, "sre", "freeze", START),))
+    lived = [Lived(240.0, controls=paused if number // 30 % 2 else Controls()) for number in range(minutes)]
+    found: list[DecisionInputs] = []
+    trace = batches(2.0, every_min=20.0)
+    world, policies = replace(WORLD, initial=WORLD.minimum), [RULE] * minutes
+    play(loop_of(), world, trace, policies, 0, START, lived=lived, seen=lambda inputs, _: found.append(inputs))
+    span = span_of("all", record_of(FLEET, found).minutes, 300.0)
+    free = replace(span, lived=tuple(replace(one, controls=Controls()) for one in span.lived))
+    kept, ignored = (check_fidelity(loop_of(), WORLD, [one], [one], seeds=2) for one in (span, free))
+    assert kept.holds, kept.sentence
+    assert not ignored.holds
+
+
+def test_a_minute_is_replayed_with_the_idle_time_and_the_limits_that_it_had() -> None:
+    loop = loop_of()
+    terms, other = replace(loop.terms, idle_s=600.0), replace(loop.limits, cooldown_in_s=1200.0)
+    found: list[DecisionInputs] = []
+    for limits, idle_s in ((other, 600.0), (loop.limits, 60.0)):
+        changed = replace(loop, terms=replace(terms, idle_s=idle_s), limits=limits, idle_s=idle_s)
+        found += [inputs for inputs, _ in made(1.0, loop=changed)][: 30 if limits is other else None]
+    later = [replace(one, snapshot=replace(one.snapshot, bin_end=START + 60.0 * k)) for k, one in enumerate(found)]
+    span = span_of("all", record_of(FLEET, later).minutes, 300.0)
+    assert [one.idle_s for one in span.lived[:30]] == [600.0] * 30
+    assert {one.limits for one in span.lived[:30]} == {other}
+    # Those of the newest minute stand in the record once.
+    assert {(one.idle_s, one.limits) for one in span.lived[30:]} == {(60.0, None)}
+    seen: list[DecisionInputs] = []
+    play(loop, WORLD, span.trace, span.policies, 0, lived=span.lived, seen=lambda one, _: seen.append(one))
+    assert [one.limits for one in seen] == [other] * 30 + [loop.limits] * (len(seen) - 30)
 
 
 def test_a_learned_model_is_replayed_by_its_sha_and_one_that_is_gone_is_named(tmp_path: Path) -> None:

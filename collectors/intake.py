@@ -38,9 +38,7 @@ class ValueRange:
 _PERCENT = ValueRange(100.0, MAX_PERCENT)
 _COUNT = ValueRange(MAX_MAGNITUDE, MAX_MAGNITUDE)
 _JOB_LENGTHS = frozenset({QueueMetric.JOB_CORE_SECONDS, *JOB_QUANTILES.values()})
-COUNTERS = frozenset(
-    {QueueMetric.SUBMITTED_TOTAL, QueueMetric.FINISHED_TOTAL, QueueMetric.FINISHED_CORE_SECONDS_TOTAL}
-)
+COUNTERS = frozenset({QueueMetric.SUBMITTED_TOTAL, QueueMetric.FINISHED_TOTAL, QueueMetric.FINISHED_CORE_SECONDS_TOTAL})
 """Metrics that only ever grow, except when their counter restarts: what is bounded is by how much."""
 
 
@@ -87,9 +85,7 @@ class Claims:
         each = self.max_job_core_s if metric == QueueMetric.FINISHED_CORE_SECONDS_TOTAL else 1.0
         return each * self.max_submitted_per_minute * max(1.0, seconds / MINUTE_S)
 
-    def restarted(
-        self, before: float, value: float, seconds: float, metric: str = QueueMetric.SUBMITTED_TOTAL
-    ) -> bool:
+    def restarted(self, before: float, value: float, seconds: float, metric: str = QueueMetric.SUBMITTED_TOTAL) -> bool:
         """Return whether a counter that fell from `before` to `value` within `seconds` can have restarted at zero.
 
         Else what it sums has lost a part: it kept more than half of a large count, or more than can have come since.

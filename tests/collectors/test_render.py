@@ -101,7 +101,7 @@ def test_it_asks_between_explicit_times_and_never_for_averages(graphite: Graphit
     assert asked["target"] == [
         "trimtab.web.{s,m}.*.{cpu_percent,ram_percent,busy_cores,work_core_seconds}",
         "trimtab.web.queue.{waiting,running,submitted_total,finished_total,finished_core_seconds_total,"
-            "oldest_wait_seconds,job_core_seconds,"
+        "oldest_wait_seconds,job_core_seconds,"
         "job_core_seconds_p10,job_core_seconds_p50,job_core_seconds_p90,job_core_seconds_p99}",
         "trimtab.web.signal.*",
     ]

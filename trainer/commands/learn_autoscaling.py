@@ -142,9 +142,9 @@ Exit status:
             ModelShelf(self.models.path),
             self.world,
             self.idle,
-            usual_idle_s(self.name, os.environ),
             self.settings.seeds,
             Budget(self.terms.cpu_s).spread,
+            usual_idle_s(self.name, os.environ),
         )
         return evidence.inspection(self.now_s, self.settings.limits)
 

@@ -50,8 +50,8 @@ WAITING, IDLE, ANNOUNCED, RAILS, ALL = "jobs wait", "VMs are idle", "work is ann
 class FleetEvidence:
     """The ledger of a fleet, and its world.
 
-    ledger: a SQLite file or a URL. world, idle_s, usual_idle_s: as of `subject.learner_of`. seeds: boot seeds of each
-    replay. spread: maps a function over items.
+    ledger: a SQLite file or a URL. world, idle_s: as of `subject.learner_of`, `usual_s` is usual_idle_s. seeds: boot
+    seeds of each replay. spread: maps a function over items.
     """
 
     fleet: str
@@ -60,9 +60,9 @@ class FleetEvidence:
     shelf: ModelShelf
     world: str | None
     idle_s: float | None
-    usual_idle_s: float
     seeds: int = SEEDS
     spread: Map = map
+    usual_idle_s: float = 0.0
 
     def inspection(self, now_s: float, limits: Limits) -> Inspection:
         """Return the case for a look at the fleet's models; now_s: epoch seconds."""

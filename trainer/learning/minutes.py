@@ -79,8 +79,8 @@ class DecidedMinute:
 
     load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
     rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet. clock_set:
-    whether the clock was set since the minute before. boots: of the VMs that first reported in it. under: what its
-    decision was made under.
+    whether the clock was set since the minute before. boots: of the VMs that first reported in it. under: the
+    settings and controls of its decision.
     """
 
     load: Minute
@@ -227,7 +227,7 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None 
     if len(minutes) < len(kept):
         left_out[OTHER_GROUPS] += len(kept) - len(minutes)
     assert last.snapshot is not None
-    # What all minutes share stands in the record once.
+    # The newest limits are in the record once.
     minutes = [
         replace(one, under=replace(one.under, limits=None)) if one.under.limits == last.limits else one
         for one in minutes
@@ -335,7 +335,7 @@ class Span:
     minute that is absent is that of the one before it. policies: what decided at the begin of each step. finished: jobs
     done in it. lead: minutes at the begin that are played and do not count, so that what counts begins in the state
     that they lead to. marks: windows in it, by name, first step and the step after the last; none: it is one itself.
-    lived: what the decision at the begin of each step was made under, the lead included. boots: as recorded.
+    lived: the settings and controls of each step's decision, the lead included. boots: as recorded.
     """
 
     name: str
@@ -379,7 +379,7 @@ def span_of(
 ) -> Span:
     """Return minutes of one stretch as an episode.
 
-    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. jobs: those of their stretch,
+    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. jobs: of their stretch,
     else of the minutes alone. Where the work of finished jobs is not recorded each has the mean length known when it
     came, and jobs that ran at the begin are half done. Raises BadInput for fewer than two minutes.
     """

@@ -79,7 +79,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """What a recorded minute was decided under; where it is None, or nothing, what `Loop` has holds.
+    """The settings and controls of a recorded decision; `Loop` has the others.
 
     job_core_s: the work of a job as the job source reported it, core-seconds. idle_s, limits: as of `Loop`. controls,
     windows: pauses, a pin, and the windows of the schedule.
@@ -149,9 +149,9 @@ def play(
     """Play an episode of as many minutes as `policies` has, the name of what decides at the begin of each.
 
     config: its cool-down does not count, the limits have it; its fleet at the begin is `initial`. start_s: epoch
-    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. lived: what each minute
-    was decided under; without it the job source reports the mean work of the jobs that wait. boots: the recorded ones.
-    Raises BadInput where the world's step is no minute, or it has other types than the fleet.
+    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. lived: the settings and
+    controls of each minute; without them the job source reports the mean work of the jobs that wait. boots: as
+    recorded. Raises BadInput where the world's step is no minute, or it has other types than the fleet.
     """
     _check(loop.fleet, config)
     steps = len(policies)

@@ -122,7 +122,7 @@ LARGE_DEARER = replace(
 @pytest.mark.exhaustive
 def test_a_lie_about_a_type_that_was_never_ordered_is_found_once_a_promotion_orders_it(site: Site) -> None:
     lie = site.folder / "lie.toml"
-    write_world(World(replace(LARGE_DEARER, speed=(1.0, 1.0, 2.0)), "lie"), lie)
+    write_world(World(replace(LARGE_DEARER, speed=(1.0, 1.0, 4.0)), "lie"), lie)
     sparing = scorer(site.folder, {"is_rule": 3.0, "is_hold": -1.0, "added_price": -100.0})
     site.directory.store(sparing.read_bytes(), sparing.name)
     site.promoted(sparing, 0.0)
@@ -132,7 +132,7 @@ def test_a_lie_about_a_type_that_was_never_ordered_is_found_once_a_promotion_ord
     before = part_of(record, START, START + HOURS * HOUR_S)
     assert max(minute.requested[2] for minute in before.minutes) == 0
     true, told = (site.evidence(world).learner(before) for world in (None, lie))
-    assert told.config.speed == (1.0, 1.0, 2.0)
+    assert told.config.speed == (1.0, 1.0, 4.0)
     stretches = marked_stretches(before, record.job_core_s or 0.0)
     # No replay of what was recorded tells one world from the other, so no check of the simulator does.
     costs = [replay_windows(one.loop, one.config, stretches, 0, seeds=1) for one in (true, told)]

@@ -5,6 +5,7 @@ Also the layout of records in compiled code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -20,8 +21,10 @@ ROOT = Path(__file__).parents[1]
 
 
 _COUNTING: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": True}
-"""`_nrt`: whether owners of arrays are counted. A function without it takes that of the one that calls it first."""
+"""`_nrt`: whether owners of arrays are counted. A function without it takes that of its first caller."""
 _BORROWING: dict[str, Any] = {**_COUNTING, "_nrt": False}
+_WITHOUT_ARRAYS = frozenset({"None", "bool", "int", "float", "np.uint64", "tuple", "Record", "Any"})
+"""Words of the annotations of functions that count no owners; `Any` is a number, of a rule that takes arrays too."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -33,20 +36,30 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that makes and returns no array, and so need not count the owners of those it hands on.
 
     A count is atomic: for a tuple of forty arrays, handed on four times in each decision, it takes longer than the
-    decision. A function that makes an array fails to compile.
+    decision. A function that makes an array fails to compile. TypeError for one that returns one, by its
+    annotation: the array would be freed while it is in use.
     """
-    return cast("Callable[P, R]", numba.njit(**_BORROWING)(function))
+    return cast("Callable[P, R]", numba.njit(**_BORROWING)(_returning_no_array(function)))
+
+
+def _returning_no_array(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function; TypeError unless its annotation shows that it returns no array."""
+    returned = str(function.__annotations__.get("return", "unknown"))
+    if not set(re.findall(r"[\w.]+", returned)) <= _WITHOUT_ARRAYS:
+        raise TypeError(f"{function.__name__} returns {returned}: compile what returns an array by `compiled`")
+    return function
 
 
 def inlined(function: Callable[P, R], *, fast: bool = False, arrays: bool = False) -> Callable[P, R]:
-    """Compile a function into those that call it.
+    """Compile a function into its callers.
 
     arrays: whether it makes any, and so counts their owners.
     fast: for functions that only compare: several elements at once, in any order, none of them infinite or nan.
     """
     flags = {"nnan", "ninf", "nsz", "reassoc", "contract"} if fast else False
-    made = numba.njit(**(_COUNTING if arrays else _BORROWING), forceinline=True, fastmath=flags)(function)
-    return cast("Callable[P, R]", made)
+    made = function if arrays else _returning_no_array(function)
+    options = _COUNTING if arrays else _BORROWING
+    return cast("Callable[P, R]", numba.njit(**options, forceinline=True, fastmath=flags)(made))
 
 
 def without_nan(lesser: Callable[[float, float], float]) -> None:

@@ -43,7 +43,7 @@ def alive_of(vms: Mapping[str, Vm]) -> Alive:
     """Return the columns of an inventory's VMs."""
     rows = tuple(vms.values())
     subscriber, machine = [vm.subscriber for vm in rows], [vm.machine for vm in rows]
-    subscribers, machines = sorted(set(subscriber)), sorted(set(machine), key=_natural)
+    subscribers, machines = sorted(set(subscriber)), sorted(sorted(set(machine)), key=_natural)
 
     def numbers(field: str) -> Floats:
         return np.fromiter(map(attrgetter(field), rows), np.float64, len(rows))

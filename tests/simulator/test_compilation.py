@@ -2,8 +2,12 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
-from simulator.compilation import drop_stale
+import pytest
+
+from domain.observations.autoscaling import Floats
+from simulator.compilation import borrowing, drop_stale, inlined
 
 
 def at(path: Path, when: int) -> Path:
@@ -45,3 +49,18 @@ def test_code_that_cannot_be_deleted_stops_nothing(tmp_path: Path) -> None:
     old = at(tmp_path / "__pycache__" / "b.nbi", 1)
     drop_stale([tmp_path])
     assert (locked.exists(), old.exists()) == (True, False)
+
+
+@pytest.mark.parametrize("compile_one", [borrowing, inlined])
+def test_a_function_that_counts_no_owners_returns_no_array(compile_one: Any) -> None:
+    def handed_on(values: Floats) -> Floats:
+        return values
+
+    def unknown(values):  # type: ignore[no-untyped-def]
+        return values[0]
+
+    handed_on.__annotations__ = {"values": "Floats", "return": "tuple[int, Floats]"}
+    for function in (handed_on, unknown):
+        with pytest.raises(TypeError, match="returns an array"):
+            compile_one(function)
+    assert inlined(handed_on, arrays=True) is not None

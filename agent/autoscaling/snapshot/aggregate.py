@@ -227,7 +227,7 @@ class Aggregator:
         self._seats = Seats()
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._reported: dict[tuple[str, str], tuple[float, tuple[str, ...], GroupFold]] = {}
+        self._reported: dict[tuple[str, str], tuple[float, tuple[str, ...], Floats, Floats]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         self._done: dict[str, int] = {}
         self._measured: dict[str, tuple[float, MinuteMeasurements]] = {}
@@ -250,8 +250,11 @@ class Aggregator:
         """Return `snapshot` of each of these fleets, or its error; the groups of all are folded in one pass."""
         if not asked:
             return []
-        end = asked[0][3].bin_end(now)
-        fold = self._store.close_bin(end - BIN_S, end, now)
+        try:
+            end = asked[0][3].bin_end(now)
+            fold = self._store.close_bin(end - BIN_S, end, now)
+        except Exception as error:
+            return [error] * len(asked)
         inputs: dict[int, list[GroupInputs]] = {}
         found: dict[int, FoldedMinute | Exception] = {}
         for k, one in enumerate(asked):
@@ -259,12 +262,16 @@ class Aggregator:
                 inputs[k] = self._inputs(*one, end, now)
             except Exception as error:
                 found[k] = error
+        seats, rosters = self._seats.memory(), {place: one.memory() for place, one in self._rosters.items()}
         try:
             groups = [group for of_fleet in inputs.values() for group in of_fleet]
             folds = iter(fold_groups(groups, self._seats, self._store, fold, now))
             latest = self._latest([one[0].name for one in asked], end)
         except Exception as error:
-            # One fleet's input is wrong: the others have their minute.
+            # One fleet's input is wrong: the others have their minute, from the memory before it.
+            self._seats.restore(seats)
+            for place, before in rosters.items():
+                self._rosters[place].restore(before)
             return [error] if len(asked) == 1 else [each for one in asked for each in self.snapshots([one], now)]
         for k, of_fleet in inputs.items():
             fleet, _, state, settings = asked[k]
@@ -345,7 +352,8 @@ class Aggregator:
             )
         for each in folds:
             place = fleet.name, each.snapshot.key
-            self._reported[place] = now, self._shown[place], each
+            # Copies: the fold's are parts of the arrays of all fleets.
+            self._reported[place] = now, self._shown[place], each.busy_now_at.copy(), each.busy_now.copy()
         stuck = {each.snapshot.key: each.stuck for each in folds}
         if state.stale_bins:
             snapshot = replace(snapshot, stale_bins=state.stale_bins)
@@ -438,9 +446,9 @@ class Aggregator:
         for group in fleet.groups:
             place = fleet.name, group.key
             vms = self._shown.get(place, ())
-            folded_at, folded, fold = self._reported.get(place, (None, None, None))
-            if fold is not None and folded_at == now and folded is vms:
-                at, busy = fold.busy_now_at, fold.busy_now
+            folded = self._reported.get(place)
+            if folded is not None and folded[0] == now and folded[1] is vms:
+                _, _, at, busy = folded
             else:
                 rows_of = self._store.vm_rows(*place)
                 rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -445,6 +445,17 @@ class Seats:
         self._was_pending = np.zeros(_FIRST_SEATS, dtype=np.bool_)
         self._drains = np.zeros(_FIRST_SEATS, dtype=np.bool_)
 
+    def memory(self) -> dict[str, Any]:
+        """Return all that it holds, for `restore`."""
+        return {
+            name: value.copy() if isinstance(value, np.ndarray | list) else value
+            for name, value in self.__dict__.items()
+        }
+
+    def restore(self, before: Mapping[str, Any]) -> None:
+        """Hold again what `memory` returned."""
+        self.__dict__.update(before)
+
     @property
     def size(self) -> int:
         """Seats there are, taken and free."""
@@ -580,6 +591,14 @@ class GroupRoster:
         self._missing_since: list[float] = []
         self._arrived = 0
         self._seated_at: float | None = None
+
+    def memory(self) -> dict[str, Any]:
+        """Return all that it holds, for `restore`; the seats themselves are in `Seats`."""
+        return self.__dict__ | {"_seats": self._seats.copy(), "_ended": self._ended.copy()}
+
+    def restore(self, before: Mapping[str, Any]) -> None:
+        """Hold again what `memory` returned."""
+        self.__dict__.update(before)
 
     def seat(self, vms: Sequence[str], now: float) -> list[int]:
         """Return the seats of these VMs; new ones are first seen now, those not named lose theirs."""

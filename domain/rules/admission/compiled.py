@@ -35,7 +35,8 @@ def compile_all(
     done: dict[str, Any] = {"anywhere": compile_one(_itself), **elementary}
     for leaf in LEAVES:
         bound = FunctionType(leaf.__code__, {**leaf.__globals__, **done}, leaf.__name__, leaf.__defaults__)
-        bound.__qualname__ = leaf.__qualname__
+        # numba's cache knows a function by its name and code, not by its globals.
+        bound.__qualname__ = leaf.__qualname__ + ("_elementary" if elementary else "")
         bound.__module__ = leaf.__module__
         done[leaf.__name__] = compile_one(bound)
     return SimpleNamespace(**done)

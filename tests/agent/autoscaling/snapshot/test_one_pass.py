@@ -91,6 +91,43 @@ def test_together_each_fleet_has_the_minute_that_it_has_alone() -> None:
     assert removable > 9
 
 
+def test_minutes_in_which_another_fleet_fails_late_in_the_fold_change_nothing() -> None:
+    """The memory of boots, lost work and ended VMs is that of one fold, though the fold of all was begun before."""
+    dice, store = np.random.default_rng(7), SeriesStore(watched=FLEETS)
+    together, alone = Aggregator(store), Aggregator(store)
+    fleets = [fleet for fleet in FLEETS if fleet.name != "batch"]
+    states = {fleet.name: LoopState() for fleet in fleets}
+    boots, lost = 0, 0.0
+    for minute in range(1, 13):
+        end = T0 + 60.0 * minute
+        seen = observed(dice, minute, end)
+        report(dice, store, seen, end)
+        asked = [(fleet, seen, states[fleet.name], SETTINGS[fleet.name]) for fleet in fleets]
+        # Cool-downs are read last, when all memory is written.
+        broken = replace(LoopState(), cooldowns=("none",))
+        batch = (FLEETS[1], seen, broken, SETTINGS["batch"])
+        failed, *found = together.snapshots([batch, *asked], end + 5.0)
+        assert isinstance(failed, AttributeError)
+        wanted = [alone.snapshot(*one, end + 5.0) for one in asked]
+        assert found == wanted
+        states = {one.snapshot.fleet: one.state for one in wanted}
+        boots += sum(len(one.measured.boots) for one in wanted)
+        lost += sum(one.measured.lost_core_s for one in wanted)
+    assert boots > 0
+    assert lost > 0.0
+
+
+def test_a_minute_that_cannot_be_closed_is_the_error_of_each_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    store = SeriesStore(watched=FLEETS)
+    monkeypatch.setattr(store, "close_bin", fails)
+    seen = observed(np.random.default_rng(7), 1, T0 + 60.0)
+    asked = [(fleet, seen, LoopState(), SETTINGS[fleet.name]) for fleet in FLEETS]
+    assert [type(one) for one in Aggregator(store).snapshots(asked, T0 + 65.0)] == [ZeroDivisionError] * len(FLEETS)
+
+
 @pytest.mark.parametrize("trouble", ["a group that was not read", "a launch time that is no number"])
 def test_a_fleet_that_cannot_be_folded_costs_the_others_nothing(trouble: str) -> None:
     dice, store = np.random.default_rng(7), SeriesStore(watched=FLEETS)

@@ -3,9 +3,9 @@
 A pool is filled by best fit with VMs of all subscribers; every VM has two days of usage behind it, so that each has a
 belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
 answer, with every level it looks at. `list`: a new inventory put in columns, in the background. `fold`: an hour's
-readings taken in, and the loads built anew; `remember`: what is known of every VM, as the ledger keeps it. `busy`:
-nothing but as much processor time as the median decision takes; its wall time is what a machine with other work does to
-any of them.
+readings taken in, and the loads rebuilt; `remember`: the memory of every VM, as the ledger keeps it. `busy`:
+nothing but as much processor time as the median decision takes; its wall time shows the effect of other work
+on the machine.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Training speed of the recurrent PPO beside sb3-contrib's RecurrentPPO: steps per CPU-second, and time to a quality.
+"""Training speed of the recurrent PPO and of sb3-contrib's RecurrentPPO: steps per CPU-second, and time to a quality.
 
 Both run on the same compiled simulator with the same sizes and coefficients; compiling is not counted; one thread each.
 
 steps_per_cpu_s, sb3_steps_per_cpu_s: environment steps per second of a processor, rollout and update, without action
 masks (the peer has none) and without an early end of the epochs, so that both learn from the same number of samples,
 epochs and minibatches. ratio_vs_sb3: the former by the latter; medians of --runs updates that alternate.
-products_share: share of our update that its matrix products take alone, in 32 bits and at their sizes; the rest is all
-that can be saved while both learn from the same. ratio_limit: the ratio of speed if nothing else took time.
+products_share: share of our update that its matrix products take alone, in 32 bits and at their sizes; the rest is the
+most that can be saved while both learn from the same. ratio_limit: the ratio of speed if nothing else took time.
 
 branching_cpu_s, ppo_cpu_s, sb3_cpu_s: seconds of a processor until a policy of task train-fit (T2) costs less than
 --quality. It is judged after every round or update on the same 16 boots, which no training sees; judging is not
 counted. Exact branches as `trainer.autoscaling.scorer` takes them have BRANCH_STEPS steps, LESSONS episodes a round,
-and three voters that are fitted anew after each round, and begin at the queue rule tuned for this trace. This
+and three voters that are fitted again after each round, and begin at the queue rule tuned for this trace. This
 project's PPO masks actions. Both kinds of PPO begin from nothing, and must cost less both by most probable and by
 drawn actions: a fleet that is left alone costs 7.39, and many a policy leaves it alone by chance after its first
 update. Branching and this project's PPO are stopped after --limit seconds, the peer after --peer-limit.
@@ -19,8 +19,8 @@ reached_branching, reached_ppo, reached_sb3: shares of the seeds that came there
 medians by that of branching. time_to_quality_ratio: sb3_cpu_s by ppo_cpu_s, null where ours did not come there.
 time_to_quality_is_bound: whether the peer was stopped, so that the ratio is a lower bound.
 
-Figures of the peer are null where it is missing. The default quality is below what the tuned queue rule costs, which
-branching begins from: 5.89 dollars. Exit status 1 when a target is missed.
+Figures of the peer are null where it is missing. The default quality is below the cost of the tuned queue rule,
+with which branching begins: 5.89 dollars. Exit status 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def main(given: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     there = importlib.util.find_spec("sb3_contrib") is not None
     if not there:
-        progress(f"sb3-contrib is missing, so it is not compared with (null stands for that); install it: {INSTALL}")
+        progress(f"sb3-contrib is missing, its figures are null; install it: {INSTALL}")
     figures = throughput(asked.runs, there)
     figures |= time_to_quality(asked.quality, asked.seeds, asked.limit, asked.peer_limit, there)
     return report(

@@ -290,8 +290,8 @@ class FleetStore:
     def inputs_since(self, fleets: Sequence[str], since: float) -> Iterator[tuple[DecisionInputs, Decision]]:
         """Yield inputs and decisions of these fleets from a time on, each fleet's in the order in which they were made.
 
-        Those whose inputs are damaged are left out. The ledger has which there are; a decision that was the last one
-        written or read here is not read again.
+        Those whose inputs are damaged are left out. The ledger lists them; a decision that was the last one written or
+        read here is not read again.
         """
         known = {made.decision_id: (inputs, made) for inputs, made in list(self._newest.values())}
         for first in range(0, len(fleets), _CHUNK):

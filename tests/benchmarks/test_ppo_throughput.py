@@ -14,7 +14,7 @@ OF_THE_PEER = {"sb3_cpu_s", "reached_sb3", "sb3_by_branching", "time_to_quality_
 
 
 class SlowPeer:
-    """Stands for the peer: an update takes a tenth of a second of a processor."""
+    """Replaces the peer: an update takes a tenth of a second of a processor."""
 
     def __init__(self, config):
         pass

@@ -268,7 +268,7 @@ def fill_path(
         settled = False
         for i in range(1, count):
             rate_now = 0.0 if settled else rate[i]
-            # Past its top the hazard only falls: what grows will not be empty again.
+            # Past its top the hazard only falls: a deployment that grows will not be empty again.
             settled = settled or (rate_now < 1e-9 and rate_now < rate_before)
             rate[i] = 0.5 * (rate_before + rate_now)
             rate_before = rate_now

@@ -152,6 +152,7 @@ Exit status:
         """Do a new round, or go on with the one that was stopped."""
         from agent.autoscaling.policies.learned_models import ModelShelf
         from agent.models.rounds import Ending
+        from trainer.learning.fidelity import CHECK_VERSION
         from trainer.learning.fleet import FleetRound
         from trainer.learning.round import BudgetUsed, GateResult
         from trainer.learning.state import opened, record_digest
@@ -161,7 +162,7 @@ Exit status:
         learner = self.learner(self.folder)
         windows = windows_of(learner.recorded)
         facts = {"fleet": learner.fleet, "world": repr(learner.config), "idle_s": learner.loop.idle_s}
-        facts |= {"record": record_digest(self.folder), **self.settings.facts}
+        facts |= {"record": record_digest(self.folder), "check": CHECK_VERSION, **self.settings.facts}
         state = opened(self.folder, facts)
         work = FleetRound(
             learner=learner,
@@ -260,6 +261,9 @@ def _round_lines(work: FleetRound) -> list[str]:
     return [*lines, *reasons, f"report: {folder / 'report.html'}"]
 
 
+FIDELITY = ("off", "apart", "holds", "named")
+
+
 def _as_data(learner: Learner, windows: Windows, found: Fidelity) -> dict[str, Any]:
     each = [asdict(one) | {"off": one.off} for one in found.windows]
     return {
@@ -270,7 +274,7 @@ def _as_data(learner: Learner, windows: Windows, found: Fidelity) -> dict[str, A
         "window_hours": windows.window_s / HOUR_S,
         "earlier": len(windows.earlier),
         "held_out": len(windows.held_out),
-        "fidelity": {**asdict(found), "windows": each, "off": found.off, "holds": found.holds, "named": found.named},
+        "fidelity": {**asdict(found), "windows": each, **{name: getattr(found, name) for name in FIDELITY}},
         "sentence": found.sentence,
     }
 

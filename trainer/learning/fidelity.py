@@ -19,17 +19,22 @@ from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.minutes import Span
+from trainer.learning.recorded import LEAST_BOOTS
 from trainer.learning.replay import Episode, Loop, play
 from trainer.learning.state import StageResult
 
+CHECK_VERSION = 2
+"""Of what is compared; a round that another version began is put away."""
 WITHIN = 0.05
 """By how much the cost of all windows together may differ from what was recorded."""
 WINDOWS_WITHIN = 0.15
 """Bound of the differences of the windows from the record, added without their signs."""
+WORK_WITHIN = 0.1
+"""Bound of the replayed busy core-minutes, of which the policy changes little."""
 BOOTS_WITHIN = math.log(1.3)
-"""Largest factor between the world's and the recorded boot times, as a logarithm."""
-LEAST_BOOTS = 5
-"""Of fewer recorded boots the mean says too little: then the VMs that boot are counted in record and replay."""
+"""Largest factor between the world's and the recorded boot times of a group, as a logarithm."""
+FEWEST_BOOTS = 5
+"""Of fewer recorded boots in all, the VMs that boot are counted in record and replay."""
 SEEDS = 3
 """Boot seeds of each window."""
 FIRST_SEED = 2_600_000_000
@@ -71,7 +76,7 @@ class WindowCost:
     @property
     def off(self) -> float:
         """Replayed over recorded cost, minus 1."""
-        return self.replayed / self.recorded - 1.0 if self.recorded > 0.0 else 0.0
+        return _over(self.replayed, self.recorded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +93,9 @@ class Fidelity(StageResult):
     """Whether the world describes the fleet.
 
     windows: see `WindowCost`. rent, penalty, work: replayed over recorded, minus 1, of all windows: rent, price of
-    waiting, busy core-minutes. boots: the world's over recorded boot times, minus 1. suspects: the best change of each
-    quantity, the likeliest first; none where the world holds.
+    waiting, busy core-minutes. boots: the world's over recorded boot times, minus 1, of the group that differs most.
+    suspects: the best change of each quantity, the likeliest first; none where the world holds. is_work_recorded:
+    whether the record has the work of finished jobs.
     """
 
     STAGE: ClassVar = "fidelity"
@@ -103,26 +109,29 @@ class Fidelity(StageResult):
     suspects: tuple[Suspect, ...] = ()
     policy_failures: int = 0
     first_failure: str = ""
+    is_work_recorded: bool = True
 
     @property
     def off(self) -> float:
         """Replayed over recorded cost of all windows, minus 1."""
-        return sum(w.replayed for w in self.windows) / sum(w.recorded for w in self.windows) - 1.0
+        return _over(sum(w.replayed for w in self.windows), sum(w.recorded for w in self.windows))
 
     @property
     def holds(self) -> bool:
-        """Whether the recorded cost is met, in all and by window, and the boot times are the recorded ones."""
-        return abs(self.off) <= WITHIN and self.apart <= WINDOWS_WITHIN and self.are_boots_met
+        """Whether the recorded cost is met, in all and by window, and so are work and boot times."""
+        is_work_met = not self.is_work_recorded or abs(self.work) <= WORK_WITHIN
+        return abs(self.off) <= WITHIN and self.apart <= WINDOWS_WITHIN and self.are_boots_met and is_work_met
 
     @property
     def apart(self) -> float:
         """The differences of the windows without their signs, over the recorded cost."""
-        return sum(abs(w.replayed - w.recorded) for w in self.windows) / sum(w.recorded for w in self.windows)
+        recorded = sum(w.recorded for w in self.windows)
+        return sum(abs(w.replayed - w.recorded) for w in self.windows) / recorded if recorded > 0.0 else 0.0
 
     @property
     def are_boots_met(self) -> bool:
         """Whether the world's boot times are the recorded ones."""
-        return abs(math.log1p(self.boots)) <= BOOTS_WITHIN
+        return abs(math.log(max(1.0 + self.boots, 1e-9))) <= BOOTS_WITHIN
 
     @property
     def named(self) -> str:
@@ -143,6 +152,8 @@ class Fidelity(StageResult):
         found = f"the world file does not describe this fleet: {met} ({apart}, work {self.work:+.0%})"
         if not self.named:
             look = "look at IDLE_S (--idle), limits, prices and cool-downs"
+            if not self.is_work_recorded:
+                look = "the record lacks finished_core_seconds_total, without which jobs have mean lengths: report it"
             return f"{found}; neither boots, lengths nor arrivals alone explain it: {look}"
         factor = self.suspects[0].factor
         return f"{found}; {_WORDS[self.named].format(factor=factor)}"
@@ -185,12 +196,16 @@ def check_fidelity(
         work=ratio("busy_cores"),
         policy_failures=sum(run.failures for run in runs) // seeds,
         first_failure=next((run.first_failure for run in runs if run.first_failure), ""),
+        is_work_recorded=all(span.is_work_recorded for span in stretches),
     )
     if found.holds:
         return found
     suspects = _suspects(loop, config, windows, found, spread)
     if not found.are_boots_met:
-        suspects = (Suspect(BOOTS, 1.0 / (1.0 + found.boots), 0.0), *(one for one in suspects if one.quantity != BOOTS))
+        suspects = (
+            Suspect(BOOTS, 1.0 / max(1.0 + found.boots, 1e-9), 0.0),
+            *(one for one in suspects if one.quantity != BOOTS),
+        )
     return replace(found, suspects=suspects)
 
 
@@ -252,6 +267,11 @@ def _costs(span: Span, runs: Sequence[Episode]) -> Iterator[WindowCost]:
         )
 
 
+def _over(ours: float, theirs: float) -> float:
+    """Return a cost over another one, minus 1; 0 where nothing was recorded."""
+    return ours / theirs - 1.0 if theirs > 0.0 else 0.0
+
+
 def _launched(requested: np.ndarray[Any, np.dtype[np.int64]]) -> float:
     """Return VMs launched, by the growth of the groups."""
     return float(np.clip(np.diff(requested, axis=0), 0, None).sum())
@@ -274,13 +294,20 @@ def _boot_ratio(windows: Sequence[Span], each: Sequence[Sequence[Episode]]) -> f
 
 
 def _boots_of_world(config: SimulationConfig, stretches: Sequence[Span], each: Sequence[Sequence[Episode]]) -> float:
-    """Return the world's over the recorded boot times, minus 1."""
+    """Return the world's over the recorded boot times, medians, minus 1: of the group that differs most."""
     boots = [boot for span in stretches for boot in span.boots]
-    if len(boots) < LEAST_BOOTS:
+    if len(boots) < FEWEST_BOOTS:
         return _boot_ratio(stretches, each)
-    means = [float(np.mean(points)) for points in config.boot_points_s]
-    recorded = sum(boot.seconds for boot in boots)
-    return sum(means[boot.group] for boot in boots) / recorded - 1.0 if recorded > 0.0 else math.inf
+    medians = [float(np.median(points)) for points in config.boot_points_s]
+    groups = [[boot for boot in boots if boot.group == k] for k in range(len(medians))]
+    # A world made of the record has the boots of all groups where one has few.
+    known = [own for own in groups if len(own) >= LEAST_BOOTS] or [boots]
+    ratios = [
+        max(float(np.median([medians[boot.group] for boot in own])), 1.0)
+        / max(float(np.median([boot.seconds for boot in own])), 1.0)
+        for own in known
+    ]
+    return max(ratios, key=lambda ratio: abs(math.log(ratio))) - 1.0
 
 
 def _suspects(

@@ -20,6 +20,10 @@ from domain.units import MINUTE_S
 LEAST_LENGTH_S = 1e-3
 NEAR_S = 1.25 * MINUTE_S
 """Times that differ by no more are the same: begins and ends are known to a minute."""
+LEFT_AFTER = 5
+"""Minutes in a row with more jobs than the job source counts as running, after which the surplus has left."""
+MOST_TOTALS = 50_000
+"""Numbers of jobs, times submissions, that are looked at for one minute; beyond, only the submissions that fit best."""
 YOUNGEST_S = 10.0
 """The age of a job that ends in the minute in which it began, at least."""
 GOLDEN = 0.6180339887498949
@@ -86,17 +90,18 @@ class Jobs:
 
 
 def rebuilt(
-    ends_s: Floats, submitted: Ints, waiting: Ints, running: int, finished: Ints, work_core_s: Floats, means_s: Floats
+    ends_s: Floats, submitted: Ints, waiting: Ints, running: Ints, finished: Ints, work_core_s: Floats, means_s: Floats
 ) -> Jobs:
     """Return the jobs of consecutive minutes, by minute: shape (M,); those there at the end of the first one included.
 
-    ends_s: epoch seconds of their ends. submitted: of the first one, the jobs that wait or run at its end. waiting: at
-    the end of each. running: at the end of the first one. finished: jobs, and work_core_s their work, nan where that is
-    unknown. means_s: the mean length as reported, which jobs have whose end is not known.
+    ends_s: epoch seconds of their ends. submitted: of the first one, the jobs that wait or run at its end. waiting,
+    running: at the end of each. finished: jobs, and work_core_s their work, nan where that is unknown. means_s: the
+    mean length as reported, which jobs have whose end is not known.
 
     Jobs begin in the order of their submission, when they leave the queue. The jobs of a minute are a submission, and
     are taken to be alike. Jobs that finish belong to submissions of which others have just finished after the same
-    time, or to the one or two submissions whose ages explain the work, the oldest jobs first.
+    time, or to the one or two submissions whose ages explain the work, the oldest jobs first. Jobs may leave without
+    being counted as finished: where fewer run for LEFT_AFTER minutes, the oldest have left.
     """
     minutes = ends_s.size
     of = np.repeat(np.arange(minutes), submitted)
@@ -104,9 +109,10 @@ def rebuilt(
     arrivals_s, _ = arrivals_in(begins_s, ends_s, submitted)
     core_s, started_s, ended_s = (np.full(of.size, value) for value in (math.nan, math.inf, math.inf))
     begun = np.clip(submitted + np.concatenate([[0], waiting[:-1]]) - waiting, 0, None)
-    begun[0] = running
+    begun[0] = running[0]
     under_way: dict[int, list[int]] = {}
     alike: dict[int, float] = {}
+    surplus: list[int] = []
     following = 0
     for minute in range(minutes):
         middle_s = (begins_s[minute] + ends_s[minute]) / 2.0
@@ -116,20 +122,28 @@ def rebuilt(
             started_s[job] = arrivals_s[job] if of[job] == minute else middle_s
             under_way.setdefault(int(of[job]), []).append(job)
         following = until
-        if minute == 0 or finished[minute] <= 0 or not under_way:
+        there = sum(map(len, under_way.values()))
+        if minute == 0 or not there:
             continue
-        # A begin before the record is not known: such jobs are at least as old as what finishes.
-        ages = {
-            came: np.maximum(middle_s - started_s[jobs], YOUNGEST_S if came else work_core_s[minute] / finished[minute])
-            for came, jobs in under_way.items()
-        }
-        for came, number, length in _ended(ages, alike, int(finished[minute]), float(work_core_s[minute])):
+        ages = {came: np.maximum(middle_s - started_s[jobs], YOUNGEST_S) for came, jobs in under_way.items()}
+        count, ended = min(int(finished[minute]), there), []
+        if count > 0:
+            work = float(work_core_s[minute]) * (count / finished[minute])
+            # A begin before the record is not known: such jobs are at least as old as jobs that finish.
+            if 0 in ages and work > 0.0:
+                ages[0] = np.maximum(ages[0], work / count)
+            ended = _ended(ages, alike, count, work)
+            alike |= {came: length for came, _, length in ended}
+        surplus = [*surplus[1 - LEFT_AFTER :], there - sum(number for _, number, _ in ended) - int(running[minute])]
+        if len(surplus) == LEFT_AFTER and (left := min(surplus)) > 0:
+            surplus = [each - left for each in surplus]
+            ended += _left(ages, ended, left)
+        for came, number, length in ended:
             jobs = under_way[came]
             done = np.array(jobs[:number])
             # Of jobs that ran at the begin of the record only the rest is known.
-            core_s[done] = np.where(done < running, middle_s - ends_s[0], length)
+            core_s[done] = np.where(done < running[0], middle_s - ends_s[0], length)
             ended_s[done] = ends_s[minute]
-            alike[came] = length
             del jobs[:number]
             if not jobs:
                 del under_way[came]
@@ -182,6 +196,9 @@ def _explained(ages: Mapping[int, Floats], count: int, work: float) -> list[_End
     which some jobs still run.
     """
     came = list(ages)
+    if len(came) * count > MOST_TOTALS:
+        nearest = sorted(came, key=lambda one: abs(float(ages[one][0]) - work / count))
+        came = sorted(nearest[: max(MOST_TOTALS // count, 2)])
     sizes = np.array([ages[one].size for one in came])
     # The total age of the oldest jobs of each submission, by their number.
     totals = np.full((len(came), count + 1), np.inf)
@@ -204,6 +221,16 @@ def _explained(ages: Mapping[int, Floats], count: int, work: float) -> list[_End
                 best, (other, number) = surprise.flat[at], divmod(at, count + 1)
                 found = [(came[place], number), (came[place + other], count - number)]
     return [] if found is None else _with_work([one for one in found if one[1]], ages, work)
+
+
+def _left(ages: Mapping[int, Floats], ended: Sequence[_Ended], count: int) -> list[_Ended]:
+    """Return the oldest jobs that have not ended, at most `count`, with their ages as lengths."""
+    gone = dict.fromkeys(ages, 0) | {came: 0 for came, *_ in ended}
+    for came, number, _ in ended:
+        gone[came] += number
+    there = {came: own[gone[came] :] for came, own in ages.items() if own.size > gone[came]}
+    taken = _first(sorted(there, key=lambda came: -float(there[came][0])), there, count)
+    return [(came, number, float(there[came][:number].mean())) for came, number in taken]
 
 
 def _with_work(taken: Sequence[tuple[int, int]], ages: Mapping[int, Floats], work: float) -> list[_Ended]:

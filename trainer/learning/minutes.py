@@ -191,9 +191,7 @@ def _read(source: str, fleet: str, since: float | None) -> Record:
     recorded = read_recorded(source, fleet, since)
     # Of what was decided without anything worth knowing here, nothing is held.
     known = {
-        (one.epoch, one.end_s): one
-        for one in recorded.minutes
-        if CLOCK_SET in one.absent or one.finished_core_s is not None or one.boots
+        (one.epoch, one.end_s): one for one in recorded.minutes if CLOCK_SET in one.absent or one.finished or one.boots
     }
     found = record_of(fleet, (inputs for inputs, _ in read_decisions(source, fleet, since)), known)
     if shape_of(found.fleet) != shape_of(recorded.fleet):
@@ -268,7 +266,7 @@ def _minute(inputs: DecisionInputs, known: Known) -> DecidedMinute:
         acted=inputs.mode is Mode.ACT and inputs.leader,
         clock_set=more is not None and CLOCK_SET in more.absent,
         boots=() if more is None else _boots(more),
-        under=Lived(queue.job_core_s, terms.idle_s if terms else None, inputs.limits, inputs.controls, inputs.windows),
+        under=Lived(None, terms.idle_s if terms else None, inputs.limits, inputs.controls, inputs.windows),
     )
 
 
@@ -304,11 +302,15 @@ def jobs_of(stretch: Sequence[DecidedMinute]) -> Jobs | None:
     if not any(minute.load.work_core_s for minute in stretch):
         return None
     ends_s, came, means = _counted(stretch, mean_job_core_s([one.load for one in stretch]) or MINUTE_S)
-    counters = [0, *(max(after.load.finished - before.load.finished, 0) for before, after in pairwise(stretch))]
-    ended = [count if one.load.ended is None else one.load.ended for one, count in zip(stretch, counters, strict=True)]
-    work = [math.nan if one.load.work_core_s is None else one.load.work_core_s for one in stretch]
-    waiting = np.array([one.waiting for one in stretch], dtype=np.int64)
-    return rebuilt(ends_s, came, waiting, stretch[0].running, np.array(ended, dtype=np.int64), np.array(work), means)
+    ended, work = [0], [0.0]
+    for before, after in pairwise(stretch):
+        counted, work_core_s = after.load.ended or 0, after.load.work_core_s
+        # In a gap jobs finish of which only the counters of the queue know.
+        grown = after.load.finished - before.load.finished if after.end_s - before.end_s > 1.5 * MINUTE_S else 0
+        ended.append(max(counted, grown))
+        work.append(math.nan if work_core_s is None or grown > counted else work_core_s)
+    waiting, running = np.array([(one.waiting, one.running) for one in stretch], dtype=np.int64).T
+    return rebuilt(ends_s, came, waiting, running, np.array(ended, dtype=np.int64), np.array(work), means)
 
 
 def _stretches(minutes: Sequence[DecidedMinute]) -> tuple[tuple[DecidedMinute, ...], ...]:
@@ -335,7 +337,8 @@ class Span:
     minute that is absent is that of the one before it. policies: what decided at the begin of each step. finished: jobs
     done in it. lead: minutes at the begin that are played and do not count, so that what counts begins in the state
     that they lead to. marks: windows in it, by name, first step and the step after the last; none: it is one itself.
-    lived: the settings and controls of each step's decision, the lead included. boots: as recorded.
+    lived: the settings and controls of each step's decision, the lead included. boots: as recorded. is_work_recorded:
+    whether the jobs are rebuilt from the work of finished jobs.
     """
 
     name: str
@@ -352,6 +355,7 @@ class Span:
     marks: tuple[tuple[str, int, int], ...] = ()
     lived: tuple[Lived, ...] = ()
     boots: tuple[RecordedBoot, ...] = ()
+    is_work_recorded: bool = False
 
     @property
     def steps(self) -> int:
@@ -400,7 +404,7 @@ def span_of(
             rows.append((seen.rent, seen.penalty, sum(seen.booting), seen.load.busy_cores))
             requested.append(seen.requested)
             policies.append(before.policy)
-            lived.append(before.under)
+            lived.append(replace(before.under, job_core_s=before.load.job_core_s))
     jobs = jobs or jobs_of(minutes)
     if jobs is None:
         ends_s, came, means = _counted(minutes, job_core_s)
@@ -426,6 +430,7 @@ def span_of(
         lead=lead,
         lived=tuple(lived),
         boots=tuple(boot for minute in minutes for boot in minute.boots),
+        is_work_recorded=jobs is not None,
     )
 
 

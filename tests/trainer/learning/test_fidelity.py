@@ -94,6 +94,24 @@ def test_boots_of_half_the_length_are_refused_although_the_cost_is_met(hours: Sp
     assert half.suspects[0].factor == pytest.approx(2.0, rel=0.1)
 
 
+@pytest.mark.parametrize("factors", [(0.5, 1.0, 1.0), (0.5, 1.5, 1.0)])
+def test_boots_of_one_group_are_compared_by_themselves(factors: tuple[float, ...], hours: Span) -> None:
+    lows, highs = zip(*WORLD.boot_ranges_s, strict=True)
+    lows, highs = ([one * factor for one, factor in zip(of, factors, strict=True)] for of in (lows, highs))
+    world = replace(WORLD, boot_lows_s=tuple(lows), boot_highs_s=tuple(highs), boot_quantiles_s=())
+    many = replace(hours, boots=hours.boots * 4)
+    found = check_fidelity(loop_of(), world, [many], [many], seeds=1)
+    assert not found.are_boots_met
+    assert found.named == BOOTS
+
+
+def test_a_record_that_cost_nothing_and_a_world_that_boots_at_once_are_compared_too(stretch: Span) -> None:
+    free = replace(stretch, rent=0.0 * stretch.rent, penalty=0.0 * stretch.penalty)
+    found = check_fidelity(loop_of(), WORLD.boots_scaled(0.0), [free], [free], seeds=1)
+    assert not found.holds
+    assert found.off == 0.0
+
+
 def test_windows_that_cancel_each_other_do_not_hold(stretch: Span) -> None:
     """Dear minutes of which the record has too much, and the others too little: the sum alone would be met."""
     rent = stretch.rent.copy()

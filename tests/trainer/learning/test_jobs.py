@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.learning.jobs import Jobs, arrivals_in, rebuilt
+from trainer.learning.jobs import LEFT_AFTER, Jobs, arrivals_in, rebuilt
 
 START = 6_000.0
 """Epoch seconds of the end of the first minute."""
@@ -40,9 +40,10 @@ def recorded(jobs: list[tuple[float, float]], cores: int, minutes: int, *, known
     finished = within([end for _, _, end, _ in spans])
     work = np.array([0.0, *np.histogram([s[2] for s in spans], ends, weights=[s[3] for s in spans])[0]])
     submitted = within([arrival for arrival, *_ in spans])
+    running = np.array([sum(begun <= at < end for _, begun, end, _ in spans) for at in ends])
     nothing = np.full(minutes + 1, math.nan)
     return rebuilt(
-        START + ends, submitted, waiting, 0, finished, work if known else nothing, np.full(minutes + 1, 120.0)
+        START + ends, submitted, waiting, running, finished, work if known else nothing, np.full(minutes + 1, 120.0)
     )
 
 
@@ -102,13 +103,36 @@ def test_jobs_whose_end_is_not_recorded_have_the_length_of_their_submission_or_t
     assert found.core_s[6:].tolist() == [120.0, 120.0]
 
 
+def test_jobs_that_leave_without_being_counted_as_finished_end_when_fewer_run() -> None:
+    ends = START + 60.0 * np.arange(40)
+    submitted = np.array([0, 8, *[0] * 38])
+    running = np.array([0, *[8] * 9, *[3] * 10, *[0] * 20])
+    finished, work = np.zeros(40, dtype=np.int64), np.zeros(40)
+    finished[20], work[20] = 3, 3 * 1140.0
+    found = rebuilt(ends, submitted, np.zeros(40, dtype=np.int64), running, finished, work, np.full(40, 120.0))
+    assert np.all(np.isfinite(found.ended_s))
+    assert found.core_s[:5] == pytest.approx([540.0] * 5, abs=60.0 * LEFT_AFTER + 60.0)
+    assert found.core_s[5:] == pytest.approx([1140.0] * 3, abs=60.0)
+
+
+def test_a_counter_that_claims_a_million_ends_costs_neither_memory_nor_other_jobs() -> None:
+    ends = START + 60.0 * np.arange(10)
+    submitted = np.array([0, 5, *[0] * 8])
+    running = np.array([0, 5, 5, 5, 5, 0, 0, 0, 0, 0])
+    finished, work = np.zeros(10, dtype=np.int64), np.zeros(10)
+    finished[5], work[5] = 1_000_000, 1e6 * 240.0
+    found = rebuilt(ends, submitted, np.zeros(10, dtype=np.int64), running, finished, work, np.full(10, 120.0))
+    assert found.core_s == pytest.approx([240.0] * 5, abs=1.0)
+
+
 def test_jobs_that_ran_at_the_begin_have_the_time_until_their_end_and_those_that_waited_their_length() -> None:
     ends = START + 60.0 * np.arange(12)
     finished, work = np.zeros(12, dtype=np.int64), np.zeros(12)
     finished[5], work[5] = 2, 2000.0
     finished[9], work[9] = 1, 240.0
     waiting = np.where(np.arange(12) < 5, 1, 0)
-    found = rebuilt(ends, np.array([3, *[0] * 11]), waiting, 2, finished, work, np.full(12, 120.0))
+    running = np.array([2, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0])
+    found = rebuilt(ends, np.array([3, *[0] * 11]), waiting, running, finished, work, np.full(12, 120.0))
     assert found.core_s == pytest.approx([270.0, 270.0, 240.0], abs=1.0)
 
 

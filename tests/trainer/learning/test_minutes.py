@@ -104,6 +104,18 @@ def test_the_jobs_of_a_stretch_have_the_lengths_that_their_work_says(tmp_path: P
         assert later.service_s[running:] == pytest.approx(300.0, abs=1.0)
 
 
+def test_jobs_that_finish_in_a_gap_end_there(tmp_path: Path) -> None:
+    """A minute is missing in which jobs finish: the counters of the queue show it in the one after."""
+    given = made(2.0)
+    done = [one.snapshot.queue.submitted - one.snapshot.queue.waiting - one.snapshot.queue.running for one, _ in given]
+    ended = [0, *(after - before for before, after in pairwise(done))]
+    marks = [MinuteMeasurements(finished=count, finished_core_s=300.0 * count) for count in ended]
+    most = max(range(len(ended)), key=ended.__getitem__)
+    del given[most], marks[most]
+    stretch = read_record(recorded_in(tmp_path / "ledger.db", given, *marks), FLEET, 1.0).stretches[0]
+    assert span_of("", stretch, 120.0).trace.service_s.max() < 500.0
+
+
 def test_boots_are_those_of_the_ledger_from_the_launch_until_the_vm_was_ready(tmp_path: Path) -> None:
     pairs = made(1.0)
     marks = [MinuteMeasurements(boots=(Boot(1, 95.0),) if n == 20 else ()) for n in range(len(pairs))]

@@ -46,7 +46,7 @@ def _returning_no_array(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function; TypeError unless its annotation shows that it returns no array."""
     returned = str(function.__annotations__.get("return", "unknown"))
     if not set(re.findall(r"[\w.]+", returned)) <= _WITHOUT_ARRAYS:
-        raise TypeError(f"{function.__name__} returns {returned}: compile what returns an array by `compiled`")
+        raise TypeError(f"{function.__name__} returns {returned}: `compiled` is for functions that return an array")
     return function
 
 

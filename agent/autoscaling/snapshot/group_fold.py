@@ -446,14 +446,14 @@ class Seats:
         self._drains = np.zeros(_FIRST_SEATS, dtype=np.bool_)
 
     def memory(self) -> dict[str, Any]:
-        """Return all that it holds, for `restore`."""
+        """Return its whole state, for `restore`."""
         return {
             name: value.copy() if isinstance(value, np.ndarray | list) else value
             for name, value in self.__dict__.items()
         }
 
     def restore(self, before: Mapping[str, Any]) -> None:
-        """Hold again what `memory` returned."""
+        """Return to a state of `memory`."""
         self.__dict__.update(before)
 
     @property
@@ -593,11 +593,11 @@ class GroupRoster:
         self._seated_at: float | None = None
 
     def memory(self) -> dict[str, Any]:
-        """Return all that it holds, for `restore`; the seats themselves are in `Seats`."""
+        """Return its whole state, for `restore`; the seats themselves are in `Seats`."""
         return self.__dict__ | {"_seats": self._seats.copy(), "_ended": self._ended.copy()}
 
     def restore(self, before: Mapping[str, Any]) -> None:
-        """Hold again what `memory` returned."""
+        """Return to a state of `memory`."""
         self.__dict__.update(before)
 
     def seat(self, vms: Sequence[str], now: float) -> list[int]:

@@ -17,7 +17,7 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.world_file import World, write_world
 from simulator.workloads.named import workload_of
 from tests.trainer.learning.recording import FLEET, RULE, WORLD, batches, loop_of, made, recorded_in
-from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, check_fidelity
+from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, Fidelity, WindowCost, check_fidelity
 from trainer.learning.minutes import Span, read_record, record_of, span_of
 from trainer.learning.replay import Lived, play
 from trainer.learning.subject import learner_of
@@ -217,3 +217,21 @@ def test_too_little_recorded_ends_the_command_with_its_own_status(tmp_path: Path
     shown = CliRunner().invoke(app, ["learn", "autoscaling", FLEET, "--ledger", str(path), "--check"])
     assert shown.exit_code == 4
     assert "h more with jobs" in shown.output
+
+
+def test_work_that_differs_is_refused_where_it_is_recorded() -> None:
+    window = WindowCost("all", 0.0, 1.0, 1.0, 0.0, 1.0, 0.0)
+    more = Fidelity((window,), rent=0.0, penalty=0.0, boots=0.0, work=0.2)
+    assert not more.holds
+    assert replace(more, is_work_recorded=False).holds
+    assert replace(more, work=0.05).holds
+
+
+def test_a_given_idle_time_replaces_the_recorded_ones(tmp_path: Path) -> None:
+    loop = loop_of()
+    changed = replace(loop, terms=replace(loop.terms, idle_s=600.0))
+    recorded = record_of(FLEET, [inputs for inputs, _ in made(0.5, loop=changed)])
+    known, given = (learner_of(recorded, None, ModelShelf(tmp_path), idle_s, 1.0) for idle_s in (None, 30.0))
+    assert (known.loop.idle_s, given.loop.idle_s) == (600.0, 30.0)
+    assert {one.under.idle_s for one in known.recorded.minutes} == {600.0}
+    assert {one.under.idle_s for one in given.recorded.minutes} == {None}

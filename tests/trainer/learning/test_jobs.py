@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.learning import jobs as jobs_module
 from trainer.learning.jobs import LEFT_AFTER, Jobs, arrivals_in, rebuilt
 
 START = 6_000.0
@@ -146,3 +147,10 @@ def test_a_part_begins_with_the_jobs_that_wait_and_with_the_rest_of_those_that_r
     arrivals, lengths = jobs.between(100.0, 200.0)
     assert arrivals.tolist() == [0.0, 0.0, 30.0]
     assert lengths.tolist() == [220.0, 40.0, 20.0]
+
+
+def test_of_many_submissions_only_those_that_fit_best_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    ages = {came: np.array([600.0]) for came in range(18)} | {18: np.array([10.0]), 19: np.array([990.0])}
+    assert {came for came, *_ in jobs_module._explained(ages, 2, 1000.0)} == {18, 19}
+    monkeypatch.setattr(jobs_module, "MOST_TOTALS", 10)
+    assert jobs_module._explained(ages, 2, 1000.0) == []

@@ -1,7 +1,13 @@
 """The replay of a fleet: it sees what the agent would see, and its VMs boot as long as recorded."""
 
+from dataclasses import replace
+
+from agent.autoscaling.decide import DecisionInputs
+from domain.controls import Window
+from domain.workload import make_trace
 from simulator.autoscaling.twin_world import Machine
-from trainer.learning.replay import RecordedBoot, RecordedBoots, idle_seconds
+from tests.trainer.learning.recording import RULE, WORLD, batches, loop_of
+from trainer.learning.replay import Lived, RecordedBoot, RecordedBoots, idle_seconds, play
 
 POINTS = (60.0, 60.0)
 
@@ -26,3 +32,32 @@ def test_idle_time_counts_whole_minutes_as_the_agent_does() -> None:
     assert idle_seconds(worked, 180.0, 10.0) == 60.0
     busy = Machine(0, 0, 2, 8.0, 1.0, requested_at=0.0, ready_at=10.0, idle_since=95.0, free=1)
     assert idle_seconds(busy, 180.0, 10.0) == 0.0
+
+
+def test_a_minute_has_the_idle_time_and_the_windows_that_were_recorded() -> None:
+    window = Window("night", 0.0, 3600.0)
+    lived = [Lived(idle_s=60.0, windows=(window,))] * 5 + [Lived(idle_s=6000.0)] * 5
+    seen: list[DecisionInputs] = []
+    loop, late = loop_of(), make_trace("late", [3000.0], [60.0])
+    play(
+        loop,
+        replace(WORLD, initial=(1, 0, 0)),
+        late,
+        ["hold"] * 10,
+        0,
+        lived=lived,
+        seen=lambda one, _: seen.append(one),
+    )
+    idle = [sum(group.idle_long for group in one.snapshot.groups) for one in seen]
+    assert idle[4] == 1
+    assert idle[5:] == [0] * 5
+    assert [one.windows for one in seen] == [(window,)] * 5 + [()] * 5
+
+
+def test_a_vm_that_boots_beyond_the_deadline_is_overdue() -> None:
+    loop = loop_of()
+    seen: list[DecisionInputs] = []
+    boots = [RecordedBoot(group, 60.0 * minute, 900.0) for group in range(3) for minute in range(20) for _ in range(6)]
+    play(loop, WORLD, batches(0.3), [RULE] * 18, 0, boots=boots, seen=lambda one, _: seen.append(one))
+    assert loop.limits.boot_deadline_s < 900.0
+    assert max(sum(group.overdue for group in one.snapshot.groups) for one in seen) > 0

@@ -375,3 +375,10 @@ def test_a_decision_replays_with_its_budget_used_up_and_not_beyond(house: House)
     assert found.hot_hours > 0.0
     assert replayed(replace(found, budget=found.hot_hours)) == (found.rate, True)
     assert replayed(replace(found, budget=math.nextafter(found.hot_hours, 0.0))) == (1.0, False)
+
+
+def test_machines_whose_names_differ_by_zeros_alone_have_one_order() -> None:
+    names = [f"m{'0' * zeros}1" for zeros in range(9)]
+    for order in (names, names[::-1]):
+        rows = {f"vm-{name}": Vm(f"vm-{name}", "batch", name, 1.0, 1.0, 0.0, 1.0) for name in order}
+        assert alive_of(rows).machines == tuple(sorted(names))

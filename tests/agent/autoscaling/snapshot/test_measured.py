@@ -3,7 +3,9 @@
 import pytest
 
 from agent.autoscaling.minutes import Boot, JobLengths, MinuteMeasurements
+from collectors.intake import Claims
 from domain.observed import Instance, Lifecycle
+from domain.samples import QueueMetric
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, running
 
 QUEUE = {"waiting": 3.0, "running": 2.0}
@@ -92,6 +94,14 @@ def test_the_work_of_finished_jobs_grows_over_a_restart_of_its_counter_within_wh
     assert measured(scene).finished_core_s == 300.0
     scene.minute(queue=QUEUE)
     assert measured(scene).finished_core_s is None
+
+
+def test_the_work_of_finished_jobs_may_grow_by_the_longest_jobs_that_are_believed() -> None:
+    claims, work = Claims(max_submitted_per_minute=10.0, max_job_core_s=500.0), QueueMetric.FINISHED_CORE_SECONDS_TOTAL
+    assert (claims.growth(30.0), claims.growth(120.0)) == (10.0, 20.0)
+    assert claims.growth(120.0, work) == 10_000.0
+    assert claims.restarted(90_000.0, 4_000.0, 60.0, work)
+    assert not claims.restarted(90_000.0, 4_000.0, 60.0)
 
 
 def test_without_a_counter_of_finished_jobs_those_finished_that_neither_wait_nor_run() -> None:

@@ -246,7 +246,7 @@ def snapshot_of(loop: Loop, simulation: Simulation, now: float, job_core_s: floa
                 draining=int(view.draining[kind]),
                 silent=0,
                 unhealthy=0,
-                idle_long=sum(idle >= loop.idle_s for idle in idle_s),
+                idle_long=sum(idle > 0.0 and idle >= loop.idle_s for idle in idle_s),
                 mature=sum(mature),
                 minimum=group.minimum,
                 maximum=group.maximum,

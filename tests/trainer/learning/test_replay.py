@@ -54,6 +54,13 @@ def test_a_minute_has_the_idle_time_and_the_windows_that_were_recorded() -> None
     assert [one.windows for one in seen] == [(window,)] * 5 + [()] * 5
 
 
+def test_a_busy_vm_is_not_idle_even_where_no_idle_time_is_asked_for() -> None:
+    seen: list[DecisionInputs] = []
+    world, work = replace(WORLD, initial=(1, 0, 0)), make_trace("work", [0.0], [300.0])
+    play(replace(loop_of(), idle_s=0.0), world, work, ["hold"] * 10, 0, seen=lambda one, _: seen.append(one))
+    assert [one.snapshot.groups[0].idle_long for one in seen][1:] == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
 def test_a_vm_that_boots_beyond_the_deadline_is_overdue() -> None:
     loop = loop_of()
     seen: list[DecisionInputs] = []

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Target, arguments, progress, report
+from domain.rules.autoscaling import RuleSetting
 from domain.units import HOUR_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.workloads.recorded import windows
 from trainer.autoscaling.lessons import (

@@ -41,9 +41,10 @@ import torch
 
 from benchmarks.report import Target, arguments, progress, report
 from domain.errors import BadInput
+from domain.rules.autoscaling import RuleSetting
 from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
+from simulator.autoscaling.branching import BranchedEpisodes
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.swf import SwfOptions, read_swf
 from trainer.autoscaling.lessons import HORIZONS_S, IDLE_S, Loads, cut_out, loads_of, rule_for_loads

@@ -40,8 +40,9 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.report import Target, arguments, progress, report
+from domain.rules.autoscaling import RuleSetting
 from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSetting
+from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes
 from trainer.autoscaling.fast_lstm import STEPS_PER_PRODUCT, fast_products
 from trainer.autoscaling.lessons import Lesson
 from trainer.autoscaling.ppo_lstm import PPOConfig, Training, worlds_of

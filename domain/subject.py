@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 AUTOSCALING: Final = "autoscaling"
+QUEUE_RULE: Final = "queue-rule"
+"""Names tuned settings of the queue rule in a models directory; a fleet's events and alarms stay under AUTOSCALING."""
 
 
 class Subject(NamedTuple):

@@ -28,9 +28,10 @@ def admission() -> None:
 
 def autoscaling() -> None:
     """Step copies of the fleet with each kind of observation and action, and branch a short episode."""
+    from domain.rules.autoscaling import RuleSetting
     from domain.workload import Trace
     from simulator.autoscaling.batch import AutoscalingBatch, FastSimulation
-    from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
+    from simulator.autoscaling.branching import BranchedEpisodes
     from simulator.autoscaling.world_file import preset
     from simulator.gym import AutoscalingEnv
     from simulator.workloads.synthetic import train_fit

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, create_model
 
+from agent.models.queue_rule import HorizonS, IdleS, JobCoreS
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting, cron_fault
 from agent.settings.kinds import GroupName, HookName, Key, Section, Url, ValueHint, VmTypeName
@@ -88,10 +89,8 @@ SPARES = 10
 class QueueRuleSettings(Section, title="Policy `queue-rule`"):
     """Parameters of the policy `queue-rule`: enough cores for the waiting jobs, idle VMs removed."""
 
-    horizon_s: float = Field(150.0, ge=1, le=86_400, description="Time within which the waiting work is to be done.")
-    job_core_s: float = Field(
-        120.0, gt=0, le=1e7, description="Work of one job where the job source does not report it."
-    )
+    horizon_s: HorizonS = Field(150.0, description="Time within which the waiting work is to be done.")
+    job_core_s: JobCoreS = Field(120.0, description="Work of one job where the job source does not report it.")
     single: bool = Field(False, description="Change at most one VM a minute instead of as many as needed.")
 
 
@@ -354,7 +353,7 @@ class FleetSettings(Section, title="A fleet"):
         description="Policies whose proposals are recorded and never executed. A model on probation is added to them.",
         examples=["threshold", "learned,queue-rule"],
     )
-    idle_s: float = Field(120.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
+    idle_s: IdleS = Field(120.0, description="A VM without a busy core for this long counts as idle.")
     drain_deadline_s: float = Field(
         3600.0,
         ge=60,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,24 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64] | list[float]
 Ints = NDArray[np.int64] | list[int]
 Rows = NDArray[np.int64] | list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetting:
+    """A setting of the queue rule: seconds of work ahead, seconds of idleness before a removal, work of a job.
+
+    job_core_s: core-seconds of one waiting job where its work is not reported; 0 where that is known.
+    """
+
+    horizon_s: float = 300.0
+    idle_s: float = 0.0
+    job_core_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The rule as a policy's name in the simulator."""
+        given = f"queue-rule:horizon_s={self.horizon_s:g},idle_s={self.idle_s:g},skip_cooling=true"
+        return f"{given},job_core_s={self.job_core_s:g}" if self.job_core_s else given
 
 
 def next_type(cores: Ints, sizes: Ints, maximum: Ints, need: float) -> int:

@@ -20,7 +20,7 @@ from domain.errors import BadInput
 from domain.observations import autoscaling_scorer as scorer
 from domain.observations.autoscaling_scorer import ANNOUNCED, CANDIDATES, MEMORY, STATES
 from domain.rules import autoscaling as rules
-from domain.rules.autoscaling import MOST_CANDIDATES
+from domain.rules.autoscaling import MOST_CANDIDATES, RuleSetting
 from domain.units import HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, RemovalChoice, SimulationConfig
@@ -92,21 +92,6 @@ observe_state = compiled(scorer.observe_state)
 observe_candidates = compiled(scorer.observe_candidates)
 gain_unit = compiled(scorer.gain_unit)
 judge = compiled(scorer.judge)
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSetting:
-    """A setting of the queue rule: see `trainer.autoscaling.policies.QueueRulePolicy`, whose names these are."""
-
-    horizon_s: float = 300.0
-    idle_s: float = 0.0
-    job_core_s: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """The rule as a policy's name."""
-        given = f"queue-rule:horizon_s={self.horizon_s:g},idle_s={self.idle_s:g},skip_cooling=true"
-        return f"{given},job_core_s={self.job_core_s:g}" if self.job_core_s else given
 
 
 class Sight(NamedTuple):

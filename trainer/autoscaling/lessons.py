@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.fleet import VmType
+from domain.rules.autoscaling import RuleSetting
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
-from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting
+from simulator.autoscaling.branching import BranchedEpisodes
 from simulator.autoscaling.configuration import (
     Billing,
     CooldownScope,

@@ -27,8 +27,9 @@ from torch import Tensor, nn
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, CANDIDATES, STATE_FEATURES, STATES
+from domain.rules.autoscaling import RuleSetting
 from domain.workload import Trace
-from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEpisodes, Branches, RuleSetting, Weights
+from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEpisodes, Branches, Weights
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import boot_twice_as_long, dearer_type

@@ -24,9 +24,9 @@ from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import ScorerCard
 from agent.models.file import load_model
+from domain.rules.autoscaling import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S, MINUTE_S
-from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.configuration import RemovalMode
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
 from trainer.autoscaling.baselines.tuning import settings_of

@@ -14,11 +14,11 @@ from domain.observations.autoscaling_scorer import (
     STATES,
     gain_unit,
 )
-from domain.rules.autoscaling import MOST_CANDIDATES, candidate_targets
+from domain.rules.autoscaling import MOST_CANDIDATES, RuleSetting, candidate_targets
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.actions import orders_of_vector
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.branching import BRANCH_STEPS, BranchedEpisodes, RuleSetting, Weights, score
+from simulator.autoscaling.branching import BRANCH_STEPS, BranchedEpisodes, Weights, score
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand

@@ -12,7 +12,8 @@ import torch
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
-from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, Weights, score
+from domain.rules.autoscaling import RuleSetting
+from simulator.autoscaling.branching import NO_WEIGHTS, Weights, score
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.lessons import (

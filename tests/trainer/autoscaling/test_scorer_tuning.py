@@ -12,8 +12,9 @@ import pytest
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import STATES
+from domain.rules.autoscaling import RuleSetting
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.branching import RuleSetting, Weights
+from simulator.autoscaling.branching import Weights
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution
 from trainer.autoscaling import scorer

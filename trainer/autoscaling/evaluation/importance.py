@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from agent.models.card import ScorerCard
 from agent.models.file import load_model
 from domain.errors import BadInput
-from simulator.autoscaling.branching import RuleSetting, Weights
+from domain.rules.autoscaling import RuleSetting
+from simulator.autoscaling.branching import Weights
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.lessons import Lesson

@@ -7,7 +7,8 @@ import pytest
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES
-from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, score
+from domain.rules.autoscaling import RuleSetting
+from simulator.autoscaling.branching import BranchedEpisodes, score
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand, train_text
 from tests.trainer.autoscaling.evaluation.reacting_model import reacting

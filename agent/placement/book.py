@@ -97,6 +97,8 @@ class Book:
             app = self.cluster.application(one.application)
             for name in one.hosts.values():
                 self.cluster.restore(self.cluster.host(name), app, 1)
+            for name, number in one.openings.items():
+                self.cluster.opened_as(self.cluster.host(name), number)
             self.take(one)
         self.touched = False
         self.cluster.opened = 0
@@ -202,14 +204,17 @@ class Book:
         made.cluster, made._endless = self.cluster.copy(), dict(self._endless)
         return made
 
-    def take(self, one: Reservation) -> None:
-        """Hold a reservation whose containers are placed already."""
+    def take(self, one: Reservation) -> Reservation:
+        """Hold a reservation whose containers are placed already; return it with the openings of its hosts."""
         self.touched = True
+        number = self.cluster.opening
+        one = replace(one, openings={name: int(number[self.cluster.host(name)]) for name in one.hosts.values()})
         self.reservations[one.request_id] = one
         if one.stage is Stage.RESERVED:
             self.unconfirmed[one.request_id] = one
         else:
             self.unconfirmed.pop(one.request_id, None)
+        return one
 
     def drop(self, request_id: str) -> None:
         """Forget a reservation that holds nothing any more."""

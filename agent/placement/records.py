@@ -163,7 +163,8 @@ class Reservation:
     """What a request holds now: the hosts of its containers by index, while they are reserved or run.
 
     until: when it lapses unless it is confirmed, by the wall clock of the agent that made it. moved: containers whose
-    host failed and that were placed anew. lost: those of a failed host that found no other.
+    host failed and that were placed anew. lost: those of a failed host that found no other. openings: number of the
+    present opening of each of its hosts (`Cluster.opening`), so that their order survives a restart.
     """
 
     request_id: str
@@ -177,6 +178,7 @@ class Reservation:
     moved: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     requested_by: str = ""
+    openings: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -148,8 +148,7 @@ class PlacementPool(PoolQueries):
                 for choice in reversed(chosen.choices):
                     book.cluster.release(choice.host, app)
             elif made.containers:
-                reservation = reservation_of(request, made)
-                book.take(reservation)
+                reservation = book.take(reservation_of(request, made))
                 changed[request.request_id] = reservation
                 self._first_seen[reservation.key] = self.clock.monotonic()
                 head = replace(head, containers=head.containers + len(made.containers))
@@ -189,8 +188,7 @@ class PlacementPool(PoolQueries):
                 # What lapsed is given back by the next write; memory is dropped with this error.
                 self._known(request_id)
                 raise StateConflict("request_id", request_id, "it lapsed, was cancelled or released: request again")
-            confirmed = replace(found, stage=Stage.CONFIRMED)
-            book.take(confirmed)
+            confirmed = book.take(replace(found, stage=Stage.CONFIRMED))
             notes.append(self.event(now, Reason.PLACEMENT_CONFIRMED, f"{request_id} is confirmed", request_id))
             change = Change(reservations={**lapsed, request_id: confirmed}, notes=notes)
             return OrderResult("confirmed", False, confirmed), change
@@ -243,7 +241,7 @@ class PlacementPool(PoolQueries):
             left = {index: host for index, host in found.hosts.items() if index not in gone}
             after = replace(found, hosts=left, released=tuple(sorted({*found.released, *wanted})))
             if left:
-                book.take(after)
+                after = book.take(after)
             detail = f"{len(gone)} containers of {found.application} are released, {len(left)} are left"
             note = self.event(now, Reason.CONTAINERS_RELEASED, detail, request_id)
             change = Change(reservations={request_id: after if left else None}, notes=[note])
@@ -273,7 +271,7 @@ class PlacementPool(PoolQueries):
             book.cluster.release(book.cluster.host(before), app)
             moved = tuple(sorted({*found.moved, container}))
             after = replace(found, hosts={**found.hosts, str(container): host}, moved=moved)
-            book.take(after)
+            after = book.take(after)
             detail = f"{request_id} {container} of {found.application} moved from {before} to {host}"
             note = self.event(now, Reason.CONTAINER_MOVED, detail, request_id)
             return OrderResult("moved", False, after), Change(reservations={request_id: after}, notes=[note])
@@ -622,8 +620,7 @@ def _moved(book: Book, moves: Iterable[Move]) -> dict[str, Reservation | None]:
         else:
             hosts[str(move.index)] = move.host
             one = replace(one, hosts=hosts, moved=tuple(sorted({*one.moved, move.index})))
-        changed[move.request_id] = one
-        book.take(one)
+        changed[move.request_id] = book.take(one)
     for name, after in list(changed.items()):
         if after is not None and not after.hosts:
             book.drop(name)

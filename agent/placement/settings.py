@@ -13,12 +13,12 @@ BEST_FIT = "bf"
 """The policy that stands in for one that failed."""
 FILE = "file"
 LEARNED = "learned"
-_POLICY = r"(ff|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file:/.+|learned)"
+_POLICY = r"(ff|oldest|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file:/.+|learned)"
 
 PlacementPolicyText = Annotated[
     str,
     Field(max_length=300, pattern=rf"^{_POLICY}$"),
-    ValueHint("ff, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE with an absolute path, or learned"),
+    ValueHint("ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE with an absolute path, or learned"),
 ]
 
 
@@ -46,8 +46,8 @@ class PlacementSettings(Section, title="A placement pool"):
     )
     policy: PlacementPolicyText = Field(
         BEST_FIT,
-        description="Policy: `ff` the first that fits, `bf` best fit, `bf-cpu` by cores alone, `dp` and "
-        "`wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with CORES free "
+        description="Policy: `ff` the first that fits, `oldest` the one opened first, `bf` best fit, `bf-cpu` by cores "
+        "alone, `dp` and `wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with CORES free "
         "cores for requests of COUNT containers, `file:FILE` scores by a file of `trimtab train placement`, "
         "`learned` uses the promoted "
         "file, else the bundled one. A file that is refused leaves the policy before it, "

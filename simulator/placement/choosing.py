@@ -22,14 +22,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
-NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING = -1, *range(11)
+NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING, OLDEST = -1, *range(12)
 
 TIERS_COUNTED = len(TIERS) + 1
 """Those of the headroom counters, and the one of RESERVE."""
-FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, LARGE, REJECTIONS, FULL, MOVED, CHANGES = range(
-    TIERS_COUNTED, TIERS_COUNTED + 12
+FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, LARGE, REJECTIONS, FULL, MOVED, OPENINGS, CHANGES = range(
+    TIERS_COUNTED, TIERS_COUNTED + 13
 )
-"""Places in the totals after the headroom counters. FULL: more hosts are needed than the arrays hold. CHANGES: of
+"""Places in the totals after the headroom counters. FULL: more hosts are needed than the arrays hold. OPENINGS:
+of hosts, those of the snapshot included. CHANGES: of
 hosts, whose numbers the ring `State.changed` has."""
 WORD = 64
 """Hosts in a word of a level."""
@@ -115,7 +116,8 @@ class State(NamedTuple):
     containers: Ints
     distinct: Ints
     barred: Ints
-    """[H] each; barred: drained and failed, as bits."""
+    opening: Ints
+    """[H] each; barred: drained and failed, as bits. opening: number of the present opening, 0 for a closed host."""
     closed: Ints
     """[T]: the first closed host of each kind, -1 for none."""
     totals: Ints
@@ -155,13 +157,13 @@ def _part_of_level(
 def _part(
     code: int, theta: Floats, scale: float, light: bool, prices: Floats, count: int, limit: int, totals: Ints,
     d0: int, d1: int, d2: int, f0: int, f1: int, f2: int, s0: int, s1: int, s2: int,
-    new: int, same: int, distinct: int, host: int,
+    new: int, same: int, distinct: int, place: int,
 ) -> float:  # fmt: skip
-    """Return the score of one family for one host; d: demand, f: what is free, s: size of the host."""
+    """Return the score of one family for one host; d: demand, f: what is free, s: size; place: in FF and OLDEST."""
     if code in (TIERED, ADAPTIVE, FILLING, BF_CPU, RESERVE):
         return _part_of_level(code, theta, light, prices, count, totals[TIERS_COUNTED - 1], d0, f0, s0, new)
-    if code == FF:
-        return -1.0 * host
+    if code in (FF, OLDEST):
+        return -1.0 * place
     after = f0 - d0
     rest = (after / s0, (f1 - d1) / s1, (f2 - d2) / s2)
     if code in (BF, WF):
@@ -375,10 +377,11 @@ def _choose_of_all(arrays: Arrays, state: State, rules: Rules, app: int, count: 
                 continue
             if new == 0 and not open_seen:
                 best, open_seen = -1, True
+        place = state.opening[h] if rules.first == OLDEST else h
         score = _part(
             rules.first, rules.theta, rules.scale, light, prices[0], count, limit, totals,
             d0, d1, d2, free0[h], free1[h], free2[h], size0[h], size1[h], size2[h],
-            new, state.instances[app, h], state.distinct[h], h,
+            new, state.instances[app, h], state.distinct[h], place,
         )  # fmt: skip
         if rules.second != NONE:
             score += _part(
@@ -388,6 +391,6 @@ def _choose_of_all(arrays: Arrays, state: State, rules: Rules, app: int, count: 
             )  # fmt: skip
         if best < 0 or score > best_score:
             best, best_score = h, score
-            if rules.first == FF:
+            if rules.first == FF and new == 0:
                 return best
     return best

@@ -28,6 +28,7 @@ from simulator.placement.choosing import (
     NONE,
     OPEN,
     OPENED,
+    OPENINGS,
     PEAK,
     REJECTIONS,
     SIZE_OPEN,
@@ -143,6 +144,8 @@ def put(arrays: Arrays, state: State, rules: Rules, app: int, h: int, count: int
     if (before == 0) != (before + count == 0):
         totals[OPEN] += 1 if before == 0 else -1
         totals[OPENED] += 1 if before == 0 else 0
+        totals[OPENINGS] += 1 if before == 0 else 0
+        state.opening[h] = totals[OPENINGS] if before == 0 else 0
         totals[PEAK] = max(totals[PEAK], totals[OPEN])
         _refresh(arrays, state, h)
     elif state.room[h] >= 0:
@@ -242,7 +245,9 @@ def clear(arrays: Arrays, state: State, rules: Rules) -> None:
     """Bring a cluster to the begin of its instance."""
     state.room[:] = -1
     state.free[:] = arrays.size
-    for values in (state.containers, state.distinct, state.barred, state.totals, state.obstacles, state.filled):
+    for values in (state.containers, state.distinct, state.barred, state.opening):
+        values[:] = 0
+    for values in (state.totals, state.obstacles, state.filled):
         values[:] = 0
     state.members[:] = 0
     forget_scores(state)
@@ -461,7 +466,7 @@ def play_orders(instance: Instance, policy: Policy, orders: Ints, arrays: Arrays
 def new_state(arrays: Arrays) -> State:
     """Return room for the state of a cluster; `clear` brings it to the begin."""
     apps, hosts, kinds = len(arrays.limit), len(arrays.kind), len(arrays.endless)
-    ints = [np.zeros(hosts, dtype=np.int64) for _ in range(4)]
+    ints = [np.zeros(hosts, dtype=np.int64) for _ in range(5)]
     levels = int(arrays.level[-1] + arrays.cores[-1]) + 1 if arrays.level.size else 0
     classes = int(arrays.classes.max()) + 1 if arrays.classes.size else 0
     return State(
@@ -472,6 +477,7 @@ def new_state(arrays: Arrays) -> State:
         containers=ints[1],
         distinct=ints[2],
         barred=ints[3],
+        opening=ints[4],
         closed=np.zeros(kinds, dtype=np.int64),
         totals=np.zeros(CHANGES + 1, dtype=np.int64),
         where=np.zeros(int(arrays.begin[-1]), dtype=np.int32),

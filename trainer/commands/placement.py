@@ -47,8 +47,8 @@ class SimulatePlacement(Verb):
     EPILOG = epilog(
         """
 Policies:
-  ff  bf  bf-cpu  dp  wf     first fit, best fit, best fit by cores, dot
-                             product, worst fit
+  ff  oldest  bf  bf-cpu     first fit, the host opened first, best fit, best
+  dp  wf                     fit by cores, dot product, worst fit
   reserve  reserve:X,Q,N     best fit that keeps X hosts with Q free cores for
                              requests of N containers or more
   hand                       weights of an operator's own

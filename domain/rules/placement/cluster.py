@@ -117,7 +117,8 @@ class Cluster:
 
     hosts, applications: by index. used, capacity: int64 [3, H]. instances: of each application on each host, int16
     [A, H]. blocking: instances on a host that exclude the application, int32 [A, H]. headroom: N_q by q, open hosts
-    that take containers and have at least q free cores. largest: largest count of a request so far. large: requests of
+    that take containers and have at least q free cores. opening: number of the present opening of each host, int64 [H]:
+    they were opened in this order, 0 for a closed one. largest: largest count of a request so far. large: requests of
     LARGE_REQUEST containers or more so far.
     """
 
@@ -137,6 +138,7 @@ class Cluster:
         self.blocking: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)
         self.containers: Ints = np.zeros(0, dtype=np.int64)
         self.distinct: Ints = np.zeros(0, dtype=np.int64)
+        self.opening: Ints = np.zeros(0, dtype=np.int64)
         self.drained: Bools = np.zeros(0, dtype=np.bool_)
         self.failed: Bools = np.zeros(0, dtype=np.bool_)
         self._candidate: Bools = np.zeros(0, dtype=np.bool_)
@@ -147,7 +149,7 @@ class Cluster:
         self._labels: dict[str, int] = {"": 0}
         self._racks: dict[str, int] = {}
         self._excludes: list[Ints] = []
-        self._top = 0
+        self._top = self._openings = 0
         self._free_open = self._size_open = 0
         given = list(hosts)
         self._resize(len(given), 0)
@@ -328,6 +330,7 @@ class Cluster:
             new=self.containers[hosts] == 0,
             same=self.instances[app, hosts].astype(np.int64),
             distinct=self.distinct[hosts],
+            opening=self.opening[hosts],
             demand=one.demand,
             limit=one.limit,
             count=count,
@@ -358,6 +361,11 @@ class Cluster:
             raise BadInput("count", count, f"give 1 or more; a host holds up to {MOST} instances of an application")
         self._move(host, app, count)
 
+    def opened_as(self, host: int, number: int) -> None:
+        """Record the number of the present opening of an open host; later openings have higher ones."""
+        self.opening[host] = number
+        self._openings = max(self._openings, number)
+
     def release(self, host: int, app: int) -> None:
         """Take a container from a host; StateConflict where none runs there."""
         if self.instances[app, host] < 1:
@@ -377,6 +385,8 @@ class Cluster:
         self._count(host, 1)
         if (before == 0) != (before + count == 0):
             self.opened += int(before == 0)
+            self._openings += int(before == 0)
+            self.opening[host] = self._openings if before == 0 else 0
             self._candidates(int(self._group[host]))
 
     def saw(self, count: int) -> None:
@@ -472,8 +482,8 @@ class Cluster:
             return
         to_hosts = max(old_hosts, hosts if hosts <= old_hosts or not old_hosts else max(hosts, old_hosts * 3 // 2))
         to_apps = max(old_apps, apps if apps <= old_apps or not old_apps else max(apps, old_apps * 3 // 2))
-        for name in ("used", "capacity", "containers", "distinct", "drained", "failed", "_candidate", "_group",
-                     "_label", "_rack", "instances", "blocking"):  # fmt: skip
+        for name in ("used", "capacity", "containers", "distinct", "opening", "drained", "failed", "_candidate",
+                     "_group", "_label", "_rack", "instances", "blocking"):  # fmt: skip
             old = getattr(self, name)
             rows = to_apps if name in ("instances", "blocking") else 3
             made = np.zeros((to_hosts,) if old.ndim == 1 else (rows, to_hosts), dtype=old.dtype)

@@ -166,7 +166,7 @@ ONE_FILLING = "tiers18a"
 _RESIDUALS = tuple(f"residual {name}" for name in DIMENSIONS)
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
-        "ff": Family(terms=("index",)),
+        "ff": Family(open_first=True, terms=("index",)),
         "bf": Family(terms=_RESIDUALS),
         "bf-cpu": Family(open_first=True, terms=("residual cores",)),
         "dp": Family(open_first=True, terms=tuple(f"alignment {name}" for name in DIMENSIONS)),
@@ -191,6 +191,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "tiers17": _TIERS,
         "tiers17a": _TIERS,
         ONE_FILLING: _learned((*_TIER_PARAMETERS, "expected"), _TIER_TERMS),
+        "oldest": Family(open_first=True, terms=("opening",)),
     }
 )  # fmt: skip
 """By name. Two learned families may be summed: `tiers17+potential17`."""
@@ -307,6 +308,8 @@ def reserve(hosts: float, free_cores: int, count: int) -> Policy:
 
 
 FF = Policy("FF", "ff")
+OLDEST = Policy("oldest", "oldest")
+"""The open host that was opened first (placement with lifetimes, §3)."""
 BF = Policy("BF", "bf")
 BF_CPU = Policy("BF-cpu", "bf-cpu")
 DP = Policy("DP", "dp")
@@ -315,7 +318,7 @@ RESERVE = reserve(100, 8, 10)
 HAND = Policy("HAND v1", "linear14", (-1.0, 0.0, 0.0, -0.25, 0.0, 0.5, -0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25, 0.0))
 """An operator's own weights."""
 NAMED: Mapping[str, Policy] = MappingProxyType(
-    {"ff": FF, "bf": BF, "bf-cpu": BF_CPU, "dp": DP, "wf": WF, "reserve": RESERVE, "hand": HAND}
+    {"ff": FF, "oldest": OLDEST, "bf": BF, "bf-cpu": BF_CPU, "dp": DP, "wf": WF, "reserve": RESERVE, "hand": HAND}
 )
 """The policies that need no file."""
 
@@ -325,9 +328,10 @@ class View:
     """Hosts among which to choose for one container, in order of their index, and what a score may look at.
 
     hosts: index, int64 [K]. capacity, free: before placement, int64 [3, K]. new: closed hosts, [K]. same: instances of
-    the application. distinct: applications. count: containers of the request. headroom: N_q by q. mean: residual share
-    of the cores of the open hosts. largest: the largest count of a request so far, with this one. large: requests of
-    LARGE_REQUEST containers or more so far, with this one.
+    the application. distinct: applications. opening: number of the present opening of each host, 0 for a closed one,
+    [K]. count: containers of the request. headroom: N_q by q. mean: residual share of the cores of the open hosts.
+    largest: the largest count of a request so far, with this one. large: requests of LARGE_REQUEST containers or more
+    so far, with this one.
     """
 
     hosts: Ints
@@ -336,6 +340,7 @@ class View:
     new: Bools
     same: Ints
     distinct: Ints
+    opening: Ints
     demand: Vector
     limit: int
     count: int
@@ -356,6 +361,8 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
         terms: tuple[Any, ...]
         if name == "ff":
             terms = (-1.0 * view.hosts,)
+        elif name == "oldest":
+            terms = (-1.0 * view.opening,)
         elif name in ("bf", "wf"):
             terms = best_fit_terms(rest, -1.0 if name == "bf" else 1.0)
         elif name == "bf-cpu":

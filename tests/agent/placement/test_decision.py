@@ -61,7 +61,7 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("name", "value", "words"),
         [
-            ("POLICY", "best", "give ff, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT"),
+            ("POLICY", "best", "give ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT"),
             ("POLICY", "file:relative.json", "with an absolute path"),
             ("CANARY_SHARE", "0", "give a number above 0"),
             ("CONFIRM_WITHIN_S", "0.5", "give a number of seconds from 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ DOCUMENT = inventory(
 )
 TYPES = {**{f"large-{n}": "large" for n in (1, 2, 3)}, **{f"small-{n}": "small" for n in (1, 2)}}
 HOSTS = {**TYPES, **{f"gpu-{n}": "gpu" for n in (1, 2)}}
-POLICIES = ("ff", "bf", "bf-cpu", "dp", "wf", "reserve:2,8,3")
+POLICIES = ("ff", "oldest", "bf", "bf-cpu", "dp", "wf", "reserve:2,8,3")
 
 REQUESTS = st.tuples(
     st.just("ask"),
@@ -71,6 +72,13 @@ def act(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], numb
             getattr(pool, order)(name)
 
 
+def openings(pool: PlacementPool) -> list[str]:
+    """The open hosts in the order in which they were opened."""
+    cluster, *_ = pool.snapshot()
+    order = sorted(np.flatnonzero(cluster.open), key=lambda host: int(cluster.opening[host]))
+    return [cluster.hosts[host].name for host in order]
+
+
 @settings(max_examples=4, deadline=None)
 @given(STEPS, st.sampled_from(POLICIES))
 def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[object, ...]], policy: str) -> None:
@@ -92,6 +100,7 @@ def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[obj
         again = made(ledger, clock, policy=policy)
         assert (held(again), again.hosts()) == (held(pool), pool.hosts())
         assert again.view().figures == pool.view().figures
+        assert openings(again) == openings(pool)
 
 
 APPLICATIONS = ("shop", "mail", "lone")

@@ -22,7 +22,7 @@ from domain.rules.placement.cluster import (
     layout,
 )
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, Vector
-from domain.rules.placement.policies import BF, DP, FF, HAND, RESERVE, TIERS, WF, Policy
+from domain.rules.placement.policies import BF, DP, FF, HAND, OLDEST, RESERVE, TIERS, WF, Policy
 from tests.oracles.placing import place_request
 from tests.oracles.plain_placement import Reference
 
@@ -40,6 +40,31 @@ def cluster(hosts: int = 3, *apps: Application, size: Vector = SIZE) -> Cluster:
 def put(where: Cluster, host: int, name: str, count: int = 1) -> None:
     for _ in range(count):
         where.place(host, where.application(name))
+
+
+def test_first_fit_takes_an_open_host_before_an_empty_one_of_a_lower_index() -> None:
+    """Hosts of 8 cores: place 8, place 2, release the first, place 2."""
+    pool = cluster(2, Application("eight", (8, 1, 1)), Application("two", (2, 1, 1)), size=(8, 64, 64))
+    put(pool, 0, "eight")
+    put(pool, 1, "two")
+    pool.release(0, pool.application("eight"))
+    for policy in (FF, OLDEST):
+        found = choose(pool, policy, pool.application("two"), 1)
+        assert found is not None
+        assert (found.host, found.is_new) == (1, False)
+
+
+def test_a_host_that_ran_empty_and_opens_again_is_the_newest() -> None:
+    pool = cluster()
+    for host in (0, 1):
+        put(pool, host, "batch")
+    assert pool.opening.tolist() == [1, 2, 0]
+    pool.release(0, pool.application("batch"))
+    assert pool.opening.tolist() == [0, 2, 0]
+    put(pool, 0, "batch")
+    found = choose(pool, OLDEST, pool.application("batch"), 1)
+    assert found is not None
+    assert (pool.opening.tolist(), found.host) == ([3, 2, 0], 1)
 
 
 def test_of_closed_hosts_alike_only_the_first_is_a_candidate() -> None:
@@ -269,7 +294,7 @@ def test_types_of_hosts_take_turns_while_they_last() -> None:
     assert pool.opened == 0
 
 
-POLICIES = (FF, BF, WF, DP, RESERVE, HAND, Policy("tiers", "tiers17a", (0.3, -0.5) * 8 + (0.0,)))
+POLICIES = (FF, OLDEST, BF, WF, DP, RESERVE, HAND, Policy("tiers", "tiers17a", (0.3, -0.5) * 8 + (0.0,)))
 OTHERS = (WEB, DATABASE, BATCH, Application("ssd", (4, 16, 100), 1, rack_limit=1, label="ssd"))
 HOSTS = [Host(f"h{k}", SIZE if k < 6 else (40, 128, 900), label="ssd" * (k % 2), rack=f"r{k // 5}") for k in range(9)]
 """Some of them alike, so that one that is drained or failed must give way to the next."""

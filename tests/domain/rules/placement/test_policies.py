@@ -21,6 +21,7 @@ from domain.rules.placement.policies import (
     HAND,
     KNOTS,
     NAMED,
+    OLDEST,
     RESERVE,
     TIERS,
     WF,
@@ -55,6 +56,7 @@ def view(free: list[tuple[int, int, int]], **changes: Any) -> View:
         new=(room == np.array(SIZE)[:, None]).all(axis=0),
         same=np.zeros(hosts, dtype=np.int64),
         distinct=np.ones(hosts, dtype=np.int64),
+        opening=np.arange(hosts, 0, -1),
         demand=(4, 8, 60),
         limit=2,
         count=1,
@@ -77,14 +79,15 @@ def zeros(family: str, **values: float) -> Policy:
 
 def test_simple_policies_choose_by_what_is_left() -> None:
     hosts = view([SIZE, (40, 400, 2000), (8, 400, 2900), (12, 100, 400), (12, 100, 400), (20, 500, 2800)])
-    assert chosen(FF, hosts) == 0
+    assert chosen(FF, hosts) == 1, "the first host is closed"
+    assert chosen(OLDEST, hosts) == 5, "the one that was opened first"
     assert chosen(BF, hosts) == 3, "the smallest residual over three dimensions, the first of two equal hosts"
     assert chosen(BF_CPU, hosts) == 2
     assert chosen(WF, hosts) == 5, "the largest residual fraction over three dimensions among open hosts"
     assert chosen(DP, hosts) == 1, "cores and memory of the demand meet most room there"
 
 
-@pytest.mark.parametrize("policy", [BF_CPU, DP, WF, HAND])
+@pytest.mark.parametrize("policy", [FF, OLDEST, BF_CPU, DP, WF, HAND])
 def test_open_first_takes_a_closed_host_only_where_no_open_one_is_feasible(policy: Policy) -> None:
     both = view([SIZE, (4, 8, 60)])
     assert scores(policy, both)[0] == -np.inf

@@ -130,9 +130,14 @@ class Program(TyperGroup):
         except (TrimtabError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            full = isinstance(error, OSError) and error.errno in _FULL
-            typer.echo(f"error: {error}{_MAKE_ROOM if full else ''}", err=True)
+            print_error(error)
             raise typer.Exit(BAD_INPUT if isinstance(error, BadInput | ConfigurationError) else FAILED) from None
+
+
+def print_error(error: Exception) -> None:
+    """Print an error for people, on standard error, with the remedy for a full disk."""
+    full = isinstance(error, OSError) and error.errno in _FULL
+    typer.echo(f"error: {error}{_MAKE_ROOM if full else ''}", err=True)
 
 
 @cache

@@ -11,6 +11,7 @@ from typer import Argument
 
 from agent.commands.options import LedgerOption
 from domain.errors import BadInput, TrimtabError
+from trainer.commands.endings import STATUSES_OF_FAULTS
 from trainer.commands.options import epilog
 from trainer.commands.verb import Answer, ModelsVerb
 
@@ -28,7 +29,7 @@ class Approve(ModelsVerb):
     """
 
     EPILOG = epilog(
-        "",
+        f"\nExit status:\n  2  bad input\n{STATUSES_OF_FAULTS}",
         calls=(
             "trimtab approve autoscaling web",
             "trimtab approve autoscaling web --reason 'the sale begins tomorrow'",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from agent.commands.options import print_error
+from domain.errors import LedgerError
 
 if TYPE_CHECKING:
     from agent.models.rounds import Ending
@@ -19,15 +23,22 @@ OUT = Path("runs/learn")
 REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED, ROLLED_BACK = 1, 3, 4, 5, 6
 """Exit statuses: of the gate, or of a probation; of a world that does not describe the fleet; of too short a record; of
 the budget; of a promotion that was taken back."""
+LEDGER_UNUSABLE, NOT_WRITTEN = 7, 8
+"""Exit statuses of faults: of the ledger; of a file or a folder that cannot be read or written."""
 
-STATUSES_OF_GATE = """
+STATUSES_OF_FAULTS = """\
+  7  the ledger cannot be read: it is missing, damaged, or of another version
+  8  a file or a folder cannot be read or written, or the disk is full
+"""
+"""For the help of every verb that changes which model decides."""
+STATUSES_OF_GATE = f"""
 Exit status:
   0  the model is the champion now (with --try: would be)
   1  the policy in use stays
   2  something given is wrong
-"""
+{STATUSES_OF_FAULTS}"""
 """For the help of `trimtab promote` of every decision."""
-STATUSES_OF_PROMISE = """
+STATUSES_OF_PROMISE = f"""
 Exit status:
   1  the gate refused the challenger, or a model on probation did not keep its promise
   2  bad input
@@ -35,8 +46,20 @@ Exit status:
   4  too little is recorded
   5  the time of a processor is used up: give more to continue
   6  the promise was surely broken under a new champion: it was rolled back
-"""
+{STATUSES_OF_FAULTS}"""
 """For the help of the rounds of pools and clusters."""
+
+
+@contextmanager
+def statuses_of_faults() -> Iterator[None]:
+    """Turn a fault of the ledger or of the disk into its message and its exit status."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (LedgerError, OSError) as error:
+        print_error(error)
+        raise typer.Exit(LEDGER_UNUSABLE if isinstance(error, LedgerError) else NOT_WRITTEN) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Learning(ModelsVerb):
             _make_folder("--export", self.export.parent)
             return self.write_export(self.export)
         _, directory = self.terms, self.models
-        _make_folder("--out", self.folder.parent)
+        _make_folder("--out", self.folder)
         _make_folder("--models-dir", directory.path)
 
         def work() -> End:
@@ -268,11 +268,11 @@ class Learning(ModelsVerb):
 
 
 def _make_folder(option: str, folder: Path) -> None:
-    """Raise BadInput for a folder that cannot be made."""
+    """Make a folder; OSError with the option and the remedy where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(option, str(folder), f"{error.strerror}: name a folder that can be written") from None
+        raise OSError(f"{option} is {str(folder)!r}: {error.strerror}: name a folder that can be written") from None
 
 
 def after_probation(case: Inspection, found: ProbationResult, *, act: bool) -> End:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,15 @@ from agent.commands.options import LedgerOption
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import MINUTE_S
-from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, ROLLED_BACK, TOO_LITTLE
+from trainer.commands.endings import (
+    BUDGET_USED,
+    NOT_TRUE,
+    OUT,
+    ROLLED_BACK,
+    STATUSES_OF_FAULTS,
+    TOO_LITTLE,
+    statuses_of_faults,
+)
 from trainer.commands.options import Bounds, epilog
 from trainer.commands.verb import Answer, Verb, row_of
 
@@ -61,11 +70,11 @@ class LearnAll(Verb):
     """
 
     EPILOG = epilog(
-        """
+        f"""
 Exit status:
   1  a round failed, its simulator was not true, or a promotion was rolled back: see the table
   2  bad input
-""",
+{STATUSES_OF_FAULTS}""",
         calls=("trimtab learn all", "trimtab learn all --cpu-minutes 30 --out /var/lib/trimtab-learn"),
     )
 
@@ -75,6 +84,10 @@ Exit status:
     cpu_minutes: Annotated[
         float | None, "MINUTES", "Budget of each subject; else of the settings.", Bounds(min=0.01)
     ] = None
+
+    def statuses(self) -> AbstractContextManager[None]:
+        """Return the context in which faults of the ledger and of the disk have exit statuses."""
+        return statuses_of_faults()
 
     def run(self) -> Answer:
         """Call `learn` for one subject after the other."""

@@ -14,7 +14,7 @@ from typer import Argument
 from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, TOO_LITTLE, End
+from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, STATUSES_OF_FAULTS, TOO_LITTLE, End
 from trainer.commands.learn import Learning
 from trainer.commands.options import CHECKED_FOLDER, Bounds, epilog
 from trainer.commands.verb import Answer
@@ -43,15 +43,15 @@ class LearnAutoscaling(Learning):
 
     DECISION = "autoscaling"
     EPILOG = epilog(
-        """
+        f"""
 Exit status:
   1  the gate refused the challenger, or a model on probation did not keep its promise
   2  bad input
   3  the world file does not describe the fleet
   4  too little is recorded
   5  the time of a processor is used up: give more to continue
-  6  the fleet cost more than predicted under its new champion: it was rolled back
-""",
+  6  the fleet cost more than predicted, or than the rule of day 0, under its new champion: it was rolled back
+{STATUSES_OF_FAULTS}""",
         calls=(
             "trimtab learn autoscaling web --ledger /var/lib/trimtab/ledger.db",
             "trimtab learn autoscaling web --try --cpu-minutes 30 --out runs/learn/web",

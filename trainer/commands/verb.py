@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property
 from importlib import import_module
@@ -25,6 +26,7 @@ from typer.models import ParameterInfo
 
 from agent.commands.options import JsonOption, print_json, show
 from domain.errors import BadInput
+from trainer.commands.endings import statuses_of_faults
 from trainer.commands.options import TEXT, Bounds, Check, FormatOption, Rows, Written, show_tables
 
 if TYPE_CHECKING:
@@ -56,6 +58,10 @@ class Verb:
     ctx: typer.Context
     as_json: JsonOption = False
 
+    def statuses(self) -> AbstractContextManager[None]:
+        """Return the context that gives faults an exit status; without one they have that of the program."""
+        return nullcontext()
+
     def run(self) -> Answer:
         """Do the work."""
         raise NotImplementedError
@@ -85,6 +91,10 @@ class ModelsVerb(Verb):
 
     models_dir: Annotated[Path | None, "DIR", "Directory of models; else that of the settings."] = None
     key_file: Annotated[Path | None, "FILE", "Key that signs the report; else $PROMOTION_KEY."] = None
+
+    def statuses(self) -> AbstractContextManager[None]:
+        """Return the context in which faults of the ledger and of the disk have exit statuses."""
+        return statuses_of_faults()
 
     def usual_directory(self) -> Path:
         """Return the directory of models without --models-dir: by the settings."""
@@ -129,7 +139,8 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
         for name, (option, written) in outputs.items():
             if options[name] is not None:
                 written.check(option, options[name], options.get("force", True))
-        answer = one.run()
+        with one.statuses():
+            answer = one.run()
         if one.as_json and answer.data is not None:
             print_json(answer.data)
         elif not one.as_json:

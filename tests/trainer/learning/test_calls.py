@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agent.ledger import Ledger
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from tests.trainer.learning.steps import trimtab
+from trainer.commands.endings import LEDGER_UNUSABLE, NOT_WRITTEN
 from trainer.commands.learn_autoscaling import _gate_sentence
 from trainer.learning.round import GateResult
 from trainer.learning.state import STATE_FILE
@@ -35,13 +39,44 @@ def test_an_endless_budget_or_probation_is_refused(option: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("option", ["--out", "--models-dir", "--export"])
-def test_a_folder_that_takes_no_file_is_bad_input(option: str, tmp_path: Path) -> None:
+def test_a_folder_that_takes_no_file_has_an_exit_status(option: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folders = {"--out": tmp_path / "out", "--models-dir": tmp_path / "models"}
     folders[option] = tmp_path / "file" / "below"
     words = [word for pair in folders.items() for word in pair]
     done = trimtab("learn", "admission", "main", "--ledger", tmp_path / "none.db", *words)
-    assert (done.exit_code, f"{option} is" in done.output) == (2, True), done.output
+    assert (done.exit_code, f"{option} is" in done.output) == (NOT_WRITTEN, True), done.output
+
+
+def of_revision(revision: str) -> Callable[[Path], object]:
+    def change(ledger: Path) -> None:
+        with sqlite3.connect(ledger) as book:
+            book.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+
+    return change
+
+
+FAULTS = {"missing": Path.unlink, "damaged": lambda path: path.write_bytes(b"no ledger")}
+FAULTS |= {"newer": of_revision("9999"), "older": of_revision("0000")}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("words", [("placement", "main"), ("autoscaling", "web", "--check")])
+def test_a_ledger_that_cannot_be_read_has_an_exit_status(
+    words: tuple[str, ...], fault: Callable[[Path], object], tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger.db"
+    Ledger.open(f"sqlite:///{ledger}").close()
+    fault(ledger)
+    to = ("--ledger", ledger, "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
+    done = trimtab("learn", *words, *to)
+    assert done.exit_code == LEDGER_UNUSABLE, done.output
+
+
+@pytest.mark.parametrize("out", ["/proc/x", "/dev/full/x"])
+def test_a_folder_of_the_kernel_takes_no_round(out: str, tmp_path: Path) -> None:
+    to = ("--ledger", tmp_path / "none.db", "--models-dir", tmp_path / "models", "--out", out)
+    assert trimtab("learn", "placement", "main", *to).exit_code == NOT_WRITTEN
 
 
 def cluster_round(ledger: Path, folder: Path) -> str:

@@ -730,7 +730,7 @@ def general_plan(recipe: Recipe, seed: int) -> Plan:
 
 
 # One's own loads. The rule for their use is fixed here, before anything is measured: mean gain above 0, and surer than
-# SURE by a bootstrap over windows, each with its costs side by side.
+# SURE by a paired t-test over windows, each with its costs side by side.
 
 SURE = 0.9
 """How sure it must be that weights trained here cost less than those they are to replace."""

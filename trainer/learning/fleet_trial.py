@@ -39,8 +39,10 @@ from trainer.promotion.gate import Limits
 
 OVER_PREDICTED, OVER_BEFORE = 0.05, 0.02
 """Bounds of the recorded cost above the prediction and above the policy before, for the lower end of the interval."""
+ENDS: Final = 0.90
+"""Level of the intervals of the watch: each end is passed by chance in 5 %."""
 LEAST_WINDOWS: Final = 8
-"""Windows of an hour or more for a judgement: an interval of fewer is too narrow."""
+"""Windows of an hour or more for a judgement."""
 WATCH_SEED, PROBATION_SEED = 2_700_000_000, 2_800_000_000
 """Boot seeds of the replays; training, tuning, judgement and fidelity check use others."""
 WAITING, IDLE, ANNOUNCED, RAILS, ALL = "jobs wait", "VMs are idle", "work is announced", "a rail changed it", "all"
@@ -193,9 +195,9 @@ def weighed(
     """
     lived = [one.lived for one in windows]
     others = [one.before for one in windows if one.before is not None]
-    predicted = compare(lived, [one.predicted for one in windows])
+    predicted = compare(lived, [one.predicted for one in windows], level=ENDS)
     found = [("predicted", "the prediction", predicted, OVER_PREDICTED)]
-    earlier = compare(lived, others) if before and len(others) == len(lived) else None
+    earlier = compare(lived, others, level=ENDS) if before and len(others) == len(lived) else None
     if earlier is not None:
         found.append((f"under {before}", f"the cost of {before}", earlier, OVER_BEFORE))
     faults = [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from domain.errors import BadInput
-from domain.units import DAY_S
+from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.evaluation.suite import Case
+from trainer.autoscaling.lessons import LEAST_WINDOWS, cut_out
 from trainer.learning.recorded import fitted_world, fleets_of, newest_end, read_recorded, shape_of, traced
 
 FAMILY = "recent"
@@ -34,10 +36,25 @@ def recent_cases(sources: Sequence[str], config: SimulationConfig | None = None,
             pairs = [(world, workload_of(source, max(world.cores)))]
         for fitted, trace in pairs:
             cases += [
-                Case(f"{FAMILY} {trace.name} boot {seed}", FAMILY, "live-like", fitted, trace, seed)
+                Case(f"{FAMILY} {window.name} boot {seed}", FAMILY, "live-like", fitted, window, seed)
+                for window in windows_of(trace)
                 for seed in range(BOOTS)
             ]
     return cases
+
+
+def windows_of(trace: Trace) -> list[Trace]:
+    """Return a trace in days, a shorter one in LEAST_WINDOWS parts of an hour or more: boot seeds add no evidence.
+
+    A part with fewer than two jobs is left out. A trace of fewer hours, or with jobs in stages, stays whole.
+    """
+    span_s = float(trace.arrival_s.max()) + 1.0
+    window_s = min(span_s / LEAST_WINDOWS, DAY_S)
+    if trace.staged or window_s < HOUR_S:
+        return [trace]
+    begins = [number * window_s for number in range(math.ceil(span_s / window_s))]
+    parts = [cut_out(trace, begin, begin + window_s, f"{trace.name}#{number}") for number, begin in enumerate(begins)]
+    return [part for part in parts if part.jobs > 1]
 
 
 def _of_ledger(source: str, world: SimulationConfig, days: int) -> list[tuple[SimulationConfig, Trace]]:

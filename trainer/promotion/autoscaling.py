@@ -18,7 +18,7 @@ from domain.errors import BadInput
 from simulator.autoscaling.batch import FastState
 from simulator.autoscaling.view import Measures
 from trainer.autoscaling.evaluation.contenders import Contender, model_contender, queue_rule
-from trainer.autoscaling.evaluation.suite import Case, World
+from trainer.autoscaling.evaluation.suite import GROUPS, Case, World
 from trainer.autoscaling.policies import SimulatedPolicy, begin
 from trainer.autoscaling.policy_names import policy_of
 from trainer.kit.jobs import Pool
@@ -61,6 +61,8 @@ def fleet_gate(
         of_rule = rule() if rule else queue_rule(world)
         before = of_rule if champion is None else model_contender(champion, of_rule, "champion")
         runs = _runs(before, model_contender(challenger, of_rule, "challenger"), cases, workers, on_progress)
+        clusters = clusters_of(cases)
+        runs = [replace(run, case_key=clusters[run.case_key]) for run in runs]
         training = load_model(challenger).card.training
         found: dict[str, Any] = {
             "challenger": {"training": None if training is None else json.loads(json.dumps(training, default=str))},
@@ -70,9 +72,23 @@ def fleet_gate(
             "cases": _suite(cases),
             "results": {"sha256": digest([asdict(run) for run in runs]), "trials": [asdict(run) for run in runs]},
         }
-        return Verdict(judge(runs, limits), before.label, found)
+        return Verdict(judge(runs, limits, vetoes=vetoes_of(cases)), before.label, found)
 
     return gate
+
+
+def clusters_of(cases: Sequence[Case]) -> dict[str, str]:
+    """Return the cluster of each case by its key: its trace; in a family of a single trace each boot seed is one."""
+    traces: dict[str, set[str]] = {}
+    for case in cases:
+        traces.setdefault(case.family, set()).add(case.trace.digest)
+    return {case.key: case.trace.digest if len(traces[case.family]) > 1 else case.key for case in cases}
+
+
+def vetoes_of(cases: Sequence[Case]) -> set[str]:
+    """Return the families of the suite where there are loads of one's own too: against forgetting, no evidence."""
+    families = {case.family for case in cases if case.group in GROUPS}
+    return families if any(case.family not in families for case in cases) else set()
 
 
 def _suite(cases: Sequence[Case]) -> list[dict[str, Any]]:

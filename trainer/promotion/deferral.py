@@ -2,7 +2,7 @@
 
 The cost of an episode is the offered work that a policy does not earn, in core-steps: revenue of all jobs less the
 total of §1.2, delay and violation charged. A model must cost less than what decides now and less than the rolling
-plan, each in 95 % of the paired resamples, and no more than FIFO that skips in the mean of any scenario (A11): the
+plan, each with a confidence of 95 %, and no more than FIFO that skips in the mean of any scenario (A11): the
 plan needs no training, so a model leads only where it is surely better.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ PACKAGES = ("trimtab", "numpy", "onnxruntime", "numba")
 class Limits:
     """What a challenger must keep.
 
-    probability: least share of resamples in which it is cheaper, families counting alike. worse: how much dearer it may
+    probability: least confidence that it is cheaper, families counting alike. worse: how much dearer it may
     be on a family. run_time_factor: its longest run time, as a multiple of the champion's on the same run.
     """
 
@@ -54,6 +54,7 @@ class Limits:
 class Trial:
     """One paired run: both policies from the same entry state to the end of the same trace.
 
+    case_key: of the cluster; runs of one cluster (one trace with several boots and entries) count as one case.
     entry_step: 0 for a reset, else the step of the champion's own run at which the state was taken. Costs from the
     entry on; run times of fleets in seconds from the start of the trace, 0 for what has none.
     """
@@ -106,7 +107,7 @@ class PolicyCosts:
     """The costs of one policy on cases: (family, case, cost) of each.
 
     broken: upper end of the interval of the share that broke the promise, in which it may be at most `allowed`; None
-    where there is no promise. clusters: of cases that are resampled together, else each case alone. fault: why it can
+    where there is no promise. clusters: of cases that count as one, else each case alone. fault: why it can
     decide at no cost, "" for nothing.
     """
 
@@ -138,7 +139,7 @@ def _close_to_tuned(trials: Sequence[Trial], limits: Limits) -> list[str]:
 
 def _better_than_plan(trials: Sequence[Trial], limits: Limits) -> list[str]:
     sure = _compared(trials, together=True).probability_lower
-    text = f"it is better than the rolling plan in {sure:.1%} of the resamples, less than {limits.probability:.0%}"
+    text = f"the confidence that it is better than the rolling plan is {sure:.2%}, less than {limits.probability:.2%}"
     return [text] if sure < limits.probability else []
 
 
@@ -207,20 +208,24 @@ def _paired(challenger: PolicyCosts, champion: PolicyCosts) -> list[Trial]:
     return [Trial(case, family, key, 0, theirs, ours) for (family, case, ours), (_, _, theirs), key in pairs]
 
 
-def judge(trials: Sequence[Trial], limits: Limits, *, seed: int = 0) -> Judgement:
-    """Judge paired runs; BadInput without any."""
-    if not trials:
+def judge(trials: Sequence[Trial], limits: Limits, *, vetoes: Collection[str] = ()) -> Judgement:
+    """Judge paired runs; BadInput without any.
+
+    vetoes: families whose mean may be no dearer than the limit, and that do not count in the cost of all.
+    """
+    counted = [trial for trial in trials if trial.family not in vetoes]
+    if not counted:
         raise BadInput("trials", 0, "give runs of both policies")
-    overall = _compared(trials, seed)
+    overall = _compared(counted)
     names = sorted({trial.family for trial in trials})
     families = []
     for name in names:
         own = [trial for trial in trials if trial.family == name]
-        families.append(FamilyResult(name, len(own), _compared(own, seed)))
+        families.append(FamilyResult(name, len(own), _compared(own)))
     reasons = []
     if overall.probability_lower < limits.probability:
         reasons.append(
-            f"its cost is lower in {overall.probability_lower:.1%} of the resamples, less than {limits.probability:.0%}"
+            f"the confidence that it is cheaper is {overall.probability_lower:.2%}, less than {limits.probability:.2%}"
         )
     reasons += _dearer(families, limits)
     truncated = [trial for trial in trials if trial.challenger_truncated]
@@ -256,10 +261,10 @@ def _costs(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:
     return [trial.challenger_cost for trial in trials], [trial.champion_cost for trial in trials]
 
 
-def _compared(trials: Sequence[Trial], seed: int = 0, *, together: bool = False) -> Comparison:
+def _compared(trials: Sequence[Trial], *, together: bool = False) -> Comparison:
     """Compare the costs; together: cases count alike, else families do."""
     families = None if together else [trial.family for trial in trials]
-    return compare(*_costs(trials), families, clusters=[trial.case_key for trial in trials], seed=seed)
+    return compare(*_costs(trials), families, clusters=[trial.case_key for trial in trials])
 
 
 def _where(trial: Trial) -> str:

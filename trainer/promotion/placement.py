@@ -2,7 +2,7 @@
 
 The cost is the mean number of open hosts (`trainer.placement.evaluation`), on windows of the record that nothing was
 learnt from, each as recorded and with its requests in other orders. A challenger must open fewer hosts than what
-decides now in 95 % of the resamples, no more than best fit, and break no rule.
+decides now with a confidence of 95 %, no more than best fit, and break no rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AS_RECORDED, REORDERED = "as recorded", "reordered"
 ORDERS: Final = 3
 """Other orders of each window."""
 LEAST: Final = 4
-"""Windows, which are what is resampled."""
+"""Windows, which are the cases."""
 FIRST_ORDER: Final = 50_000
 """Their seeds begin here; what is learnt knows those below."""
 

@@ -9,11 +9,12 @@ import pytest
 from domain.decisions import Mode
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
+from domain.workload import make_trace
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import save_trace
 from simulator.workloads.synthetic import train_rand
 from tests.faults.world import Plan, World
-from trainer.learning.recent import FAMILY, recent_cases
+from trainer.learning.recent import FAMILY, recent_cases, windows_of
 from trainer.learning.recorded import fitted_world
 
 
@@ -25,6 +26,14 @@ def test_a_saved_trace_is_replayed_under_several_boot_times_in_the_live_world(tm
     assert {case.family for case in cases} == {FAMILY}
     assert {case.trace.digest for case in cases} == {train_rand(1).digest}
     assert {case.config for case in cases} == {preset("live-like")}
+
+
+@pytest.mark.parametrize(("hours", "parts"), [(3.0, 1), (8.0, 4), (72.0, 4), (150.0, 7)])
+def test_a_trace_is_cut_into_days_or_quarters_which_are_the_cases(hours: float, parts: int) -> None:
+    trace = make_trace("week", np.arange(0.0, hours * 3600.0, 600.0), np.full(round(hours * 6), 60.0))
+    found = windows_of(trace)
+    assert len(found) == parts
+    assert sum(part.jobs for part in found) == trace.jobs
 
 
 def test_what_the_loop_recorded_becomes_a_trace_of_its_fleet(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Both policies from the same states: the reset, and the middle of the champion's run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.trainer.promotion.arena import cases, idler, spender
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
 from trainer.autoscaling.policies import run_policy
 from trainer.autoscaling.policy_names import policy_of
-from trainer.promotion.autoscaling import trials
+from trainer.promotion.autoscaling import clusters_of, trials, vetoes_of
 
 
 def contender(text: str | Path) -> Contender:
@@ -47,3 +48,18 @@ def test_the_later_the_entry_the_less_there_is_left_to_save(tmp_path: Path) -> N
 def test_a_policy_that_begins_with_its_own_fleet_cannot_take_part(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its own fleet"):
         trials(contender("constant:5,5,5"), contender(idler(tmp_path)), cases(1))
+
+
+def test_runs_cluster_by_trace_and_by_boot_seed_where_a_family_has_a_single_trace() -> None:
+    one = cases(1)[0]
+    boots = [replace(one, seed=seed) for seed in range(3)]
+    assert len(set(clusters_of(boots).values())) == 3
+    windows = [replace(case, seed=seed) for case in cases(2) for seed in range(3)]
+    found = clusters_of(windows)
+    assert [found[case.key] for case in windows] == [case.trace.digest for case in windows]
+
+
+def test_the_suite_has_a_veto_where_there_are_loads_of_ones_own() -> None:
+    suite, own = cases(2, "T3"), cases(2, "recent")
+    assert vetoes_of(suite) == set()
+    assert vetoes_of([*suite, *own]) == {"T3"}

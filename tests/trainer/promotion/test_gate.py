@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from domain.errors import BadInput
-from tests.golden import check_wording
+from tests.golden import check_wording, figures
 from trainer.promotion.gate import Limits, Trial, judge
 
 LIMITS = Limits()
@@ -25,7 +25,7 @@ def test_cheaper_everywhere_passes() -> None:
 def test_the_same_costs_do_not_pass() -> None:
     judgement = judge([trial(n, challenger=10.0) for n in range(10)], LIMITS)
     assert not judgement.passed
-    assert "0.0% of the resamples" in judgement.reasons[0]
+    assert figures(judgement.reasons[0]) == [0.0, 95.0]
 
 
 def test_cheaper_on_average_but_not_for_sure_does_not_pass() -> None:
@@ -78,9 +78,30 @@ def test_entries_of_one_trace_are_no_further_evidence() -> None:
     assert [f.trials for f in often.families] == [24]
 
 
+def test_boot_seeds_of_a_window_are_no_further_evidence() -> None:
+    alone = [trial(n, challenger=9.0 if n % 3 else 10.9) for n in range(6)]
+    assert judge([*alone, *alone, *alone], LIMITS).overall == judge(alone, LIMITS).overall
+    (reason,) = judge([trial(0)] * 18, LIMITS).reasons
+    assert figures(reason) == [50.0, 95.0]
+
+
+@pytest.mark.parametrize(("cost", "passes"), [(10.4, True), (10.8, False)])
+def test_a_family_with_a_veto_counts_by_its_mean_alone(cost: float, passes: bool) -> None:
+    own = [trial(n, "recent", challenger=9.5) for n in range(6)]
+    short = [replace(trial(n, "T3"), champion_cost=10.0, challenger_cost=cost) for n in range(3)]
+    judgement = judge([*own, *short], LIMITS, vetoes={"T3"})
+    assert judgement.passed is passes
+    assert judgement.overall == judge(own, LIMITS).overall
+    assert [family.family for family in judgement.families] == ["T3", "recent"]
+    noisy = [replace(one, challenger_cost=cost) for one, cost in zip(short, (5.0, 10.0, 11.0), strict=True)]
+    assert judge([*own, *noisy], LIMITS, vetoes={"T3"}).passed
+
+
 def test_nothing_to_judge_is_an_error() -> None:
     with pytest.raises(BadInput):
         judge([], LIMITS)
+    with pytest.raises(BadInput):
+        judge([trial(1, "T3")], LIMITS, vetoes={"T3"})
 
 
 @pytest.mark.parametrize("wrong", [{"probability": 0.2}, {"worse": -0.1}, {"run_time_factor": 0.5}])

@@ -31,7 +31,7 @@ def played(cost: str, broken: float = 0.01) -> PolicyCosts:
     [
         (played("cheap"), played("dear"), played("cheap"), ""),
         (played("cheap", 0.2), played("dear"), played("cheap"), "it may break the promise in 20.00%, more than 5.00%"),
-        (played("dear"), played("cheap"), played("dear"), "its cost is lower in 0.0% of the resamples"),
+        (played("dear"), played("cheap"), played("dear"), "cheaper is 0.00%"),
         (played("dear"), played("much"), played("cheap"), "on redrawn against the best tuned rule"),
         # What breaks the promise is no measure: no challenger has to be as cheap.
         (played("dear"), played("cheap", 0.2), played("much"), ""),

@@ -304,9 +304,9 @@ def _share(probability: float) -> str:
 
 _METHOD = """<dl>
 <dt>cost</dt><dd>rent plus penalty of an episode in dollars, undiscounted; a waiting job costs 0.036 $ an hour</dd>
-<dt>intervals</dt><dd>95 %, BCa bootstrap over cases; comparisons are paired: both policies meet the same jobs and
-the same boot times, and both figures of a case are drawn together</dd>
-<dt>sure it is cheaper</dt><dd>share of the resamples in which the policy costs less than the reference</dd>
+<dt>intervals</dt><dd>95 %; of a mean by BCa bootstrap over cases, of a comparison by Student's t. Comparisons
+are paired: both policies meet the same jobs and the same boot times</dd>
+<dt>sure it is cheaper</dt><dd>confidence that the policy costs less than the reference, by a paired t-test</dd>
 <dt>cut off, changed nothing</dt><dd>a policy that left jobs unfinished at the world's last step, or a rule that
 changed no VM: its cost is shown and compared with none</dd>
 <dt>run time</dt><dd>minutes until the last job has ended</dd>

@@ -119,8 +119,7 @@ class Fidelity(StageResult):
     @property
     def holds(self) -> bool:
         """Whether the recorded cost is met, in all and by window, and so are work and boot times."""
-        is_work_met = not self.is_work_recorded or abs(self.work) <= WORK_WITHIN
-        return abs(self.off) <= WITHIN and self.apart <= WINDOWS_WITHIN and self.are_boots_met and is_work_met
+        return abs(self.off) <= WITHIN and self.apart <= WINDOWS_WITHIN and self.are_boots_met and self.is_work_met
 
     @property
     def apart(self) -> float:
@@ -132,6 +131,11 @@ class Fidelity(StageResult):
     def are_boots_met(self) -> bool:
         """Whether the world's boot times are the recorded ones."""
         return abs(math.log(max(1.0 + self.boots, 1e-9))) <= BOOTS_WITHIN
+
+    @property
+    def is_work_met(self) -> bool:
+        """Whether the replay does the recorded work, as far as that is known."""
+        return not self.is_work_recorded or abs(self.work) <= WORK_WITHIN
 
     @property
     def named(self) -> str:

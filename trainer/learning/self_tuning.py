@@ -1,0 +1,316 @@
+"""Tunes the queue rule of a fleet by its record: a setting that is surely cheaper, or nothing and the reason.
+
+The record's jobs are replayed by the agent's own decision and rails (`trainer.learning.replay`) on the plain twin, so
+that neither numba nor torch is loaded. Horizons within FACTOR of the present one, then idle times, are played on the
+newest day, the best of them on SEARCHED_DAYS, and the best two and the present setting on all days. A setting counts as
+dearer by NEARER for each e-fold of the horizon, or ten minutes of idle time, between it and the present one. The
+cheapest is held to the evidence. It must be
+
+    LEAST_GAIN cheaper than the present setting on the record,
+    cheaper in SURE of the resamples of the hours, the boot seeds averaged,
+    cheaper in the first two thirds of the record and in its last third,
+    cheaper with boots LONGER_BOOTS times as long,
+
+and a replay under the recorded settings must cost the recorded dollars, as in `trainer.learning.fidelity`. Within
+PROPOSED_WITHIN the setting may be proposed to people and not be put in use.
+
+After a change `loss_of` compares the lived hours with the rule of day 0, the one of the fleet's settings, by
+`trainer.learning.loss_watch`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.autoscaling.policies.registry import policy_from_name
+from agent.autoscaling.policies.rules import QueueRulePolicy
+from domain.rules.autoscaling import RuleSetting
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+from simulator.autoscaling.configuration import SimulationConfig
+from trainer.learning.fidelity import check_fidelity, replayed
+from trainer.learning.jobs import Jobs
+from trainer.learning.loss_watch import LossResult, loss_watch
+from trainer.learning.minutes import DecidedMinute, Record, Span, jobs_of, span_of
+from trainer.learning.replay import Loop
+from trainer.learning.subject import Learner
+
+Floats = NDArray[np.float64]
+
+LEAST_HOURS: Final = 24.0
+"""Hours of record before the first tuning."""
+LEAST_BUSY_HOURS: Final = 8
+"""Hours of them in which jobs waited or ran."""
+LEAST_JOBS: Final = 100
+SEARCHED_DAYS: Final = 3.0
+MOST_DAYS: Final = 7.0
+"""Days of record that a setting is searched on, and judged on."""
+FACTOR: Final = 4.0
+"""By so much a horizon may change at once."""
+FACTORS: Final = tuple(FACTOR ** (step / 4) for step in range(-4, 5))
+IDLE_S: Final = (0.0, 60.0, 120.0, 300.0)
+SHORTEST_S, LONGEST_S = 15.0, 14_400.0
+FINALISTS: Final = 4
+"""Settings that are played on SEARCHED_DAYS; the best two of them on all days."""
+NEARER: Final = 0.005
+"""Share of the cost that a setting must save more for being farther from the present one, by `_distance`."""
+LEAST_GAIN: Final = 0.03
+SURE: Final = 0.9
+LONGER_BOOTS: Final = 1.5
+EARLIER: Final = 2 / 3
+PROPOSED_WITHIN, USED_WITHIN = 0.1, 0.05
+"""By how much the replay may differ from the record for a setting that is proposed, and for one that is used."""
+RESAMPLES: Final = 2_000
+SEEDS: Final = 2
+"""Boot seeds of the judgement; the search has the first of them."""
+FIRST_SEED: Final = 2_400_000_000
+CPU_S: Final = 90.0
+"""Seconds of a processor that a tuning may take; with more jobs it uses fewer days."""
+PLAYED_DAYS: Final = 26.0
+"""Days that are played for each day that a setting is judged on, about."""
+MONTH_HOURS: Final = 730.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The result of a tuning.
+
+    now, setting: the present setting, and the one to use; None for nothing. why: a sentence. may_be_used: whether the
+    replay is near enough for a setting to be put in use without a person. gain: share of the present cost that is
+    saved; low, high: 90 % of the resamples lie between them. hours: of the record. tried: settings. off: replayed
+    over recorded cost, minus 1.
+    """
+
+    now: RuleSetting
+    setting: RuleSetting | None
+    why: str
+    may_be_used: bool = False
+    gain: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    dollars_a_month: float = 0.0
+    hours: float = 0.0
+    tried: int = 0
+    off: float = 0.0
+
+
+Simulate = Callable[[Loop, SimulationConfig, Span, int], Floats]
+"""Plays a span from a boot seed, and returns the dollars of each minute."""
+
+
+def simulate(loop: Loop, config: SimulationConfig, span: Span, seed: int) -> Floats:
+    """Play a span by the agent's own decision and rails on the plain twin; dollars of each minute, shape (steps,)."""
+    run = replayed((loop, config, span, seed))
+    return run.rent + run.penalty
+
+
+Costs = Callable[[RuleSetting, float, int, float], Floats]
+"""Dollars of each minute of the last days under a setting: given are setting, days, boot seed, and factor of boots."""
+
+
+def tune(
+    learner: Learner,
+    now: RuleSetting,
+    *,
+    play: Simulate = simulate,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> Tuning:
+    """Return a cheaper setting of the queue rule for a fleet, or the reason why there is none.
+
+    now: the setting in use. cpu_clock: seconds of a processor, which bound the number of days that are used.
+    """
+    too_little = missing(learner.recorded)
+    if too_little:
+        return Tuning(now, None, too_little)
+    plays = _Plays(learner, play)
+    begun_s = cpu_clock()
+    hours = plays(now, 1.0, 0, 1.0).size * MINUTE_S / HOUR_S
+    day_s = max(cpu_clock() - begun_s, 1e-9) / (hours / 24.0)
+    days = min(MOST_DAYS, CPU_S / (PLAYED_DAYS * day_s))
+    if days < 1.0:
+        return Tuning(now, None, f"a day has too many jobs to be replayed in {CPU_S:.0f} s of a processor")
+    found = check_fidelity(learner.loop, learner.config, plays.spans(days), (), seeds=1)
+    if not (abs(found.off) <= PROPOSED_WITHIN and found.are_boots_met and found.is_work_met):
+        return Tuning(now, None, f"the replay of the record costs {found.off:+.1%} of its cost", off=found.off)
+    return replace(choose(now, days, plays), may_be_used=abs(found.off) <= USED_WITHIN, off=found.off)
+
+
+def missing(recorded: Record) -> str:
+    """Return the reason why the record is too small for a first tuning, "" for none."""
+    minutes = recorded.minutes
+    hours = len(minutes) * MINUTE_S / HOUR_S
+    if hours < LEAST_HOURS:
+        return f"{hours:.1f} h are recorded, {LEAST_HOURS:.0f} are needed"
+    busy = len({one.end_s // HOUR_S for one in minutes if one.waiting or one.running})
+    if busy < LEAST_BUSY_HOURS:
+        return f"{busy} h with jobs are recorded, {LEAST_BUSY_HOURS} are needed"
+    jobs = sum(one.load.submitted for one in minutes)
+    if jobs < LEAST_JOBS:
+        return f"{jobs} jobs are recorded, {LEAST_JOBS} are needed"
+    if recorded.job_core_s is None:
+        return "no length of a job is recorded"
+    return "" if names_rule(minutes[-1].policy) else f"{minutes[-1].policy} decides, not the queue rule"
+
+
+def names_rule(policy: str) -> bool:
+    """Return whether the queue rule decides under this name."""
+    return policy.partition(":")[0] == "queue-rule"
+
+
+class _Plays:
+    """Plays settings on parts of a record, each once."""
+
+    def __init__(self, learner: Learner, play: Simulate) -> None:
+        self._learner, self._play = learner, play
+        self._jobs = [jobs_of(stretch) for stretch in learner.recorded.stretches]
+        self._known: dict[tuple[RuleSetting, float, int, float], Floats] = {}
+        self._spans: dict[float, tuple[Span, ...]] = {}
+
+    def spans(self, days: float) -> tuple[Span, ...]:
+        """Return the last days of the record, stretch by stretch."""
+        if days not in self._spans:
+            since_s = self._learner.recorded.minutes[-1].end_s - days * DAY_S
+            self._spans[days] = spans_since(self._learner.recorded, since_s, self._jobs)
+        return self._spans[days]
+
+    def __call__(self, setting: RuleSetting, days: float, seed: int, boots: float) -> Floats:
+        """Return the dollars of each minute: see `Costs`."""
+        key = (setting, days, seed, boots)
+        if key not in self._known:
+            config, spans = self._learner.config, self.spans(days)
+            if boots != 1.0:
+                # The recorded boots are not longer.
+                config, spans = config.boots_scaled(boots), tuple(replace(span, boots=()) for span in spans)
+            own = [under(self._learner, span, setting) for span in spans]
+            runs = [self._play(loop, config, span, FIRST_SEED + seed) for loop, span in own]
+            self._known[key] = np.concatenate(runs)
+        return self._known[key]
+
+
+def choose(now: RuleSetting, days: float, costs: Costs) -> Tuning:
+    """Return the setting within reach that the evidence speaks for, or the reason why there is none.
+
+    days: of the record that may be used. may_be_used of the answer is open: it hangs on the check of the replay.
+    """
+    tried: set[RuleSetting] = set()
+
+    def cost(setting: RuleSetting, of_days: float, seeds: int = 1) -> float:
+        tried.add(setting)
+        total = np.mean([costs(setting, min(of_days, days), seed, 1.0).sum() for seed in range(seeds)])
+        return float(total) * (1.0 + NEARER * _distance(now, setting))
+
+    horizons = {min(max(float(round(now.horizon_s * factor)), SHORTEST_S), LONGEST_S) for factor in FACTORS}
+    ahead = [now, *(replace(now, horizon_s=horizon_s) for horizon_s in sorted(horizons))]
+    first = sorted(dict.fromkeys(ahead), key=lambda one: cost(one, 1.0))[:2]
+    ahead += [replace(one, idle_s=idle_s) for one in first for idle_s in IDLE_S]
+    ranked = sorted(dict.fromkeys(ahead), key=lambda one: cost(one, 1.0))[:FINALISTS]
+    ranked = sorted(ranked, key=lambda one: cost(one, SEARCHED_DAYS))[:2]
+    best = min((now, *ranked), key=lambda one: cost(one, days, SEEDS))
+    if best == now:
+        return Tuning(now, None, "no setting within reach costs less than the present one", tried=len(tried))
+    return replace(_judged(now, best, days, costs), tried=len(tried))
+
+
+def _distance(now: RuleSetting, then: RuleSetting) -> float:
+    """Return how far a setting lies from the present one: the factor of the horizon counts, then idle minutes."""
+    return abs(math.log(then.horizon_s / now.horizon_s)) + 0.1 * abs(then.idle_s - now.idle_s) / MINUTE_S
+
+
+def _judged(now: RuleSetting, best: RuleSetting, days: float, costs: Costs) -> Tuning:
+    """Hold a setting to the evidence."""
+    before, after = (
+        by_hour(np.mean([costs(setting, days, seed, 1.0) for seed in range(SEEDS)], axis=0)) for setting in (now, best)
+    )
+    cost, saved = float(before.sum()), before - after
+    gain = float(saved.sum()) / cost if cost > 0.0 else 0.0
+    drawn = np.random.default_rng(0).integers(saved.size, size=(RESAMPLES, saved.size))
+    sums, spent = saved[drawn].sum(axis=1), before[drawn].sum(axis=1)
+    low, high = np.quantile(sums / np.maximum(spent, 1e-12), [0.05, 0.95]).tolist()
+    cut, sure = round(EARLIER * saved.size), float((sums > 0.0).mean())
+    longer = [float(costs(one, min(days, SEARCHED_DAYS), 0, LONGER_BOOTS).sum()) for one in (now, best)]
+    against = {
+        f"at least {LEAST_GAIN:.0%} are needed": gain < LEAST_GAIN,
+        f"in {sure:.0%} of the resamples, {SURE:.0%} are needed": sure < SURE,
+        "it costs more in the earlier part": saved[:cut].sum() <= 0.0,
+        "it costs more in the latest part": saved[cut:].sum() <= 0.0,
+        "it costs more where boots take longer": longer[1] >= longer[0],
+    }
+    refused = [why for why, holds in against.items() if holds]
+    what = f"{_changes(now, best)} saves {gain:.1%} [{low:.1%}, {high:.1%}] of {saved.size} recorded hours"
+    month = float(saved.mean()) * MONTH_HOURS
+    why = f"{what}: {'; '.join(refused)}" if refused else f"{what}, {month:.2f} $ a month"
+    hours = float(saved.size)
+    return Tuning(now, None if refused else best, why, False, gain, low, high, month, hours)
+
+
+def _changes(now: RuleSetting, then: RuleSetting) -> str:
+    parts = [("horizon", now.horizon_s, then.horizon_s), ("idle time", now.idle_s, then.idle_s)]
+    return ", ".join(f"{name} {before:g} -> {after:g} s" for name, before, after in parts if before != after)
+
+
+def loss_of(learner: Learner, day_0: RuleSetting, since_s: float, *, play: Simulate = simulate) -> LossResult:
+    """Return whether the hours since a moment (epoch seconds) cost surely more than the rule of day 0 would have.
+
+    The day before that moment, as far as that rule decided in it, shows by how much the replay errs.
+    """
+
+    def pair(spans: Sequence[Span]) -> tuple[Floats, Floats]:
+        played = [
+            play(loop, learner.config, own, FIRST_SEED) for loop, own in (under(learner, s, day_0) for s in spans)
+        ]
+        ours = [by_hour(span.rent + span.penalty) for span in spans]
+        return np.concatenate([[], *ours]), np.concatenate([[], *map(by_hour, played)])
+
+    jobs = [jobs_of(stretch) for stretch in learner.recorded.stretches]
+    before = replace(
+        learner.recorded,
+        stretches=tuple(
+            tuple(one for one in stretch if one.end_s <= since_s) for stretch in learner.recorded.stretches
+        ),
+    )
+    ruled = [span for span in spans_since(before, since_s - DAY_S, jobs) if decided_by(span, day_0)]
+    return loss_watch(*pair(spans_since(learner.recorded, since_s, jobs)), pair(ruled))
+
+
+def decided_by(span: Span, setting: RuleSetting) -> bool:
+    """Return whether the queue rule with this horizon and idle time decided all along."""
+    rules = {name: policy_from_name(name) for name in set(span.policies) if names_rule(name)}
+    return all(
+        name in rules
+        and getattr(rules[name], "horizon_s", None) == setting.horizon_s
+        and lived.idle_s in (None, setting.idle_s)
+        for name, lived in zip(span.policies, span.lived, strict=True)
+    )
+
+
+def under(learner: Learner, span: Span, setting: RuleSetting) -> tuple[Loop, Span]:
+    """Return the loop and the span as they are played under a setting of the queue rule."""
+    loop = learner.loop
+    terms = loop.terms and replace(loop.terms, horizon_s=setting.horizon_s, idle_s=setting.idle_s)
+    job_core_s = setting.job_core_s or (terms.job_core_s if terms else QueueRulePolicy().job_core_s)
+    rule = policy_from_name(span.policies[-1]) if names_rule(span.policies[-1]) else QueueRulePolicy()
+    policy = QueueRulePolicy(setting.horizon_s, job_core_s, bool(getattr(rule, "single", False))).name
+    own = replace(span.without_idle, policies=(policy,) * len(span.policies))
+    return replace(loop, idle_s=setting.idle_s, terms=terms), own
+
+
+def spans_since(recorded: Record, since_s: float, jobs: Sequence[Jobs | None]) -> tuple[Span, ...]:
+    """Return the record since a moment, epoch seconds, stretch by stretch; jobs: of each whole stretch."""
+    found: list[Span] = []
+    for stretch, own in zip(recorded.stretches, jobs, strict=True):
+        minutes: tuple[DecidedMinute, ...] = tuple(one for one in stretch if one.end_s >= since_s)
+        if len(minutes) * MINUTE_S > HOUR_S:
+            found.append(span_of(f"{minutes[0].end_s:.0f}", minutes, recorded.job_core_s or MINUTE_S, jobs=own))
+    return tuple(found)
+
+
+def by_hour(minutes: Floats) -> Floats:
+    """Return the sums of each 60 minutes; a rest of less than an hour is added to the last one."""
+    whole = max(minutes.size // 60, 1)
+    return np.add.reduceat(minutes, 60 * np.arange(whole))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agent.commands.options import app, duration_s, examples, show
+from agent.kernel.unfinished import unfinished
 from domain.errors import BadInput, CloudError, ConfigurationError, Mistake, TrimtabError
 
 if TYPE_CHECKING:
@@ -489,14 +490,12 @@ def _variables(file: Path, environ: Mapping[str, str]) -> str:
 
 def _write(file: Path, text: str, mode: int, *, force: bool) -> None:
     """Write the file whole or not at all; BadInput when another made it meanwhile."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            os.fchmod(handle, mode)
+    with unfinished(file, mode=0o600) as part:
+        with part.open("w", encoding="utf-8") as out:
+            os.fchmod(out.fileno(), mode)
             out.write(text)
             out.flush()
-            os.fsync(handle)
+            os.fsync(out.fileno())
         if force:
             part.replace(file)
             return
@@ -504,10 +503,6 @@ def _write(file: Path, text: str, mode: int, *, force: bool) -> None:
             os.link(part, file)
         except FileExistsError:
             raise BadInput("FILE", str(file), "another process wrote it meanwhile") from None
-        part.unlink()
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _quoted(value: str) -> str:

@@ -20,7 +20,7 @@ import typer
 
 from agent.commands.options import LedgerOption
 from domain.errors import BadInput
-from domain.units import HOUR_S, MINUTE_S
+from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
 from trainer.commands.options import CHECKED_FOLDER, AtOption, Bounds, TryOption
 from trainer.commands.verb import Answer, ModelsVerb
@@ -202,7 +202,7 @@ class Learning(ModelsVerb):
 
         with locked(directory.path, self.lock, self.now):
             remove_leftovers(self.folder)
-            remove_leftovers(directory.path, at_least_s=HOUR_S)
+            remove_leftovers(directory.path)
             end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
         return Answer(end.data, end.lines, end.status)
 

@@ -15,7 +15,6 @@ import io
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import time
@@ -31,6 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agent.kernel.unfinished import unfinished
 from domain.errors import BadInput
 from trainer.kit.files import replace_file, sync_directory, write_synced
 
@@ -148,13 +148,12 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         "state_sha256": hashlib.sha256(content).hexdigest(),
     }
     facts["sha256"] = config_hash(facts)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    write_synced(fresh / STATE_FILE, content)
-    write_synced(fresh / FACTS_FILE, json.dumps(facts, indent=1, allow_nan=False).encode())
-    sync_directory(fresh)
-    fresh.rename(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with unfinished(path, is_folder=True) as fresh:
+        write_synced(fresh / STATE_FILE, content)
+        write_synced(fresh / FACTS_FILE, json.dumps(facts, indent=1, allow_nan=False).encode())
+        sync_directory(fresh)
+        fresh.rename(path)
     sync_directory(path.parent)
 
 

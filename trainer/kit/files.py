@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agent.kernel.unfinished import remove_unfinished, unfinished
+
 ROOT = Path(__file__).parents[2]
-_UNFINISHED = re.compile(r"\..+\.(\d+\.part|partial)")
 
 
 def replace_file(path: Path, content: bytes | str, before: Callable[[], object] = lambda: None) -> None:
@@ -23,35 +21,23 @@ def replace_file(path: Path, content: bytes | str, before: Callable[[], object] 
     before: called when the new content is on disk, and only a rename is left.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        # A link under this name must not be written through.
-        fresh.unlink(missing_ok=True)
+    with unfinished(path) as fresh:
         write_synced(fresh, data)
         before()
         fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 
-def remove_leftovers(folder: Path, *, at_least_s: float = 0.0) -> None:
-    """Remove unfinished files that a crash left in a folder and in the folders in it.
-
-    at_least_s: seconds since their last change; above 0 where other processes may write there.
-    """
-    for path in [*folder.glob(".*.part"), *folder.glob("*/.*.part"), *folder.glob(".*.partial")]:
-        if not _UNFINISHED.fullmatch(path.name) or time.time() - path.lstat().st_mtime < at_least_s:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def remove_leftovers(folder: Path) -> None:
+    """Remove unfinished files that a crash left in a folder and in the folders in it."""
+    remove_unfinished(folder)
+    for path in folder.glob("*/"):
+        remove_unfinished(path)
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a new file that is on disk when this returns."""
-    with path.open("xb") as file:
+    """Write a file that is on disk when this returns."""
+    with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

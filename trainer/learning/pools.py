@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.kernel.unfinished import unfinished
 from agent.ledger import Ledger
 from agent.oversubscription import recorded_hours
 from agent.oversubscription.arrays import unclipped
@@ -385,10 +386,8 @@ def export_scenario(
     weeks: the numbers of those that are written, None for all. A folder that is there is replaced. BadInput without a
     week that is recorded.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with unfinished(folder, is_folder=True) as partial:
         writer = ScenarioWriter(recorded, partial, weeks)
         for hour in recorded.hours:
             writer.take(hour)
@@ -397,7 +396,5 @@ def export_scenario(
         writer.finish()
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     found: dict[str, Any] = json.loads((folder / f"{recorded.pool}.json").read_bytes())
     return found

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from agent.kernel.unfinished import unfinished
 from domain.errors import BadInput
 
 ENDINGS: Final = (".csv", ".csv.gz")
@@ -26,9 +27,8 @@ def write_table(path: Path, lines: Iterable[str], side: Callable[[str], dict[str
     """
     if not path.name.endswith(ENDINGS):
         raise BadInput("--out", str(path), f"give a file that ends in {' or '.join(ENDINGS)}")
-    partial = path.with_name(f".{path.name}.partial")
-    side_partial = partial.with_name(f"{partial.name}.json")
-    try:
+    side_path = path.with_name(path.name + ".json")
+    with unfinished(path) as partial, unfinished(side_path) as side_partial:
         with ExitStack() as stack:
             raw: Any = stack.enter_context(partial.open("wb"))
             if path.name.endswith(".gz"):
@@ -39,8 +39,5 @@ def write_table(path: Path, lines: Iterable[str], side: Callable[[str], dict[str
             data = side(hashlib.file_digest(stream, "sha256").hexdigest())
         side_partial.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
         os.replace(partial, path)
-        os.replace(side_partial, path.with_name(path.name + ".json"))
-    finally:
-        partial.unlink(missing_ok=True)
-        side_partial.unlink(missing_ok=True)
+        os.replace(side_partial, side_path)
     return data

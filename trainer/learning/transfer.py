@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
+from agent.kernel.unfinished import unfinished
 from agent.models.directory import EVERY_FLEET, LARGEST_MODEL_BYTES, POINTER, read_model_file
 from agent.models.shipped import DIRECTORY
 from domain.errors import BadInput
@@ -108,12 +108,10 @@ def place_parts(found: Export, folder: Path) -> None:
         if not files:
             replace_file(place, found.parts[top])
             continue
-        partial = folder / f".{top}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        for name, content in files.items():
-            (partial / PurePosixPath(name).name).write_bytes(content)
-        partial.rename(place)
+        with unfinished(place, is_folder=True) as partial:
+            for name, content in files.items():
+                (partial / PurePosixPath(name).name).write_bytes(content)
+            partial.rename(place)
 
 
 def write_export(found: Export, path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.kernel.unfinished import unfinished
 from agent.ledger import Ledger
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
@@ -97,15 +96,15 @@ def test_a_round_that_cannot_continue_is_put_away_and_a_new_one_begins(ledger: P
         path.write_text(content)
         leftover = tmp_path / "out" / ".state.json.1.part"
         leftover.write_text("")
-        old, fresh = (tmp_path / "models" / f".champion.json.{k}.part" for k in (1, 2))
+        old = tmp_path / "models" / ".champion.json.1.part"
         old.write_text("")
-        fresh.write_text("")
-        os.utime(old, (time.time() - 7200.0,) * 2)
-        assert f"out-outdated-{number}" in cluster_round(ledger, tmp_path)
+        with unfinished(tmp_path / "models" / "champion.json") as fresh:
+            assert f"out-outdated-{number}" in cluster_round(ledger, tmp_path)
+            is_kept = fresh.exists()
         assert (tmp_path / f"out-outdated-{number}" / STATE_FILE).read_text() == content
         assert json.loads(path.read_text())["facts"] == first["facts"]
-        # Another process may be about to write a fresh one in the models directory.
-        assert (leftover.exists(), old.exists(), fresh.exists()) == (False, False, True)
+        # That of a writer that lives stays in the models directory.
+        assert (leftover.exists(), old.exists(), is_kept) == (False, False, True)
 
 
 @pytest.mark.parametrize(("promoted", "on_probation"), [(True, False), (False, True)])

@@ -75,6 +75,13 @@ class Fleet:
         """Cores of the fleet with every group at its maximum (C_max of the autoscaler specification, §3)."""
         return sum(group.maximum * group.vm_type.cores for group in self.groups)
 
+    @property
+    def core_price_per_hour(self) -> float:
+        """Dollars per hour of a core, the mean over the fleet with every group at its maximum."""
+        counts = [max(group.maximum, 1) for group in self.groups]
+        prices = sum(n * price for n, price in zip(counts, self.prices_per_hour, strict=True))
+        return prices / sum(n * cores for n, cores in zip(counts, self.cores, strict=True))
+
     def index(self, key: str) -> int:
         """Return the position of the group with this key; UnknownName lists the existing keys."""
         for position, group in enumerate(self.groups):

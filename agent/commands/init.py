@@ -20,6 +20,7 @@ from domain.errors import BadInput, CloudError, ConfigurationError, Mistake, Tri
 
 if TYPE_CHECKING:
     from agent.settings import Settings
+    from agent.settings.fleet import FleetSettings
     from collectors.aws import AwsSession
     from collectors.tagged_groups import TaggedGroup, VmSize
 
@@ -121,7 +122,7 @@ def init(
     settings["LEDGER__URL"] = None if ledger is None else f"sqlite:///{ledger.absolute()}"
     settings |= {f"{below}__QUEUE_URL": queue_url or None, f"{below}__POLICY": policy, f"{below}__CPU_FROM": cpu_from}
     if job_length is not None:
-        settings |= {f"{below}__QUEUE_RULE__{of}": f"{value:g}" for of, value in _of_jobs(job_length).items()}
+        settings[f"{below}__QUEUE_RULE__JOB_CORE_S"] = f"{_length(job_length):g}"
     settings |= {f"{below}__GROUPS__{key}__{field.upper()}": v for key, of in groups.items() for field, v in of.items()}
     environ = {f"TRIMTAB_{setting}": str(value) for setting, value in settings.items() if value is not None}
     checked = _check(environ)
@@ -137,6 +138,7 @@ def init(
             f"wrote {file}: fleet {name} of {', '.join(groups)}, {mode} mode",
             f"wrote {variables}, readable by you alone: the variable that names {file.name}",
             *prices.sources,
+            *([] if job_length is None else [_first_guess(checked.fleets[name], name)]),
             *_first_decision(checked, name, session),
             "next:",
             # Without a slash a shell looks for the file on its path.
@@ -147,16 +149,17 @@ def init(
     )
 
 
-SHORTEST_HORIZON_S, HORIZON_OF_JOBS, LONGEST_HORIZON_S = 150.0, 1.25, 86_400.0
-"""The queue rule's horizon: no shorter than a boot, and longer than a job, of which more cores end none earlier."""
 EXAMPLE_JOBS = 20
 
 
-def _of_jobs(length: str) -> dict[str, float]:
-    """Return the queue rule's settings for jobs of this length on one core; BadInput names the option."""
-    length_s = duration_s("--job-length", length)
-    horizon_s = min(max(SHORTEST_HORIZON_S, HORIZON_OF_JOBS * length_s), LONGEST_HORIZON_S)
-    return {"JOB_CORE_S": length_s, "HORIZON_S": horizon_s}
+def _first_guess(settings: FleetSettings, name: str) -> str:
+    """Return a sentence with the first guess of the queue rule's horizon and its inputs."""
+    fleet, rule = settings.fleet(name), settings.queue_rule
+    return (
+        f"first guess of the queue rule: a horizon of {settings.rule_horizon_s:.0f} s, for jobs of {rule.job_core_s:g} "
+        f"core-s, a core at ${fleet.core_price_per_hour:.4f} an hour and waiting at "
+        f"${settings.waiting_price_per_hour:g} a job and hour; HORIZON_S replaces it"
+    )
 
 
 def _first_decision(settings: Settings, name: str, session: AwsSession | None) -> list[str]:

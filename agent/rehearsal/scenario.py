@@ -23,6 +23,7 @@ from agent.autoscaling.policies.ppo_lstm import LEARNED
 from collectors.described_groups import DRAIN_HOOK
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
+from domain.rules.autoscaling import HORIZON_S
 from domain.units import HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.world_file import world_named
@@ -45,7 +46,8 @@ GRACE_S = 5.0
 
 LEARNED_JOB_CORE_S = 240.0
 """What the learned policy expects of a job until one has finished: the cheapest of 120, 150 and 240 on other choices of
-the recorded jobs (seeds 100 to 115) than are reported; the queue rule is cheapest with its own 120."""
+the recorded jobs (seeds 100 to 115) than are reported, with the default horizon; the queue rule is cheapest with its
+own 120."""
 
 MOST_FLEETS = 5_000
 """Constant fleets that a dry run is compared with, at most."""
@@ -171,13 +173,14 @@ POLICY = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
 
 
 def beside_learned(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that goes with the learned policy where that is asked for; none beside any other policy.
+    """Return the settings that go with the learned policy where that is asked for; none beside any other policy.
 
     Without a policy the fleet has the one that any new fleet has.
     """
     if overrides.get(POLICY) != LEARNED:
         return {}
-    return {f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}"}
+    rule = f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE"
+    return {f"{rule}__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}", f"{rule}__HORIZON_S": f"{HORIZON_S:g}"}
 
 
 HEARTBEAT_S = 180

@@ -23,7 +23,6 @@ from agent.autoscaling.intents import state_after_outcome
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED, names_model
-from agent.autoscaling.snapshot.aggregate import EXPECTED_JOB_CORE_S
 from agent.rails.base import RailLimits
 from agent.rails.state import Cooldown, LoopState
 from agent.rehearsal.faults import Lack, SimulatedFault, plan_named
@@ -34,6 +33,7 @@ from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observations.autoscaling import Vector, obs_v2
 from domain.observed import ReadFailure
+from domain.rules.autoscaling import JOB_CORE_S
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import MINUTE_S
 from domain.workload import Trace
@@ -73,7 +73,7 @@ class FleetParameters:
     fleet: Fleet
     limits: RailLimits
     idle_s: float
-    job_core_s: float = EXPECTED_JOB_CORE_S
+    job_core_s: float = JOB_CORE_S
     terms: Terms | None = None
 
 

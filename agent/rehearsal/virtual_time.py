@@ -23,11 +23,9 @@ from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_direc
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.autoscaling.policies.registry import inputs_needed, policy_from_name, rule_of
-from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import (
     EPISODE_GAP_S,
-    EXPECTED_JOB_CORE_S,
     AggregationSettings,
     Aggregator,
 )
@@ -45,6 +43,7 @@ from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, St
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group
 from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed
+from domain.rules.autoscaling import HORIZON_S, IDLE_S, JOB_CORE_S
 from domain.samples import NEWEST_JOBS, QueueMetric, QueueSeries, VmMetric, VmSeries, job_quantiles
 from domain.snapshot import Terms
 from domain.units import HOUR_S, MINUTE_S
@@ -376,8 +375,8 @@ class Rehearsal:
         *,
         seed: int = 0,
         hours: float | None = None,
-        idle_s: float = 120.0,
-        horizon_s: float = QueueRulePolicy().horizon_s,
+        idle_s: float = IDLE_S,
+        horizon_s: float = HORIZON_S,
         typical_job_core_s: float | None = None,
         planned: tuple[WindowSetting, ...] = (),
     ) -> None:
@@ -400,7 +399,7 @@ class Rehearsal:
         self.policy = checked_policy(policy, fleet, models)
         needed = inputs_needed(policy)
         self._first_decision = int(needed == ("cpu",) and not rails.measured_before)
-        job_core_s = EXPECTED_JOB_CORE_S if sizes_known else float(typical_job_core_s or 0.0)
+        job_core_s = JOB_CORE_S if sizes_known else float(typical_job_core_s or 0.0)
         aggregation = AggregationSettings(
             limits=rails.limits,
             sample_interval_s=rails.sample_interval_s,

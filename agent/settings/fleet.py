@@ -22,6 +22,14 @@ from collectors.intake import Claims
 from domain.announcements import WEEKDAYS, Recurring
 from domain.controls import PauseScope
 from domain.fleet import Fleet, Group, VmType
+from domain.rules.autoscaling import (
+    GUESS_OF_JOBS,
+    HORIZON_S,
+    IDLE_S,
+    JOB_CORE_S,
+    SHORTEST_GUESS_S,
+    first_horizon_s,
+)
 from domain.snapshot import OnMissing, Signal, SignalKind, Terms
 from domain.units import HOUR_S, MINUTE_S
 
@@ -89,8 +97,14 @@ SPARES = 10
 class QueueRuleSettings(Section, title="Policy `queue-rule`"):
     """Parameters of the policy `queue-rule`: enough cores for the waiting jobs, idle VMs removed."""
 
-    horizon_s: HorizonS = Field(150.0, description="Time within which the waiting work is to be done.")
-    job_core_s: JobCoreS = Field(120.0, description="Work of one job where the job source does not report it.")
+    horizon_s: HorizonS | None = Field(
+        None,
+        description=f"Time within which the waiting work is to be done. Not set: {HORIZON_S:g}, or where `JOB_CORE_S` "
+        f"is set {GUESS_OF_JOBS:g} times that, times the fleet's price of a core, by `WAITING_PRICE_PER_HOUR`; "
+        f"{SHORTEST_GUESS_S:g} at least.",
+        examples=[300],
+    )
+    job_core_s: JobCoreS = Field(JOB_CORE_S, description="Work of one job where the job source does not report it.")
     single: bool = Field(False, description="Change at most one VM a minute instead of as many as needed.")
 
 
@@ -353,7 +367,7 @@ class FleetSettings(Section, title="A fleet"):
         description="Policies whose proposals are recorded and never executed. A model on probation is added to them.",
         examples=["threshold", "learned,queue-rule"],
     )
-    idle_s: IdleS = Field(120.0, description="A VM without a busy core for this long counts as idle.")
+    idle_s: IdleS = Field(IDLE_S, description="A VM without a busy core for this long counts as idle.")
     drain_deadline_s: float = Field(
         3600.0,
         ge=60,
@@ -432,12 +446,22 @@ class FleetSettings(Section, title="A fleet"):
         return Fleet(name, groups, self.queue_url)
 
     @property
+    def rule_horizon_s(self) -> float:
+        """The queue rule's horizon: as set, else the first guess for the job length that is set, else the default."""
+        rule = self.queue_rule
+        if rule.horizon_s is not None:
+            return rule.horizon_s
+        if "job_core_s" not in rule.model_fields_set:
+            return HORIZON_S
+        return first_horizon_s(rule.job_core_s, self.fleet("any").core_price_per_hour, self.waiting_price_per_hour)
+
+    @property
     def terms(self) -> Terms:
         """What policies that weigh costs are told of the fleet's world."""
         groups = [group for _, group in self.ordered_groups]
         return Terms(
             waiting_price_per_hour=self.waiting_price_per_hour,
-            horizon_s=self.queue_rule.horizon_s,
+            horizon_s=self.rule_horizon_s,
             job_core_s=self.queue_rule.job_core_s,
             cooldown_s=self.limits().cooldown_out_s,
             boot_low_s=tuple(group.boot_low_s for group in groups),
@@ -474,7 +498,7 @@ class FleetSettings(Section, title="A fleet"):
 
     def _text(self, policy: str) -> str:
         of_ours: dict[str, Section] = {
-            PolicyName.QUEUE_RULE: self.queue_rule,
+            PolicyName.QUEUE_RULE: self.queue_rule.model_copy(update={"horizon_s": self.rule_horizon_s}),
             PolicyName.THRESHOLD: self.threshold,
             PolicyName.TARGET_TRACKING: self.target_tracking,
             PolicyName.SIGNAL_TRACKING: self.signal_tracking,

@@ -21,6 +21,7 @@ from pydantic import Field, PlainValidator
 
 from domain.errors import BadInput
 from domain.fleet import VmType
+from domain.rules.autoscaling import JOB_CORE_S
 from domain.units import MINUTE_S
 from simulator.autoscaling.configuration import (
     COMPAT,
@@ -42,8 +43,6 @@ MOST_TYPES, MOST_LIMIT, MOST_CORES = 12, 10_000, 4_096
 MOST_QUANTILES = 1_001
 LONGEST_S = 1e9
 """Longest time in a world file, about thirty years."""
-EXPECTED_JOB_CORE_S = 120.0
-"""What a rule expects of a job where nothing is known and nothing has finished: the agent's own default."""
 
 FOLDER = Path(__file__).parent / "worlds"
 ENDING = ".toml"
@@ -69,7 +68,7 @@ class World:
     name: str = "exact"
     description: str = ""
     job_sizes: JobSizes = JobSizes.KNOWN
-    typical_job_core_s: float = EXPECTED_JOB_CORE_S
+    typical_job_core_s: float = JOB_CORE_S
 
     @property
     def expected_job_core_s(self) -> float:
@@ -199,7 +198,7 @@ class JobsTable(Table):
 
     sizes: JobSizes = Field(default=JobSizes.KNOWN, strict=False, description=_one_of(JobSizes))
     typical_core_s: float = Field(
-        default=EXPECTED_JOB_CORE_S, gt=0.0, le=LONGEST_S, description="the core-seconds expected of a job, above 0"
+        default=JOB_CORE_S, gt=0.0, le=LONGEST_S, description="the core-seconds expected of a job, above 0"
     )
 
 

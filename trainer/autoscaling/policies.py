@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 import numpy as np
 
 from domain.errors import BadInput
-from domain.rules.autoscaling import queue_rule_multi, queue_rule_single, target_tracking_step, threshold_step
+from domain.rules.autoscaling import (
+    HORIZON_S,
+    IDLE_S,
+    queue_rule_multi,
+    queue_rule_single,
+    target_tracking_step,
+    threshold_step,
+)
 from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.autoscaling.configuration import SimulationConfig
@@ -243,10 +250,10 @@ class QueueRulePolicy(SimulatedPolicy):
 
     kind: ClassVar[str] = "queue-rule"
 
-    horizon_s: float = 150.0
+    horizon_s: float = HORIZON_S
     job_core_s: float = 0.0
     single: bool = False
-    idle_s: float = 120.0
+    idle_s: float = IDLE_S
     busy_counts: bool = True
     skip_cooling: bool = False
 

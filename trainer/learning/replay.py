@@ -22,6 +22,7 @@ from domain.controls import Controls, Window
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
+from domain.rules.autoscaling import IDLE_S
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import DAY_S, MINUTE_S
 from domain.workload import Trace, make_trace
@@ -47,7 +48,7 @@ class Loop:
     fleet: Fleet
     limits: RailLimits
     terms: Terms | None
-    idle_s: float = 120.0
+    idle_s: float = IDLE_S
     lag_s: float = 0.0
     sizes_known: bool = True
     models: Models | None = None

@@ -12,6 +12,8 @@ from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.fleet import Fleet
 from domain.rules.autoscaling import (
+    HORIZON_S,
+    JOB_CORE_S,
     queue_rule_multi,
     queue_rule_single,
     signal_need,
@@ -246,8 +248,8 @@ class QueueRulePolicy:
 
     needs: ClassVar[tuple[str, ...]] = ("queue",)
 
-    horizon_s: float = 150.0
-    job_core_s: float = 120.0
+    horizon_s: float = HORIZON_S
+    job_core_s: float = JOB_CORE_S
     single: bool = False
 
     @property

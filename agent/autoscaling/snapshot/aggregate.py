@@ -22,6 +22,7 @@ from domain.errors import BadInput
 from domain.fleet import Fleet, Group
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
+from domain.rules.autoscaling import IDLE_S, JOB_CORE_S
 from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
 from domain.snapshot import NO_REPORTS_S, QueueSnapshot, Signal, SignalSnapshot, Snapshot, Terms
 
@@ -30,7 +31,6 @@ MIN_SAMPLE_SHARE = 0.5
 """A VM with less than this share of the samples due in a minute is left out (autoscaler specification §13: 3 of 6)."""
 
 FRESH_BUSY_S = 60.0
-EXPECTED_JOB_CORE_S = 120.0
 MEAN_DECIMALS = 7
 _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
 EPISODE_GAP_S = 600.0
@@ -180,12 +180,12 @@ class AggregationSettings:
     limits: RailLimits = field(default_factory=RailLimits)
     sample_interval_s: float = 10.0
     grace_s: float = 5.0
-    idle_s: float = 300.0
+    idle_s: float = IDLE_S
     warm_up_s: float = 300.0
     needed: tuple[str, ...] = ("cpu", "queue")
     submitted_late: bool = False
     removes_newest: bool = False
-    job_core_s: float = EXPECTED_JOB_CORE_S
+    job_core_s: float = JOB_CORE_S
     episode_gap_s: float = EPISODE_GAP_S
     terms: Terms | None = None
     signals: tuple[Signal, ...] = ()

@@ -283,14 +283,16 @@ def test_an_account_that_cannot_be_read_leads_to_the_options(init: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("length", "job_core_s", "horizon_s"), [("20s", 20.0, 150.0), ("2m", 120.0, 150.0), ("20m", 1200.0, 1500.0)]
+    ("length", "job_core_s", "horizon_s"), [("20s", 20.0, 60.0), ("2m", 120.0, 172.0), ("20m", 1200.0, 1720.0)]
 )
-def test_the_length_of_a_job_sets_its_work_and_the_horizon(
+def test_the_length_of_a_job_sets_its_work_and_so_the_first_guess_of_the_horizon(
     init: Callable[..., Result], tmp_path: Path, length: str, job_core_s: float, horizon_s: float
 ) -> None:
-    assert init("--group", DESCRIBED, "--region", "eu-west-1", "--job-length", length).exit_code == 0
-    rule = settings_of(tmp_path / "web.toml").fleets["web"].queue_rule
-    assert (rule.job_core_s, rule.horizon_s) == (job_core_s, horizon_s)
+    done = init("--group", f"{DESCRIBED},0.086", "--region", "eu-west-1", "--job-length", length)
+    fleet = settings_of(tmp_path / "web.toml").fleets["web"]
+    assert (done.exit_code, f"a horizon of {horizon_s:.0f} s" in done.output) == (0, True)
+    assert (fleet.queue_rule.job_core_s, fleet.queue_rule.horizon_s) == (job_core_s, None)
+    assert fleet.rule_horizon_s == pytest.approx(horizon_s)
     assert (
         "--job-length is"
         in init("--group", DESCRIBED, "--region", "eu-west-1", "--force", "--job-length", "long").output

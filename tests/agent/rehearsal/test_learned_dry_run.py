@@ -37,7 +37,8 @@ def test_the_dry_run_has_the_policy_of_any_new_fleet(settings: Callable[[], Sett
     new = FleetSettings.model_fields["policy"].default
     assert settings().fleets[FLEET].policy == new == PolicyName.QUEUE_RULE
     assert beside_learned({}) == beside_learned({POLICY: "queue-rule"}) == {}
-    assert beside_learned({POLICY: "learned"}) == {f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": "240"}
+    rule = f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE"
+    assert beside_learned({POLICY: "learned"}) == {f"{rule}__JOB_CORE_S": "240", f"{rule}__HORIZON_S": "150"}
 
 
 def test_the_summary_compares_learned_policy_and_queue_rule(settings: Callable[[], Settings], tmp_path: Path) -> None:

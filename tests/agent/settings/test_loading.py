@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.policies.registry import policy_from_name
+from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.rails.base import RailLimits
 from agent.settings import DriftHandling, Settings, Source, load_settings, read_settings
 from agent.settings.fleet import RailsSettings
@@ -132,15 +133,32 @@ def test_a_fleets_policy_is_written_as_the_registry_reads_it(
 
 def test_the_parameters_of_the_policies_have_the_policies_own_defaults() -> None:
     fleet = load_settings(group("web", "s")).fleets["web"]
-    for name, section in (
-        ("queue-rule", fleet.queue_rule),
-        ("threshold", fleet.threshold),
-        ("target-tracking", fleet.target_tracking),
-        ("signal-tracking", fleet.signal_tracking),
-    ):
-        policy = policy_from_name(name)
-        assert dataclasses.is_dataclass(policy)
-        assert dataclasses.asdict(policy) == section.model_dump()
+    for name in ("queue-rule", "threshold", "target-tracking", "signal-tracking"):
+        assert policy_from_name(fleet.model_copy(update={"policy": name}).policy_text) == policy_from_name(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "horizon_s"),
+    [
+        ({}, 150.0),
+        # 1.2 * 600 s * $0.05 a core and hour / $0.09 an hour of waiting
+        ({"QUEUE_RULE__JOB_CORE_S": "600", "WAITING_PRICE_PER_HOUR": "0.09"}, 400.0),
+        ({"QUEUE_RULE__JOB_CORE_S": "600", "WAITING_PRICE_PER_HOUR": "0.09", "QUEUE_RULE__HORIZON_S": "150"}, 150.0),
+        ({"QUEUE_RULE__JOB_CORE_S": "6", "WAITING_PRICE_PER_HOUR": "0.09"}, 60.0),
+        ({"WAITING_PRICE_PER_HOUR": "0.09"}, 150.0),
+    ],
+)
+def test_the_horizon_is_guessed_for_a_job_length_that_is_set_unless_it_is_set_too(
+    given: dict[str, str], horizon_s: float
+) -> None:
+    small, large = {"PRICE_PER_HOUR": "0.06", "CORES": "2", "MAX": "10"}, {"PRICE_PER_HOUR": "0.28", "CORES": "4"}
+    groups = group("web", "s", **small) | group("web", "l", **large, MAX="5")
+    fleet = load_settings(groups | {f"TRIMTAB_FLEETS__web__{name}": value for name, value in given.items()})
+    found = fleet.fleets["web"]
+    assert found.rule_horizon_s == pytest.approx(horizon_s)
+    policy = policy_from_name(found.policy_text)
+    assert isinstance(policy, QueueRulePolicy)
+    assert (policy.horizon_s, found.terms.horizon_s) == (found.rule_horizon_s, found.rule_horizon_s)
 
 
 def test_keys_are_read_in_lower_case() -> None:

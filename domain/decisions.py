@@ -136,6 +136,7 @@ class Reason(StrEnum):
     WITHIN_TRAINING = "within_training"
     LEARNING_OVERDUE = "learning_overdue"
     PROMOTION_ROLLED_BACK = "promotion_rolled_back"
+    SETTING_PROPOSED = "setting_proposed"
     OPERATOR = "operator"
     # admission of deployments to clusters
     ADMITTED = "admitted"

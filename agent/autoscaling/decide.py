@@ -41,7 +41,7 @@ class DecisionInputs:
     VMs in service with a spot notice. `cloud_failure` says why the fleet's
     groups could not be read this minute, or cannot be managed (then `snapshot` is None and nothing is decided).
     `windows` are those of its schedule that are open or come within a week; the pause of an open one is in `controls`,
-    and its policy is `policy`.
+    and its policy is `policy`. `tuned` is the origin of the queue rule's setting, "" where that is the settings' own.
     """
 
     decision_id: str
@@ -61,6 +61,7 @@ class DecisionInputs:
     interrupted: tuple[tuple[str, str], ...] = ()
     cloud_failure: ReadFailure | None = None
     windows: tuple[Window, ...] = ()
+    tuned: str = ""
 
     def context(self, snapshot: Snapshot, state: LoopState) -> RailContext:
         """Return what the rails look at, with this snapshot and state."""

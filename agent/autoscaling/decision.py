@@ -16,6 +16,7 @@ from agent.autoscaling.fleets import ManagedFleet, claims_of, managed_fleets
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
 from agent.autoscaling.report import MinuteReport, with_fleets
 from agent.autoscaling.state import KEPT, FleetStore
+from agent.autoscaling.tuned_rules import TunedRules
 from agent.kernel.decision import (
     Capacity,
     Card,
@@ -42,7 +43,7 @@ from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
 from domain.errors import ConfigurationError, Mistake, TrimtabError
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
-from domain.subject import AUTOSCALING, fleet_subject
+from domain.subject import AUTOSCALING, QUEUE_RULE, fleet_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +105,7 @@ class AutoscalingPart(Part):
             Reason.DRAIN_TIMED_OUT: Severity.WARNING,
             Reason.DRIFT_REPORTED: Severity.WARNING,
             Reason.LATE_CALL: Severity.WARNING,
+            Reason.SETTING_PROPOSED: Severity.INFO,
         }
     )
 
@@ -114,6 +116,10 @@ class AutoscalingPart(Part):
         self._series: SeriesStore | None = None
         self._settings = host.settings
         self.models: ModelShelf | None = None
+        self._rules = TunedRules(
+            models_location(host.environ) if self._settings is None else self._settings.models_directory,
+            key=None if self._settings is None else self._settings.promotion_key,
+        )
         self.snapshots: dict[str, Snapshot] = {}
         self._last: dict[str, Decision] = {}
         self.minute = MinuteReport(-math.inf)
@@ -140,8 +146,12 @@ class AutoscalingPart(Part):
     # What it is about
 
     @property
+    def _managed_fleets(self) -> Sequence[ManagedFleet]:
+        return () if self._loop is None else self._loop.fleets
+
+    @property
     def _fleets(self) -> Sequence[Fleet]:
-        return [] if self._loop is None else [managed.fleet for managed in self._loop.fleets]
+        return [managed.fleet for managed in self._managed_fleets]
 
     @classmethod
     def decides(cls, settings: Settings) -> bool:
@@ -236,6 +246,9 @@ class AutoscalingPart(Part):
         fleets = managed_fleets(settings, host.environ)
         series = series_of(settings, [managed.fleet for managed in fleets])
         models = self.models = ready_models(settings)
+        self._rules.shelf.patience_s = MODELS_PATIENCE_S
+        self._rules.take_up(fleets)
+        self._rules.shelf.patience_s = TURN_PATIENCE_S
         loop = Loop(
             fleets,
             self.store,
@@ -249,6 +262,7 @@ class AutoscalingPart(Part):
             interruptions=interruption_source(settings, session, host.clock),
             fence=host.fence,
             probationer=models.probationer,
+            tuned=self._rules.take_up,
             resized=self._resizes(),
             listening_since=host.clock.now(),
         )
@@ -385,6 +399,16 @@ class AutoscalingPart(Part):
         """Look at the models directory at once, also at files that were refused before."""
         if self._watch is not None:
             self._watch.reload()
+        self._rules.reload()
+
+    def learning_events(self, now: float) -> Iterator[Event]:
+        """Yield news of rounds, and of the settings of the queue rule."""
+        yield from super().learning_events(now)
+        yield from self._rules.events(now, self._managed_fleets)
+
+    def problems(self) -> Mapping[str, str]:
+        """Return which settings of the queue rule are refused."""
+        return {QUEUE_RULE: "; ".join(dict.fromkeys(filter(None, map(self._rules.refusal, self._managed_fleets))))}
 
     def chores(self) -> Iterable[Chore]:
         """Return the search for tagged fleets, where it is asked for."""
@@ -426,15 +450,26 @@ class AutoscalingPart(Part):
         yield "series", (), len(self.series)
         yield from minute_readings(self._fleets, self.snapshots, self._last)
         yield from ledger_readings(self.store, self._fleets, self.host.clock.now())
+        yield from self._rules.readings(self._managed_fleets)
 
     def status(self, subject: str, now: float) -> Status:
         """Return a fleet's mode and policy, sizes, queue, cost, last decision, and what holds it."""
         from agent.autoscaling.view import fleet_status, status_lines
 
         known = fleet_status(self.store, subject, now)
-        learnt = self.rounds.line(subject, now) if self.rounds is not None else ""
+        learnt = self.learnt(subject, known.tuned, now)
         lines = (*status_lines(known, now), *([f"  learning: {learnt}"] if learnt else []))
         return Status(subject, lines, codec.plain(known))
+
+    def learnt(self, subject: str, tuned: str, now: float) -> str:
+        """Return when a fleet last learnt, and the setting of its queue rule; tuned: that of its last decision.
+
+        In the daemon also why a setting is refused, and which one waits for an approval.
+        """
+        managed = next((one for one in self._managed_fleets if one.fleet.name == subject), None)
+        rule = "" if managed is None else self._rules.line(managed)
+        said = [self.rounds.line(subject, now) if self.rounds is not None else "", tuned and f"tuned: {tuned}", rule]
+        return "; ".join(filter(None, said))
 
     def card(self, subject: str, now: float) -> Card | None:
         """Return None: fleets are drawn larger, see `page`."""

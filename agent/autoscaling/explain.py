@@ -139,6 +139,8 @@ def _seen(inputs: DecisionInputs) -> list[str]:
         lasting = f" ({snapshot.stale_bins} minutes in a row)" if snapshot.stale_bins else ", not needed"
         lines.append(f"absent: {', '.join(snapshot.absent)}{lasting}")
     lines += [f"window {one.name} {coming_text(one, inputs.now)}" for one in opened(inputs.windows, inputs.now)]
+    if inputs.tuned:
+        lines.append(f"queue rule tuned: {inputs.tuned}")
     if inputs.in_flight:
         lines.append(f"an earlier intent was still open for: {', '.join(inputs.in_flight)}")
     if inputs.interrupted:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from actuators.drift import DriftRule
-from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
+from agent.autoscaling.policies.registry import inputs_needed, policy_from_name, with_own_settings
+from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.rails.base import RailLimits
 from agent.rails.schedule import WindowSetting, policy_at, windows_at
 from agent.settings import Settings
-from agent.settings.fleet import MeasuredBy
+from agent.settings.fleet import MeasuredBy, PolicyName
 from agent.settings.model import named_policy
 from collectors.intake import Claims
 from domain.announcements import Recurring
 from domain.controls import Window
 from domain.fleet import Fleet
 from domain.observed import Observed
+from domain.rules.autoscaling import RuleSetting
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class ManagedFleet:
     """A fleet with everything its decisions depend on but the measurements.
 
     shadows: policies whose proposals are recorded beside its own. schedule: work that settings announce. planned:
-    windows with limits, a pause or a policy of their own.
+    windows with limits, a pause or a policy of their own. follows: parameters of the queue rule that a tuned setting
+    gives. tuned: the origin of the setting in force, "" for the settings' own.
     """
 
     fleet: Fleet
@@ -37,6 +40,41 @@ class ManagedFleet:
     drift: DriftRule = DriftRule.ADOPT
     schedule: tuple[Recurring, ...] = ()
     planned: tuple[WindowSetting, ...] = ()
+    follows: frozenset[str] = frozenset()
+    tuned: str = ""
+
+    def under(self, setting: RuleSetting, origin: str) -> ManagedFleet:
+        """Return the fleet under a tuned setting: its rule, its idle time, and the terms of learned policies."""
+        known = {field.name: getattr(setting, field.name) for field in fields(RuleSetting)}
+        given = {name: value for name, value in known.items() if name in self.follows}
+        if not setting.job_core_s:
+            given.pop("job_core_s", None)
+        fold, of_rule = self.aggregation, {name: value for name, value in given.items() if name != "idle_s"}
+
+        def tuned(text: str) -> str:
+            rule = policy_from_name(text) if text.partition(":")[0] == PolicyName.QUEUE_RULE else None
+            if not isinstance(rule, QueueRulePolicy):
+                return text
+            # As settings spell it: a policy's own name rounds its numbers.
+            return f"{PolicyName.QUEUE_RULE}:" + ",".join(f"{k}={v}" for k, v in {**asdict(rule), **of_rule}.items())
+
+        folded = {name: value for name, value in given.items() if name != "horizon_s"}
+        terms = None if fold.terms is None else replace(fold.terms, **given)
+        return replace(
+            self,
+            policy=tuned(self.policy),
+            shadows=tuple(map(tuned, self.shadows)),
+            planned=tuple(replace(one, policy=tuned(one.policy)) for one in self.planned),
+            aggregation=replace(fold, terms=terms, **folded),
+            tuned=origin,
+        )
+
+    @property
+    def horizon_s(self) -> float | None:
+        """The horizon of the queue rule in force, None where neither the policy nor the terms have one."""
+        rule = policy_from_name(self.policy) if self.policy.partition(":")[0] == PolicyName.QUEUE_RULE else None
+        terms = self.aggregation.terms
+        return rule.horizon_s if isinstance(rule, QueueRulePolicy) else None if terms is None else terms.horizon_s
 
     def in_minute(self, now: float) -> tuple[ManagedFleet, tuple[Window, ...]]:
         """Return the fleet with the policy that decides at `now`, and the windows that are open or come."""
@@ -80,7 +118,9 @@ def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None)
         )
         described = settings.fleet(name)
         fleets.append(
-            ManagedFleet(described, limits, policy, shadows, aggregation, drift, fleet.announced_work, planned)
+            ManagedFleet(
+                described, limits, policy, shadows, aggregation, drift, fleet.announced_work, planned, fleet.follows
+            )
         )
     return tuple(fleets)
 

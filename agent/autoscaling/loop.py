@@ -88,14 +88,19 @@ def _on_no_probation(fleet: str) -> str | None:
     return None
 
 
+def _as_set(fleets: Sequence[ManagedFleet]) -> Sequence[ManagedFleet]:
+    return fleets
+
+
 class Loop:
     """The loop of one agent, turned once a minute by one thread.
 
     clock: read again before each call; wall and monotonic time together show whether the clock was set. epoch fences a
     deposed leader. fence: raises Fenced when nothing new may be decided any more, by default once the epoch is over.
     protect_busy: the actuator keeps scale-in protection on busy VMs. probationer: of a fleet, the policy on probation,
-    which is a shadow of it then. hosts: the names of the VMs, for the map of other senders' paths. resized is
-    asked until it has answered once as the leader. listening_since: when the process began to take readings.
+    which is a shadow of it then. tuned: the fleets of a turn under their tuned settings. hosts: the names of the VMs,
+    for the map of other senders' paths. resized is asked until it has answered once as the leader. listening_since:
+    when the process began to take readings.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class Loop:
         interruptions: InterruptionQueue | None = None,
         fence: Callable[[int], None] | None = None,
         probationer: Callable[[str], str | None] = _on_no_probation,
+        tuned: Callable[[Sequence[ManagedFleet]], Sequence[ManagedFleet]] = _as_set,
         hosts: Hosts | None = None,
         resized: ResizesSince | None = None,
         listening_since: float = -math.inf,
@@ -121,6 +127,7 @@ class Loop:
         self.aggregator, self.proposer, self.clock = aggregator, proposer, clock
         self.mode, self.epoch, self.protect_busy = mode, epoch, protect_busy
         self.interruptions, self.fence, self.probationer = interruptions, fence, probationer
+        self.tuned = tuned
         self.hosts, self.resized = hosts, resized
         self.listening_since = listening_since
         self._jumps, self._ages, self._refusals, self._stalls = JumpDetector(), Ages(), Refusals(), Stalls()
@@ -146,7 +153,8 @@ class Loop:
         turn = None
         try:
             self._check_fence()
-            turn = FleetTurn(now, began, self.fleets, self.store, self.epoch, self._refusals, self._unrecorded)
+            fleets = self.tuned(self.fleets)
+            turn = FleetTurn(now, began, fleets, self.store, self.epoch, self._refusals, self._unrecorded)
             self._run(turn)
         except (LedgerError, Fenced) as error:
             if turn is not None and isinstance(error, LedgerUnavailable) and not isinstance(error, LedgerReplaced):
@@ -165,7 +173,8 @@ class Loop:
 
         Without the ledger it measures as if nothing were remembered, and the report has the failure.
         """
-        fleets = [managed.fleet for managed in self.fleets]
+        managed = self.tuned(self.fleets)
+        fleets = [one.fleet for one in managed]
         observed = self.actuator.observe(fleets, now)
         failure, reason = None, Reason.LEDGER_UNAVAILABLE
         states: dict[str, LoopState] = {}
@@ -177,7 +186,7 @@ class Loop:
             reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else reason
         snapshots: list[Snapshot] = []
         unread = tuple(fleet.name for fleet in fleets if _unreadable(fleet, observed) is not None)
-        asked = [(one.fleet, observed, states.get(one.fleet.name, LoopState()), one.aggregation) for one in self.fleets]
+        asked = [(one.fleet, observed, states.get(one.fleet.name, LoopState()), one.aggregation) for one in managed]
         for (fleet, *_), folded in zip(asked, self.aggregator.snapshots(asked, now), strict=True):
             if isinstance(folded, FoldedMinute):
                 snapshots.append(folded.snapshot)
@@ -454,6 +463,7 @@ class Loop:
             interrupted=interrupted,
             cloud_failure=failure,
             windows=windows,
+            tuned=managed.tuned,
         )
 
     def _read_interruptions(self, turn: FleetTurn) -> Sequence[Interruption]:

@@ -321,7 +321,7 @@ class FleetPage:
                     scene.mode,
                     points[known.fleet],
                     now,
-                    self._learnt(known.fleet, now),
+                    self._part.learnt(known.fleet, known.tuned, now),
                     alone=alone,
                     many=many,
                 )
@@ -331,10 +331,6 @@ class FleetPage:
             decisions=tuple(self._listed(listed)),
             alerts=tuple(alert for known in statuses for alert in fleet_alerts(known, now)),
         )
-
-    def _learnt(self, fleet: str, now: float) -> str:
-        rounds = self._part.rounds
-        return "" if rounds is None else rounds.line(fleet, now)
 
     def fragments(self, drawn: DrawnFleets, draw: Draw) -> dict[str, str]:
         """Return the HTML of badges, figures and VMs, by the names under which the page replaces them."""

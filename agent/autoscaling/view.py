@@ -101,7 +101,7 @@ class FleetStatus:
     cost_today: dollars, the day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None
     where nothing is set. announced: work that the last decision knew to come soon or to be overdue, None where nobody
     announces any. shadows: what was proposed beside the policy and not done. windows: of its schedule, open or within a
-    week of the last decision, by time.
+    week of the last decision, by time. tuned: the origin of the queue rule's setting, "" for the settings' own.
     """
 
     fleet: str
@@ -132,6 +132,7 @@ class FleetStatus:
     cooldowns: tuple[Cooldown, ...] = ()
     announced: tuple[Announcement, ...] | None = None
     windows: tuple[Window, ...] = ()
+    tuned: str = ""
 
 
 def fleet_status(store: FleetStore, name: str, now: float) -> FleetStatus:
@@ -220,6 +221,7 @@ def _with_last(known: FleetStatus, inputs: DecisionInputs, decision: Decision, n
         known,
         mode=decision.mode.value,
         policy=inputs.policy,
+        tuned=inputs.tuned,
         shadows=tuple(
             ShadowStatus(name, made.desired, made.detail, STANDING_IN in made.detail)
             for name, made in zip(inputs.shadows, decision.shadows, strict=False)

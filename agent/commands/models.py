@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from agent.commands.options import (
     show,
 )
 from domain.errors import BadInput
+from domain.subject import QUEUE_RULE
 
 if TYPE_CHECKING:
     from agent.kernel.decision import ModelSummary
@@ -50,13 +51,12 @@ def models(
     The models of fleets that come with the agent are listed too. With a file, verify that one as the agent does before
     it uses it, and show what it was trained for. Exits with status 2 when it would be refused.
     """
-    from agent.kernel.parts import kinds
     from agent.models.directory import ModelsDirectory
     from agent.models.shipped import shipped_models
     from agent.settings.location import promotion_key_location
 
     decision = wanted or ""
-    if decision not in ("", *(kind.name for kind in kinds())):
+    if decision not in ("", *_readers()):
         file = Path(decision)
         found = _Verified(file.stem, decision, *_read(file))
         print_json(found.data) if as_json else _show([found])
@@ -231,20 +231,27 @@ def _read(path: Path, decision: str = "") -> tuple[str, ModelSummary]:
 
     decision: "" finds the first that takes the file.
     """
-    from agent.kernel.parts import kinds
-
-    known = {kind.name: kind for kind in kinds()}
-    usual = [kind.name for kind in known.values() if path.suffix in kind.model_suffixes]
+    known = _readers()
+    usual = [name for name, (suffixes, _) in known.items() if path.suffix in suffixes]
     refusals = []
     for name in (decision,) if decision else usual:
         if name not in known:
             raise BadInput("model file", str(path), f"the package of {name} is not installed: it cannot be verified")
         try:
-            return name, known[name].model(path)
+            return name, known[name][1](path)
         except BadInput as error:
             refusals.append(error)
-    endings = ", ".join(sorted({suffix for kind in known.values() for suffix in kind.model_suffixes}))
+    endings = ", ".join(sorted({suffix for suffixes, _ in known.values() for suffix in suffixes}))
     raise refusals[0] if refusals else BadInput("model file", str(path), f"give a file that ends in one of {endings}")
+
+
+def _readers() -> Mapping[str, tuple[tuple[str, ...], Callable[[Path], ModelSummary]]]:
+    """Return by the decision of a model the endings of its files, and the function that verifies one."""
+    from agent.autoscaling.tuned_rules import setting_summary
+    from agent.kernel.parts import kinds
+
+    found = {kind.name: (kind.model_suffixes, kind.model) for kind in kinds()}
+    return found | {QUEUE_RULE: ((".json",), setting_summary)}
 
 
 def _show(rows: list[_Verified]) -> None:

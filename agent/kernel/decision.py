@@ -178,6 +178,11 @@ class Part:
             max_age_s=None if hours is None else hours * HOUR_S,
         )
 
+    def learning_events(self, now: float) -> Iterator[Event]:
+        """Yield news of the rounds of its subjects; asked of the leader, which records it."""
+        if self.rounds is not None:
+            yield from self.rounds.events(now, self.managed())
+
     def own_settings(self) -> BaseModel:
         """Return its own settings, from TRIMTAB_<NAME>__<FIELD>; ConfigurationError names what is wrong with one."""
         assert self.settings_model is not None, "it has its own settings"

@@ -16,10 +16,11 @@ log = structlog.get_logger(__name__)
 
 
 class Severity(StrEnum):
-    """critical: nothing is being managed. warning: something is, but not as it should."""
+    """critical: nothing is being managed. warning: something is, but not as it should. info: a choice is a person's."""
 
     CRITICAL = "critical"
     WARNING = "warning"
+    INFO = "info"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,10 @@ class Shelf(Generic[M]):
         """The refusals as one text, "" for none."""
         return "; ".join(self.refusals)
 
+    def refusal_of(self, subject: str) -> str:
+        """Return why the subject's champion, or the pointer, is refused; "" for no refusal."""
+        return self._refusals.get(subject) or self._refusals.get("") or ""
+
     def model(self, sha: str) -> M:
         """Return the model with that SHA-256; ModelMissing names the places that were looked at."""
         with self._lock:
@@ -206,7 +210,7 @@ class Shelf(Generic[M]):
         if own is not None:
             return own
         where = str(self._directory.path) if self._directory else ""
-        refusal = self._refusals.get(subject) or self._refusals.get("") or ""
+        refusal = self.refusal_of(subject)
         if subject in self._refusals or (every is None and refusal):
             raise BadInput("champion", where, refusal)
         if self._directory is not None and self._seen is None:

@@ -200,8 +200,7 @@ def learning_events(agent: Agent, now: float) -> list[Event]:
         return events
     for part in agent.parts:
         try:
-            if part.rounds is not None:
-                events += part.rounds.events(now, part.managed())
+            events += part.learning_events(now)
         except Exception:
             log.exception("part_failed", part=part.name)
     return events

@@ -52,6 +52,17 @@ class PolicyName(StrEnum):
     HOLD = "hold"
 
 
+class SelfTune(StrEnum):
+    """The use of a setting of the queue rule that is cheaper on the agent's own record."""
+
+    OFF = "off"
+    PROPOSE = "propose"
+    ON = "on"
+
+
+SELF_TUNE: Final = SelfTune.PROPOSE
+"""The default."""
+
 _POLICIES = f"one of {', '.join(PolicyName)}, or an installed policy (docs/operate/plug-ins.md)"
 
 
@@ -368,6 +379,15 @@ class FleetSettings(Section, title="A fleet"):
         examples=["threshold", "learned,queue-rule"],
     )
     idle_s: IdleS = Field(IDLE_S, description="A VM without a busy core for this long counts as idle.")
+    self_tune: SelfTune = Field(
+        SELF_TUNE,
+        description="For the policies `queue-rule` and `learned` of a fleet that sets neither `QUEUE_RULE__HORIZON_S` "
+        "nor `IDLE_S`: once an hour, in act mode, a process at low priority replays the fleet's record under other "
+        "values of both. `on` puts a cheaper setting in use and takes one back that costs more than expected, "
+        "`propose` leaves it to `trimtab approve queue-rule <fleet>`, `off` looks for none. In observe mode nothing is "
+        "sought: the record shows sizes that others chose. A setting in use stays in use in every mode, and with "
+        "`off`, until `trimtab promote queue-rule <fleet> --rollback` or until one of both is set.",
+    )
     drain_deadline_s: float = Field(
         3600.0,
         ge=60,
@@ -420,6 +440,14 @@ class FleetSettings(Section, title="A fleet"):
     def policy_text(self) -> str:
         """The live policy with its parameters, as `agent.autoscaling.policies.registry.policy_from_name` reads it."""
         return self._text(self.policy)
+
+    @property
+    def follows(self) -> frozenset[str]:
+        """Parameters of the queue rule that a tuned setting gives: none where HORIZON_S or IDLE_S is set by hand."""
+        by_hand = {*self.queue_rule.model_fields_set, *self.model_fields_set & {"idle_s"}}
+        if self.policy not in (PolicyName.QUEUE_RULE, PolicyName.LEARNED) or by_hand & {"horizon_s", "idle_s"}:
+            return frozenset()
+        return frozenset({"horizon_s", "idle_s", "job_core_s"} - by_hand)
 
     @property
     def shadows(self) -> tuple[str, ...]:

@@ -192,6 +192,10 @@ CATALOGUE: tuple[Section, ...] = (
             gauge("learn_outcome", "1 for how the last round ended, else 0.", "part", "subject", "outcome"),
             gauge("learn_cpu_seconds", "Time of a processor that the last round took.", "part", "subject"),
             gauge("learn_probation", "1 while a model is on probation.", "part", "subject"),
+            gauge("queue_rule_horizon_seconds", "Horizon of the queue rule in force.", "fleet"),
+            gauge("queue_rule_idle_seconds", "Idle time of the queue rule in force.", "fleet"),
+            gauge("queue_rule_tuned", "1 while a tuned setting of the queue rule is in force.", "fleet"),
+            gauge("queue_rule_proposed", "1 while a setting of the queue rule waits for an approval.", "fleet"),
         ),
     ),
     Section(

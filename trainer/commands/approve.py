@@ -33,6 +33,7 @@ class Approve(ModelsVerb):
         calls=(
             "trimtab approve autoscaling web",
             "trimtab approve autoscaling web --reason 'the sale begins tomorrow'",
+            "trimtab approve queue-rule web",
             "trimtab approve autoscaling web --end 'we keep the rule until the new year'",
         ),
     )
@@ -47,9 +48,10 @@ class Approve(ModelsVerb):
         """Approve the model, or end its probation."""
         from agent.kernel.parts import kinds
         from agent.models.directory import moment_text
-        from domain.subject import Subject
+        from agent.models.queue_rule import load_rule
+        from domain.subject import QUEUE_RULE, Subject
 
-        known = {kind.name: kind for kind in kinds()}
+        known = {kind.name: kind.model for kind in kinds()} | {QUEUE_RULE: load_rule}
         if self.decision not in known:
             raise BadInput("DECISION", self.decision, f"choose one of {', '.join(sorted(known))}")
         directory, subject, now = self.models, Subject(self.decision, self.name), moment_text(time.time())
@@ -62,7 +64,7 @@ class Approve(ModelsVerb):
         # A placement pool and deferral record no proposals of a model on probation.
         seen = "" if one is None or subject.decision not in COMPARED else _divergence(subject, one, self.ledger)
         reason = self.reason or "approved by hand"
-        champion = directory.approve(subject, now, known[self.decision].model, reason=reason)
+        champion = directory.approve(subject, now, known[self.decision], reason=reason)
         data = {"subject": self.name, "model": champion.model, "report": champion.report, "divergence": seen}
         return Answer(data, [*([seen] if seen else []), f"{champion.model} decides for {subject} now"])
 

@@ -15,7 +15,15 @@ import typer
 
 from agent.settings.plug_ins import DECISIONS, installed
 from domain.errors import BadInput
-from trainer.commands import admission_population, approve, learn_all, trace, train_autoscaling
+from domain.subject import QUEUE_RULE
+from trainer.commands import (
+    admission_population,
+    approve,
+    learn_all,
+    promote_queue_rule,
+    trace,
+    train_autoscaling,
+)
 from trainer.commands.verb import Verb, add, row_of
 
 VERBS: Mapping[str, str] = {
@@ -37,6 +45,7 @@ OTHERS: Mapping[str, str] = {
 ROWS: Mapping[str, Mapping[str, type[Verb]]] = {
     "train": {"export": train_autoscaling.TrainExport},
     "fit": {"make-table": admission_population.FitMakeTable},
+    "promote": {QUEUE_RULE: promote_queue_rule.PromoteQueueRule},
     "learn": {"all": learn_all.LearnAll},
     "trace": {
         "make": trace.TraceMake,

@@ -1,0 +1,122 @@
+"""A tuned setting goes through decision, record, replay, explanation, status and restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from agent.autoscaling.decide import DecisionInputs
+from agent.autoscaling.decision import AutoscalingPart
+from agent.autoscaling.policies.registry import policy_from_name
+from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.kernel.store import Record
+from agent.ledger import codec
+from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.daemon import Loop
+from agent.settings import Settings
+from agent.view.board import ServiceBoard
+from domain.clock import VirtualClock
+from domain.decisions import Mode, Reason
+from domain.rules.autoscaling import RuleSetting
+from domain.subject import QUEUE_RULE, Subject, fleet_subject
+from tests.simulator.aws.world import START, World
+from tests.trainer.promotion.settings import promoted_rule
+from trainer.promotion.directory import ModelsWriter
+
+LONG = RuleSetting(480.0, 30.0, 90.0)
+Started = Callable[[], AbstractContextManager[Agent]]
+
+
+@pytest.fixture
+def started(cloud: World, tmp_path: Path) -> Started:
+    """Starts the agent of one fleet; each start is a minute after the one before."""
+    cloud.group("web-s", size=(0, 1, 5))
+    cloud.control.ready_now()
+    clock = VirtualClock(START + 5.0)
+    group = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
+    settings = Settings(
+        mode=Mode.ACT,
+        state_directory=tmp_path,
+        listener={"port": 0},
+        aws={"region": "us-east-1", "endpoint_url": cloud.running.endpoint},
+        fleets={"web": {"groups": {"workers": group}}},
+    )
+
+    def start() -> AbstractContextManager[Agent]:
+        clock.sleep(60.0)
+        return assembled(settings, clock, AwsKeys("agent", "simulated"))
+
+    return start
+
+
+def turned(agent: Agent) -> tuple[Record, DecisionInputs]:
+    """The record of the agent's next minute, with its inputs."""
+    agent.clock.sleep(60.0)
+    part = agent.part(AutoscalingPart)
+    board = ServiceBoard(START)
+    Loop(agent, board).turn()
+    record = part.decisions.get(part.minute.decisions[-1].decision_id)
+    return record, codec.decode(DecisionInputs, record.inputs)
+
+
+def setting_of(inputs: DecisionInputs) -> RuleSetting:
+    assert inputs.snapshot is not None
+    terms = inputs.snapshot.terms
+    assert terms is not None
+    assert terms.idle_s is not None
+    assert policy_from_name(inputs.policy) == QueueRulePolicy(terms.horizon_s, terms.job_core_s)
+    return RuleSetting(terms.horizon_s, terms.idle_s, terms.job_core_s)
+
+
+def own(agent: Agent) -> RuleSetting:
+    terms = agent.settings.fleets["web"].terms
+    assert terms.idle_s is not None
+    return RuleSetting(terms.horizon_s, terms.idle_s, terms.job_core_s)
+
+
+def test_the_next_decision_is_recorded_under_it_and_replayed_the_same(started: Started, tmp_path: Path) -> None:
+    directory = ModelsWriter(tmp_path / "models")
+    with started() as agent:
+        part = agent.part(AutoscalingPart)
+        _, before = turned(agent)
+        assert (setting_of(before), before.tuned) == (own(agent), "")
+        promoted_rule(directory, LONG, "web", START)
+        record, after = turned(agent)
+        assert setting_of(after) == LONG
+        explained = part.explain(record)
+        assert any("$41 a month" in line and "480 s" in line for line in explained.lines)
+        assert "$41 a month" in "\n".join(part.status("web", agent.clock.now()).lines)
+        replayed = list(part.replay("web", None, None))
+        assert [one.same for one in replayed] == [True, True]
+        ready = [one for one in agent.ledger.journal() if one.reason == Reason.MODEL_READY]
+        assert [(one.subject, one.body.get("about")) for one in ready] == [(fleet_subject("web"), QUEUE_RULE)]
+    # In a new process it decides from the first minute on; without it the settings do.
+    with started() as agent:
+        assert setting_of(turned(agent)[1]) == LONG
+        part = agent.part(AutoscalingPart)
+        assert ("queue_rule_horizon_seconds", ("web",), 480.0) in set(part.readings())
+        directory.rollback("2026-03-01T12:00:00Z", Subject(QUEUE_RULE, "web"), lambda _: None)
+        assert setting_of(turned(agent)[1]) == own(agent)
+
+
+def test_a_refused_setting_is_named_where_people_look_and_the_settings_decide(started: Started, tmp_path: Path) -> None:
+    directory = ModelsWriter(tmp_path / "models")
+    (directory.path / promoted_rule(directory, LONG, "web", START)).write_bytes(b"{}")
+    with started() as agent:
+        assert setting_of(turned(agent)[1]) == own(agent)
+        part = agent.part(AutoscalingPart)
+        assert "is damaged" in "\n".join(part.status("web", agent.clock.now()).lines)
+        assert "is damaged" in part.problems()[QUEUE_RULE]
+
+
+def test_it_measures_as_a_standby_under_the_setting_that_the_leader_has(started: Started, tmp_path: Path) -> None:
+    promoted_rule(ModelsWriter(tmp_path / "models"), LONG, "web", START)
+    with started() as agent:
+        part = agent.part(AutoscalingPart)
+        part.loop.measure(agent.clock.now() + 60.0)
+        (snapshot,) = part.loop.measure(agent.clock.now() + 60.0).snapshots
+        assert snapshot.terms is not None
+        assert (snapshot.terms.horizon_s, snapshot.terms.idle_s) == (480.0, 30.0)

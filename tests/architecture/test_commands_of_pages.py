@@ -70,6 +70,7 @@ LACKING = {
     "main.csv.gz": "the record of a cluster",
     "night": "a pool in the settings",
     "rates/rates.json": "rates of one's own",
+    "self-tune": "days of a record",
     "shield:base=(FILE.onnx),b=0.03": "a model of one's own",
     "static:block_h=6": "a minute",
     "static:bound=markov": "a minute",

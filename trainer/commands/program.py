@@ -21,6 +21,7 @@ from trainer.commands import (
     approve,
     learn_all,
     promote_queue_rule,
+    self_tune,
     trace,
     train_autoscaling,
 )
@@ -94,6 +95,7 @@ def register(app: typer.Typer) -> None:
                 group.command(decision, hidden=True, help=remedy)(_absent(name, decision))
         app.add_typer(group, name=name)
     add(app, "approve", approve.Approve)
+    add(app, "self-tune", self_tune.SelfTune)
 
 
 def _absent(verb: str, decision: str) -> Callable[[], None]:

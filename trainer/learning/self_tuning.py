@@ -2,9 +2,9 @@
 
 The record's jobs are replayed by the agent's own decision and rails (`trainer.learning.replay`) on the plain twin, so
 that neither numba nor torch is loaded. Horizons within FACTOR of the present one, then idle times, are played on the
-newest day, the best of them on SEARCHED_DAYS, and the best two and the present setting on all days. A setting counts as
-dearer by NEARER for each e-fold of the horizon, or ten minutes of idle time, between it and the present one. The
-cheapest is held to the evidence. It must be
+newest day, the best of them on SEARCHED_DAYS, and the best of these and the present setting on all days. A setting
+counts as dearer by NEARER for each e-fold of the horizon, or ten minutes of idle time, between it and the present one.
+The cheapest is held to the evidence. It must be
 
     LEAST_GAIN cheaper than the present setting on the record,
     cheaper in SURE of the resamples of the hours, the boot seeds averaged,
@@ -53,11 +53,13 @@ MOST_DAYS: Final = 7.0
 """Days of record that a setting is searched on, and judged on."""
 FACTOR: Final = 4.0
 """By so much a horizon may change at once."""
-FACTORS: Final = tuple(FACTOR ** (step / 4) for step in range(-4, 5))
-IDLE_S: Final = (0.0, 60.0, 120.0, 300.0)
+FACTORS: Final = (1 / FACTOR, 0.5, 1.0, 2.0, FACTOR)
+FINER: Final = (math.sqrt(0.5), math.sqrt(2.0))
+"""Factors of the best horizon of these that are tried next."""
+IDLE_S: Final = (0.0, 120.0, 300.0)
 SHORTEST_S, LONGEST_S = 15.0, 14_400.0
-FINALISTS: Final = 4
-"""Settings that are played on SEARCHED_DAYS; the best two of them on all days."""
+FINALISTS: Final = 3
+"""Settings that are played on SEARCHED_DAYS; the best of them on all days."""
 NEARER: Final = 0.005
 """Share of the cost that a setting must save more for being farther from the present one, by `_distance`."""
 LEAST_GAIN: Final = 0.03
@@ -72,7 +74,7 @@ SEEDS: Final = 2
 FIRST_SEED: Final = 2_400_000_000
 CPU_S: Final = 90.0
 """Seconds of a processor that a tuning may take; with more jobs it uses fewer days."""
-PLAYED_DAYS: Final = 26.0
+PLAYED_DAYS: Final = 16.0
 """Days that are played for each day that a setting is judged on, about."""
 MONTH_HOURS: Final = 730.0
 
@@ -205,13 +207,20 @@ def choose(now: RuleSetting, days: float, costs: Costs) -> Tuning:
         total = np.mean([costs(setting, min(of_days, days), seed, 1.0).sum() for seed in range(seeds)])
         return float(total) * (1.0 + NEARER * _distance(now, setting))
 
-    horizons = {min(max(float(round(now.horizon_s * factor)), SHORTEST_S), LONGEST_S) for factor in FACTORS}
-    ahead = [now, *(replace(now, horizon_s=horizon_s) for horizon_s in sorted(horizons))]
-    first = sorted(dict.fromkeys(ahead), key=lambda one: cost(one, 1.0))[:2]
-    ahead += [replace(one, idle_s=idle_s) for one in first for idle_s in IDLE_S]
-    ranked = sorted(dict.fromkeys(ahead), key=lambda one: cost(one, 1.0))[:FINALISTS]
-    ranked = sorted(ranked, key=lambda one: cost(one, SEARCHED_DAYS))[:2]
-    best = min((now, *ranked), key=lambda one: cost(one, days, SEEDS))
+    def ranked(of_days: float) -> list[RuleSetting]:
+        return sorted(ahead, key=lambda one: cost(one, of_days))
+
+    def at(factor: float, of: RuleSetting) -> RuleSetting:
+        shortest_s, longest_s = max(SHORTEST_S, now.horizon_s / FACTOR), min(LONGEST_S, now.horizon_s * FACTOR)
+        return replace(of, horizon_s=float(round(min(max(of.horizon_s * factor, shortest_s), longest_s))))
+
+    ahead = list(dict.fromkeys([now, *(at(factor, now) for factor in FACTORS)]))
+    best = ranked(1.0)[0]
+    ahead = list(dict.fromkeys([*ahead, *(at(factor, best) for factor in FINER)]))
+    best = ranked(1.0)[0]
+    ahead = list(dict.fromkeys([*ahead, *(replace(best, idle_s=idle_s) for idle_s in IDLE_S)]))
+    ahead = ranked(1.0)[:FINALISTS]
+    best = min((now, ranked(SEARCHED_DAYS)[0]), key=lambda one: cost(one, days, SEEDS))
     if best == now:
         return Tuning(now, None, "no setting within reach costs less than the present one", tried=len(tried))
     return replace(_judged(now, best, days, costs), tried=len(tried))

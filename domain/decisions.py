@@ -137,6 +137,7 @@ class Reason(StrEnum):
     LEARNING_OVERDUE = "learning_overdue"
     PROMOTION_ROLLED_BACK = "promotion_rolled_back"
     SETTING_PROPOSED = "setting_proposed"
+    SELF_TUNING_FAILED = "self_tuning_failed"
     OPERATOR = "operator"
     # admission of deployments to clusters
     ADMITTED = "admitted"

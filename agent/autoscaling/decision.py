@@ -15,6 +15,7 @@ from agent.autoscaling import minutes
 from agent.autoscaling.fleets import ManagedFleet, claims_of, managed_fleets
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
 from agent.autoscaling.report import MinuteReport, with_fleets
+from agent.autoscaling.self_tuning import LOOK_EVERY_S, SelfTuning
 from agent.autoscaling.state import KEPT, FleetStore
 from agent.autoscaling.tuned_rules import TunedRules
 from agent.kernel.decision import (
@@ -36,6 +37,7 @@ from agent.kernel.decision import (
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
+from agent.settings.fleet import SelfTune
 from agent.settings.location import models_location, promotion_key_location
 from agent.settings.model import OWN_ACTUATOR, learned_policies
 from agent.settings.plug_ins import ACTUATORS, installed, refused
@@ -106,6 +108,7 @@ class AutoscalingPart(Part):
             Reason.DRIFT_REPORTED: Severity.WARNING,
             Reason.LATE_CALL: Severity.WARNING,
             Reason.SETTING_PROPOSED: Severity.INFO,
+            Reason.SELF_TUNING_FAILED: Severity.WARNING,
         }
     )
 
@@ -124,6 +127,7 @@ class AutoscalingPart(Part):
         self._last: dict[str, Decision] = {}
         self.minute = MinuteReport(-math.inf)
         self._watch: ModelWatch | None = None
+        self._tuning = SelfTuning(self._tunable, host.clock, host.environ)
         self._finder: FleetFinder | None = None
         self._inputs: Inputs | None = None
 
@@ -270,6 +274,7 @@ class AutoscalingPart(Part):
         file = settings.learned.model_file
         ready = None if file is None else f"{MODEL}:{file}"
         self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready)
+        stack.callback(self._tuning.stop)
         if settings.discovery.enabled and not settings.fleets:
             from agent.autoscaling.fleet_finder import FleetFinder
 
@@ -405,17 +410,28 @@ class AutoscalingPart(Part):
         """Yield news of rounds, and of the settings of the queue rule."""
         yield from super().learning_events(now)
         yield from self._rules.events(now, self._managed_fleets)
+        yield from self._tuning.events(now)
 
     def problems(self) -> Mapping[str, str]:
-        """Return which settings of the queue rule are refused."""
-        return {QUEUE_RULE: "; ".join(dict.fromkeys(filter(None, map(self._rules.refusal, self._managed_fleets))))}
+        """Return which settings of the queue rule are refused, and which fleets cannot be tuned."""
+        refused = "; ".join(dict.fromkeys(filter(None, map(self._rules.refusal, self._managed_fleets))))
+        return {QUEUE_RULE: refused, "self-tuning": self._tuning.problem()}
+
+    def _tunable(self) -> tuple[str, ...]:
+        """Return the fleets whose rule is to be tuned now: of the settings, in act mode, and while this agent leads."""
+        settings = self.host.settings
+        if settings is None or settings.mode is not Mode.ACT or self.host.epoch() is None:
+            return ()
+        named = ((one, settings.fleets.get(one.fleet.name)) for one in self._managed_fleets if one.follows)
+        return tuple(one.fleet.name for one, of in named if of is not None and of.self_tune is not SelfTune.OFF)
 
     def chores(self) -> Iterable[Chore]:
-        """Return the search for tagged fleets, where it is asked for."""
+        """Return the start of tuning processes, and the search for tagged fleets, where it is asked for."""
+        yield Chore("self-tuning", LOOK_EVERY_S, self._tuning.look)
         if self._finder is not None:
-            from agent.autoscaling.fleet_finder import LOOK_EVERY_S
+            from agent.autoscaling import fleet_finder
 
-            yield Chore("discovery", LOOK_EVERY_S, self._finder.look)
+            yield Chore("discovery", fleet_finder.LOOK_EVERY_S, self._finder.look)
 
     def checks(self) -> Sequence[Check]:
         """Return which model is held ready; a refused one does not make the agent unready: another decides."""

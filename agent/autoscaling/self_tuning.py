@@ -1,0 +1,217 @@
+"""Starts the process that tunes the queue rule of each fleet by its record, once an hour and one at a time.
+
+The process, `trimtab self-tune FLEET`, is the trainer's: the agent loads nothing of it, limits it, and reads its results
+in the models directory later. A call of `look` never waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import structlog
+
+from domain.clock import Clock
+from domain.decisions import Event, Reason
+from domain.subject import fleet_subject
+from domain.units import DAY_S, HOUR_S
+
+log = structlog.get_logger(__name__)
+
+EVERY_S: Final = HOUR_S
+LOOK_EVERY_S: Final = 10.0
+PATIENCE_S: Final = 900.0
+"""Wall time after which a process is ended: at the lowest priority it may wait for a processor."""
+KILLED_WITHIN_S: Final = 5.0
+CPU_S: Final = 120
+ADDRESS_SPACE_BYTES: Final = 1024**3
+NICENESS: Final = 19
+ALARM_FROM: Final = 3
+"""Failures in a row of one fleet that raise an event, and another one a day later."""
+MOST_OUTPUT_BYTES: Final = 4096
+COMMAND: Final = (sys.executable, "-c", "from agent.commands.main import app; app()", "self-tune")
+NOT_INHERITED: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""Variables of the service manager: a process that is not the agent must not answer for it."""
+
+
+@dataclass(slots=True)
+class _Process:
+    fleet: str
+    popen: subprocess.Popen[bytes]
+    began: float
+    output: IO[bytes]
+    errors: IO[bytes]
+    files: contextlib.ExitStack
+
+
+class SelfTuning:
+    """The tuning processes of one agent; `look` and `stop` are safe to call from two threads.
+
+    fleets: those to be tuned now, by name; none while this agent may not act. clock: its wall time sets the hours, its
+    monotonic time ends a process. command: the program before the name of the fleet.
+    """
+
+    def __init__(
+        self,
+        fleets: Callable[[], Sequence[str]],
+        clock: Clock,
+        environ: Mapping[str, str],
+        *,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._fleets, self._clock, self._command = fleets, clock, tuple(command)
+        inherited = {name: text for name, text in environ.items() if name not in NOT_INHERITED}
+        # No module is loaded from the working directory; one thread is enough for arithmetic on short arrays.
+        self._environ = inherited | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._hours: dict[str, int] = {}
+        self._failures: dict[str, tuple[int, str]] = {}
+        self._raised: dict[str, float] = {}
+        self._stopped = False
+
+    def look(self) -> None:
+        """Take the answer of a process that has ended, end one that takes too long, and start the next one due."""
+        with self._lock:
+            if self._stopped:
+                return
+            if self._process is not None and not self._over(self._process):
+                return
+            self._process = None
+            if (fleet := self._due()) is not None:
+                self._start(fleet)
+
+    def stop(self) -> None:
+        """End the process under way, and start none any more."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                _end(self._process)
+                self._process = None
+
+    def _due(self) -> str | None:
+        """Return the first fleet whose hour has begun since the last call; a start of the agent waits for the next."""
+        now, due = self._clock.now(), None
+        for name in self._fleets():
+            hour = int((now - zlib.crc32(name.encode()) % int(EVERY_S)) // EVERY_S)
+            known = self._hours.setdefault(name, hour)
+            if due is None and known != hour:
+                due, self._hours[name] = name, hour
+        return due
+
+    def _start(self, fleet: str) -> None:
+        with contextlib.ExitStack() as files:
+            try:
+                output = files.enter_context(tempfile.TemporaryFile())
+                errors = files.enter_context(tempfile.TemporaryFile())
+                popen = subprocess.Popen(
+                    [*self._command, fleet],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    env=self._environ,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._failed(fleet, f"it cannot be started: {error}")
+                return
+            self._process = _Process(fleet, popen, self._clock.monotonic(), output, errors, files.pop_all())
+        _limit(popen.pid)
+
+    def _over(self, process: _Process) -> bool:
+        """Return whether a process has ended, with its answer taken; one beyond its time is ended."""
+        status = process.popen.poll()
+        if status is None and self._clock.monotonic() - process.began < PATIENCE_S:
+            return False
+        if status is None:
+            _end(process)
+            self._failed(process.fleet, f"it was ended after {PATIENCE_S:g} s")
+            return True
+        with process.files:
+            answer, said = _head(process.output), _tail(process.errors)
+        if status == 0 and (found := _answer(answer)) is not None:
+            self._failures.pop(process.fleet, None)
+            self._raised.pop(process.fleet, None)
+            log.info("self_tuning", fleet=process.fleet, **found)
+        else:
+            how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+            self._failed(process.fleet, f"{how}: {said or 'no answer'}")
+        return True
+
+    def _failed(self, fleet: str, why: str) -> None:
+        count, before = self._failures.get(fleet, (0, ""))
+        self._failures[fleet] = count + 1, why
+        if why != before:
+            log.warning("self_tuning_failed", fleet=fleet, detail=why)
+
+    def problem(self) -> str:
+        """Return which fleets cannot be tuned, and why; "" while all can."""
+        failing = {fleet: why for fleet, (count, why) in sorted(self._failures.items()) if count >= ALARM_FROM}
+        return "; ".join(f"{fleet}: {why}" for fleet, why in failing.items())
+
+    def events(self, now: float) -> Iterator[Event]:
+        """Yield an event for each fleet whose tuning has failed several times in a row, once a day."""
+        for fleet, (count, why) in tuple(self._failures.items()):
+            raised = self._raised.get(fleet)
+            if count >= ALARM_FROM and (raised is None or not 0.0 <= now - raised < DAY_S):
+                self._raised[fleet] = now
+                detail = f"the queue rule could not be tuned {count} times in a row: {why}; the setting in use stays"
+                yield Event(fleet_subject(fleet), now, Reason.SELF_TUNING_FAILED, detail)
+
+
+def _limit(pid: int) -> None:
+    """Give a process the lowest priority, little memory and processor time, and let it be the first one out of memory.
+
+    A refusal of the system is passed over: the process runs without that limit.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
+    for limit, value in ((resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_AS, ADDRESS_SPACE_BYTES)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, limit, (value, value))
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000", "ascii")
+
+
+def _end(process: _Process) -> None:
+    """End a process with its own processes; one that the kernel holds is left to its end."""
+    with process.files, contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.popen.pid, signal.SIGKILL)
+        process.popen.wait(KILLED_WITHIN_S)
+
+
+def _head(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read(MOST_OUTPUT_BYTES)
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - MOST_OUTPUT_BYTES))
+    lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""
+
+
+def _answer(text: bytes) -> dict[str, Any] | None:
+    """Return the answer of a process, its act and the reason; None for other text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return (
+        {name: str(found.get(name, ""))[:500] for name in ("did", "why", "outcome")}
+        if isinstance(found, dict)
+        else None
+    )

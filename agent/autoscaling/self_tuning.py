@@ -1,7 +1,7 @@
 """Starts the process that tunes the queue rule of each fleet by its record, once an hour and one at a time.
 
-The process, `trimtab self-tune FLEET`, is the trainer's: the agent loads nothing of it, limits it, and reads its results
-in the models directory later. A call of `look` never waits for it.
+The process, `trimtab self-tune FLEET`, is the trainer's: the agent loads nothing of it, limits it, and reads its
+results in the models directory later. A call of `look` never waits for it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ probe_agent.py MODEL: an LSTM in a file of ONNX.
 import json
 import mmap
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -37,6 +38,9 @@ print(
             "executable memory": outcome(lambda: mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)),
             "processor affinity": outcome(lambda: os.sched_setaffinity(0, {0})),
             "priority": outcome(lambda: os.setpriority(os.PRIO_PROCESS, 0, -5)),
+            "low priority": outcome(lambda: os.setpriority(os.PRIO_PROCESS, 0, 19)),
+            "limit": outcome(lambda: resource.prlimit(os.getpid(), resource.RLIMIT_CPU, (120, 120))),
+            "first out of memory": outcome(lambda: Path("/proc/self/oom_score_adj").write_text("1000")),
             "owner of a file": outcome(lambda: os.chown("here", 0, 0)),
             "root directory": outcome(lambda: os.chroot("/")),
             "packets": outcome(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),

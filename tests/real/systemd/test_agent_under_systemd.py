@@ -221,7 +221,10 @@ class TestTheSandbox:
         assert found == {
             "executable memory": refused,
             "processor affinity": refused,
-            "priority": refused,
+            "priority": "Permission denied",
+            "low priority": "allowed",
+            "limit": "allowed",
+            "first out of memory": "allowed",
             "owner of a file": refused,
             "root directory": refused,
             "packets": "Address family not supported by protocol",

@@ -7,9 +7,10 @@ the work stays, and they come in bunches every BUNCHED_S. A week is played from 
     shipped       the release scorer beside the queue rule's shipped setting, frozen
     tuned once    the queue rule, tuned on the first week
     learn         after each week one round on the last WEEKS_KEPT weeks with the functions of `trimtab learn
-                  autoscaling`: the rule is tuned and the scorer in use fine-tuned on the earlier windows. The cheapest
-                  on the later two fifths, of both, the release and the rule alone, is held to what decides now by the
-                  gate. The setting of the rule, which a round writes for people to set, is set here
+                  autoscaling`: the rule is tuned and the scorer in use fine-tuned on the first windows. The cheapest
+                  on the next, of both, the release and the rule alone, is held to what decides now by the gate, on the
+                  later two fifths, in the weeks in which the account of alpha allows a test. The setting of the rule,
+                  which a round writes for people to set, is set here
     hindsight     the setting of the queue rule that costs least on the very week
 
 After each week the watch plays it on other boots, as what decided and as what decided before the last promotion; more
@@ -53,6 +54,7 @@ from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, scorer_named
 from trainer.kit.checkpoint import plain
 from trainer.kit.files import code_version, replace_file
 from trainer.learning.fleet import SEEDS
+from trainer.promotion.alpha import Spent, left, next_s
 from trainer.promotion.gate import Limits, Trial, judge
 
 WEEK_S = 7.0 * DAY_S
@@ -156,8 +158,15 @@ def in_hindsight(week: Trace) -> RuleSetting:
     return settings[int(np.argmin(costs))]
 
 
-def one_round(record: Trace, now: Deciding, recipe: Recipe, place: Path) -> tuple[Deciding | None, str]:
-    """Return what a round on this record puts into use, None when what decides now stays, and why."""
+def one_round(
+    record: Trace, now: Deciding, recipe: Recipe, place: Path, account: dict[str, Spent], at_s: float
+) -> tuple[Deciding | None, str]:
+    """Return what a round on this record puts into use, None when what decides now stays, and why.
+
+    account: of the tests so far, to which this round's is added. at_s: the end of the record.
+    """
+    if next_s(account, at_s) > at_s:
+        return None, "too little alpha is left"
     try:
         cut = loads_of([record])
     except BadInput:
@@ -172,16 +181,22 @@ def one_round(record: Trace, now: Deciding, recipe: Recipe, place: Path) -> tupl
     trained = run(own_plan(CONFIG, inner, rule, recipe, 0, start), place)
     tried = {"the release": Deciding(rule, release), "the scorer in use": Deciding(rule, start)}
     alone = Deciding(rule)
-    # Neither was trained on any of these windows: together they tell more than the held-out ones.
-    if sum(alone.costs(windows, JUDGED_SEED, 1)) < sum(tried["the release"].costs(windows, JUDGED_SEED, 1)):
+    # Neither was trained on any of these windows: together they tell more than those that choose.
+    if sum(alone.costs(windows[:count], JUDGED_SEED, 1)) < sum(
+        tried["the release"].costs(windows[:count], JUDGED_SEED, 1)
+    ):
         tried["the tuned rule"] = alone
     if trained.figures["own/used"]:
         tried["new weights"] = Deciding(rule, trained)
-    costs = {name: one.costs(held_out, JUDGED_SEED, SEEDS) for name, one in tried.items()}
-    best = min(costs, key=lambda name: sum(costs[name]))
-    here = now.costs(held_out, JUDGED_SEED, SEEDS)
-    trials = [Trial(w.name, "own", w.name, 0, n, s) for w, n, s in zip(held_out, here, costs[best], strict=True)]
-    judged = judge(trials, Limits())
+    costs = {name: sum(one.costs(inner.left_out, JUDGED_SEED, SEEDS)) for name, one in tried.items()}
+    best = min(costs, key=lambda name: costs[name])
+    if costs[best] >= sum(now.costs(inner.left_out, JUDGED_SEED, SEEDS)):
+        return None, f"{best} does not cost less on the windows that choose"
+    here, there = (one.costs(held_out, JUDGED_SEED, SEEDS) for one in (now, tried[best]))
+    trials = [Trial(w.name, "own", w.name, 0, n, s) for w, n, s in zip(held_out, here, there, strict=True)]
+    alpha = left(account, at_s)
+    account[record.name] = Spent(at_s, alpha)
+    judged = judge(trials, Limits(1.0 - alpha))
     if not judged.passed:
         return None, f"{best}: {'; '.join(judged.reasons)}"
     return tried[best], f"{best}, {judged.overall.relative.mean:+.1%} on the held-out windows"
@@ -218,13 +233,14 @@ def play(log: Log, load: float, with_change: bool, recipe: Recipe, place: Path) 
     once = Deciding(rule_for_loads(CONFIG, Loads((weeks[0],), first_days, (), DAY_S), 0.0))
     now, before = shipped, None
     found: list[Week] = []
+    account: dict[str, Spent] = {}
     for number, week in enumerate(weeks[1:], start=1):
         first = max(number - WEEKS_KEPT, 0)
         record = cut_out(trace, first * WEEK_S, number * WEEK_S, f"{trace.name} to week {number}")
         if found and found[-1].rolled_back:
             why, promoted = "rolled back", None
         else:
-            promoted, why = one_round(record, now, recipe, place / f"week-{number}")
+            promoted, why = one_round(record, now, recipe, place / f"week-{number}", account, number * WEEK_S)
         if promoted is not None:
             before, now = now, promoted
         row = Week(

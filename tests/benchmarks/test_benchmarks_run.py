@@ -25,6 +25,7 @@ SMALLEST = {
     "inputs": "--runs 1 --vms 50 --rounds 3",
     "learning": "--weeks 2 --lessons 3",
     "learning_pools": "--weeks 1 --episodes 2 --scenario azure_like",
+    "promotions": "--years 2 --tests 3",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "autoscaling_simulator": "--runs 1 --copies 16 --steps 50 --jobs 3000",
@@ -42,10 +43,13 @@ SMALLEST = {
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
+RATES = ("false_promotions_per_year", "low", "high")
 PROMISED = tomllib.loads(Path(__file__).with_name("figures.toml").read_text("utf-8"))
 MAY_BE_ZERO = {
     "other_settings",
     *("promotions", "rolled_back", "regretted_promotions"),
+    *(f"{draw}{name}" for draw in ("", "normal_", "heavy_", "autocorrelated_") for name in RATES),
+    *("nights_to_promote_10", "promoted_5_first_night"),
     *("reached_branching", "reached_ppo"),
     "resident_kb_per_deployment",
     *("clock_jumps", "intents_per_tick", "unexplained_decisions", "replay_differs"),

@@ -5,15 +5,16 @@ fidelity  the simulator must be true to them (`trainer.learning.fidelity`)
 rule      the queue rule is tuned on the earlier windows
 lessons   as many as the budget allows
 scorer    a scorer is fine-tuned on the earlier windows
-judge     all play the held-out windows, under the fleet's own limits
+choose    all play the windows that choose, under the fleet's own limits; the cheapest may be the challenger: the
+scorer, or the bundled one, which a fleet whose load has changed again may need back
+judge     all play the held-out windows, for people and for the gate
 report    for people
-gate      the scorer against the policy in use (`trainer.promotion.gate`), where it is the cheapest;
-or the bundled one, which a fleet whose load has changed again may need back
+gate      the challenger against the policy in use (`trainer.promotion.gate`), as far as alpha is left for a test
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ import numpy as np
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import ScorerCard
+from agent.models.directory import moment_s, moment_text
 from agent.models.file import load_model
 from domain.rules.autoscaling import RuleSetting
 from domain.subject import AUTOSCALING, Subject
@@ -30,10 +32,8 @@ from domain.units import HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import RemovalMode
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
 from trainer.autoscaling.baselines.tuning import settings_of
-from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue_rule
-from trainer.autoscaling.evaluation.suite import Case, suite
-from trainer.autoscaling.evaluation.suite import World as SuiteWorld
-from trainer.autoscaling.lessons import LEAST_WINDOWS, LEFT_OUT, Lesson, Loads, OwnLessons, rule_for_loads
+from trainer.autoscaling.evaluation.suite import suite
+from trainer.autoscaling.lessons import LEAST_WINDOWS, Lesson, Loads, OwnLessons, rule_for_loads
 from trainer.autoscaling.scorer import FINE, FIT, Recipe, Scorer, own_plan, play_lessons
 from trainer.autoscaling.scorer_runs import SHIPPED_SCORER, run, scorer_named, shipped_scorer
 from trainer.kit.intervals import FEWEST_CASES, Comparison, compare
@@ -41,13 +41,15 @@ from trainer.kit.report import Section, chip, document, escape, lines, table
 from trainer.learning.fidelity import Fidelity, check_fidelity, replayed
 from trainer.learning.minutes import Span, span_of
 from trainer.learning.recent import FAMILY
+from trainer.learning.replay import Loop
 from trainer.learning.round import Budget, Round, Stages, cpu_s
 from trainer.learning.state import StageResult
 from trainer.learning.subject import Learner
 from trainer.learning.windows import Windows
+from trainer.promotion.alpha import LEAST, Account, account_of, left, next_s
 from trainer.promotion.autoscaling import fleet_gate
 from trainer.promotion.directory import Verify
-from trainer.promotion.gate import Gate, Limits
+from trainer.promotion.gate import Gate, Limits, Trial, Verdict, digest
 
 RULE_FILE = "rule.env"
 NOW, RULE, SCORER, SHIPPED = "decides now", "tuned rule", "scorer", "shipped scorer"
@@ -119,6 +121,16 @@ class ScorerRun(StageResult):
 
 
 @dataclass(frozen=True, slots=True)
+class Choice(StageResult):
+    """Dollars by policy on each window that chooses, the mean over boot seeds."""
+
+    STAGE: ClassVar = "choose"
+
+    windows: tuple[str, ...]
+    means: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class HeldOutResult(StageResult):
     """Dollars of the held-out windows by policy, window and seed; means are over seeds.
 
@@ -158,6 +170,7 @@ class FleetRound(Round):
             TunedRule: self._rule,
             LessonPlan: self._lessons,
             ScorerRun: self._scorer,
+            Choice: self._choose,
             HeldOutResult: self._judge,
         }
 
@@ -179,7 +192,7 @@ class FleetRound(Round):
         patience_s = (self.learner.loop.limits.in_periods - 1) * MINUTE_S
         now = self._now_setting()
         tried = list(dict.fromkeys([now, found, replace(found, idle_s=max(found.idle_s - patience_s, 0.0))]))
-        spans = self._earlier_replayed()
+        spans = self.windows.with_lead(self.windows.choosing)
         costs = [sum(self._cost(RULE, one, span, 0, budget) for span in spans) for one in tried]
         best = tried[int(np.argmin(costs))]
         return TunedRule(best, tuple({**asdict(one), "cost": cost} for one, cost in zip(tried, costs, strict=True)))
@@ -216,37 +229,107 @@ class FleetRound(Round):
         (model,) = self.place.glob("*.onnx")
         return ScorerRun(model.name, "", bool(trained.figures["own/used"]), dict(trained.figures), recipe.rounds)
 
-    def _judge(self, budget: Budget) -> HeldOutResult:
-        """Let all play the held-out windows."""
-        names = [NOW, RULE, *self._scorers]
-        spans = [span for span in self.windows.replayed if span.name in {one.name for one in self.windows.held_out}]
-        costs = {
+    def _choose(self, budget: Budget) -> Choice:
+        """Let all play the windows that choose."""
+        spans = self.windows.with_lead(self.windows.choosing)
+        means = {name: tuple(np.mean(rows, axis=1).tolist()) for name, rows in self._played(spans, budget).items()}
+        return Choice(tuple(span.name for span in spans), means)
+
+    def _played(self, spans: Sequence[Span], budget: Budget) -> dict[str, tuple[tuple[float, ...], ...]]:
+        """Return dollars by policy, window and seed."""
+        return {
             name: tuple(
                 tuple(self._cost(name, self.setting, span, seed, budget) for seed in range(self.settings.seeds))
                 for span in spans
             )
-            for name in names
+            for name in (NOW, RULE, *self._scorers)
         }
+
+    def _judge(self, budget: Budget) -> HeldOutResult:
+        """Let all play the held-out windows."""
+        spans = self.windows.with_lead(self.windows.held_out)
+        costs = self._played(spans, budget)
         means = {name: np.mean(rows, axis=1) for name, rows in costs.items()}
         return HeldOutResult(
             tuple(span.name for span in spans),
             tuple(span.cost for span in spans),
             costs,
             {name: tuple(row.tolist()) for name, row in means.items()},
-            {name: compare(means[name], means[NOW]) for name in names if name != NOW},
+            {name: compare(row, means[NOW]) for name, row in means.items() if name != NOW},
             self._bounds(budget),
             self.policy_now,
         )
 
     def gate(self, budget: Budget) -> Gate:
-        """Return the gate on the held-out windows and the short suite."""
-        known, setting = queue_rule(SuiteWorld.LIVE_LIKE), self.setting
-        text = f"queue-rule:horizon_s={setting.horizon_s:g},idle_s={setting.idle_s:g},skip_cooling=true"
-        text += f",job_core_s={setting.job_core_s:g}" if setting.job_core_s else ""
-        rule = Contender(known.label, {**known.texts, FAMILY: text, ANYWHERE: text})
+        """Return the gate: on the held-out windows under the fleet's own limits, and on the short suite."""
+        cases = suite(self.settings.suite, short=True, seeds=self.settings.suite_seeds)
         facts = {"groups": ",".join(self.settings.suite), "short": True, "recent": len(self.windows.held_out)}
         facts |= {"world": self.learner.world, "round": self.state.facts.get("record", "")}
-        return fleet_gate(self._cases(), self.settings.limits, facts=facts, rule=lambda: rule)
+        facts |= {"rule": asdict(self.setting)}
+
+        def gate(challenger: Path, champion: Path | None) -> Verdict:
+            key = self._test(challenger.stem, champion)
+            alpha = self._alpha(key)
+            own = self._trials(challenger, champion, budget)
+            limits = replace(self.settings.limits, probability=1.0 - alpha)
+            found = fleet_gate(cases, limits, facts=facts, own=own)(challenger, champion)
+            return replace(found, facts={**found.facts, "test": {"sha256": key, "alpha": alpha}})
+
+        return gate
+
+    def wait(self, challenger: Path | None = None) -> str:
+        """Return until when alpha must accrue for a test, "" where one can be made now; see `trainer.promotion.alpha`.
+
+        challenger: whose test is not a new one where it was made, as by a round that was stopped.
+        """
+        if challenger is not None:
+            champion = self.directory.champion(self.subject)
+            beaten = None if champion is None else self.directory.file_of(champion.model)
+            if self._test(challenger.stem, beaten) in self._account:
+                return ""
+        now_s = moment_s(self.at)
+        alpha, at_s = left(self._account, now_s), next_s(self._account, now_s)
+        if at_s <= now_s:
+            return ""
+        return (
+            f"of the error that tests of this fleet may make {alpha:.2%} is left, a test needs {LEAST:.0%}: the next "
+            f"one can be made on {moment_text(at_s)}"
+        )
+
+    @property
+    def _account(self) -> Account:
+        return account_of(self.directory, self.subject)
+
+    def _alpha(self, key: str) -> float:
+        account = self._account
+        return account[key].alpha if key in account else left(account, moment_s(self.at))
+
+    def _test(self, challenger: str, champion: Path | None) -> str:
+        """Return the digest of a test: the models, and the windows that judge."""
+        windows = [[span.name, span.trace.digest] for span in self.windows.held_out]
+        return digest({"models": [challenger, None if champion is None else champion.stem], "windows": windows})
+
+    def _trials(self, challenger: Path, champion: Path | None, budget: Budget) -> list[Trial]:
+        """Return the runs of both on the held-out windows: those of the stage before, or played where it had none.
+
+        Before the first promotion the champion is the tuned rule.
+        """
+        played, ours = self.state.result(HeldOutResult), None
+        for name, file in self._scorers.items():
+            ours = name if file.stem == challenger.stem else ours
+        assert ours is not None
+        if champion is None:
+            theirs = played.costs[RULE]
+        elif names_model(self.policy_now) and sha_of(self.policy_now) == champion.stem:
+            theirs = played.costs[NOW]
+        else:
+            spans, seeds = self.windows.with_lead(self.windows.held_out), range(self.settings.seeds)
+            theirs = tuple(tuple(self._run(f"model:{champion}", one, seed, budget) for seed in seeds) for one in spans)
+        return [
+            Trial(f"{FAMILY} {window} boot {seed}", FAMILY, window, 0, before, after)
+            for window, olds, news in zip(played.windows, theirs, played.costs[ours], strict=True)
+            for seed, (before, after) in enumerate(zip(olds, news, strict=True))
+        ]
 
     def challenger(self) -> Path | str:
         """Return the cheapest scorer, or the reason why none goes to the gate."""
@@ -255,7 +338,7 @@ class FleetRound(Round):
         if SCORER in candidates and not scorer.used and names_model(self.policy_now):
             why = "new weights are not surely better than those in use"
             del candidates[SCORER]
-        means = {name: float(np.mean(row)) for name, row in self.state.result(HeldOutResult).means.items()}
+        means = {name: float(np.mean(row)) for name, row in self.state.result(Choice).means.items()}
         best = min(candidates, key=lambda name: means[name], default=None)
         if best is None:
             return why
@@ -265,7 +348,7 @@ class FleetRound(Round):
         if why:
             return why
         than = " and ".join(f"the {name}" if name == RULE else "the policy in use" for name in dearer)
-        return f"under the fleet's own limits it does not cost less than {than} on the held-out windows"
+        return f"under the fleet's own limits it does not cost less than {than} on the windows that choose"
 
     @property
     def _scorers(self) -> dict[str, Path]:
@@ -299,33 +382,31 @@ class FleetRound(Round):
         return RuleSetting(horizon_s, loop.idle_s, self.learner.typical_core_s)
 
     def _cost(self, name: str, setting: RuleSetting, span: Span, seed: int, budget: Budget) -> float:
-        """Return dollars of a window under one of the policies and the fleet's own limits."""
-        budget.check()
+        """Return dollars of a window under one of the policies, as the fleet lives: a scorer with its present rule."""
+        if name in (SCORER, SHIPPED):
+            return self._run(f"model:{self._scorers[name]}", span, seed, budget)
         loop, policy = self.learner.loop, self.policy_now
-        if name != NOW:
+        if name == RULE:
             terms = None if loop.terms is None else replace(loop.terms, horizon_s=setting.horizon_s)
             loop = replace(loop, idle_s=setting.idle_s, terms=terms)
             expected = setting.job_core_s or (terms.job_core_s if terms is not None else 120.0)
             policy = f"queue-rule:horizon_s={setting.horizon_s:g},job_core_s={expected:g}"
             span = span.without_idle
-        if name in (SCORER, SHIPPED):
-            policy = f"model:{self._scorers[name]}"
-        span = replace(span, policies=(policy,) * len(span.policies))
-        return replayed((loop, self.learner.config, span, JUDGING_SEED + seed)).cost
+        return self._run(policy, span, seed, budget, loop)
 
-    def _earlier_replayed(self) -> list[Span]:
-        names = {span.name for span in self.windows.earlier}
-        found = [span for span in self.windows.replayed if span.name in names]
-        return found[:: max(len(found) // 6, 1)][:6]
+    def _run(self, policy: str, span: Span, seed: int, budget: Budget, loop: Loop | None = None) -> float:
+        """Return dollars of a window under a policy and the fleet's own limits; loop: with another setting."""
+        budget.check()
+        span = replace(span, policies=(policy,) * len(span.policies))
+        return replayed((loop or self.learner.loop, self.learner.config, span, JUDGING_SEED + seed)).cost
 
     def _loads(self) -> Loads:
-        """Return the earlier windows as loads; the later two fifths of them judge the weights before they are used.
+        """Return the earlier windows as loads; the windows that choose judge the weights before they are used.
 
         The held-out windows of the round take no part.
         """
-        earlier = self.windows.earlier
-        kept = len(earlier) - max(round(LEFT_OUT * len(earlier)), 1)
-        until_s = earlier[kept].start_s
+        choosing = self.windows.choosing
+        earlier, until_s = self.windows.earlier[: -len(choosing)], choosing[0].start_s
         job_core_s = self.learner.recorded.job_core_s
         assert job_core_s is not None
         parts = []
@@ -333,7 +414,7 @@ class FleetRound(Round):
             before = [minute for minute in stretch if minute.end_s <= until_s]
             if len(before) > 1 and (part := span_of("part", before, job_core_s).trace).jobs > 1:
                 parts.append(part)
-        learnt, left_out = (tuple(span.trace for span in some) for some in (earlier[:kept], earlier[kept:]))
+        learnt, left_out = (tuple(span.trace for span in some) for some in (earlier, choosing))
         return Loads(tuple(parts), learnt, left_out, self.windows.window_s)
 
     def _start(self) -> Scorer:
@@ -344,20 +425,6 @@ class FleetRound(Round):
                 found = self.directory.path / f"{model.name}.onnx"
                 return scorer_named(str(found)) if found.is_file() else scorer_named(SHIPPED_SCORER)
         return scorer_named(self.settings.start)
-
-    def _cases(self) -> list[Case]:
-        """Return the held-out windows as cases of the gate, and those of the short suite."""
-        config = self.learner.config
-        found = []
-        for span in self.windows.held_out:
-            limits = zip(span.first.requested, config.minimum, config.limits, strict=True)
-            initial = tuple(min(max(there, low), high) for there, low, high in limits)
-            world = replace(config, initial=initial, max_steps=span.steps + 20_000)
-            found += [
-                Case(f"{FAMILY} {span.name} boot {seed}", FAMILY, self.learner.world, world, span.trace, seed)
-                for seed in range(self.settings.seeds)
-            ]
-        return [*found, *suite(self.settings.suite, short=True, seeds=self.settings.suite_seeds)]
 
     def _bounds(self, budget: Budget) -> tuple[Mapping[str, Any], ...]:
         """Return lower bounds of the cost of some held-out windows: in a world without rests, with VMs gone at once.
@@ -404,7 +471,8 @@ class FleetRound(Round):
             "fleet": self.learner.fleet,
             "world": self.learner.world,
             "decides now": self.policy_now,
-            "windows": f"{len(windows.earlier)} to learn on, {len(windows.held_out)} held out, "
+            "windows": f"{len(windows.earlier) - len(windows.choosing)} to learn on, {len(windows.choosing)} to choose "
+            f"on, {len(windows.held_out)} held out, "
             f"{windows.window_s / HOUR_S:.3g} h each",
         }
         sections = [

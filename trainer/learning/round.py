@@ -155,6 +155,10 @@ class Round:
         """Return the gate for a challenger."""
         raise NotImplementedError
 
+    def wait(self, challenger: Path | None = None) -> str:
+        """Return why no test can be made now, and when, "" where one can; challenger: of the test, None for any."""
+        return ""
+
     def go_on(self) -> dict[str, Any]:
         """Do every stage without a result, and return the results by stage as JSON data.
 
@@ -205,6 +209,8 @@ class Round:
             if probationer is not None and probationer.model == name:
                 self.directory.check_probationer(self.subject, probationer)
                 return GateResult(False, True, True, (), probationer.report)
+        if why := self.wait(model):
+            return GateResult(False, False, None, (why,), None)
         gate = self.gate(budget)
 
         def within_budget(challenger: Path, champion: Path | None) -> Verdict:
@@ -222,7 +228,7 @@ class Round:
             contest.promoted,
             contest.on_probation,
             judged.passed,
-            judged.reasons,
+            judged.reasons if judged.passed else (*judged.reasons, *filter(None, [self.wait()])),
             contest.report_name,
             judged.overall,
         )

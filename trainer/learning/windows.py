@@ -1,8 +1,9 @@
-"""Cuts what was recorded into windows: earlier ones to learn on, the latest ones held out for judging.
+"""Cuts what was recorded into windows: the first to learn on, the next to choose on, the latest held out for judging.
 
 Time decides, not chance: a policy is used on days that come after those it learnt from. Two fifths are held out, as in
 fine-tuning (`trainer.autoscaling.lessons.LEFT_OUT`): a gain of a few per cent needs about as many days to be sure
-of as to be learnt, and the held-out windows are also those of the gate.
+of as to be learnt. They are those of the gate, and choose nothing: the form of the rule, the use of new weights and the
+challenger are chosen on the later two fifths of the earlier windows.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ T = TypeVar("T")
 class Windows:
     """Windows in the order of time, and their length.
 
-    replayed: all of them, each with LEAD_S before it where so much is recorded. stretches: everything that is recorded,
-    hours without jobs too, with the windows as their marks. A replay of less begins in a state that is not quite the
-    fleet's.
+    earlier: those to learn on, and after them those to choose on. replayed: all of them, each with LEAD_S before it
+    where so much is recorded. stretches: everything that is recorded, hours without jobs too, with the windows as their
+    marks. A replay of less begins in a state that is not quite the fleet's.
     """
 
     window_s: float
@@ -48,6 +49,27 @@ class Windows:
     held_out: tuple[Span, ...]
     replayed: tuple[Span, ...]
     stretches: tuple[Span, ...]
+
+    @property
+    def choosing(self) -> tuple[Span, ...]:
+        """The later ones of the earlier windows, which choose and on which nothing is fitted."""
+        return self.earlier[len(self.earlier) - _later(len(self.earlier)) :]
+
+    def with_lead(self, spans: Sequence[Span]) -> list[Span]:
+        """Return these windows as they are replayed."""
+        names = {span.name for span in spans}
+        return [span for span in self.replayed if span.name in names]
+
+
+def parts_of(count: int) -> tuple[int, int, int]:
+    """Return of how many windows a fleet learns, on how many it chooses, and how many judge."""
+    held_out = _later(count)
+    choosing = _later(count - held_out)
+    return count - held_out - choosing, choosing, held_out
+
+
+def _later(count: int) -> int:
+    return max(round(LEFT_OUT * count), 1)
 
 
 def windows_of(recorded: Record) -> Windows:
@@ -85,7 +107,7 @@ def split(
     subject: str, found: Sequence[T], total_s: float, window_s: float, content: str, remedy: str
 ) -> tuple[tuple[T, ...], tuple[T, ...]]:
     """Return the earlier windows, and the held-out ones: the latest two fifths. TooLittle where there are too few."""
-    later = max(round(LEFT_OUT * len(found)), 1)
+    later = _later(len(found))
     if min(later, len(found) - later) < LEAST_WINDOWS:
         raise TooLittle(
             f"{subject}: {total_s / HOUR_S:.1f} h are recorded, which make {len(found)} windows of "

@@ -48,13 +48,15 @@ def fleet_gate(
     *,
     facts: Mapping[str, Any],
     world: World = World.LIVE_LIKE,
+    own: Sequence[Trial] = (),
     rule: Callable[[], Contender] | None = None,
     workers: int = 1,
     on_progress: OnProgress = lambda _: None,
 ) -> Gate:
     """Return the gate of fleets over these cases. facts: how they were chosen. world: of T3, T5 and T6.
 
-    rule: what decides before the first promotion and stands beside a scorer, else the queue rule tuned for the suite.
+    own: runs of both on loads of the fleet, under its own limits. rule: what decides before the first promotion and
+    stands beside a scorer, else the queue rule tuned for the suite.
     """
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
@@ -62,7 +64,7 @@ def fleet_gate(
         before = of_rule if champion is None else model_contender(champion, of_rule, "champion")
         runs = _runs(before, model_contender(challenger, of_rule, "challenger"), cases, workers, on_progress)
         clusters = clusters_of(cases)
-        runs = [replace(run, case_key=clusters[run.case_key]) for run in runs]
+        runs = [*own, *(replace(run, case_key=clusters[run.case_key]) for run in runs)]
         training = load_model(challenger).card.training
         found: dict[str, Any] = {
             "challenger": {"training": None if training is None else json.loads(json.dumps(training, default=str))},
@@ -72,7 +74,7 @@ def fleet_gate(
             "cases": _suite(cases),
             "results": {"sha256": digest([asdict(run) for run in runs]), "trials": [asdict(run) for run in runs]},
         }
-        return Verdict(judge(runs, limits, vetoes=vetoes_of(cases)), before.label, found)
+        return Verdict(judge(runs, limits, vetoes=vetoes_of(runs)), before.label, found)
 
     return gate
 
@@ -85,10 +87,10 @@ def clusters_of(cases: Sequence[Case]) -> dict[str, str]:
     return {case.key: case.trace.digest if len(traces[case.family]) > 1 else case.key for case in cases}
 
 
-def vetoes_of(cases: Sequence[Case]) -> set[str]:
+def vetoes_of(runs: Sequence[Trial]) -> set[str]:
     """Return the families of the suite where there are loads of one's own too: against forgetting, no evidence."""
-    families = {case.family for case in cases if case.group in GROUPS}
-    return families if any(case.family not in families for case in cases) else set()
+    families = {run.family for run in runs if run.family.split()[0] in GROUPS}
+    return families if any(run.family not in families for run in runs) else set()
 
 
 def _suite(cases: Sequence[Case]) -> list[dict[str, Any]]:

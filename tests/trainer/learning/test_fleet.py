@@ -15,10 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.models.directory import moment_s
+from agent.models.directory import moment_s, moment_text
 from domain.errors import BadInput
 from domain.subject import AUTOSCALING, Subject
+from domain.units import DAY_S
 from simulator.autoscaling.world_file import World, write_world
+from tests.golden import figures
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.autoscaling.scorer_runs import shipped_scorer
@@ -39,10 +41,11 @@ from trainer.learning.state import (
     set_aside,
     unpacked,
 )
-from trainer.promotion.directory import sealed
+from trainer.promotion.alpha import LEAST, MOST, PER_DAY
+from trainer.promotion.directory import ModelsWriter, sealed
 from trainer.promotion.gate import Trial, Verdict, judge
 
-STAGES = ["fidelity", "rule", "lessons", "scorer", "judge", "report", "gate"]
+STAGES = ["fidelity", "rule", "lessons", "scorer", "choose", "judge", "report", "gate"]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +94,7 @@ def test_the_rule_that_is_chosen_costs_least_under_the_fleets_own_limits(
     assert {name: best[name] for name in ("horizon_s", "idle_s", "job_core_s")} == finished[1]["rule"]["setting"]
 
 
-@pytest.mark.parametrize("after", [4, 6])
+@pytest.mark.parametrize("after", [4, 7])
 def test_a_disk_that_is_full_leaves_a_state_that_goes_on_to_the_same_end(
     after: int,
     finished: tuple[Path, dict[str, Any]],
@@ -217,7 +220,7 @@ def _at_the_gate(trained: tuple[Path, Record], folder: Path, **changed: Any) -> 
     """The round in a folder of its own, with a scorer that is the cheapest under the fleet's limits."""
     shutil.copytree(trained[0], folder, dirs_exist_ok=True)
     work = round_of(folder, trained[1], **changed)
-    means = work.state.stages["judge"]["means"]
+    means = work.state.stages["choose"]["means"]
     means["scorer"] = [0.5 * cost for cost in means["tuned rule"]]
     means["decides now"] = means["tuned rule"]
     return work
@@ -235,7 +238,7 @@ def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
     trained: tuple[Path, Record], tmp_path: Path
 ) -> None:
     work = _at_the_gate(trained, tmp_path)
-    means = work.state.stages["judge"]["means"]
+    means = work.state.stages["choose"]["means"]
     means["scorer"] = [1.01 * cost for cost in means["tuned rule"]]
     gate = work.go_on()["gate"]
     assert (gate["passed"], gate["promoted"]) == (None, False)
@@ -250,7 +253,7 @@ def test_the_shipped_scorer_comes_back_where_it_costs_less_than_the_one_that_was
     monkeypatch.setattr(FleetRound, "policy_now", f"learned:{'0' * 64}")
     work = _at_the_gate(trained, tmp_path)
     work.state.stages["scorer"]["used"] = False
-    means = work.state.stages["judge"]["means"]
+    means = work.state.stages["choose"]["means"]
     handed: list[Path] = []
 
     def hold(model: Path, *_: Any, **__: Any) -> None:
@@ -334,11 +337,71 @@ def test_a_trial_changes_nothing(trained: tuple[Path, Record], tmp_path: Path, m
     assert work.directory.champions() == {}
 
 
-def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.exhaustive
+def test_the_gate_judges_what_both_cost_on_the_held_out_windows_under_the_fleets_own_limits(
+    trained: tuple[Path, Record], tmp_path: Path
+) -> None:
+    work = _at_the_gate(trained, tmp_path, try_only=True)
+    stages = work.go_on()
+    report = work.directory.report(str(stages["gate"]["report"]))
+    runs = report["results"]["trials"]
+    assert [run["case_key"] for run in runs] == [span.name for span in work.windows.held_out]
+    for side, name in (("champion_cost", "tuned rule"), ("challenger_cost", "scorer")):
+        assert [run[side] for run in runs] == [one for (one,) in stages["judge"]["costs"][name]]
+    assert report["limits"]["probability"] == 1.0 - MOST
+    assert report["test"]["alpha"] == MOST
+
+
+@pytest.mark.exhaustive
+def test_a_refused_test_spends_its_alpha_and_the_next_round_waits_until_enough_has_accrued(
+    trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cheap(monkeypatch, dearer=True)
+    first = _at_the_gate(trained, tmp_path / "a")
+    gate = first.go_on()["gate"]
+    assert gate["passed"] is False
+    days = round(LEAST / PER_DAY)
+    assert moment_text(moment_s(AT) + days * DAY_S) in gate["reasons"][-1]
+
+    def again(name: str, day: int) -> dict[str, Any]:
+        """Another night: with windows that begin later, and the models directory of the first."""
+        work = _at_the_gate(trained, tmp_path / name)
+        shutil.copytree(first.directory.path, work.directory.path, dirs_exist_ok=True)
+        work.at = moment_text(moment_s(AT) + day * DAY_S)
+        held_out = tuple(replace(span, name=f"{span.name}, {day}") for span in work.windows.held_out)
+        work.windows = replace(work.windows, held_out=held_out)
+        return dict(work.go_on()["gate"])
+
+    waiting = again("b", 1)
+    assert (waiting["passed"], waiting["report"]) == (None, None)
+    assert figures(waiting["reasons"][0])[0] == pytest.approx(100 * PER_DAY)
+    tested = again("c", days)
+    assert tested["passed"] is False
+
+
+@pytest.mark.exhaustive
+def test_a_test_that_is_made_again_after_a_stop_spends_nothing(
+    trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cheap(monkeypatch)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelsWriter, "promote", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            _at_the_gate(trained, tmp_path).go_on()
+    shutil.rmtree(tmp_path / "round")
+    gate = _at_the_gate(trained, tmp_path).go_on()["gate"]
+    assert gate["promoted"] is True
+
+
+def _cheap(monkeypatch: pytest.MonkeyPatch, *, dearer: bool = False) -> None:
     """Let the gate see runs that the challenger wins: what is held here is what the round makes of the verdict."""
 
     def won(*given: Any, **_: Any) -> Any:
-        trials = [Trial(f"{k}", FAMILY, f"{k}", 0, 1.0 + 0.01 * k, 0.8) for k in range(8)]
+        trials = [Trial(f"{k}", FAMILY, f"{k}", 0, 1.0 + 0.01 * k, 1.02 if dearer else 0.8) for k in range(8)]
         return lambda challenger, beaten: Verdict(judge(trials, given[1]), "tuned rule", {})
 
     monkeypatch.setattr(fleet, "fleet_gate", won)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.trainer.learning.recording import FLEET, batches, made
 from trainer.learning.minutes import Record, record_of
-from trainer.learning.windows import TooLittle, windows_of
+from trainer.learning.windows import TooLittle, parts_of, windows_of
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +16,8 @@ def test_the_latest_two_fifths_are_held_out(ten_hours: Record) -> None:
     windows = windows_of(ten_hours)
     assert windows.window_s == 3600.0
     assert (len(windows.earlier), len(windows.held_out)) == (6, 4)
+    assert windows.choosing == windows.earlier[4:]
+    assert parts_of(10) == (4, 2, 4)
     assert max(span.start_s for span in windows.earlier) < min(span.start_s for span in windows.held_out)
 
 

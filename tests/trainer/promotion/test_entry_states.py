@@ -11,6 +11,7 @@ from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
 from trainer.autoscaling.policies import run_policy
 from trainer.autoscaling.policy_names import policy_of
 from trainer.promotion.autoscaling import clusters_of, trials, vetoes_of
+from trainer.promotion.gate import Trial
 
 
 def contender(text: str | Path) -> Contender:
@@ -60,6 +61,6 @@ def test_runs_cluster_by_trace_and_by_boot_seed_where_a_family_has_a_single_trac
 
 
 def test_the_suite_has_a_veto_where_there_are_loads_of_ones_own() -> None:
-    suite, own = cases(2, "T3"), cases(2, "recent")
-    assert vetoes_of(suite) == set()
-    assert vetoes_of([*suite, *own]) == {"T3"}
+    suite, own = (Trial("", family, "", 0, 1.0, 1.0) for family in ("T6 burst x10", "recent"))
+    assert vetoes_of([suite]) == set()
+    assert vetoes_of([suite, own]) == {"T6 burst x10"}

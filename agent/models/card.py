@@ -70,6 +70,7 @@ class ModelCard:
 
 
 SCORER_MEMORY = "scorer"
+"""Under this name a scorer's moving averages are kept."""
 MOST_TYPES = 12
 """VM types that a scorer decides among: its candidates are made for so many."""
 
@@ -78,7 +79,8 @@ MOST_TYPES = 12
 class ScorerCard:
     """The metadata entry `trimtab` of a scorer of whole-fleet targets, which fits any fleet.
 
-    voters: networks of its ensemble. schema_hash: `scorer_schema`. features, candidate_features: of the graph's inputs
+    voters: networks of its ensemble. cells: numbers in each of its recurrent inputs, MEMORY_OF["lstm"]; 0 without a
+    memory that is trained. schema_hash: `scorer_schema`. features, candidate_features: of the graph's inputs
     `state` and `candidates`, in order. feature_low, feature_high: ranges of the state seen in training. margin: by how
     much a candidate's score must beat that of the rule's choice. idle_limit_min: minutes for which VMs beyond the
     minimum may idle before the rule decides. far: the rule decides too where a feature stands beyond its range by more
@@ -98,8 +100,14 @@ class ScorerCard:
     far: NonNegative
     branch_min: NonNegative
     golden: Golden
+    cells: Annotated[int, Field(ge=0)] = 0
     training: Mapping[str, Any] | None = None
     evaluation: Mapping[str, Any] | None = None
+
+
+def recurrent_inputs(card: ScorerCard) -> tuple[str, ...]:
+    """Return the names of a scorer's recurrent inputs."""
+    return MEMORY_OF["lstm"] if card.cells else ()
 
 
 def scorer_schema() -> str:

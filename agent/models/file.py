@@ -6,7 +6,8 @@ card. `open_model`, `card_in` and `try_golden` serve the models of every decisio
 A network's card is `agent.models.card.ModelCard`. Its inputs are `observation`, of shape (batch, features), and one per
 memory, of shape (batch, hidden size); its outputs `logits`, (batch, actions), and `<memory>_next`; `value`, (batch, 1),
 is recorded where there is one. A scorer's card is `ScorerCard`: `state` and `candidates`, (candidates, features), in;
-`score`, (candidates, voters), and `gain`, (candidates, 1), out. All are float32.
+`score`, (candidates, voters), and `gain`, (candidates, 1), out; with a memory that is trained `hidden` and `cell`,
+(candidates, cells), in, and the same with `_next` out. All are float32.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from agent.models.card import Golden, ModelCard, ScorerCard, fault_of
+from agent.models.card import Golden, ModelCard, ScorerCard, fault_of, recurrent_inputs
 from agent.models.directory import ModelRefused, read_model_file, refused
 
 __all__ = ["METADATA_KEY", "AnyModel", "Golden", "Model", "ModelCard", "ModelRefused", "load_model"]
@@ -224,12 +225,14 @@ def _check_graph(path: Path, card: ModelCard | ScorerCard, session: onnxruntime.
     inputs = {node.name: node.shape[-1] for node in session.get_inputs()}
     outputs = {node.name: node.shape[-1] for node in session.get_outputs()}
     if isinstance(card, ScorerCard):
-        wanted = {STATE: len(card.features), CANDIDATES: len(card.candidate_features)}
+        memory = dict.fromkeys(recurrent_inputs(card), card.cells)
+        wanted = {STATE: len(card.features), CANDIDATES: len(card.candidate_features), **memory}
         given = {SCORE: card.voters, GAIN: 1}
     else:
         memory = dict.fromkeys(card.memory, card.hidden_size)
         wanted = {OBSERVATION: len(card.features), **memory}
-        given = {LOGITS: len(card.actions), **{f"{name}_next": size for name, size in memory.items()}}
+        given = {LOGITS: len(card.actions)}
+    given |= {f"{name}_next": size for name, size in memory.items()}
     if inputs != wanted or {name: outputs.get(name) for name in given} != given:
         shown = f"{_sizes(inputs)} in, {_sizes(outputs)} out"
         asked = f"{_sizes(wanted)} in, {_sizes(given)} out"

@@ -308,12 +308,40 @@ def branch(
 
 
 @compiled
-def score(state: Floats, candidates: Floats, count: int, weights: tuple[Weights, ...], out: Floats) -> None:
-    """Write the scores of an ensemble (`judge`): weights per layer, [E, inputs, H], [E, H], [E, H, H], [E, H], [E, H].
+def advance(state: Floats, weights: tuple[Weights, ...], recurrent: Floats) -> None:
+    """Bring the LSTMs of an ensemble up to a minute. recurrent: hidden state and cells of each network [2, E, K]."""
+    inward, across, bias = weights[5], weights[6], weights[7]
+    cells = across.shape[1]
+    gates = np.zeros(4 * cells)
+    for e in range(across.shape[0]):
+        for g in range(gates.size):
+            gates[g] = bias[e, g]
+        for i in range(state.size):
+            value = state[i]
+            if value != 0.0:
+                for g in range(gates.size):
+                    gates[g] += value * inward[e, i, g]
+        for k in range(cells):
+            for g in range(gates.size):
+                gates[g] += recurrent[0, e, k] * across[e, k, g]
+        for k in range(cells):
+            kept = recurrent[1, e, k] / (1.0 + math.exp(-gates[2 * cells + k]))
+            kept += math.tanh(gates[3 * cells + k]) / (1.0 + math.exp(-gates[k]))
+            recurrent[1, e, k] = kept
+            recurrent[0, e, k] = math.tanh(kept) / (1.0 + math.exp(-gates[cells + k]))
 
-    The last layer's bias changes no choice and is left out.
+
+@compiled
+def score(
+    state: Floats, candidates: Floats, count: int, weights: tuple[Weights, ...], recurrent: Floats, out: Floats
+) -> None:
+    """Write the scores of an ensemble (`judge`) after a minute's `advance`.
+
+    weights: of the layers, [E, S + C + K, H], [E, H], [E, H, H], [E, H], [E, H], the inputs being state, candidate and
+    the K cells of the network's LSTM; then of the LSTM, [E, S, 4 K], [E, K, 4 K], [E, 4 K], gates in the order of ONNX:
+    input, output, forget, candidate. K is 0 without memory. The last layer's bias changes no choice and is left out.
     """
-    first, first_bias, second, second_bias, last = weights
+    first, first_bias, second, second_bias, last = weights[:5]
     hidden = first.shape[2]
     shared, one, two = np.zeros(hidden), np.zeros(hidden), np.zeros(hidden)
     votes = np.zeros((count, first.shape[0]))
@@ -323,6 +351,9 @@ def score(state: Floats, candidates: Floats, count: int, weights: tuple[Weights,
         for i in range(state.size):
             for h in range(hidden):
                 shared[h] += state[i] * first[e, i, h]
+        for k in range(recurrent.shape[2]):
+            for h in range(hidden):
+                shared[h] += recurrent[0, e, k] * first[e, state.size + candidates.shape[1] + k, h]
         for row in range(count):
             one[:] = shared
             for i in range(candidates.shape[1]):
@@ -374,6 +405,8 @@ def play(
     units: Floats,
     taken: Ints,
     spent: Floats,
+    minutes: Floats,
+    at: Ints,
 ) -> tuple[int, int, int]:
     """Play the first copy to its end and return three counts.
 
@@ -386,6 +419,7 @@ def play(
     less `margin`, over it. A share `branch_share` of the minutes is branched as long as `states` [B, S], `candidates`
     [B, M, C], `counts` [B], `costs` [B, M] and `units` [B] have room; with `steps` below 0 they are only written down.
     `taken` [B] is what was taken, -1 where it was not the scorer's to choose, and `spent` [B] the dollars until then.
+    `minutes` [T, S] are the states of the first T minutes, and `at` [B] which of them were branched.
     """
     copy = copies[0]
     settings = settings_of(copy)
@@ -395,6 +429,8 @@ def play(
     targets = np.zeros((MOST_CANDIDATES, copy.kinds), dtype=np.int64)
     done = departures = submitted = played = 0
     learned = weights[0].shape[0] > 0
+    recurrent = np.zeros((2, weights[6].shape[0], weights[6].shape[1]))
+    passed = 0
     cheapest = _cheapest(sight)
     while not copy.over:
         waiting_core_s = look(copy, sight)
@@ -432,7 +468,7 @@ def play(
         )
         chosen = 0
         branched = count > 1 and done < states.shape[0] and _random(word) < branch_share
-        if count > 1 and (branched or learned):
+        if passed < minutes.shape[0] or recurrent.size > 0 or (count > 1 and (branched or learned)):
             observe_state(
                 memory,
                 float(waiting),
@@ -457,6 +493,11 @@ def play(
                 announced,
                 state,
             )
+            if passed < minutes.shape[0]:
+                minutes[passed] = state
+            if recurrent.size > 0:
+                advance(state, weights, recurrent)
+        if count > 1 and (branched or learned):
             observe_candidates(
                 targets,
                 count,
@@ -481,14 +522,14 @@ def play(
             for kind in range(copy.kinds):
                 cores += sight.requested[kind] * sight.cores[kind]
             units[done] = gain_unit(cores, (waiting_core_s + coming_core_s) / sight.rule[0], cheapest)
-            taken[done], spent[done] = -1, cost_of(copy)
+            taken[done], spent[done], at[done] = -1, cost_of(copy), passed
             if steps >= 0:
                 played += branch(copies, rows, tables, sight, targets, count, steps, costs[done])
             done += 1
         if count > 1 and explore > 0.0 and _random(word) < explore:
             chosen = int(_random(word) * count)
         elif count > 1 and learned and not kept_to_rule(memory, idle_limit_min, announced):
-            score(state, seen, count, weights, logits)
+            score(state, seen, count, weights, recurrent, logits)
             if temperature > 0.0:
                 for row in range(count):
                     # The greatest of scores with such noise is a draw from their softmax.
@@ -502,9 +543,16 @@ def play(
             if branched:
                 taken[done - 1] = chosen
         departures += chosen != 0
+        passed += 1
         order(copy, sight, targets[chosen])
         played += 1
     return done, departures, played
+
+
+def without_memory(networks: int) -> tuple[Weights, ...]:
+    """Return LSTMs without cells for a number of networks, as `score` takes them."""
+    shapes = ((networks, STATES, 0), (networks, 0, 0), (networks, 0))
+    return tuple(np.zeros(shape, dtype=np.float32) for shape in shapes)
 
 
 NO_WEIGHTS: tuple[Weights, ...] = (
@@ -513,6 +561,7 @@ NO_WEIGHTS: tuple[Weights, ...] = (
     np.zeros((0, 1, 1), dtype=np.float32),
     np.zeros((0, 1), dtype=np.float32),
     np.zeros((0, 1), dtype=np.float32),
+    *without_memory(0),
 )
 """The weights of no scorer: the queue rule decides."""
 
@@ -523,7 +572,8 @@ class Branches:
 
     units: dollars in which gains are counted [B], see `gain_unit`. cost: dollars of the whole episode. departures:
     decisions that were not the rule's. steps: of the simulator, those of branches too. taken: the candidate that the
-    scorer took [B], -1 where it was not its to choose. spent: dollars of the episode before each of them [B].
+    scorer took [B], -1 where it was not its to choose. spent: dollars of the episode before each of them [B]. minutes:
+    states of all minutes up to the last branched one [T, S], where asked for. at: which of them were branched [B].
     """
 
     states: Floats
@@ -536,6 +586,8 @@ class Branches:
     steps: int
     taken: Ints
     spent: Floats
+    minutes: Floats
+    at: Ints
 
 
 class BranchedEpisodes:
@@ -546,6 +598,7 @@ class BranchedEpisodes:
         if trace.staged:
             raise BadInput("trace", trace.name, "give one whose jobs arrive at fixed times")
         self._worlds = worlds = pack(config, (trace,), 2)
+        self._steps = config.max_steps
         self._sight = sight_of(config, rule)
         self._rows = worlds.copies.view(np.uint8).reshape(2, COPIES.itemsize)
         small = (worlds.counts, worlds.vms, worlds.meters, worlds.ready, worlds.booting, worlds.free, worlds.starting)
@@ -565,12 +618,14 @@ class BranchedEpisodes:
         steps: int = BRANCH_STEPS,
         draw: int = 1,
         announcements: Floats | None = None,
+        through_time: bool = False,
     ) -> Branches:
         """Play one episode.
 
         seed: of its boots. draw: seed of exploration and of the choice of branched minutes. announcements: known coming
         work, rows of `domain.announcements.rows_of` in seconds of the trace, all known from the start; None where
         none is announced. Without weights the queue rule decides, which counts some of that work as waiting.
+        through_time: also return the states of the minutes between.
         """
         rows = NOT_ANNOUNCED if announcements is None else np.ascontiguousarray(announcements, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != NOT_ANNOUNCED.shape[1]:
@@ -584,7 +639,8 @@ class BranchedEpisodes:
         states, candidates = np.zeros((most, STATES)), np.zeros((*shape, CANDIDATES))
         counts, costs = np.zeros(most, dtype=np.int64), np.zeros(shape)
         units = np.zeros(most)
-        taken, spent = np.zeros(most, dtype=np.int64), np.zeros(most)
+        taken, spent, at = np.zeros(most, dtype=np.int64), np.zeros(most), np.zeros(most, dtype=np.int64)
+        minutes = np.zeros((self._steps if through_time else 0, STATES))
         word = np.array([(draw * 2_654_435_769 + 88_172_645_463_325_252) & (2**64 - 1)], dtype=np.uint64)
         done, departures, played = play(
             self._worlds.copies,
@@ -606,6 +662,8 @@ class BranchedEpisodes:
             units,
             taken,
             spent,
+            minutes,
+            at,
         )
         cost = float(cost_of(self._worlds.copies[0]))
         kept = slice(done)
@@ -620,4 +678,6 @@ class BranchedEpisodes:
             played,
             taken[kept],
             spent[kept],
+            minutes[: at[done - 1] + 1 if done else 0],
+            at[kept],
         )

@@ -34,6 +34,7 @@ SMALLEST = {
     "autoscaling_baselines": "--short",
     "held_out_worlds": "--fleets 1",
     "rule_defaults": "--fleets 2 --held-out 0 --stretches 1",
+    "autoscaling_memory": "--seeds 0 --episodes 2 --selection 3 --cases 1",
     "dry_run": "--minutes 15 --policies queue-rule --seeds 1993 --no-whole --busy 1",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "oversubscription": "--runs 1 --episodes 3 --times 2",

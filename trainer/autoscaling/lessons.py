@@ -68,6 +68,8 @@ LOAD_SHARES = (0.36, 0.1, 0.1, 0.1, 0.17, 0.17)
 """Chance of each family of loads in a lesson."""
 SHIFTED = 0.35
 """Share of lessons with longer boots, and of those with another price."""
+FOLLOWING_SEED = 10_000_000
+"""Loads that follow others are drawn from here on, which nothing else does."""
 ANNOUNCED_SHARE = 0.35
 """Share of lessons in which coming work is announced; the others teach to do without."""
 
@@ -103,6 +105,49 @@ def general_lessons(first: int, count: int, world: SimulationConfig) -> Iterator
     """
     for number in range(first, first + count):
         yield from suite_lessons(number, 1, world) if number % 4 else fleet_lessons(number, 1)
+
+
+REGIMES = 0.5
+"""Share of the lessons of one world in which the kind of load changes."""
+MOST_PAUSE_S = 4.0 * HOUR_S
+"""Longest time without a job between two kinds of load."""
+
+
+def changing_lessons(first: int, count: int, world: SimulationConfig) -> Iterator[Lesson]:
+    """Yield `general_lessons`; in half of those of the world another kind of load follows, after a pause, or two do."""
+    for number in range(first, first + count):
+        (lesson,) = general_lessons(number, 1, world)
+        rng = np.random.default_rng([lesson.seed, 80])
+        if number % 4 and rng.random() < REGIMES:
+            parts = [
+                load_of(str(rng.choice(np.array(LOADS))), FOLLOWING_SEED + 2 * lesson.seed + k, world.max_cores)
+                for k in range(int(rng.integers(1, 3)))
+            ]
+            lesson = _followed_by(lesson, parts, rng)
+        yield lesson
+
+
+def _followed_by(lesson: Lesson, parts: Sequence[Trace], rng: np.random.Generator) -> Lesson:
+    """Return the lesson with further loads, each after a pause; they are announced where the first is."""
+    whole, rows, at = [lesson.trace], [lesson.announcements], [0.0]
+    for part in parts:
+        at.append(at[-1] + float(whole[-1].arrival_s.max()) + rng.uniform(0.0, MOST_PAUSE_S))
+        whole.append(part)
+        rows.append(None if lesson.announcements is None else announced(part, rng))
+
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in whole])
+
+    trace = make_trace(
+        f"{lesson.trace.name} and {len(parts)} more",
+        np.concatenate([part.arrival_s + begun for part, begun in zip(whole, at, strict=True)]),
+        column("service_s"),
+        width=column("width"),
+        ram_gb=column("ram_gb"),
+        serial_fraction=lesson.trace.serial_fraction,
+    )
+    known = [row + np.array([begun, 0.0, 0.0, 0.0]) for row, begun in zip(rows, at, strict=True) if row is not None]
+    return replace(lesson, trace=trace, announcements=np.concatenate(known) if known else None)
 
 
 # Fleets at large.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.scorer import ScorerPolicy, Sight
-from agent.models.card import ModelCard, ScorerCard, heads_of
+from agent.models.card import ModelCard, ScorerCard, heads_of, recurrent_inputs
 from agent.models.file import Model, ModelRefused, load_model
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import MEMORY
@@ -188,6 +188,7 @@ class SimulatedScorer(SimulatedPolicy):
     policy: ScorerPolicy
     rule: RuleSetting
     _memory: list[float] = field(init=False, repr=False, compare=False, default_factory=list)
+    _carried: dict[str, Floats] = field(init=False, repr=False, compare=False, default_factory=dict)
     _config: SimulationConfig | None = field(init=False, repr=False, compare=False, default=None)
     _work: Doubles | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -200,7 +201,9 @@ class SimulatedScorer(SimulatedPolicy):
 
     def start(self, config: SimulationConfig, trace: Trace) -> None:
         """Empty the memory."""
+        card = self.policy.model.card
         self._memory, self._config, self._work = [0.0] * MEMORY, config, None
+        self._carried = {name: np.zeros(card.cells, dtype=np.float32) for name in recurrent_inputs(card)}
         if self.rule.job_core_s <= 0.0 and not trace.staged:
             self._work = np.cumsum(np.concatenate(([0.0], np.maximum(trace.width, 1) * trace.service_s)))
 
@@ -208,7 +211,7 @@ class SimulatedScorer(SimulatedPolicy):
         """Order the change to the best candidate."""
         assert self._config is not None, "started"
         sight = _sight(self._config, simulation.fleet_view(), self.rule, self._work)
-        weighed = self.policy.weigh(sight, self._memory)
+        weighed = self.policy.weigh(sight, self._memory, self._carried)
         changes = np.array(weighed.targets[weighed.chosen]) - np.array(sight.requested)
         return orders_of_vector(changes, self._config.cores)
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     {
         "default": PPOConfig(),
-        "published": PPOConfig(
+        "ppo-lstm-published": PPOConfig(
             masked=False,
             forget_bias=0.0,
             environments=16,
@@ -113,10 +113,11 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         ),
     }
 )
-"""`published`: the statements of the publication, and for the rest the discrete-action defaults of the code it names.
-The others are named after the tasks that they were found for: the cheapest policies of train-fit and train-text; of
-coevolution-rent the least rent where a minute of the closed loop costs three cents. There progress is paid the cost of
-such an episode, so that neither haste nor delay pays; for other prices: 14.9 at four cents, 11.5 at two."""
+"""`ppo-lstm-published`: the statements of the publication, and for the rest the discrete-action defaults of the code
+that it names. The others are named after the tasks that they were found for: the cheapest policies of train-fit and
+train-text; of coevolution-rent the least rent where a minute of the closed loop costs three cents. There progress is
+paid the cost of such an episode, so that neither haste nor delay pays; for other prices: 14.9 at four cents, 11.5 at
+two."""
 
 
 def configuration(preset: str = "default", **changes: Any) -> PPOConfig:

@@ -6,6 +6,9 @@ come from `trainer.autoscaling.lessons`; `trainer.autoscaling.scorer_runs` has t
 Each round plays episodes under the scorer so far, with exploration, and branches their minutes: every candidate's cost
 is known exactly, for the trace's own future. The scorer learns the expected gain over the queue rule's choice; it
 averages over futures because it sees none. A second network learns how large the gain is, for people to read.
+
+With `cells`, each network has an LSTM that sees the state of every minute. It is trained through time, over stretches
+of WINDOW minutes: the memory continues from one to the next, gradients do not.
 """
 
 from __future__ import annotations
@@ -29,7 +32,14 @@ from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, CANDIDATES, STATE_FEATURES, STATES
 from domain.rules.autoscaling import RuleSetting
 from domain.workload import Trace
-from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEpisodes, Branches, Weights
+from simulator.autoscaling.branching import (
+    BRANCH_STEPS,
+    NO_WEIGHTS,
+    BranchedEpisodes,
+    Branches,
+    Weights,
+    without_memory,
+)
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import boot_twice_as_long, dearer_type
@@ -41,6 +51,7 @@ from trainer.autoscaling.lessons import (
     OwnLessons,
     Source,
     announced,
+    changing_lessons,
     fleet_lessons,
     general_lessons,
 )
@@ -53,6 +64,7 @@ from trainer.kit.runs import on_screen
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Ensemble = tuple[Weights, ...]
 """Weights of networks as `simulator.autoscaling.branching.score` takes them, stacked along the first axis."""
 
@@ -66,6 +78,10 @@ GAIN_CLIP = 5.0
 """Per cent of an episode's cost: more than that, of one decision, is luck of this trace."""
 WORTH_CLIP = 5.0
 """Gain units, for the same reason."""
+WINDOW = 128
+"""Minutes that gradients of an LSTM go back."""
+TOGETHER = 32
+"""Episodes that an LSTM is trained on at once."""
 GAINS_SEED = 99
 """Of the hundred seeds of a training, the one of the network of gains."""
 LESSONS_APART, MOST_SEED = 10_000, 390
@@ -101,6 +117,7 @@ class Recipe:
     idle_limit_min: float = 8.0  # minutes for which VMs beyond the minimum may idle before the rule decides
     selection: int = 180  # fleets at large that the margin is chosen on
     left_out: tuple[str, ...] = ()  # names of inputs that the networks do not see
+    cells: int = 0  # of each voting network's LSTM; 0: none
 
     def __post_init__(self) -> None:
         for name in ("rounds", "explore", "left_out"):
@@ -119,7 +136,7 @@ class Recipe:
         for name in ("most", "branch_steps", "hidden", "networks", "groups", "epochs", "batch", "rate", "selection"):
             if not getattr(self, name) > 0:
                 raise BadInput(name, getattr(self, name), "give a number above 0")
-        for name in ("entropy", "margin", "idle_limit_min"):
+        for name in ("entropy", "margin", "idle_limit_min", "cells"):
             if not getattr(self, name) >= 0:
                 raise BadInput(name, getattr(self, name), "give a number of 0 or more")
         if self.networks >= GAINS_SEED:
@@ -140,6 +157,13 @@ FINE = Recipe(rounds=(120, 120), explore=(0.1, 0.05), rate=5e-4, epochs=4.0, bat
 """Fine-tuning: fewer lessons, and small steps, so that little changes where own loads have no samples."""
 ALONE = Recipe(rounds=(150, 150, 150), explore=(0.15, 0.05, 0.05))
 """From nothing, for one world."""
+AVERAGES = (
+    *(name for name in STATE_FEATURES if name.endswith(("_10", "_30", "_120", "_480"))),
+    *("since_arrival", "idle_minutes"),
+)
+"""Inputs that remember more than three minutes."""
+LSTM = Recipe(rounds=(400, 300, 300), branch_share=0.4, most=180, networks=4, cells=16, left_out=AVERAGES, selection=90)
+"""With a memory that is trained through time in place of AVERAGES; its lessons change from one load to another."""
 
 
 # Samples.
@@ -152,6 +176,8 @@ class Samples:
     there: which of the M candidates exist [B, M]; all else is 0 elsewhere. gains: over the rule's choice, in per cent
     of the cost of the rule's episode. worths: the same gains in units of
     `domain.observations.autoscaling_scorer.gain_unit`. Both are clipped. steps: of the simulator, that all this took.
+    minutes: states of all minutes of the episodes one after the other [T, S], none for a recipe without `cells`. first:
+    the first minute of each episode. at: the minute of each sample [B].
     """
 
     states: Floats
@@ -160,6 +186,9 @@ class Samples:
     gains: Floats
     worths: Floats
     steps: int
+    minutes: Floats
+    first: Ints
+    at: Ints
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return states, candidates, there, gains and worths; BadInput without a minute."""
@@ -186,6 +215,9 @@ def samples_of(found: Branches, reference: Branches) -> Samples:
         clipped(100.0 * dollars / reference.cost, GAIN_CLIP) if rows else np.zeros((0, most), dtype=np.float32),
         clipped(dollars / found.units[:rows, None], WORTH_CLIP),
         found.steps + reference.steps,
+        found.minutes.astype(np.float32) if rows else np.zeros((0, STATES), dtype=np.float32),
+        np.zeros(min(rows, 1), dtype=np.int64),
+        found.at[:rows],
     )
 
 
@@ -202,7 +234,13 @@ def join(parts: Sequence[Samples]) -> Samples:
         )
 
     columns = {name: padded(name) for name in ("candidates", "there", "gains", "worths")}
-    return Samples(np.concatenate([part.states for part in parts]), **columns, steps=sum(part.steps for part in parts))
+    columns |= {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("states", "minutes")}
+    begins = np.cumsum([0, *(len(part.minutes) for part in parts)])
+    for name in ("first", "at"):
+        columns[name] = np.concatenate(
+            [getattr(part, name) + begun for part, begun in zip(parts, begins, strict=False)]
+        )
+    return Samples(**columns, steps=sum(part.steps for part in parts))
 
 
 def play_lessons(lessons: Iterable[Lesson], recipe: Recipe, weights: Ensemble, explore: float) -> Samples:
@@ -222,6 +260,7 @@ def play_lessons(lessons: Iterable[Lesson], recipe: Recipe, weights: Ensemble, e
             steps=recipe.branch_steps,
             draw=lesson.seed + 1,
             announcements=lesson.announcements,
+            through_time=recipe.cells > 0,
         )
         found.append(samples_of(played, reference))
     return join(found)
@@ -230,41 +269,78 @@ def play_lessons(lessons: Iterable[Lesson], recipe: Recipe, weights: Ensemble, e
 # Network and fit.
 
 
-class Network(nn.Module):
-    """Scores pairs of state and candidate: two layers of `hidden` units, one logit."""
+TORCH_ORDER = (0, 2, 3, 1)
+"""Where torch's gates (input, forget, candidate, output) are among those of `branching.score`."""
 
-    def __init__(self, hidden: int, generator: torch.Generator) -> None:
+
+class Network(nn.Module):
+    """Scores pairs of state and candidate: two layers of `hidden` units, one logit, and an LSTM of `cells` if any."""
+
+    def __init__(self, hidden: int, generator: torch.Generator, cells: int = 0) -> None:
         """Draw the weights."""
         super().__init__()
-        self.first, self.second = nn.Linear(STATES + CANDIDATES, hidden), nn.Linear(hidden, hidden)
+        self.first, self.second = nn.Linear(STATES + CANDIDATES + cells, hidden), nn.Linear(hidden, hidden)
         self.last = nn.Linear(hidden, 1, bias=False)
         for layer in (self.first, self.second, self.last):
-            bound = 1.0 / math.sqrt(layer.in_features)
-            for weight in layer.parameters():
-                nn.init.uniform_(weight, -bound, bound, generator=generator)
+            _draw(layer, layer.in_features, generator)
+        self.memory: nn.LSTM | None = nn.LSTM(STATES, cells) if cells else None
+        if self.memory is not None:
+            _draw(self.memory, cells, generator)
+            gates = dict(self.memory.named_parameters())
+            with torch.no_grad():
+                # One vector of biases: the other stays empty. Forget gates begin open.
+                gates["bias_hh_l0"].zero_().requires_grad_(False)
+                gates["bias_ih_l0"][cells : 2 * cells] += 1.0
 
-    def forward(self, states: Tensor, candidates: Tensor, there: Tensor) -> Tensor:
-        """Return the logits [B, M] of states [B, S] and candidates [B, M, C]; very low where not `there` [B, M]."""
+    def forward(self, states: Tensor, candidates: Tensor, there: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Return the logits [B, M] of states [B, S] and candidates [B, M, C]; very low where not `there` [B, M].
+
+        hidden: of the LSTM after these minutes [B, K].
+        """
         weight = self.first.weight
         shared = states @ weight[:, :STATES].T + self.first.bias
+        if hidden is not None:
+            shared = shared + hidden @ weight[:, STATES + CANDIDATES :].T
         # Most rows have a few candidates, and M is of the longest: only the pairs that exist are computed.
         row, place = there.nonzero(as_tuple=True)
-        one = torch.relu(shared[row] + candidates[row, place] @ weight[:, STATES:].T)
+        one = torch.relu(shared[row] + candidates[row, place] @ weight[:, STATES : STATES + CANDIDATES].T)
         found = self.last(torch.relu(self.second(one)))[:, 0]
         return torch.full(there.shape, NEVER).index_put((row, place), found)
 
     def weights(self) -> Ensemble:
         """Return the weights as an ensemble of one."""
         layers = (self.first.weight.T, self.first.bias, self.second.weight.T, self.second.bias, self.last.weight[0])
-        return tuple(np.ascontiguousarray(layer.detach()[None].numpy()) for layer in layers)
+        found = tuple(np.ascontiguousarray(layer.detach()[None].numpy()) for layer in layers)
+        if self.memory is None:
+            return (*found, *without_memory(1))
+        own, order = dict(self.memory.named_parameters()), np.argsort(TORCH_ORDER).tolist()
+        gates = (own["weight_ih_l0"].T, own["weight_hh_l0"].T, own["bias_ih_l0"])
+        return (*found, *(_reordered(gate.detach()[None].numpy(), order) for gate in gates))
+
+
+def _draw(layer: nn.Module, inputs: int, generator: torch.Generator) -> None:
+    bound = 1.0 / math.sqrt(inputs)
+    for weight in layer.parameters():
+        nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
+def _reordered(weights: Floats, order: Sequence[int]) -> Floats:
+    """Return weights [..., 4 K] with their gates in another order."""
+    parts = np.split(weights, 4, axis=-1)
+    return np.ascontiguousarray(np.concatenate([parts[at] for at in order], axis=-1))
 
 
 def network_of(ensemble: Ensemble, number: int) -> Network:
     """Return one network of an ensemble."""
-    first, first_bias, second, second_bias, last = (torch.from_numpy(np.array(part[number])) for part in ensemble)
-    network = Network(first.shape[1], torch.Generator())
+    first, first_bias, second, second_bias, last, *gates = (np.array(part[number]) for part in ensemble)
+    network = Network(first.shape[1], torch.Generator(), gates[1].shape[0])
     layers = {"first.weight": first.T, "first.bias": first_bias, "second.weight": second.T, "second.bias": second_bias}
-    network.load_state_dict({**layers, "last.weight": last[None, :]})
+    layers["last.weight"] = last[None, :]
+    if network.memory is not None:
+        inward, across, bias = (_reordered(gate, TORCH_ORDER) for gate in gates)
+        layers |= {"memory.weight_ih_l0": inward.T, "memory.weight_hh_l0": across.T, "memory.bias_ih_l0": bias}
+        layers["memory.bias_hh_l0"] = np.zeros_like(bias)
+    network.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in layers.items()})
     return network
 
 
@@ -299,28 +375,90 @@ def error_of_worth(logits: Tensor, there: Tensor, gains: Tensor, worths: Tensor,
 def fit(samples: Samples, recipe: Recipe, seed: int, loss_of: Loss, start: Network | None = None) -> Network:
     """Return a network with the least loss; start: weights to begin with instead of drawn ones."""
     generator = torch.Generator().manual_seed(seed)
-    network = Network(recipe.hidden, generator)
+    network = Network(recipe.hidden, generator, recipe.cells)
     if start is not None:
         network.load_state_dict(start.state_dict())
     states, candidates, there, gains, worths = samples.tensors()
     visible = torch.from_numpy(recipe.visible)
     with torch.no_grad():
         # An input whose weights begin at 0, and which is always 0, keeps them.
-        network.first.weight[:, ~visible] = 0.0
+        network.first.weight[:, : len(INPUTS)][:, ~visible] = 0.0
+        if network.memory is not None:
+            dict(network.memory.named_parameters())["weight_ih_l0"][:, ~visible[:STATES]] = 0.0
     states, candidates = states * visible[:STATES], candidates * visible[STATES:]
-    rows = states.shape[0]
-    steps = max(int(recipe.epochs * rows / recipe.batch), 1)
+    minutes = torch.from_numpy(samples.minutes) * visible[:STATES]
+    if recipe.cells:
+        batches = list(_stretches(samples, recipe, generator))
+    else:
+        rows = states.shape[0]
+        steps = max(int(recipe.epochs * rows / recipe.batch), 1)
+        batches = [Stretch(torch.randint(rows, (recipe.batch,), generator=generator)) for _ in range(steps)]
+    steps = sum(len(stretch.samples) > 0 for stretch in batches)
     optimiser = torch.optim.Adam(network.parameters(), lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=recipe.rate, total_steps=steps)
-    for _ in range(steps):
-        batch = torch.randint(rows, (recipe.batch,), generator=generator)
-        logits = network(states[batch], candidates[batch], there[batch])
-        loss = loss_of(logits, there[batch], gains[batch], worths[batch], recipe)
+    carried: tuple[Tensor, Tensor] | None = None
+    for stretch in batches:
+        batch, hidden = stretch.samples, None
+        if network.memory is not None and stretch.minutes is not None:
+            seen, carried = network.memory(minutes[stretch.minutes], None if stretch.begins else carried)
+            carried = (carried[0].detach(), carried[1].detach())
+            if not len(batch):
+                continue
+            hidden = seen.flatten(0, 1)[stretch.at]
+        logits = network(states[batch], candidates[batch], there[batch], hidden)
+        loss = stretch.weight * loss_of(logits, there[batch], gains[batch], worths[batch], recipe)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
     return network
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The input of one step of a fit: samples [B].
+
+    Of an LSTM: minutes [L, TOGETHER] of episodes, the last one again where an episode is over; the place of each sample
+    in them, flat [B]; whether episodes begin; and a weight, so that each sample counts alike.
+    """
+
+    samples: Tensor
+    minutes: Tensor | None = None
+    at: Tensor | None = None
+    begins: bool = True
+    weight: float = 1.0
+
+
+def _stretches(samples: Samples, recipe: Recipe, generator: torch.Generator) -> Iterator[Stretch]:
+    """Yield `epochs` passes over the episodes, TOGETHER of them at once, WINDOW minutes at a time.
+
+    Episodes of about the same length go together.
+    """
+    first, at = samples.first, samples.at
+    length = np.diff(first, append=len(samples.minutes))
+    episode = np.searchsorted(first, at, side="right") - 1
+    begins = np.searchsorted(episode, np.arange(len(first) + 1))
+    rng = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
+    usual = len(at) * WINDOW * TOGETHER / max(int(length.sum()), 1)
+    for _ in range(max(round(recipe.epochs), 1)):
+        order = np.argsort(length * rng.uniform(0.8, 1.25, size=length.size))
+        groups = [order[k : k + TOGETHER] for k in range(0, len(order), TOGETHER)]
+        for number in rng.permutation(len(groups)):
+            group = groups[number]
+            longest = int(length[group].max())
+            rows = np.concatenate([np.arange(begins[one], begins[one + 1]) for one in group])
+            column = np.repeat(np.arange(len(group)), begins[group + 1] - begins[group])
+            minute = at[rows] - first[group][column]
+            for start in range(0, longest, WINDOW):
+                span = np.arange(start, min(start + WINDOW, longest))
+                inside = (minute >= start) & (minute < start + WINDOW)
+                yield Stretch(
+                    torch.from_numpy(rows[inside]),
+                    torch.from_numpy(first[group] + np.minimum(span[:, None], length[group] - 1)),
+                    torch.from_numpy((minute[inside] - start) * len(group) + column[inside]),
+                    start == 0,
+                    float(inside.sum()) / usual,
+                )
 
 
 def fit_seed(samples: Samples, recipe: Recipe, seed: int, start: Scorer | None) -> Ensemble:
@@ -329,6 +467,8 @@ def fit_seed(samples: Samples, recipe: Recipe, seed: int, start: Scorer | None) 
     start: the networks to continue from; None for drawn weights.
     """
     number = seed % 100
+    if number == GAINS_SEED:
+        recipe = replace(recipe, cells=0)
     loss, old = (error_of_worth, None) if number == GAINS_SEED else (expected_gain, None)
     if start is not None and number == GAINS_SEED:
         old = network_of(start.gains, 0)
@@ -616,7 +756,7 @@ def samples_in(parts: Sequence[Part], spread: Map, meter: Meter) -> Iterator[tup
         yield part, samples
 
 
-_COLUMNS = ("states", "candidates", "there", "gains", "worths")
+_COLUMNS = ("states", "candidates", "there", "gains", "worths", "minutes", "first", "at")
 
 
 def write_samples(path: Path, samples: Samples, cpu_s: float) -> None:
@@ -723,10 +863,11 @@ def choose_margin(scorer: Scorer, spread: Map = map, *, world: SimulationConfig)
 
 
 def general_plan(recipe: Recipe, seed: int) -> Plan:
-    """Return the plan of a scorer for fleets at large, at home in the `live-like` world."""
+    """Return the plan of a scorer for fleets at large, at home in the `live-like` world; with cells, loads change."""
     world = preset("live-like")
-    facts = {"kind": "fleets at large and live-like"}
-    return Plan(recipe, seed, partial(general_lessons, world=world), facts, partial(choose_margin, world=world))
+    facts = {"kind": f"fleets at large and live-like{', changing loads' if recipe.cells else ''}"}
+    lessons = partial(changing_lessons if recipe.cells else general_lessons, world=world)
+    return Plan(recipe, seed, lessons, facts, partial(choose_margin, world=world))
 
 
 # One's own loads. The rule for their use is fixed here, before anything is measured: mean gain above 0, and surer than
@@ -823,7 +964,8 @@ def own_plan(
     """Return the plan of a training on one's own loads; rule: see `rule_for_loads`. start: None for a new one."""
     if start is not None:
         networks, _, hidden = start.weights[0].shape
-        recipe = replace(recipe, hidden=hidden, networks=networks, left_out=start.recipe.left_out)
+        cells = start.recipe.cells
+        recipe = replace(recipe, hidden=hidden, networks=networks, cells=cells, left_out=start.recipe.left_out)
         recipe = replace(recipe, idle_limit_min=start.idle_limit_min, margin=start.margin)
     facts = {
         "kind": "own loads",

@@ -33,13 +33,13 @@ from pydantic import TypeAdapter
 
 from agent.models.card import ScorerCard, scorer_schema
 from agent.models.file import load_model, session_of
-from agent.models.shipped import shipped_models
+from agent.models.shipped import shipped_models, with_file
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, CANDIDATES, STATE_FEATURES, STATES, judge
-from simulator.autoscaling.branching import Branches, score
+from simulator.autoscaling.branching import Branches, advance, score, without_memory
 from trainer.autoscaling.scorer import MOST_SEED, Ensemble, Meter, Plan, Recipe, Scorer, train
 from trainer.kit.checkpoint import OtherConfiguration, differences, package_versions
-from trainer.kit.export import Dense, ExportFailed, build_ensembles, store
+from trainer.kit.export import MEMORY, ONNX_GATES, Dense, ExportFailed, Recurrent, build_ensembles, store
 from trainer.kit.files import write_json
 from trainer.kit.jobs import Pool
 from trainer.kit.progress import BAR, LINES, SILENT
@@ -52,6 +52,7 @@ PARITY = 1e-4
 GOLDEN_MINUTES, GOLDEN_TOLERANCE = 3, 1e-3
 FAR = 0.5
 """A feature further beyond its range in training than this share of it leaves the minute to the queue rule."""
+SEEN = STATES + CANDIDATES
 SHIPPED_SCORER = "scorer"
 
 
@@ -150,22 +151,30 @@ def write_model(scorer: Scorer, minutes: Branches, directory: Path) -> Path:
     minutes: on which ONNX Runtime must agree; the first few are the card's golden inputs. Raises ExportFailed.
     """
     ensembles = {"score": scorer.weights, "gain": scorer.gains}
-    networks = {name: _layers(ensemble) for name, ensemble in ensembles.items()}
-    model = build_ensembles({"state": STATES, "candidates": CANDIDATES}, networks, "scorer")
+    recurrent = _recurrent(scorer.weights)
+    cells = 0 if recurrent is None else recurrent.size
+    networks = {name: _layers(ensemble, cells) for name, ensemble in ensembles.items()}
+    model = build_ensembles({"state": STATES, "candidates": CANDIDATES}, networks, "scorer", recurrent)
     session = session_of(model.SerializeToString())
     if not minutes.counts.size:
         raise BadInput("branched minutes", "none", "give episodes with a minute that has two candidates or more")
     golden_in: list[dict[str, Floats]] = []
     golden_out: list[dict[str, Floats]] = []
+    memory = {name: np.zeros((1, cells), dtype=np.float32) for name in MEMORY} if cells else {}
+    outputs = [*networks, *(f"{name}_next" for name in memory)]
+    carried = {name: np.zeros((2, len(part[6]), part[6].shape[1])) for name, part in ensembles.items()}
     for place, count in enumerate(minutes.counts.tolist()):
         inputs = {
             "state": np.repeat(minutes.states[place][None], count, axis=0).astype(np.float32),
             "candidates": minutes.candidates[place, :count].astype(np.float32),
+            **{name: np.repeat(values, count, axis=0) for name, values in memory.items()},
         }
-        found = dict(zip(networks, session.run(list(networks), inputs), strict=True))
+        found = dict(zip(outputs, session.run(outputs, inputs), strict=True))
+        memory = {name: found[f"{name}_next"][:1] for name in memory}
         for name, ensemble in ensembles.items():
             wanted, answer = np.zeros(count), np.zeros(count)
-            score(minutes.states[place], minutes.candidates[place, :count], count, ensemble, wanted)
+            advance(minutes.states[place], ensemble, carried[name])
+            score(minutes.states[place], minutes.candidates[place, :count], count, ensemble, carried[name], wanted)
             judge(found[name].astype(np.float64), count, answer)
             gap = float((np.abs(answer - wanted) / np.maximum(np.abs(wanted), 1.0)).max())
             # Written so that nan does not pass.
@@ -177,6 +186,7 @@ def write_model(scorer: Scorer, minutes: Branches, directory: Path) -> Path:
     card = {
         "form": "scorer",
         "voters": len(scorer.weights[0]),
+        "cells": cells,
         "schema_hash": scorer_schema(),
         "features": STATE_FEATURES,
         "candidate_features": CANDIDATE_FEATURES,
@@ -205,13 +215,14 @@ def read_model(path: Path) -> Scorer:
         raise BadInput("model file", str(path), "it is a recurrent network: give the file of a scorer")
     graph = onnx.load(path).graph
     constants = iter([numpy_helper.to_array(constant).astype(np.float32) for constant in graph.initializer])
+    gates = [next(constants)[0] for _ in range(4)][1:] if card.cells else []
     sizes = [len(node.input) for node in graph.node if node.output[0] in ("score", "gain")]
     # As `_layers` has them: of each network weight and bias of its three layers, the scores' networks first.
     scores, gains = ([[next(constants) for _ in range(6)] for _ in range(size)] for size in sizes)
     training = card.training or {}
     return Scorer(
-        weights=_ensemble(scores),
-        gains=_ensemble(gains),
+        weights=_ensemble(scores, gates),
+        gains=_ensemble(gains, []),
         margin=card.margin,
         idle_limit_min=card.idle_limit_min,
         low=np.array(training["usual_low"], dtype=np.float32),
@@ -224,20 +235,56 @@ def read_model(path: Path) -> Scorer:
     )
 
 
-def _ensemble(networks: Sequence[Sequence[Floats]]) -> Ensemble:
+def _ensemble(networks: Sequence[Sequence[Floats]], gates: Sequence[Floats]) -> Ensemble:
+    """Return the weights of networks; gates: weights and biases of their joined LSTM, as `_recurrent` has them."""
     first, first_bias, second, second_bias, last, _ = (np.stack(part) for part in zip(*networks, strict=True))
-    return first.transpose(0, 2, 1).copy(), first_bias, second.transpose(0, 2, 1).copy(), second_bias, last[:, 0]
+    layers = (first.transpose(0, 2, 1).copy(), first_bias, second.transpose(0, 2, 1).copy(), second_bias, last[:, 0])
+    if not gates:
+        return (layers[0][:, :SEEN].copy(), *layers[1:], *without_memory(len(networks)))
+    voters, cells = len(networks), gates[1].shape[1] // len(networks)
+    parts = [gate.reshape(4, voters, cells, -1) for gate in (gates[0], gates[1], gates[2][: 4 * voters * cells])]
+    inward, across, bias = ([part[:, e].reshape(4 * cells, -1).T for e in range(voters)] for part in parts)
+    own = [np.r_[:SEEN, SEEN + e * cells : SEEN + (e + 1) * cells] for e in range(voters)]
+    return (
+        np.stack([layers[0][e, own[e]] for e in range(voters)]),
+        *layers[1:],
+        np.stack(inward),
+        np.stack([across[e][e * cells : (e + 1) * cells] for e in range(voters)]),
+        np.stack(bias)[:, 0],
+    )
 
 
-def _layers(ensemble: Ensemble) -> list[list[Dense]]:
-    return [
-        [
-            Dense(np.ascontiguousarray(first.T), first_bias, "Relu"),
-            Dense(np.ascontiguousarray(second.T), second_bias, "Relu"),
-            Dense(last[None], np.zeros(1, dtype=np.float32)),
-        ]
-        for first, first_bias, second, second_bias, last in zip(*ensemble, strict=True)
-    ]
+def _recurrent(ensemble: Ensemble) -> Recurrent | None:
+    """Return the LSTMs of an ensemble as one, in which no cell sees those of another network; None without any."""
+    inward, across, bias = ensemble[5:]
+    voters, cells = across.shape[:2]
+    if not cells:
+        return None
+    joined = np.zeros((4, voters, cells, voters, cells), dtype=np.float32)
+    for e in range(voters):
+        joined[:, e, :, e] = across[e].T.reshape(4, cells, cells)
+    rows = 4 * voters * cells
+    biases = bias.reshape(voters, 4, cells).transpose(1, 0, 2).reshape(rows)
+    weights = inward.transpose(0, 2, 1).reshape(voters, 4, cells, STATES).transpose(1, 0, 2, 3).reshape(rows, STATES)
+    # One bias vector: the other stays empty.
+    return Recurrent(weights, joined.reshape(rows, voters * cells), biases, np.zeros_like(biases), ONNX_GATES)
+
+
+def _layers(ensemble: Ensemble, cells: int) -> list[list[Dense]]:
+    """Return the networks of an ensemble as layers; cells: of all LSTMs, of which a network sees its part."""
+    found = []
+    for e, (first, first_bias, second, second_bias, last) in enumerate(zip(*ensemble[:5], strict=True)):
+        own = len(first) - SEEN
+        whole = np.zeros((SEEN + cells, first.shape[1]), dtype=np.float32)
+        whole[:SEEN], whole[SEEN + e * own : SEEN + (e + 1) * own] = first[:SEEN], first[SEEN:]
+        found.append(
+            [
+                Dense(np.ascontiguousarray(whole.T), first_bias, "Relu"),
+                Dense(np.ascontiguousarray(second.T), second_bias, "Relu"),
+                Dense(last[None], np.zeros(1, dtype=np.float32)),
+            ]
+        )
+    return found
 
 
 def _rows(parts: Sequence[dict[str, Floats]]) -> dict[str, Any]:
@@ -266,8 +313,8 @@ def scorer_in(directory: Path) -> Scorer:
 
 
 def scorer_named(text: str) -> Scorer:
-    """Return the scorer that `scorer`, a model file or the directory of a run names; BadInput otherwise."""
-    path = Path(text)
+    """Return the scorer that `scorer`, `lstm`, a model file or the directory of a run names; BadInput otherwise."""
+    path = Path(with_file(text))
     if text == SHIPPED_SCORER:
         return read_model(shipped_scorer())
     if path.suffix == ".onnx":
@@ -275,4 +322,4 @@ def scorer_named(text: str) -> Scorer:
     for place in (path, path / "seed-0"):
         if (place / RUN_FILE).is_file():
             return scorer_in(place)
-    raise BadInput("--from", text, "give scorer, a FILE.onnx of a scorer, or the directory of a finished run")
+    raise BadInput("--from", text, "give scorer, lstm, a FILE.onnx of a scorer, or the directory of a finished run")

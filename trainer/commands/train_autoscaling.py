@@ -16,7 +16,7 @@ from agent.kernel.text import duration_text
 from domain.errors import BadInput
 from trainer.commands.options import Bounds, SetOption, epilog, settings_of, write_config
 from trainer.commands.train import Training
-from trainer.commands.train_scorer import PPO, SCORER, refuse_others, train_scorers
+from trainer.commands.train_scorer import LSTM, PPO, SCORER, refuse_others, train_scorers
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ Scorers (--form scorer; settings by --set, such as --set rounds=300+300
   networks, hidden        how many vote, and their units
   epochs, batch, rate     of the fit
   selection               fleets that the margin is chosen on
+  cells                   of each network's LSTM; --preset lstm has one
 They learn from exact comparisons in the simulator. Written to --out, per
 seed: recipe.json, curve.csv, MODEL.onnx, run.json; a run that was stopped
 continues by --resume from the lessons in samples/, with the same result.
@@ -82,18 +83,22 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             "trimtab train autoscaling --seeds 0-4 --out runs/fit --resume",
             "trimtab train autoscaling --sweep gamma=0.98,0.99 --seeds 0-2 --ray local",
             "trimtab train autoscaling --form scorer --jobs 2 --out runs/scorer",
+            "trimtab train autoscaling --preset lstm --jobs 2 --out runs/lstm",
             "trimtab train autoscaling --from scorer --world my.toml --workload my.swf.gz",
         ),
     )
 
     form: Annotated[
-        str | None, "ppo|scorer", "A recurrent policy, or a scorer for any fleet. Else scorer with --from, ppo."
+        str | None,
+        "ppo|scorer",
+        "A recurrent policy, or a scorer for any fleet. Else scorer with --from and --preset lstm, ppo.",
     ] = None
     task: Annotated[str, "NAME|FILE", "What to learn, see below, or a FILE.toml of your own."] = "train-fit"
     preset: Annotated[
         str,
         "NAME",
-        "Settings to start from: default, published (as in the paper), train-fit, train-text, coevolution-rent.",
+        "Settings to start from: default, ppo-lstm-published (as in the paper), train-fit, train-text, "
+        "coevolution-rent, lstm (a scorer with a memory that is trained).",
     ] = "default"
     steps: Annotated[str | None, "N", "Environment steps, such as 4e6."] = None
     network: Annotated[str | None, "KIND", "lstm or mlp."] = None
@@ -103,7 +108,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     mask: Annotated[bool | None, "--mask/--no-mask", "Hide actions that would have no effect."] = None
     setting: SetOption = None
     start: Annotated[
-        str | None, "--from", "scorer|FILE|RUN", "scorer: weights to begin with, for --world and --workload."
+        str | None, "--from", "scorer|lstm|FILE|RUN", "scorer: weights to begin with, for --world and --workload."
     ] = None
     world: Annotated[str | None, "NAME|FILE", "The world to train for with --workload, else live-like."] = None
     workload: Annotated[list[str] | None, "NAME|FILE", "Your jobs in that world, in place of a task; repeatable."] = (
@@ -128,17 +133,18 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
         from trainer.kit.progress import announce
 
         announce("train autoscaling: loading torch and the simulator", self.as_json)
-        form = self.form or (PPO if self.start is None else SCORER)
+        form = self.form or (SCORER if self.start is not None or self.preset == LSTM else PPO)
         refuse_others(self.ctx, form)
         if form == PPO:
             return super().run()
         return train_scorers(
             seeds=self.seeds_given(),
+            preset=self.preset,
             settings=settings_of(self.ctx, self.setting),
             start=self.start,
             world=self.world,
             workloads=self.workload or [],
-            out=self.out or Path(".trimtab/train/scorer"),
+            out=self.out or Path(".trimtab/train") / (LSTM if self.preset == LSTM else SCORER),
             resume=self.resume,
             jobs=self.processes,
             as_json=self.as_json,

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from trainer.autoscaling.scorer import Plan
 
 PPO, SCORER = "ppo", "scorer"
-_BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"})
+DEFAULT, LSTM = "default", "lstm"
+"""Presets of a scorer."""
+_BOTH = frozenset(
+    {"form", "preset", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"}
+)
 OF_SCORER = _BOTH | {"processes", "start"}
 """Parameters of the command that training a scorer reads."""
 _SCORER_ALONE = OF_SCORER - _BOTH
@@ -40,6 +44,7 @@ def refuse_others(context: typer.Context, form: str) -> None:
 def train_scorers(
     *,
     seeds: Sequence[int],
+    preset: str,
     settings: Sequence[str],
     start: str | None,
     world: str | None,
@@ -55,11 +60,17 @@ def train_scorers(
     With workloads: for one world and these loads, from the weights that `start` names, or from nothing. on_checked:
     called with the folder and the settings before the first run.
     """
-    from trainer.autoscaling.scorer import GENERAL, Recipe, general_plan
+    from trainer.autoscaling import scorer
+    from trainer.autoscaling.scorer import Recipe, general_plan
     from trainer.autoscaling.scorer_runs import check_run, run, shown_as
     from trainer.kit.fields import changes_of, pairs_of
     from trainer.kit.runs import RUN_FILE
 
+    recipes = {DEFAULT: scorer.GENERAL, LSTM: scorer.LSTM}
+    if preset not in recipes:
+        raise BadInput("--preset", preset, f"of a scorer it is one of {', '.join(recipes)}")
+    if workloads and preset == LSTM:
+        raise BadInput("--preset", preset, "leave it out: with --workload give --from lstm")
     if not workloads:
         for option, given in (("--world", world), ("--from", start)):
             if given is not None:
@@ -68,7 +79,7 @@ def train_scorers(
     if workloads:
         plans = _own_plans(out, seeds, changes, start, world or "live-like", workloads, as_json=as_json)
     else:
-        plans = {out / f"seed-{seed}": general_plan(replace(GENERAL, **changes), seed) for seed in seeds}
+        plans = {out / f"seed-{seed}": general_plan(replace(recipes[preset], **changes), seed) for seed in seeds}
     for place, plan in plans.items():
         check_run(plan, place, resume=resume)
     on_checked(out, pairs_of("--set", settings))

@@ -171,18 +171,28 @@ def build(layers: Layers, name: str) -> onnx.ModelProto:
 
 
 def build_ensembles(
-    inputs: Mapping[str, int], outputs: Mapping[str, Sequence[Sequence[Dense]]], name: str
+    inputs: Mapping[str, int],
+    outputs: Mapping[str, Sequence[Sequence[Dense]]],
+    name: str,
+    recurrent: Recurrent | None = None,
 ) -> onnx.ModelProto:
     """Return a model whose outputs (batch, networks) come from networks that all take the joined inputs (batch, size).
 
-    outputs: by name the networks of an ensemble, each a sequence of layers whose last has one output.
+    outputs: by name the networks of an ensemble, each a sequence of layers whose last has one output. recurrent: an
+    LSTM on the first input; its next hidden state is joined to the inputs, as the last of them.
     """
     graph = Graph()
-    graph.node("Concat", list(inputs), "joined", axis=1)
+    joined, size = list(inputs), 0
+    if recurrent is not None:
+        size = recurrent.size
+        joined.append(graph.recurrent(joined[0], recurrent))
+    graph.node("Concat", joined, "joined", axis=1)
     for output, networks in outputs.items():
         graph.node("Concat", [graph.dense_all("joined", layers) for layers in networks], output, axis=1)
+    memory = MEMORY if size else ()
     sizes = {output: len(networks) for output, networks in outputs.items()}
-    return graph.model(name, _rows(inputs), _rows(sizes))
+    sizes |= {f"{one}_next": size for one in memory}
+    return graph.model(name, _rows({**inputs, **dict.fromkeys(memory, size)}), _rows(sizes))
 
 
 def _rows(sizes: Mapping[str, int]) -> dict[str, Shape]:

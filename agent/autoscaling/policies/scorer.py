@@ -3,7 +3,8 @@
 Each minute `domain.rules.autoscaling.candidate_targets` makes what is worth comparing, and the model scores every
 candidate by `domain.observations.autoscaling_scorer`: the same functions as in the simulator that it was trained on.
 The queue rule decides where no candidate beats its choice by the model's margin, where VMs beyond the minimum have
-idled for long, and where the minute is far outside what training saw.
+idled for long, and where the minute is far outside what training saw. A model with an LSTM takes one step of it each
+minute, with candidates or without; its memory is kept in the ledger with the moving averages.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.autoscaling.policies.base import InputAbsent
-from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, OUTSIDE
+from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, OUTSIDE, compact
 from agent.autoscaling.policies.rules import cover_of
-from agent.models.card import SCORER_MEMORY, ScorerCard, misfit
+from agent.models.card import SCORER_MEMORY, ScorerCard, misfit, recurrent_inputs
 from agent.rails.state import Memory
 from domain.announcements import rows_of
 from domain.decisions import Proposal, Reason
@@ -47,6 +49,7 @@ from domain.units import MINUTE_S
 if TYPE_CHECKING:
     from agent.models.file import Model
 
+Floats = NDArray[np.float32]
 SHOWN = 4
 """Candidates that the sentence tells beside the chosen one and the rule's."""
 SHOWN_OUTSIDE = 3
@@ -74,7 +77,11 @@ class ScorerPolicy:
             raise PolicyFailure(f"the model {self.model.name[:NAME_DIGITS]} does not fit: {unfit}")
         sight = _sight(fleet, snapshot)
         remembered = list(memory.get(self._key(SCORER_MEMORY), (0.0,) * MEMORY))
-        weighed = self.weigh(sight, remembered)
+        carried = {
+            name: np.array(memory.get(self._key(name), (0.0,) * card.cells), dtype=np.float32)
+            for name in recurrent_inputs(card)
+        }
+        weighed = self.weigh(sight, remembered, carried)
         parts = [
             _comparison(fleet, snapshot.requested, weighed, card.branch_min),
             weighed.why,
@@ -82,13 +89,17 @@ class ScorerPolicy:
             _outside_text(card, weighed),
         ]
         after = {self._key(SCORER_MEMORY): tuple(remembered)}
+        after |= {self._key(name): compact(values) for name, values in carried.items()}
         if weighed.outside:
             after[self._key(OUTSIDE)] = tuple(float(place) for place in weighed.outside)
         desired = tuple(weighed.targets[weighed.chosen])
         return Proposal(fleet.name, self.name, desired, Reason.LEARNED, "; ".join(filter(None, parts))), after
 
-    def weigh(self, sight: Sight, remembered: list[float]) -> CandidateScores:
-        """Bring the memory, of MEMORY numbers, up to a minute and return its candidates, weighed."""
+    def weigh(self, sight: Sight, remembered: list[float], carried: dict[str, Floats]) -> CandidateScores:
+        """Bring both memories up to a minute and return its candidates, weighed.
+
+        remembered: MEMORY numbers. carried: by name the recurrent inputs of the model (cells,); empty without any.
+        """
         sight.remember(remembered)
         targets, announced = sight.candidates(), sight.folded(remembered)
         state, rows = sight.features(remembered, announced, targets)
@@ -96,11 +107,13 @@ class ScorerPolicy:
             {
                 "state": np.array([state] * len(targets), dtype=np.float32),
                 "candidates": np.array(rows, dtype=np.float32),
+                **{name: np.repeat(values[None], len(targets), axis=0) for name, values in carried.items()},
             }
         )
         broken = [name for name, values in outputs.items() if not np.isfinite(values).all()]
         if broken:
             raise PolicyFailure(f"the model {self.model.name[:NAME_DIGITS]} answers {', '.join(broken)} with no number")
+        carried |= {name: outputs[f"{name}_next"][0] for name in carried}
         scores, gains = [0.0] * len(targets), outputs["gain"][:, 0].astype(np.float64).tolist()
         judge(outputs["score"].astype(np.float64).tolist(), len(targets), scores)
         outside = _outside(self.model.card, state)

@@ -19,7 +19,7 @@ from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, GAIN_MIN, STATE_FEATURES
 from domain.subject import AUTOSCALING, Subject
 from tests.oracles.lstm_model import write_model
-from trainer.kit.export import Dense, build_ensembles, store
+from trainer.kit.export import Dense, Recurrent, build_ensembles, store
 from trainer.promotion.directory import ModelsWriter, pointer_text, sealed
 
 NOTHING, ADD_S, REMOVE_S, ADD_M, REMOVE_M, ADD_L, REMOVE_L = range(7)
@@ -40,17 +40,19 @@ def scorer(
     sees: dict[str, float] | None = None,
     gains: dict[str, float] | None = None,
     high: dict[str, float] | None = None,
+    cells: int = 0,
     **changes: Any,
 ) -> Path:
     """A scorer whose score of a candidate is a sum over features of candidate or state, each times its weight.
 
     sees: weights of state features. gains: weights of the expected gain; those of the score where left out. high: other
-    upper ends of a feature's range in training than 1e9. changes: fields of the card.
+    upper ends of a feature's range in training than 1e9. cells: of an LSTM with drawn weights, which sees the state and
+    which no score depends on. changes: fields of the card.
     """
     names = [*STATE_FEATURES, *CANDIDATE_FEATURES]
 
     def sums(weights: dict[str, float]) -> list[Dense]:
-        first = np.zeros((2 * len(weights), len(names)), dtype=np.float32)
+        first = np.zeros((2 * len(weights), len(names) + cells), dtype=np.float32)
         last = np.zeros((1, 2 * len(weights)), dtype=np.float32)
         for row, (name, weight) in enumerate(weights.items()):
             first[2 * row, names.index(name)], first[2 * row + 1, names.index(name)] = 1.0, -1.0
@@ -60,13 +62,19 @@ def scorer(
     scores = prefers | (sees or {})
     networks = {"score": [sums(scores)], "gain": [sums(scores if gains is None else gains)]}
     sizes = {"state": len(STATE_FEATURES), "candidates": len(CANDIDATE_FEATURES)}
-    model = build_ensembles(sizes, networks, "scorer")
+    rng = np.random.default_rng(0)
+    shapes = ((4 * cells, len(STATE_FEATURES)), (4 * cells, cells), (4 * cells,), (4 * cells,))
+    inward, across, bias, other = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    layer = Recurrent(inward, across, bias, other) if cells else None
+    model = build_ensembles(sizes, networks, "scorer", layer)
+    sizes |= {name: cells for name in ("hidden", "cell") if cells}
     inputs = {name: np.full((2, size), 0.25, dtype=np.float32) for name, size in sizes.items()}
     session = session_of(model.SerializeToString())
     outputs = dict(zip(networks, session.run(list(networks), inputs), strict=True))
     card = {
         "form": "scorer",
         "voters": 1,
+        "cells": cells,
         "schema_hash": scorer_schema(),
         "features": STATE_FEATURES,
         "candidate_features": CANDIDATE_FEATURES,

@@ -91,7 +91,9 @@ def test_the_policy_trained_as_published_comes_along_and_is_nobodys_default() ->
     assert (card.observation, card.action_set, card.network, card.hidden_size) == ("obs-7", "act-7", "lstm", 128)
     assert not card.masked
     settings = card.training["config"]
-    published = asdict(configuration("published", task="train-text", seed=settings["seed"], total_steps=1_000_000))
+    published = asdict(
+        configuration("ppo-lstm-published", task="train-text", seed=settings["seed"], total_steps=1_000_000)
+    )
     # The card has options of that trainer that are gone; it used none of them.
     unused = {"imitate": "", "imitation_rounds": 0, "value_updates": 0, "queue_gain": 1.0}
     assert {name: settings[name] for name in unused} == unused

@@ -9,11 +9,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
 from domain.rules.autoscaling import RuleSetting
-from simulator.autoscaling.branching import NO_WEIGHTS, Weights, score
+from simulator.autoscaling.branching import NO_WEIGHTS, Weights, advance, score
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.lessons import (
@@ -37,6 +38,7 @@ from trainer.autoscaling.scorer import (
     INPUTS,
     MARGINS,
     THE_RULE,
+    WINDOW,
     WORTH_CLIP,
     Network,
     Plan,
@@ -44,6 +46,7 @@ from trainer.autoscaling.scorer import (
     Recipe,
     Samples,
     Scorer,
+    _stretches,
     choose_margin,
     ensemble_of,
     error_of_worth,
@@ -52,6 +55,7 @@ from trainer.autoscaling.scorer import (
     fit_seed,
     group_of,
     join,
+    network_of,
     play_lessons,
     ratios,
 )
@@ -81,9 +85,9 @@ def test_what_an_episode_teaches_is_the_gain_over_the_rule_s_choice() -> None:
     assert (np.where(there, gains, 0.0).max(axis=1) > 0.0).mean() > 0.1, "where nothing is better, nothing is learned"
 
 
-def made_up(rows: int) -> Samples:
+def made_up(rows: int, seed: int = 1) -> Samples:
     """Return samples in which the second candidate gains where the first feature of the state is above 0."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     states = rng.normal(size=(rows, STATES)).astype(np.float32)
     candidates = np.zeros((rows, 3, CANDIDATES), dtype=np.float32)
     candidates[:, :, 0] = [1.0, 0.0, 0.0]
@@ -93,7 +97,7 @@ def made_up(rows: int) -> Samples:
     gains[1::2, 2] = -1.0
     there = np.ones((rows, 3), dtype=np.bool_)
     there[::2, 2] = False
-    return Samples(states, candidates, there, gains, gains, 0)
+    return Samples(states, candidates, there, gains, gains, 0, states, np.arange(0, rows, 40), np.arange(rows))
 
 
 def fitted(samples: Samples, recipe: Recipe, seed: int, start: Network | None = None) -> Network:
@@ -108,22 +112,85 @@ def test_a_fit_finds_when_a_candidate_gains() -> None:
     assert float(gains.gather(1, chosen[:, None]).mean()) > 0.8 * float(gains.clamp(min=0.0).max(dim=1).values.mean())
 
 
+def recalled(episodes: int, minutes: int, apart: int, seed: int) -> Samples:
+    """Return samples whose second candidate gains where the first feature was above 0 `apart` minutes before."""
+    whole = made_up(episodes * minutes, seed)
+    first = np.arange(0, episodes * minutes, minutes)
+    at = (first[:, None] + np.arange(apart, minutes, 2)).ravel()
+    gains = np.zeros((at.size, 3), dtype=np.float32)
+    gains[:, 1] = np.sign(whole.states[at - apart, 0])
+    there = np.ones((at.size, 3), dtype=np.bool_)
+    return Samples(whole.states[at], whole.candidates[at], there, gains, gains, 0, whole.minutes, first, at)
+
+
+@pytest.mark.parametrize(("cells", "least", "most"), [(0, -0.2, 0.2), (8, 0.7, 1.0)])
+def test_what_gains_by_an_earlier_minute_takes_a_memory(cells: int, least: float, most: float) -> None:
+    unseen = tuple(name for place, name in enumerate(INPUTS) if place not in (0, STATES, STATES + 2))
+    recipe = replace(SMALL, hidden=16, cells=cells, epochs=80, batch=256, rate=2e-2, left_out=unseen)
+    network, other = fitted(recalled(96, 24, 2, 1), recipe, 0), recalled(64, 23, 2, 2)
+    states, candidates, there, gains, _ = other.tensors()
+    hidden = None
+    if network.memory is not None:
+        seen, _ = network.memory(torch.from_numpy(other.minutes).reshape(64, 23, STATES).transpose(0, 1))
+        hidden = seen.transpose(0, 1).flatten(0, 1)[other.at]
+    chosen = network(states, candidates, there, hidden)[:, :2].argmax(dim=1)
+    found = float(gains.gather(1, chosen[:, None]).mean()) / float(gains.clamp(min=0.0).max(dim=1).values.mean())
+    assert least <= found <= most
+
+
+def test_the_memory_continues_from_one_stretch_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, forward = [], Network.forward
+
+    def spy(network: Network, states: Tensor, candidates: Tensor, there: Tensor, hidden: Tensor) -> Tensor:
+        shown.append(hidden.detach().numpy().copy())
+        return forward(network, states, candidates, there, hidden)
+
+    monkeypatch.setattr("trainer.autoscaling.scorer.WINDOW", 8)
+    monkeypatch.setattr(Network, "forward", spy)
+    samples = recalled(4, 24, 2, 1)
+    network = fitted(samples, replace(SMALL, cells=3, epochs=1, rate=1e-9), 0)
+    assert len(shown) == 3
+    assert network.memory is not None
+    whole, _ = network.memory(torch.from_numpy(samples.minutes).reshape(4, 24, STATES).transpose(0, 1))
+    wanted = whole.transpose(0, 1).flatten(0, 1)[samples.at].detach().numpy()
+    found = np.concatenate(shown)
+    np.testing.assert_allclose(found[found[:, 0].argsort()], wanted[wanted[:, 0].argsort()], atol=1e-5)
+
+
+def test_a_pass_through_time_shows_every_sample_once_in_its_minute() -> None:
+    long = play_lessons(
+        [lesson(seed) for seed in (1_000_003, 1_000_004)], replace(SMALL, cells=2, most=1000), NO_WEIGHTS, 0.0
+    )
+    assert (long.minutes[long.at] == long.states).all()
+    stretches = list(_stretches(long, replace(SMALL, cells=2, epochs=2), torch.Generator().manual_seed(0)))
+    assert sorted(torch.cat([one.samples for one in stretches]).tolist()) == sorted([*range(len(long.at))] * 2)
+    assert sum(one.begins for one in stretches) == 2
+    for one in stretches:
+        assert one.minutes is not None
+        assert one.at is not None
+        assert one.minutes.shape[0] <= WINDOW
+        assert (one.minutes.flatten()[one.at].numpy() == long.at[one.samples.numpy()]).all()
+
+
 def test_a_candidate_that_does_not_exist_is_never_chosen() -> None:
     states, candidates, there, _, _ = made_up(50).tensors()
     scorer = fitted(made_up(50), SMALL, 0)
     assert (scorer(states, candidates, there)[~there] < -1e8).all()
 
 
-def test_the_compiled_scores_are_those_of_the_network() -> None:
-    scorers = [fitted(made_up(64), SMALL, seed) for seed in (0, 1)]
+@pytest.mark.parametrize("cells", [0, 6])
+def test_the_compiled_scores_are_those_of_the_network(cells: int) -> None:
+    scorers = [fitted(made_up(64), replace(SMALL, cells=cells), seed) for seed in (0, 1)]
     samples = made_up(5)
     states, candidates, there, _, _ = samples.tensors()
     there[:] = True
-    logits = torch.stack([s(states, candidates, there) for s in scorers])
+    hidden = [None if s.memory is None else s.memory(states)[0] for s in scorers]
+    logits = torch.stack([s(states, candidates, there, h) for s, h in zip(scorers, hidden, strict=True)])
     weights = ensemble_of([s.weights() for s in scorers])
-    out = np.zeros(3)
+    out, recurrent = np.zeros(3), np.zeros((2, 2, cells))
     for row in range(5):
-        score(samples.states[row].astype(float), samples.candidates[row].astype(float), 3, weights, out)
+        advance(samples.states[row].astype(float), weights, recurrent)
+        score(samples.states[row].astype(float), samples.candidates[row].astype(float), 3, weights, recurrent, out)
         wanted = np.zeros(3)
         judge(logits[:, row].T.detach().numpy().astype(float), 3, wanted)
         np.testing.assert_allclose(out, wanted, atol=1e-5)
@@ -138,10 +205,11 @@ def test_the_network_of_gains_finds_how_much_a_candidate_gains() -> None:
     assert float((apart - worths[there]).abs().mean()) < 0.15
 
 
-def test_a_network_goes_on_from_the_weights_it_is_given() -> None:
-    samples = made_up(64)
-    first = fitted(samples, SMALL, 0)
-    again = fitted(samples, replace(SMALL, rate=1e-9), 1, first)
+@pytest.mark.parametrize("cells", [0, 6])
+def test_a_network_goes_on_from_the_weights_it_is_given(cells: int) -> None:
+    samples, recipe = made_up(200), replace(SMALL, cells=cells)
+    first = fitted(samples, recipe, 0)
+    again = fitted(samples, replace(recipe, rate=1e-9), 1, network_of(first.weights(), 0))
     for a, b in zip(first.weights(), again.weights(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -154,7 +222,7 @@ def test_without_a_minute_to_learn_from_it_is_said() -> None:
 def test_what_is_trained_has_the_ranges_of_what_it_saw() -> None:
     found = wholly_trained(0)
     assert found.weights[0].shape == (SMALL.networks, STATES + CANDIDATES, SMALL.hidden)
-    assert [part.shape[0] for part in found.gains] == [1] * 5
+    assert [part.shape[0] for part in found.gains] == [1] * 8
     assert found.low.shape == found.high.shape == found.least.shape == found.greatest.shape == (STATES,)
     assert (found.least <= found.low).all()
     assert (found.low <= found.high).all()

@@ -27,19 +27,20 @@ LIVE = preset("live-like")
 RULE = RuleSetting(240.0, 60.0)
 
 
-def drawn(networks: int, seed: int) -> tuple[Weights, ...]:
+def drawn(networks: int, seed: int, cells: int = 0) -> tuple[Weights, ...]:
     """Return the weights of an ensemble without training."""
     rng = np.random.default_rng(seed)
-    shapes = ((networks, STATES + CANDIDATES, 12), (networks, 12), (networks, 12, 12), (networks, 12), (networks, 12))
-    return tuple(rng.normal(0.0, 0.4, size=shape).astype(np.float32) for shape in shapes)
+    inputs, each = STATES + CANDIDATES + cells, (networks,)
+    layers = ((*each, inputs, 12), (*each, 12), (*each, 12, 12), (*each, 12), (*each, 12))
+    gates = ((*each, STATES, 4 * cells), (*each, cells, 4 * cells), (*each, 4 * cells))
+    return tuple(rng.normal(0.0, 0.4, size=shape).astype(np.float32) for shape in (*layers, *gates))
 
 
-@pytest.fixture(scope="module")
-def trained() -> Scorer:
+@pytest.fixture(scope="module", params=[0, 5], ids=["averages", "lstm"])
+def trained(request: pytest.FixtureRequest) -> Scorer:
     low, high = np.full(STATES, -1e6, dtype=np.float32), np.full(STATES, 1e6, dtype=np.float32)
-    return Scorer(
-        drawn(3, 1), drawn(1, 2), 0.25, 6.0, low, high, low, high, Recipe(hidden=12), 7, {"branched_minutes": 5.0}
-    )
+    votes, recipe = drawn(3, 1, request.param), Recipe(hidden=12, cells=request.param)
+    return Scorer(votes, drawn(1, 2), 0.25, 6.0, low, high, low, high, recipe, 7, {"branched_minutes": 5.0})
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,9 @@ def test_a_graph_that_answers_otherwise_is_not_written(
     other = drawn(3, 5)
     monkeypatch.setattr(
         "trainer.autoscaling.scorer_runs.score",
-        lambda state, rows, count, weights, out: out.__setitem__(slice(None), rows @ other[0][0, STATES:, 0]),
+        lambda state, rows, count, weights, recurrent, out: out.__setitem__(
+            slice(None), rows @ other[0][0, STATES:, 0]
+        ),
     )
     with pytest.raises(ExportFailed, match="in score by"):
         write_model(trained, minutes, tmp_path)

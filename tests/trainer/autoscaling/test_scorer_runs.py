@@ -148,7 +148,7 @@ def test_weights_are_found_by_the_run_its_parent_or_its_files(whole: Path, tmp_p
     (tmp_path / "seed-0").symlink_to(whole)
     texts = (whole, whole / model, tmp_path)
     assert len({scorer_named(str(text)).digest for text in texts}) == 1
-    with pytest.raises(BadInput, match="give scorer, a FILE"):
+    with pytest.raises(BadInput, match=r"a FILE\.onnx of a scorer"):
         scorer_named(str(tmp_path / "absent"))
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from agent.models.card import ScorerCard
 from agent.models.file import load_model
 from domain.errors import BadInput
+from domain.observations.autoscaling_scorer import STATES
 from domain.rules.autoscaling import RuleSetting
 from simulator.autoscaling.branching import Weights
 from simulator.autoscaling.world_file import preset
@@ -251,11 +252,20 @@ def _of_scorer(path: Path, cases: Sequence[Case], seed: int, on_progress: OnProg
 
 def held(weights: tuple[Weights, ...], places: Sequence[int], values: NDArray[np.float64]) -> tuple[Weights, ...]:
     """Return the weights of a scorer that takes some inputs for these values, whatever they are [S + C]."""
-    first, bias, *others = weights
-    added = np.einsum("k,nkh->nh", values[list(places)].astype(np.float32), first[:, list(places)])
-    changed = first.copy()
+    first, bias, second, second_bias, last, inward, across, gates = weights
+    first, bias = _held(first, bias, places, values)
+    inward, gates = _held(inward, gates, [place for place in places if place < STATES], values)
+    return first, bias, second, second_bias, last, inward, across, gates
+
+
+def _held(
+    weights: Weights, bias: Weights, places: Sequence[int], values: NDArray[np.float64]
+) -> tuple[Weights, Weights]:
+    """Return a layer of each network [N, inputs, outputs] and its bias with some inputs held."""
+    added = np.einsum("k,nkh->nh", values[list(places)].astype(np.float32), weights[:, list(places)])
+    changed = weights.copy()
     changed[:, list(places)] = 0.0
-    return (changed, (bias + added).astype(np.float32), *others)
+    return changed, (bias + added).astype(np.float32)
 
 
 def _near_zero(added: Interval, cost: float) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,13 +14,14 @@ from hypothesis import strategies as st
 from agent.autoscaling.policies.base import InputAbsent
 from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.policies.rules import QueueRulePolicy
-from agent.autoscaling.policies.scorer import ScorerPolicy
+from agent.autoscaling.policies.scorer import ScorerPolicy, _sight
 from agent.models.card import ScorerCard
 from agent.models.file import ModelRefused, load_model
 from domain.announcements import Announcement
 from domain.decisions import Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet, Group, VmType
+from domain.observations.autoscaling_scorer import MEMORY
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from tests.agent.models.making import scorer
 from tests.agent.rails.scenes import NOON
@@ -81,6 +83,24 @@ def test_where_nothing_beats_the_rule_by_the_margin_the_rule_decides_and_it_says
     rule, _ = QueueRulePolicy(HORIZON_S).decide(FLEET, busy_fleet(), {})
     assert proposal.desired == rule.desired == (2, 1, 1)
     assert "better by the margin" in proposal.detail
+
+
+def test_an_lstm_takes_one_step_a_minute_from_the_memory_of_the_minute_before(tmp_path: Path) -> None:
+    policy = policy_of(scorer(tmp_path, {"is_hold": 1.0}, cells=3))
+    calm = snapshot(group("s", 1, 2), group("m", 0, 4), group("l", 0, 8))
+    memory: Any = {}
+    for minute in (busy_fleet(), calm, busy_fleet()):
+        sight, remembered = _sight(FLEET, minute), list(memory.get(policy._key("scorer"), [0.0] * MEMORY))
+        before = {name: np.array([memory.get(policy._key(name), [0.0] * 3)], np.float32) for name in ("hidden", "cell")}
+        sight.remember(remembered)
+        targets = sight.candidates()[:1]
+        state, rows = sight.features(remembered, sight.folded(remembered), targets)
+        inputs = {"state": np.array([state], np.float32), "candidates": np.array(rows, np.float32)}
+        wanted = policy.model.run({**inputs, **before})
+        _, memory = policy.decide(FLEET, minute, memory)
+        for name in ("hidden", "cell"):
+            np.testing.assert_allclose(memory[policy._key(name)], wanted[f"{name}_next"][0], rtol=1e-5)
+            assert np.abs(wanted[f"{name}_next"] - before[name]).max() > 1e-3
 
 
 def test_after_minutes_of_idle_vms_beyond_the_minimum_the_rule_decides(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES
 from domain.rules.autoscaling import RuleSetting
-from simulator.autoscaling.branching import BranchedEpisodes, score
+from simulator.autoscaling.branching import BranchedEpisodes, advance, score, without_memory
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand, train_text
 from tests.trainer.autoscaling.evaluation.reacting_model import reacting
@@ -76,7 +76,7 @@ def scorer(directory: Path, names: tuple[str, ...], size: float) -> Path:
     for place, name in enumerate(names):
         first[0, INPUTS.index(name), place] = size
     second, bias = np.eye(8, dtype=np.float32)[None], np.zeros((1, 8), dtype=np.float32)
-    weights = (first, bias, second, bias, np.ones((1, 8), dtype=np.float32))
+    weights = (first, bias, second, bias, np.ones((1, 8), dtype=np.float32), *without_memory(1))
     low, high = np.full(STATES, -1e6, dtype=np.float32), np.full(STATES, 1e6, dtype=np.float32)
     trained = Scorer(weights, weights, 0.0, 8.0, low, high, low, high, Recipe(hidden=8, networks=1), 0, {})
     minutes = BranchedEpisodes(preset("live-like"), train_rand(3), RuleSetting()).play(1, branch_share=1.0, most=5)
@@ -101,14 +101,17 @@ def test_of_a_scorer_only_the_inputs_with_weights_count(tmp_path: Path, monkeypa
 
 def test_an_input_that_is_held_counts_as_its_value_whatever_it_is() -> None:
     rng = np.random.default_rng(5)
-    shapes = ((2, len(INPUTS), 6), (2, 6), (2, 6, 6), (2, 6), (2, 6))
+    shapes = ((2, len(INPUTS) + 3, 6), (2, 6), (2, 6, 6), (2, 6), (2, 6), (2, STATES, 12), (2, 3, 12), (2, 12))
     weights = tuple(rng.normal(0.0, 0.4, size=shape).astype(np.float32) for shape in shapes)
     values, places = rng.normal(size=len(INPUTS)), [3, STATES + 2]
     state, candidates = rng.normal(size=STATES), rng.normal(size=(4, CANDIDATES))
-    found, wanted = np.zeros(4), np.zeros(4)
-    score(state, candidates, 4, held(weights, places, values), found)
+    found, wanted, changed = np.zeros(4), np.zeros(4), held(weights, places, values)
+    first, second = np.zeros((2, 2, 3)), np.zeros((2, 2, 3))
+    advance(state, changed, first)
+    score(state, candidates, 4, changed, first, found)
     state[3], candidates[:, 2] = values[3], values[STATES + 2]
-    score(state, candidates, 4, weights, wanted)
+    advance(state, weights, second)
+    score(state, candidates, 4, weights, second, wanted)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 

@@ -244,7 +244,7 @@ def test_an_unknown_preset_task_or_field_names_what_there_is() -> None:
 
 
 def test_the_published_preset_has_no_mask_and_the_published_network() -> None:
-    published = PRESETS["published"]
+    published = PRESETS["ppo-lstm-published"]
     assert (published.masked, published.observation, published.action_set) == (False, "obs-7", "act-7")
     assert (published.network, published.hidden) == ("lstm", 128)
 

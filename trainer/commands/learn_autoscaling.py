@@ -132,6 +132,7 @@ Exit status:
         """Return the case for a look at the fleet's models."""
         from agent.autoscaling.policies.learned_models import ModelShelf
         from trainer.learning.fleet_trial import FleetEvidence
+        from trainer.learning.lived_hours import day_zero
         from trainer.learning.round import Budget
         from trainer.learning.subject import usual_idle_s
 
@@ -145,6 +146,7 @@ Exit status:
             self.settings.seeds,
             Budget(self.terms.cpu_s).spread,
             usual_idle_s(self.name, os.environ),
+            day_zero(self.name, os.environ),
         )
         return evidence.inspection(self.now_s, self.settings.limits)
 

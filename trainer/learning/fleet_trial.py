@@ -2,7 +2,9 @@
 
 After a promotion the minutes of the champion are replayed under it (the prediction) and under the policy before it. If
 the recorded cost is surely above the prediction, the simulator was wrong about the champion; if it is surely above that
-of the policy before, the promotion was: either takes it back.
+of the policy before, the promotion was: either takes it back. So does a loss against the rule of day 0
+(`trainer.learning.loss_watch`), over all hours that promoted models decided since the last rollback: small losses of
+one promotion after the other add up there, and its hours are enough for an early verdict.
 
 In a probation the agent asked the challenger each minute and recorded its proposal with the decision. These show where
 the two differ; their cost is that of a replay of the same minutes under both.
@@ -19,16 +21,20 @@ from typing import Any, Final
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.models.directory import Champion, Probationer
+from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.models.directory import PROMOTED, ROLLED_BACK, Champion, Probationer, moment_s
 from agent.models.file import load_model
 from domain.decisions import Decision, Verdict
 from domain.errors import BadInput
 from domain.fleet import Fleet
+from domain.rules.autoscaling import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, escape, table
 from trainer.learning.fidelity import SEEDS, WITHIN, Map, WindowCost, replay_windows
+from trainer.learning.lived_hours import CHANGED, EARLIER, RULE, is_rule, lived_hours
+from trainer.learning.loss_watch import DEVIATIONS, LossResult, LossVerdict, loss_watch
 from trainer.learning.minutes import DecidedMinute, Record, Span, read_record_since
 from trainer.learning.recorded import read_decisions
 from trainer.learning.subject import Learner, check_policy, learner_of
@@ -43,6 +49,8 @@ ENDS: Final = 0.90
 """Level of the intervals of the watch: each end is passed by chance in 5 %."""
 LEAST_WINDOWS: Final = 8
 """Windows of an hour or more for a judgement."""
+SEEN_S: Final = 28 * DAY_S
+"""How far before a promotion the hours are compared with the rule of day 0."""
 WATCH_SEED, PROBATION_SEED = 2_700_000_000, 2_800_000_000
 """Boot seeds of the replays; training, tuning, judgement and fidelity check use others."""
 WAITING, IDLE, ANNOUNCED, RAILS, ALL = "jobs wait", "VMs are idle", "work is announced", "a rail changed it", "all"
@@ -53,7 +61,7 @@ class FleetEvidence:
     """The ledger of a fleet, and its world.
 
     ledger: a SQLite file or a URL. world, idle_s: as of `subject.learner_of`, `usual_s` is usual_idle_s. seeds: boot
-    seeds of each replay. spread: maps a function over items.
+    seeds of each replay. spread: maps a function over items. rule: of day 0, None for the recorded terms.
     """
 
     fleet: str
@@ -65,6 +73,7 @@ class FleetEvidence:
     seeds: int = SEEDS
     spread: Map = map
     usual_idle_s: float = 0.0
+    rule: RuleSetting | None = None
 
     def inspection(self, now_s: float, limits: Limits) -> Inspection:
         """Return the case for a look at the fleet's models; now_s: epoch seconds."""
@@ -81,11 +90,51 @@ class FleetEvidence:
         Raises LedgerUnavailable, and BadInput for a world that does not go with the fleet.
         """
         assert champion.at_s is not None, "a promotion that is watched has a time"
-        policy = f"{LEARNED}:{Path(champion.model).stem}"
         try:
-            recorded = read_record_since(self.ledger, self.fleet, champion.at_s - DAY_S)
+            recorded = read_record_since(self.ledger, self.fleet, champion.at_s - SEEN_S)
         except BadInput:
             return "the ledger has no minute since then"
+        loss = self.loss(recorded, champion)
+        return beside_loss(loss, self._predicted(part_of(recorded, champion.at_s - DAY_S), champion))
+
+    def loss(self, recorded: Record, champion: Champion) -> LossResult:
+        """Return the hours of promoted models since the last rollback, compared with the rule of day 0.
+
+        A loss is that of the champion only where its own hours cost more, too.
+        """
+        own = f"{LEARNED}:{Path(champion.model).stem}"
+        changes = self.directory.history(Subject(AUTOSCALING, self.fleet))
+        backs = [moment_s(one["at"]) for one in changes if one.get("event") == ROLLED_BACK]
+        since_s = max(backs, default=0.0)
+        watched = {f"{LEARNED}:{Path(one['model']).stem}" for one in changes if one.get("event") == PROMOTED}
+
+        # The rule decides in all replays: the models that decided need not be there.
+        name = QueueRulePolicy().name
+        stretches = (tuple(replace(one, policy=name) for one in stretch) for stretch in recorded.stretches)
+        learner = self.learner(replace(recorded, stretches=tuple(stretches)))
+        terms = recorded.terms
+        setting = self.rule or RuleSetting(
+            QueueRulePolicy().horizon_s if terms is None else terms.horizon_s, learner.loop.idle_s
+        )
+
+        def kind_of(begin_s: float, policy: str) -> int | None:
+            if policy in watched and begin_s >= since_s:
+                return CHANGED if policy == own else EARLIER
+            return RULE if is_rule(policy, setting) else None
+
+        origin_s = champion.at_s or 0.0
+        hours = lived_hours(learner, recorded, setting, kind_of, origin_s, self.seeds, self.spread)
+        found = loss_watch(*hours.of(EARLIER, CHANGED), hours.of(RULE))
+        lived, rule = hours.of(CHANGED)
+        if found.is_loss and lived.sum() <= found.bias * (1.0 + found.tolerance) * rule.sum():
+            why = f"the policies before it lost more than the budget, it does not: {found.reason}"
+            return replace(found, verdict=LossVerdict.CONTINUE, reason=why)
+        return found
+
+    def _predicted(self, recorded: Record, champion: Champion) -> WatchEvidence | str:
+        """Return the minutes of a champion against its prediction and the policy before, or why too little is known."""
+        assert champion.at_s is not None, "a promotion that is watched has a time"
+        policy = f"{LEARNED}:{Path(champion.model).stem}"
         lived = replace(recorded, stretches=tuple(_decided_by(policy, recorded, champion.at_s)))
         minutes = sum(len(one) - 1 for one in lived.stretches)
         job_core_s = lived.job_core_s or recorded.job_core_s
@@ -170,6 +219,30 @@ class FleetEvidence:
         off = sum(one.replayed for one in old) / total - 1.0 if total > 0.0 else 0.0
         why = f"the replay of the policy in use costs {off:+.1%} of the recorded cost: the simulator is not true"
         return replayed(divergence, promised, windows, why if abs(off) > WITHIN else "")
+
+
+def beside_loss(loss: LossResult, predicted: WatchEvidence | str) -> WatchEvidence | str:
+    """Return the evidence with the comparison with the rule of day 0; predicted: or why too little is known."""
+    if loss.verdict is LossVerdict.UNKNOWN:
+        return predicted
+    row = [f"{loss.hours}", chip(not loss.is_loss, f"{loss.lost:+.4f} $"), f"{loss.budget:.4f} $"]
+    row += [f"{loss.excess:+.1%} in {loss.span_hours} h", f"{loss.deviations:.1f}", f"{DEVIATIONS:g}"]
+    head = ["hours", "lost in the last week", "budget of a week", "surest excess", "standard deviations", "may be"]
+    section = Section("day-0", "Against the rule of day 0", table(head, [row]))
+    data = {"day_0": asdict(loss)}
+    if isinstance(predicted, str):
+        fault = loss.reason if loss.is_loss else ""
+        return WatchEvidence(fault, f"{loss.reason}; {predicted}", data, (section,), is_of_all=loss.is_loss)
+    fault = "; ".join(one for one in (loss.reason if loss.is_loss else "", predicted.fault) if one)
+    sentence = fault or f"{predicted.sentence}; {loss.reason}"
+    return replace(
+        predicted,
+        fault=fault,
+        sentence=sentence,
+        data={**predicted.data, **data},
+        sections=(*predicted.sections, section),
+        is_of_all=loss.is_loss,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ BUDGET: Final = 0.01
 WEEK_HOURS: Final = 168
 DEVIATIONS: Final = 4.5
 """Standard deviations by which the excess of a span must be above 0."""
-CORRELATION: Final = 0.5
+CORRELATION: Final = 0.6
 """Of the errors of the replay in neighbouring hours."""
 PRIOR_NOISE: Final = WINDOWS_WITHIN / math.sqrt(2.0 / math.pi)
 """Standard deviation of a normal error whose mean without its sign is the bound of the check of the simulator."""

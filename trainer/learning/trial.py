@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Probationer, moment_text
+from domain.errors import BadInput
 from domain.rules.oversubscription.risk import clopper_pearson_lower, clopper_pearson_upper
 from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S
@@ -39,6 +40,7 @@ class WatchEvidence:
     """The time since a promotion. fault: why it is taken back, "" where it is not. sentence: for people.
 
     data: for the data file. sections: of the page, the sentence precedes the first. facts: for the head of the page.
+    is_of_all: whether the fault is that of all promotions since the last rollback, so that all are taken back.
     """
 
     fault: str
@@ -46,6 +48,7 @@ class WatchEvidence:
     data: Mapping[str, Any]
     sections: tuple[Section, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
+    is_of_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +234,32 @@ def watch(case: Inspection, champion: Champion) -> WatchResult:
 def take_back(case: Inspection, found: WatchResult) -> str:
     """Roll back to the champion before, and return the policy that decides then, for people.
 
-    Raises BadInput when another one is champion by now, or when the one before would be refused: then nothing changes.
+    For a fault of all promotions it is the last one that a person forced, else the policy of the settings. Raises
+    BadInput when another one is champion by now, or when the one before would be refused: then nothing changes.
     """
     reason = f"taken back by the watch: {found.fault}"
     back = case.directory.rollback(case.now, case.subject, case.verify, reason=reason, of=found.model)
+    is_of_all = found.lived is not None and found.lived.is_of_all
+    while is_of_all and back is not None and _is_promoted(case, back):
+        try:
+            back = case.directory.rollback(case.now, case.subject, case.verify, reason=reason, of=back.model)
+        except BadInput:
+            # The one before cannot decide any more: this one continues.
+            break
     if back is not None:
         return f"{back.model[:12]} decides again"
     of_fleet = case.subject.decision == AUTOSCALING
     return "it is no longer the champion of this fleet" if of_fleet else "the policy of the settings decides again"
+
+
+def _is_promoted(case: Inspection, champion: Champion) -> bool:
+    """Return whether a champion came into use by the gate the last time."""
+    changes = case.directory.history(case.subject)
+    uses = [one["event"] for one in changes if one.get("model") == champion.model and one.get("event") in _USES]
+    return bool(uses) and uses[-1] == PROMOTED
+
+
+_USES = (PROMOTED, FORCED)
 
 
 class ProbationStatus(StrEnum):

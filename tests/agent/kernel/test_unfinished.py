@@ -34,9 +34,10 @@ def test_the_leftover_of_a_killed_writer_goes_with_the_next_write_and_not_before
         if kind == "folder":
             (fresh / "part").write_text("half")
         remove_unfinished(tmp_path)
-        assert fresh.exists()
+        is_kept = fresh.exists()
         writer.send_signal(signal.SIGKILL)
         writer.wait()
+    assert is_kept
     assert fresh.exists()
     with unfinished(tmp_path / "other.json") as mine:
         assert names(tmp_path) == [mine.name]

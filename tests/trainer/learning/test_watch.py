@@ -91,12 +91,18 @@ def test_a_promotion_that_keeps_its_word_in_the_ledger_stays(site: Site) -> None
     site.promoted(site.thrifty, 8.0)
     seen = lived(site, hour=8.0 + HOURS)
     data = seen.data
-    assert (seen.fault, data["before"]) == ("", f"learned:{site.lavish.stem}")
+    assert (data["faults"], data["before"]) == ([], f"learned:{site.lavish.stem}")
     assert data["minutes"] == round(HOURS * 60.0) - 1
     assert 0.95 <= data["bias"] <= 1.05
     assert data["bias"] != 1.0
     assert abs(data["against_predicted"]["relative"]["mean"]) < 0.05
     assert data["against_before"]["relative"]["high"] < 0.0
+    # The first of the two has cost twice as much as the rule, and the second one costs more than it, too.
+    assert data["day_0"]["verdict"] == "loss"
+    assert seen.is_of_all
+    take_back(site.look(8.0 + HOURS), found(site, hour=8.0 + HOURS))
+    assert site.directory.champion(SUBJECT) is None
+    assert [event for event, _ in site.events()] == ["promoted", "promoted", "rolled back", "rolled back"]
 
 
 @pytest.mark.exhaustive
@@ -146,7 +152,7 @@ def test_too_few_minutes_are_said_and_nothing_is_done(site: Site) -> None:
     site.live([(RULE, 0.5), (site.lavish, 1.5)])
     site.promoted(site.lavish, 0.5)
     seen = found(site)
-    assert (seen.fault, seen.lived) == ("", None)
+    assert (seen.fault, lived(site).data["day_0"]["verdict"]) == ("", "continue")
     assert re.search(r"89 minutes .* 1 windows; 8 are", seen.sentence)
 
 
@@ -229,3 +235,31 @@ def test_the_command_rolls_back_with_its_own_status_and_leaves_word_for_the_agen
     data = json.loads((site.folder / "round" / "watch" / "summary.json").read_text())
     assert data["faults"]
     assert "Cost since the promotion" in (site.folder / "round" / "watch" / "report.html").read_text()
+
+
+def test_a_policy_twice_as_dear_as_the_rule_is_taken_back_within_three_hours(site: Site) -> None:
+    site.live([(RULE, 6.0), (site.lavish, 3.0)])
+    site.promoted(site.lavish, 6.0)
+    seen = lived(site, hour=9.0)
+    assert "rule of day 0" in seen.fault
+    assert seen.data["day_0"]["hours"] == 3
+    assert seen.data["day_0"]["excess"] > 0.5
+    assert seen.data["day_0"]["bias"] != 1.0
+
+
+def test_a_champion_that_costs_what_the_rule_does_is_not_taken_back_for_those_before_it(site: Site) -> None:
+    site.live([(site.lavish, 4.0), (RULE, 3.0)])
+    site.promoted(site.lavish, 0.0)
+    champion = site.promoted(site.thrifty, 4.0)
+    evidence = site.evidence()
+    record = read_record_since(str(site.ledger), FLEET, START)
+    assert evidence.loss(record, champion).verdict == "continue"
+    # The same hours under the name of the second champion.
+    stretches = (tuple(replace(one, policy=named(one.policy, site)) for one in each) for each in record.stretches)
+    found = evidence.loss(replace(record, stretches=tuple(stretches)), champion)
+    assert (found.verdict, found.hours) == ("continue", 7)
+    assert found.lost > found.budget
+
+
+def named(policy: str, site: Site) -> str:
+    return f"learned:{site.thrifty.stem}" if policy == RULE else policy

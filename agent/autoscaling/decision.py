@@ -242,7 +242,7 @@ class AutoscalingPart(Part):
         from agent.autoscaling.loop import Loop
         from agent.autoscaling.model_watch import ModelWatch
         from agent.autoscaling.policies.fallback import Proposer, ShadowTime, evaluate_within
-        from agent.autoscaling.policies.ppo_lstm import MODEL
+        from agent.autoscaling.policies.ppo_lstm import MODEL, names_model
         from agent.autoscaling.snapshot.aggregate import Aggregator
 
         host, settings, session = self.host, self._settings, self._session
@@ -273,7 +273,9 @@ class AutoscalingPart(Part):
         self.attach(loop, series)
         file = settings.learned.model_file
         ready = None if file is None else f"{MODEL}:{file}"
-        self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready)
+        last = self.store.newest_of([one.fleet.name for one in fleets if names_model(one.policy)])
+        decided = {name: inputs.policy for name, (inputs, _) in last.items()}
+        self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready, decided)
         stack.callback(self._tuning.stop)
         if settings.discovery.enabled and not settings.fleets:
             from agent.autoscaling.fleet_finder import FleetFinder

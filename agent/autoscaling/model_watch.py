@@ -27,13 +27,17 @@ Note = Callable[[Reason, str, Subject], None]
 
 @dataclass(slots=True)
 class ModelWatch:
-    """Looks at the models in use; `fleets` returns the fleets managed now, `ready` a model held for none of them."""
+    """Looks at the models in use; `fleets` returns the fleets managed now, `ready` a model held for none of them.
+
+    decided: the policy of each fleet's last decision before the start; a model that decided then raises no event.
+    """
 
     shelf: ModelShelf
     problem: Callable[[str, str], None]
     note: Note
     fleets: Callable[[], tuple[ManagedFleet, ...]]
     ready: str | None = None
+    decided: dict[str, str] = field(default_factory=dict)
     model: str = ""
     """The SHA-256 of the learned model held ready, "" for none."""
     refusal: str = ""
@@ -42,7 +46,7 @@ class ModelWatch:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def reload(self) -> None:
-        """Look at the models directory at once, also at files that were refused before: what SIGHUP asks for."""
+        """Look at the models directory at once, also at files that were refused before, as SIGHUP asks."""
         self.shelf.look(again=True)
         self.look()
 
@@ -88,11 +92,30 @@ class ModelWatch:
             problems.append(f"{name} cannot decide for {fleet.name}: {unfit}")
         elif self._noted.get(key) != name:
             self._noted[key] = name
+            is_champion = role == DECIDES and text == managed.policy
+            before = self.decided.get(fleet.name, "") if is_champion else ""
+            if is_champion:
+                self.decided[fleet.name] = name
+            if before == name:
+                return name
             prices = other_prices(card, fleet)
             detail = f"{name} {role}" if role == PROBATION else f"{name} {role}, {self.shelf.origin(text, fleet)}"
+            if before:
+                why = self._why(fleet.name)
+                detail += f", in place of {before}" + (f", {why}" if why else "")
             detail += f"; prices are not those of its training: {prices}" if prices else ""
             self.note(Reason.MODEL_READY, detail, fleet_subject(fleet.name))
         return name
+
+    def _why(self, fleet: str) -> str:
+        """Return the reason of the fleet's last change of champion, its own or that of every fleet."""
+        directory = self.shelf.directory
+        try:
+            own = directory is not None and fleet_subject(fleet) in directory.champions()
+            return "" if directory is None else directory.why_in_use(fleet_subject(fleet if own else ""))
+        except TrimtabError:
+            # Another process has changed the pointer since: the sentence has the names alone.
+            return ""
 
     def _resolved(self, text: str, managed: ManagedFleet, problems: list[str]) -> str:
         try:

@@ -317,6 +317,23 @@ class ModelsDirectory:
             raise BadInput("report", champion.report, f"it records that {champion.model} did not pass: {remedy}")
         return report
 
+    def why_in_use(self, subject: Subject) -> str:
+        """Return why another champion decides for a subject since its last change, for people; "" where none is known.
+
+        A rollback has its reason, a promotion the relative cost that its report has from the gate. BadInput.
+        """
+        changes = [one for one in self.history(subject) if one.get("event") in (PROMOTED, FORCED, ROLLED_BACK)]
+        last = changes[-1] if changes else {}
+        if last.get("event") == ROLLED_BACK:
+            return f"rolled back: {last.get('reason') or 'by hand'}"
+        if last.get("event") != PROMOTED or not isinstance(last.get("report"), str):
+            return str(last.get("reason", ""))
+        overall = self.report(last["report"]).get("overall")
+        relative = overall.get("relative") if isinstance(overall, Mapping) else None
+        mean = relative.get("mean") if isinstance(relative, Mapping) else None
+        found = [f"cost {mean:+.1%} at the gate" if isinstance(mean, float) else "", str(last.get("reason", ""))]
+        return ", ".join(filter(None, found))
+
     def check_probationer(self, subject: Subject, probationer: Probationer) -> Mapping[str, Any]:
         """Return the report that speaks for a model on probation, as `check` does; BadInput when none does.
 

@@ -58,7 +58,7 @@ class Shelf(Generic[M]):
         places: tuple[Path, ...],
         patience_s: float | None = None,
     ) -> None:
-        self._directory, self._decision, self._read = directory, decision, load
+        self.directory, self._decision, self._read = directory, decision, load
         self._places, self.patience_s = places, patience_s
         self._lock, self._looking = threading.RLock(), threading.Lock()
         self._verified: dict[str, M] = {}
@@ -121,7 +121,7 @@ class Shelf(Generic[M]):
         again: also when nothing has changed, as after SIGHUP. What is wrong with a new one stays in `refusal` until
         one is taken up. A look that takes longer than the patience goes on by itself.
         """
-        directory = self._directory
+        directory = self.directory
         if directory is None:
             return False
         before = self._in_use
@@ -209,11 +209,11 @@ class Shelf(Generic[M]):
         own, every = self._in_use.get(subject), self.champion
         if own is not None:
             return own
-        where = str(self._directory.path) if self._directory else ""
+        where = str(self.directory.path) if self.directory else ""
         refusal = self.refusal_of(subject)
         if subject in self._refusals or (every is None and refusal):
             raise BadInput("champion", where, refusal)
-        if self._directory is not None and self._seen is None:
+        if self.directory is not None and self._seen is None:
             raise ModelPending("champion", where, "it is still being read and tried: wait for it")
         return every
 

@@ -27,13 +27,25 @@ WEB = fleet_subject("web")
 class Watched:
     """A watch over one fleet, with what it noted."""
 
-    def __init__(self, models: Path, policy: str = "learned", shadows: tuple[str, ...] = (), ready: str | None = None):
+    def __init__(
+        self,
+        models: Path,
+        policy: str = "learned",
+        shadows: tuple[str, ...] = (),
+        ready: str | None = None,
+        decided: str = "",
+    ):
         self.board = ServiceBoard(0.0)
         self.notes: list[tuple[Reason, str, Subject]] = []
         managed = ManagedFleet(FLEET, RailLimits(), policy, shadows)
         shelf = ModelShelf(models, models / "nothing-shipped")
         self.watch = ModelWatch(
-            shelf, self.board.problem, lambda *note: self.notes.append(note), lambda: (managed,), ready
+            shelf,
+            self.board.problem,
+            lambda *note: self.notes.append(note),
+            lambda: (managed,),
+            ready,
+            {FLEET.name: decided},
         )
 
     @property
@@ -57,6 +69,34 @@ def test_what_decides_is_noted_once_with_prices_that_are_not_those_of_the_traini
     prices = "prices are not those of its training: l costs $0.9 an hour, $0.8 in training"
     assert watched.notes == [(Reason.MODEL_READY, f"learned:{path.stem} decides, promoted; {prices}", WEB)]
     assert (watched.watch.model, watched.problem) == (path.stem, "")
+
+
+def test_a_change_of_the_champion_names_both_models_and_the_reason_and_is_noted_once_also_after_a_restart(
+    models: Path,
+) -> None:
+    first, second = preferring(models, NOTHING), preferring(models, ADD_S)
+    promote(models, first)
+    watched = Watched(models)
+    watched.watch.look()
+    directory, at = ModelsWriter(models), "2026-11-29T12:00:00Z"
+    body = {"passed": True, "challenger": {"sha256": second.stem}, "overall": {"relative": {"mean": -0.05}}}
+    report = directory.store_report(body, WEB, at)
+    directory.promote(read_model_file(second), WEB, report, at, lambda path: path)
+    for _ in range(2):
+        watched.watch.look()
+    directory.rollback(at, WEB, lambda path: path, reason="it cost more")
+    watched.watch.look()
+    details = [detail for _, detail, _ in watched.notes]
+    assert len(details) == 3
+    assert f"learned:{second.stem} decides, promoted, in place of learned:{first.stem}" in details[1]
+    assert "cost -5.0% at the gate" in details[1]
+    assert f"learned:{first.stem} decides, promoted, in place of learned:{second.stem}" in details[2]
+    again = Watched(models, decided=f"learned:{first.stem}")
+    again.watch.look()
+    assert (again.notes, again.watch.model) == ([], first.stem)
+    missed = Watched(models, decided=f"learned:{second.stem}")
+    missed.watch.look()
+    assert f"in place of learned:{second.stem}" in missed.notes[0][1]
 
 
 def test_why_a_model_decides_that_passed_no_evaluation_is_noted(models: Path) -> None:

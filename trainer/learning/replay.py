@@ -162,7 +162,7 @@ def play(
     def streams(seed: int) -> Streams:
         return RecordedBoots(seed, boots, start_s, loop.lag_s)
 
-    simulation = Simulation(world, _never_ending(trace, steps * MINUTE_S), seed, streams=streams)
+    simulation = Simulation(world, never_ending(trace, steps * MINUTE_S), seed, streams=streams)
     proposer = Proposer(evaluate_directly, models=loop.models)
     state, view = LoopState(), simulation.fleet_view()
     rows: list[tuple[float, float, float, float]] = []
@@ -294,7 +294,7 @@ def idle_seconds(machine: Machine, now_s: float, sample_interval_s: float) -> fl
     return max(now_s - since_s, 0.0)
 
 
-def _never_ending(trace: Trace, horizon_s: float) -> Trace:
+def never_ending(trace: Trace, horizon_s: float) -> Trace:
     """Return the trace with one more job, a day after all others: the fleet costs money until then, jobs or not."""
     last_s = max(horizon_s, float(trace.arrival_s.max(initial=0.0))) + DAY_S
     return make_trace(trace.name, np.append(trace.arrival_s, last_s), np.append(trace.service_s, 1.0))

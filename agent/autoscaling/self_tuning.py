@@ -1,7 +1,7 @@
 """Starts the process that tunes the queue rule of each fleet by its record, once an hour and one at a time.
 
-The process, `trimtab self-tune FLEET`, is the trainer's: the agent loads nothing of it, limits it, and reads its
-results in the models directory later. A call of `look` never waits for it.
+The process, `trimtab self-tune FLEET`, is the trainer's and limits itself. The agent loads nothing of it, and reads
+its results in the models directory later. A call of `look` never waits for it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -35,9 +34,6 @@ LOOK_EVERY_S: Final = 10.0
 PATIENCE_S: Final = 900.0
 """Wall time after which a process is ended: at the lowest priority it may wait for a processor."""
 KILLED_WITHIN_S: Final = 5.0
-CPU_S: Final = 120
-ADDRESS_SPACE_BYTES: Final = 1024**3
-NICENESS: Final = 19
 ALARM_FROM: Final = 3
 """Failures in a row of one fleet that raise an event, and another one a day later."""
 MOST_OUTPUT_BYTES: Final = 4096
@@ -128,7 +124,7 @@ class SelfTuning:
                 self._failed(fleet, f"it cannot be started: {error}")
                 return
             self._process = _Process(fleet, popen, self._clock.monotonic(), output, errors, files.pop_all())
-        _limit(popen.pid)
+        _first_out_of_memory(popen.pid)
 
     def _over(self, process: _Process) -> bool:
         """Return whether a process has ended, with its answer taken; one beyond its time is ended."""
@@ -171,16 +167,8 @@ class SelfTuning:
                 yield Event(fleet_subject(fleet), now, Reason.SELF_TUNING_FAILED, detail)
 
 
-def _limit(pid: int) -> None:
-    """Give a process the lowest priority, little memory and processor time, and let it be the first one out of memory.
-
-    A refusal of the system is passed over: the process runs without that limit.
-    """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
-    for limit, value in ((resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_AS, ADDRESS_SPACE_BYTES)):
-        with contextlib.suppress(OSError, ValueError):
-            resource.prlimit(pid, limit, (value, value))
+def _first_out_of_memory(pid: int) -> None:
+    """Let a process be the first one to end when memory runs out; where the system refuses that, it is one of all."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000", "ascii")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
-from agent.autoscaling.self_tuning import ADDRESS_SPACE_BYTES, ALARM_FROM, CPU_S, NICENESS, PATIENCE_S, SelfTuning
+from agent.autoscaling.self_tuning import ALARM_FROM, PATIENCE_S, SelfTuning
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.subject import fleet_subject
+from tests.architecture.product import ROOT
 from tests.waiting import until
+from tests.without_training import WITHOUT_TRAINING
 
 HOUR_S, DAY_S, START = 3600.0, 86_400.0, 1_772_366_400.0
 ANSWER = {"did": "tuned", "why": "24 hours of record", "outcome": "kept"}
@@ -141,14 +143,11 @@ def test_a_fleet_that_is_not_to_be_tuned_is_left_alone(made: list[Tried], tmp_pa
     assert not (tmp_path / "starts").exists()
 
 
-def test_it_has_little_memory_and_processor_time_and_is_the_first_to_go(made: list[Tried], tmp_path: Path) -> None:
+def test_it_is_the_first_out_of_memory_and_answers_for_no_service(made: list[Tried], tmp_path: Path) -> None:
     site = tried(made, tmp_path, WAITS)
     site.clock.sleep(HOUR_S)
     site.tuning.look()
     pid = site.started(1)
-    assert os.getpriority(os.PRIO_PROCESS, pid) == NICENESS
-    assert resource.prlimit(pid, resource.RLIMIT_CPU) == (CPU_S, CPU_S)
-    assert resource.prlimit(pid, resource.RLIMIT_AS) == (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES)
     assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
     assert os.getpgid(pid) != os.getpgid(0)
     assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
@@ -191,7 +190,6 @@ def test_it_ends_with_the_agent_and_starts_no_more(made: list[Tried], tmp_path: 
         (f"{WRITES_ITS_NAME}print('[1]')", "no answer"),
         (f"{WRITES_ITS_NAME}os.kill(os.getpid(), 9)", "SIGKILL"),
         (f"{WRITES_ITS_NAME}sys.stdout.write('x' * 10_000_000)", "no answer"),
-        (f"{WRITES_ITS_NAME}import numpy; numpy.zeros(2**31)", "MemoryError"),
     ],
 )
 def test_a_failure_is_logged_once_and_raised_after_several(
@@ -228,3 +226,14 @@ def test_a_program_that_is_not_there_is_a_failure(made: list[Tried], tmp_path: P
         site.tuning.look()
         site.clock.sleep(HOUR_S)
     assert "cannot be started" in site.tuning.problem()
+
+
+def test_the_daemon_loads_nothing_of_the_trainer() -> None:
+    program = f"""{WITHOUT_TRAINING}
+import agent.commands.run, agent.service.daemon, agent.autoscaling.loop, agent.autoscaling.self_tuning
+from agent.kernel.parts import kinds
+kinds()
+print([name for name in sys.modules if name.split(".")[0] in ("trainer", "simulator")])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.decision import AutoscalingPart
 from agent.autoscaling.policies.registry import policy_from_name
 from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.autoscaling.self_tuning import SelfTuning
 from agent.kernel.store import Record
 from agent.ledger import codec
 from agent.service.assembly import Agent, AwsKeys, assembled
@@ -22,8 +25,11 @@ from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason
 from domain.rules.autoscaling import RuleSetting
 from domain.subject import QUEUE_RULE, Subject, fleet_subject
+from tests.architecture.product import ROOT
 from tests.simulator.aws.world import START, World
 from tests.trainer.promotion.settings import promoted_rule
+from tests.waiting import until
+from tests.without_training import WITHOUT_TRAINING
 from trainer.promotion.directory import ModelsWriter
 
 LONG = RuleSetting(480.0, 30.0, 90.0)
@@ -120,3 +126,29 @@ def test_it_measures_as_a_standby_under_the_setting_that_the_leader_has(started:
         (snapshot,) = part.loop.measure(agent.clock.now() + 60.0).snapshots
         assert snapshot.terms is not None
         assert (snapshot.terms.horizon_s, snapshot.terms.idle_s) == (480.0, 30.0)
+
+
+def test_the_tuning_process_answers_without_the_extra_for_training(started: Started, tmp_path: Path) -> None:
+    with started() as agent:
+        turned(agent)
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_TRAINING)
+    of_group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.086", "MAX": "5"}
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{tmp_path}:{ROOT}",
+        "TRIMTAB_STATE_DIRECTORY": str(tmp_path),
+        "TRIMTAB_AWS__REGION": "us-east-1",
+        **{f"TRIMTAB_FLEETS__web__GROUPS__workers__{name}": text for name, text in of_group.items()},
+    }
+    clock = VirtualClock(START)
+    tuning = SelfTuning(lambda: ("web",), clock, environ)
+    tuning.look()
+    clock.sleep(3600.0)
+    with structlog.testing.capture_logs() as logged:
+
+        def answered() -> bool:
+            tuning.look()
+            return bool(logged)
+
+        until(answered)
+    assert [(one["event"], one.get("outcome")) for one in logged] == [("self_tuning", "too_little")], logged

@@ -18,7 +18,7 @@ from domain.rules.autoscaling import MOST_CANDIDATES, RuleSetting, candidate_tar
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.actions import orders_of_vector
 from simulator.autoscaling.batch import FastSimulation
-from simulator.autoscaling.branching import BRANCH_STEPS, BranchedEpisodes, Weights, score
+from simulator.autoscaling.branching import BRANCH_STEPS, BranchedEpisodes, Weights, score, without_memory
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import coevolution, train_rand
@@ -128,7 +128,7 @@ def scorer_of(seed: int) -> tuple[Weights, ...]:
     """Return an ensemble of two networks of random weights."""
     rng = np.random.default_rng(seed)
     shapes = [(2, STATES + CANDIDATES, 8), (2, 8), (2, 8, 8), (2, 8), (2, 8)]
-    return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    return (*(rng.normal(size=shape).astype(np.float32) for shape in shapes), *without_memory(2))
 
 
 def test_a_scorer_decides_and_a_margin_beyond_all_scores_leaves_the_rule() -> None:

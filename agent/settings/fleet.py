@@ -27,6 +27,7 @@ from domain.rules.autoscaling import (
     HORIZON_S,
     IDLE_S,
     JOB_CORE_S,
+    LONGEST_GUESS_S,
     SHORTEST_GUESS_S,
     first_horizon_s,
 )
@@ -112,7 +113,7 @@ class QueueRuleSettings(Section, title="Policy `queue-rule`"):
         None,
         description=f"Time within which the waiting work is to be done. Not set: {HORIZON_S:g}, or where `JOB_CORE_S` "
         f"is set {GUESS_OF_JOBS:g} times that, times the fleet's price of a core, by `WAITING_PRICE_PER_HOUR`; "
-        f"{SHORTEST_GUESS_S:g} at least.",
+        f"{SHORTEST_GUESS_S:g} to {LONGEST_GUESS_S:g}.",
         examples=[300],
     )
     job_core_s: JobCoreS = Field(JOB_CORE_S, description="Work of one job where the job source does not report it.")

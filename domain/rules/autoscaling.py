@@ -15,7 +15,7 @@ Rows = NDArray[np.int64] | list[list[int]]
 
 HORIZON_S, IDLE_S, JOB_CORE_S = 150.0, 120.0, 120.0
 """The setting of a fleet that sets nothing (`benchmarks.rule_defaults`)."""
-GUESS_OF_JOBS, SHORTEST_GUESS_S, LONGEST_GUESS_S = 1.2, 60.0, 86_400.0
+GUESS_OF_JOBS, SHORTEST_GUESS_S, LONGEST_GUESS_S = 1.2, 60.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ def first_horizon_s(job_core_s: float, core_price: float, waiting_price: float) 
     """Return a first guess of the queue rule's horizon, seconds: 1.2 * job_core_s * core_price / waiting_price.
 
     job_core_s: core-seconds of a job. core_price: dollars per core and hour. waiting_price: dollars for an hour that a
-    job waits, above 0. A queue of n jobs then gets n * waiting_price / (1.2 * core_price) cores, at most one a job
-    where waiting costs no more than a core. The factor was fitted by cost (`benchmarks.rule_defaults`).
+    job waits, above 0. A queue of n jobs then gets n * waiting_price / (1.2 * core_price) cores. At least 60 s, and at
+    most 600: real jobs have lengths of many orders, and their mean is that of the longest. The factor was fitted by
+    cost (`benchmarks.rule_defaults`).
     """
     guess_s = GUESS_OF_JOBS * job_core_s * core_price / waiting_price
     return min(max(guess_s, SHORTEST_GUESS_S), LONGEST_GUESS_S)

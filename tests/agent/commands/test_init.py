@@ -283,7 +283,7 @@ def test_an_account_that_cannot_be_read_leads_to_the_options(init: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("length", "job_core_s", "horizon_s"), [("20s", 20.0, 60.0), ("2m", 120.0, 172.0), ("20m", 1200.0, 1720.0)]
+    ("length", "job_core_s", "horizon_s"), [("20s", 20.0, 60.0), ("2m", 120.0, 172.0), ("20m", 1200.0, 600.0)]
 )
 def test_the_length_of_a_job_sets_its_work_and_so_the_first_guess_of_the_horizon(
     init: Callable[..., Result], tmp_path: Path, length: str, job_core_s: float, horizon_s: float

@@ -275,6 +275,8 @@ class AutoscalingPart(Part):
         ready = None if file is None else f"{MODEL}:{file}"
         last = self.store.newest_of([one.fleet.name for one in fleets if names_model(one.policy)])
         decided = {name: inputs.policy for name, (inputs, _) in last.items()}
+        following = self.store.newest_of([one.fleet.name for one in fleets if one.follows])
+        self._rules.decided({name: inputs.tuned for name, (inputs, _) in following.items()})
         self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready, decided)
         stack.callback(self._tuning.stop)
         if settings.discovery.enabled and not settings.fleets:

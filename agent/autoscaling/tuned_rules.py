@@ -6,7 +6,7 @@ IDLE_S. One that is refused leaves the one before it in force, or else the setti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -123,6 +123,10 @@ class TunedRules:
         numbers = f"horizon {found.rule.horizon_s:g} s, idle {found.rule.idle_s:g} s"
         return f"{numbers}{saves}; `trimtab approve {QUEUE_RULE} {name}` puts it in use"
 
+    def decided(self, tuned: Mapping[str, str]) -> None:
+        """Take the origins of the settings of each fleet's last decision: only a change since then is an event."""
+        self._shown.update(tuned)
+
     def events(self, now: float, fleets: Sequence[ManagedFleet]) -> Iterator[Event]:
         """Yield the changes since the last call: a setting taken up, taken back, refused or proposed."""
         for managed in fleets:
@@ -132,10 +136,10 @@ class TunedRules:
     def _events(self, now: float, managed: ManagedFleet) -> Iterator[Event]:
         name = managed.fleet.name
         subject, setting = fleet_subject(name), self.setting(managed)
-        held = "" if setting is None else setting.name
+        held = "" if setting is None else self._origin(setting)
         before = self._shown.get(name)
         if held != (before or ""):
-            text = "the settings' own rule decides" if setting is None else f"it follows {self._origin(setting)}"
+            text = "the settings' own rule decides" if setting is None else f"it follows {held}"
             yield Event(subject, now, Reason.MODEL_READY, text, QUEUE_RULE)
         if held != before:
             self._shown[name] = held

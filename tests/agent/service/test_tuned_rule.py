@@ -104,6 +104,7 @@ def test_the_next_decision_is_recorded_under_it_and_replayed_the_same(started: S
         assert setting_of(turned(agent)[1]) == LONG
         part = agent.part(AutoscalingPart)
         assert ("queue_rule_horizon_seconds", ("web",), 480.0) in set(part.readings())
+        assert sum(one.reason == Reason.MODEL_READY for one in agent.ledger.journal()) == 1
         directory.rollback("2026-03-01T12:00:00Z", Subject(QUEUE_RULE, "web"), lambda _: None)
         assert setting_of(turned(agent)[1]) == own(agent)
 

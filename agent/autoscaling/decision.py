@@ -119,15 +119,16 @@ class AutoscalingPart(Part):
         self._series: SeriesStore | None = None
         self._settings = host.settings
         self.models: ModelShelf | None = None
+        models = models_location(host.environ) if self._settings is None else self._settings.models_directory
         self._rules = TunedRules(
-            models_location(host.environ) if self._settings is None else self._settings.models_directory,
+            models,
             key=None if self._settings is None else self._settings.promotion_key,
         )
         self.snapshots: dict[str, Snapshot] = {}
         self._last: dict[str, Decision] = {}
         self.minute = MinuteReport(-math.inf)
         self._watch: ModelWatch | None = None
-        self._tuning = SelfTuning(self._tunable, host.clock, host.environ)
+        self._tuning = SelfTuning(self._tunable, host.clock, host.environ, models)
         self._finder: FleetFinder | None = None
         self._inputs: Inputs | None = None
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -56,7 +57,7 @@ class SelfTuning:
     """The tuning processes of one agent; `look` and `stop` are safe to call from two threads.
 
     fleets: those to be tuned now, by name; none while this agent may not act. clock: its wall time sets the hours, its
-    monotonic time ends a process. command: the program before the name of the fleet.
+    monotonic time ends a process. models: the directory of models. command: the program before the name of the fleet.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class SelfTuning:
         fleets: Callable[[], Sequence[str]],
         clock: Clock,
         environ: Mapping[str, str],
+        models: Path,
         *,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        self._fleets, self._clock, self._command = fleets, clock, tuple(command)
+        self._fleets, self._clock, self._models, self._command = fleets, clock, models, tuple(command)
         inherited = {name: text for name, text in environ.items() if name not in NOT_INHERITED}
         # No module is loaded from the working directory; one thread is enough for arithmetic on short arrays.
         self._environ = inherited | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -119,6 +121,7 @@ class SelfTuning:
                     stderr=errors,
                     env=self._environ,
                     start_new_session=True,
+                    umask=_umask(self._models),
                 )
             except OSError as error:
                 self._failed(fleet, f"it cannot be started: {error}")
@@ -165,6 +168,14 @@ class SelfTuning:
                 self._raised[fleet] = now
                 detail = f"the queue rule could not be tuned {count} times in a row: {why}; the setting in use stays"
                 yield Event(fleet_subject(fleet), now, Reason.SELF_TUNING_FAILED, detail)
+
+
+def _umask(models: Path) -> int:
+    """Return the umask of a process: where its group writes the models, as on a host that learns, it reads them too."""
+    try:
+        return 0o007 if models.stat().st_mode & stat.S_IWGRP else 0o077
+    except OSError:
+        return 0o077
 
 
 def _first_out_of_memory(pid: int) -> None:

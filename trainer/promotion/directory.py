@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ class ModelsWriter(ModelsDirectory):
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with os.fdopen(handle, "w") as file:
+            _shared_with_the_group(handle, self.path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -319,10 +321,21 @@ def _nothing_to_roll_back(champions: Champions, subject: Subject) -> str:
     return f"{of}: nothing can be rolled back" + (f"; subjects with a model: {own}" if own else "")
 
 
+def _shared_with_the_group(handle: int, directory: Path) -> None:
+    """Let the group write a file where it writes the directory: on a host that learns two users do.
+
+    Another user's file stays as that one left it.
+    """
+    if directory.stat().st_mode & stat.S_IWGRP:
+        with contextlib.suppress(PermissionError):
+            os.fchmod(handle, 0o660)
+
+
 def _append_line(path: Path, line: str) -> None:
     """Append a line to a regular file, not to a link; one that was cut by a full disk stays a line by itself."""
     handle = os.open(path, _APPEND, 0o666)
     try:
+        _shared_with_the_group(handle, path.parent)
         found = os.fstat(handle)
         check(path, found, found.st_size)
         cut = found.st_size > 0 and os.pread(handle, 1, found.st_size - 1) != b"\n"

@@ -47,7 +47,7 @@ class Tried:
     def __post_init__(self) -> None:
         environ = {**os.environ, "STARTS": str(self.folder / "starts"), "NOTIFY_SOCKET": "/run/systemd/notify"}
         command = [sys.executable, "-c", self.program, "self-tune"]
-        self.tuning = SelfTuning(lambda: self.fleets, self.clock, environ, command=command)
+        self.tuning = SelfTuning(lambda: self.fleets, self.clock, environ, self.folder, command=command)
         self.tuning.look()
 
     @property
@@ -153,6 +153,16 @@ def test_it_is_the_first_out_of_memory_and_answers_for_no_service(made: list[Tri
     assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+@pytest.mark.parametrize(("of_directory", "of_file"), [(0o2770, 0o660), (0o755, 0o600)])
+def test_its_files_are_for_the_group_that_writes_the_models(
+    made: list[Tried], tmp_path: Path, of_directory: int, of_file: int
+) -> None:
+    tmp_path.chmod(of_directory)
+    site = tried(made, tmp_path)
+    site.hours()
+    assert (tmp_path / "starts").stat().st_mode & 0o777 == of_file
+
+
 def test_one_that_hangs_is_ended_and_a_look_waits_for_none(made: list[Tried], tmp_path: Path) -> None:
     site = tried(made, tmp_path, WAITS)
     site.clock.sleep(HOUR_S)
@@ -221,7 +231,7 @@ def test_after_a_success_the_failures_are_forgotten(made: list[Tried], tmp_path:
 
 def test_a_program_that_is_not_there_is_a_failure(made: list[Tried], tmp_path: Path) -> None:
     site = tried(made, tmp_path)
-    site.tuning = SelfTuning(lambda: ("web",), site.clock, {}, command=[str(tmp_path / "none")])
+    site.tuning = SelfTuning(lambda: ("web",), site.clock, {}, tmp_path, command=[str(tmp_path / "none")])
     for _ in range(ALARM_FROM + 1):
         site.tuning.look()
         site.clock.sleep(HOUR_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,21 @@ def test_settings_are_promoted_and_rolled_back_beside_the_models_of_fleets(direc
     assert load_rule(directory.file_of(back.model)).rule == SHORT
     assert directory.rollback(AT, WEB, load_rule) is None
     assert directory.champion(WEB) is None
+
+
+@pytest.mark.parametrize(("of_directory", "of_file"), [(0o2770, 0o660), (0o755, 0o600)])
+def test_lock_and_history_are_for_the_group_that_writes_the_directory(
+    directory: ModelsWriter, of_directory: int, of_file: int
+) -> None:
+    directory.path.mkdir()
+    directory.path.chmod(of_directory)
+    before = os.umask(0o077)
+    try:
+        promoted(directory, SHORT)
+    finally:
+        os.umask(before)
+    modes = [(directory.path / name).stat().st_mode & 0o777 for name in ("promotion.lock", "history.jsonl")]
+    assert modes == [of_file, of_file]
 
 
 def test_a_setting_on_probation_waits_for_an_approval(directory: ModelsWriter) -> None:

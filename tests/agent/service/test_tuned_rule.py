@@ -142,7 +142,7 @@ def test_the_tuning_process_answers_without_the_extra_for_training(started: Star
         **{f"TRIMTAB_FLEETS__web__GROUPS__workers__{name}": text for name, text in of_group.items()},
     }
     clock = VirtualClock(START)
-    tuning = SelfTuning(lambda: ("web",), clock, environ)
+    tuning = SelfTuning(lambda: ("web",), clock, environ, tmp_path / "models")
     tuning.look()
     clock.sleep(3600.0)
     with structlog.testing.capture_logs() as logged:

@@ -238,6 +238,9 @@ class TestTheSandbox:
             "lstm": [1, 1, 1, 8],
         }
 
+    def test_a_process_out_of_memory_does_not_end_the_agent(self, host: Host) -> None:
+        assert host.machine.show(AGENT, "OOMPolicy")["OOMPolicy"] == "continue"
+
     def test_its_memory_is_limited_where_the_control_group_can(self, host: Host) -> None:
         group = host.machine.path("/sys/fs/cgroup")
         if "memory" not in (group / "cgroup.controllers").read_text().split():

@@ -9,12 +9,13 @@ host is scored.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.placement import policies
+from domain.rules.placement import lifetimes, policies
 from domain.rules.placement.policies import TIERS
 from simulator.compilation import borrowing, inlined
 
@@ -22,7 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
-NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING, OLDEST = -1, *range(12)
+NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING, OLDEST, LIFETIME = -1, *range(13)
 
 TIERS_COUNTED = len(TIERS) + 1
 """Those of the headroom counters, and the one of RESERVE."""
@@ -48,6 +49,8 @@ tier_price = inlined(policies.tier_price)
 tier_terms = inlined(policies.tier_terms)
 reserve_share = inlined(policies.reserve_share)
 reserve_left = inlined(policies.reserve_left)
+fit = inlined(lifetimes.fit)
+lifetime_terms = inlined(lifetimes.lifetime_terms)
 
 
 class Arrays(NamedTuple):
@@ -84,6 +87,8 @@ class Arrays(NamedTuple):
     """[R + 1]: number of the first container of a request."""
     owner: Ints
     """[N]: the application of each container."""
+    hint: Floats
+    """[N]: logarithm of the lifetime in seconds that its request declares, nan without one."""
     held: Ints
     """[K, 3]: what runs at the begin, as host, application and instances."""
 
@@ -135,6 +140,18 @@ class State(NamedTuple):
     """[C, H]: of open hosts with room for a class of applications, -inf of others."""
     known: Ints
     """[C]: changes that the scores of a class take in, -1 for none."""
+    began: Floats
+    after: Ints
+    before: Ints
+    """[N]: second of the begin of a container, nan for none; the next and the previous one of its host, -1 for none."""
+    first: Ints
+    """[H]: the container that came last to a host, -1 for none."""
+    ends: Floats
+    """[H]: predicted second at which its last container ends."""
+    sums: Floats
+    """[6]: the calibration of hints."""
+    clock: Floats
+    """[3]: see `simulator.placement.lives`."""
 
 
 @inlined
@@ -207,7 +224,34 @@ def choose(arrays: Arrays, state: State, rules: Rules, app: int, count: int, pri
         return _choose_by_level(arrays, state, rules, app, count, prices)
     if rules.second == NONE and len(arrays.classes) and code in (DP, WF, POTENTIAL):
         return _choose_by_class(arrays, state, rules, app, count, prices)
+    if code == LIFETIME:
+        return _choose_by_lifetime(arrays, state, app)
     return _choose_of_all(arrays, state, rules, app, count, prices)
+
+
+@borrowing
+def _choose_by_lifetime(arrays: Arrays, state: State, app: int) -> int:
+    """Choose by the remaining lives on the open hosts, against that of the container."""
+    d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]
+    free1, free2, bars = state.free[1], state.free[2], state.bars[app]
+    a, b, residual, r2, _, _ = fit(state.sums)
+    now, hint = state.clock[0], state.clock[2]
+    life = 0.0 if math.isnan(hint) else max(math.exp(a + b * hint), lifetimes.LEAST_LEFT_S)
+    best, best_score, open_seen = -1, 0.0, False
+    for h in range(state.totals[TOP]):
+        if state.room[h] < d0 or bars[h] != 0 or free1[h] < d1 or free2[h] < d2:
+            continue
+        if not arrays.fits[app, arrays.kind[h]]:
+            continue
+        if state.containers[h] == 0:
+            best = h if best < 0 else best
+            continue
+        left = max(state.ends[h] - now, lifetimes.LEAST_LEFT_S)
+        k, g, oldest = lifetime_terms(left, life, residual, r2, state.opening[h])
+        score = k + g + oldest
+        if not open_seen or score > best_score:
+            best, best_score, open_seen = h, score, True
+    return best
 
 
 @borrowing

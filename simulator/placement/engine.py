@@ -5,6 +5,7 @@ It places exactly as `domain.rules.placement.cluster` does: the scores are the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 
 from domain.rules.placement.cluster import Obstacle, hosts_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
+from domain.rules.placement.lifetimes import first_sums
 from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Policy
 from domain.units import HOUR_S
 from simulator.compilation import borrowing, compiled, inlined
+from simulator.placement import lives
 from simulator.placement.choosing import (
     CHANGES,
     CODES,
@@ -24,6 +27,7 @@ from simulator.placement.choosing import (
     FULL,
     LARGE,
     LARGEST,
+    LIFETIME,
     MOVED,
     NONE,
     OPEN,
@@ -56,6 +60,7 @@ OBSTACLES = (
     *(Obstacle.LIMIT, Obstacle.EXCLUSION, Obstacle.RACK),
 )
 IS_DRAINED, IS_FAILED = 1, 2
+FIRST_SUMS = first_sums()
 MOST_KEPT = 1 << 22
 """Scores, or words of levels, that a state keeps; where there would be more, every feasible host is scored."""
 
@@ -181,6 +186,7 @@ def _note_obstacles(arrays: Arrays, state: State, app: int, times: int) -> None:
 def place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, first: int, prices: Floats) -> None:
     """Place the containers of a request, those from number `first` on, one after the other."""
     _note_request(state, count)
+    state.clock[lives.HINT] = arrays.hint[first]
     for k in range(count):
         h = choose(arrays, state, rules, app, count, prices)
         if h < 0:
@@ -190,6 +196,8 @@ def place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, firs
             return
         put(arrays, state, rules, app, h, 1)
         state.where[first + k] = h
+        if rules.first == LIFETIME:
+            lives.begin(arrays, state, first + k, h)
 
 
 @compiled
@@ -218,12 +226,18 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
                         numbers[found] = number
                         found += 1
         for k in range(count):
+            if rules.first == LIFETIME:
+                state.clock[lives.HINT] = arrays.hint[numbers[k]] if numbers[k] >= 0 else np.nan
+                if numbers[k] >= 0:
+                    lives.leave(arrays, state, numbers[k], h)
             chosen = choose(arrays, state, rules, app, count, prices)
             if chosen < 0:
                 state.totals[REJECTIONS] += 1
                 _note_obstacles(arrays, state, app, 1)
             else:
                 put(arrays, state, rules, app, chosen, 1)
+                if rules.first == LIFETIME and numbers[k] >= 0:
+                    lives.begin(arrays, state, numbers[k], chosen)
             if numbers[k] >= 0:
                 state.where[numbers[k]] = chosen
 
@@ -254,6 +268,10 @@ def clear(arrays: Arrays, state: State, rules: Rules) -> None:
     state.bars[:] = 0
     state.instances[:] = 0
     state.where[:] = WAITING
+    state.began[:] = np.nan
+    state.first[:] = -1
+    state.clock[:] = 0.0
+    state.sums[:] = FIRST_SUMS
     state.closed[:] = -1
     state.totals[LARGEST] = 1
     for h in range(len(arrays.kind)):
@@ -275,6 +293,8 @@ def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, pr
         h = state.where[subject]
         if h >= 0:
             put(arrays, state, rules, arrays.owner[subject], h, -1)
+            if rules.first == LIFETIME:
+                lives.end(arrays, state, subject, h)
         if h != WAITING:
             state.where[subject] = ENDED
     elif kind == FAIL:
@@ -298,6 +318,9 @@ def _play(
         if times[k] > last:
             host_s += (min(times[k], until_s) - last) * state.totals[OPEN]
             last = min(times[k], until_s)
+        state.clock[lives.NOW] = times[k]
+        if rules.first == LIFETIME:
+            lives.predict_all(arrays, state)
         if times[k] <= measured_from_s:
             state.totals[PEAK] = state.totals[OPEN]
         turn(arrays, state, rules, events[k, 0], events[k, 1], prices)
@@ -350,6 +373,7 @@ def arrays_of(instance: Instance, most: int | None = None) -> Arrays:
     ]
     apps = _ints([index[request.application] for request in instance.requests])
     counts = _ints([request.count for request in instance.requests])
+    hints = [math.nan if one.lifetime_s is None else math.log(one.lifetime_s) for one in instance.requests]
     labels = [kind.label for kind in instance.hosts]
     fits = [[not app.label or app.label == label for label in labels] for app in instance.applications]
     return Arrays(
@@ -369,6 +393,7 @@ def arrays_of(instance: Instance, most: int | None = None) -> Arrays:
         counts=counts,
         begin=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         owner=np.repeat(apps, counts),
+        hint=np.repeat(np.array(hints, dtype=np.float64), counts),
         held=_ints(held, 3),
     )
 
@@ -466,6 +491,7 @@ def play_orders(instance: Instance, policy: Policy, orders: Ints, arrays: Arrays
 def new_state(arrays: Arrays) -> State:
     """Return room for the state of a cluster; `clear` brings it to the begin."""
     apps, hosts, kinds = len(arrays.limit), len(arrays.kind), len(arrays.endless)
+    containers = int(arrays.begin[-1])
     ints = [np.zeros(hosts, dtype=np.int64) for _ in range(5)]
     levels = int(arrays.level[-1] + arrays.cores[-1]) + 1 if arrays.level.size else 0
     classes = int(arrays.classes.max()) + 1 if arrays.classes.size else 0
@@ -480,13 +506,20 @@ def new_state(arrays: Arrays) -> State:
         opening=ints[4],
         closed=np.zeros(kinds, dtype=np.int64),
         totals=np.zeros(CHANGES + 1, dtype=np.int64),
-        where=np.zeros(int(arrays.begin[-1]), dtype=np.int32),
+        where=np.zeros(containers, dtype=np.int32),
         obstacles=np.zeros(len(OBSTACLES), dtype=np.int64),
         filled=np.zeros(levels, dtype=np.int64),
         members=np.zeros((levels, -(-hosts // WORD)), dtype=np.int64),
         changed=np.zeros(1 << max(0, hosts - 1).bit_length(), dtype=np.int64),
         scores=np.empty((classes, hosts)),
         known=np.full(classes, -1, dtype=np.int64),
+        began=np.zeros(containers),
+        after=np.zeros(containers, dtype=np.int64),
+        before=np.zeros(containers, dtype=np.int64),
+        first=np.zeros(hosts, dtype=np.int64),
+        ends=np.zeros(hosts),
+        sums=np.zeros(6),
+        clock=np.zeros(3),
     )
 
 

@@ -33,6 +33,7 @@ from domain.rules.placement.policies import BF, Policy
 from domain.units import DAY_S, HOUR_S
 from simulator.oversubscription.scenario import PACKAGED, scenario_of
 from simulator.placement import engine
+from simulator.placement.traces import FORM, trace_of
 
 Ints = NDArray[np.int64]
 Pair = tuple[int, int]
@@ -254,11 +255,17 @@ GENERATORS: Mapping[str, Callable[[int], Instance]] = {
 """Generators by the name before the seed; L219 is large-219 and S1 small-1."""
 
 
-def instance_of(text: str) -> Instance:
+def instance_of(text: str, hints: str = "") -> Instance:
     """Return an instance by name: S1, L219, `stream-0` and the like, a VM scenario such as `azure_like-s21`, or a file.
 
-    Raises BadInput or ConfigurationError.
+    hints: declared lifetimes of an extract of a public trace, see `simulator.placement.traces`. Raises BadInput or
+    ConfigurationError.
     """
+    trace = trace_of(text, hints)
+    if trace is not None:
+        return trace
+    if hints:
+        raise BadInput("hints", hints, f"they are drawn for public traces: give --instance {FORM}")
     if text == "S1":
         return s1()
     name, dash, seed = text.rpartition("-")
@@ -271,7 +278,8 @@ def instance_of(text: str) -> Instance:
     path = Path(text)
     if path.name.endswith((".json", ".json.gz")) or path.is_file():
         return read_instance(path)[0]
-    remedy = f"give S1, L219, {', '.join(f'{name}-SEED' for name in GENERATORS)}, {', '.join(PACKAGED)} or a .json file"
+    seeded = ", ".join(f"{name}-SEED" for name in GENERATORS)
+    remedy = f"give S1, L219, {seeded}, {', '.join(PACKAGED)}, {FORM} or a .json file"
     raise BadInput("instance", text, remedy)
 
 

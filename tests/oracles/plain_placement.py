@@ -6,7 +6,7 @@ and no formula with either; tests hold both to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from domain.rules.placement.cluster import Cluster, Host, Obstacle, choose, cluster_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
-from domain.rules.placement.policies import Ints, Policy
+from domain.rules.placement.policies import Floats, Ints, Policy
 from simulator.placement.engine import DRAIN, ENDED, FAIL, JOIN, PLACE, REJECTED, RELEASE, WAITING
 from tests.oracles.placing import place_request
 
@@ -31,17 +31,22 @@ class Twin:
     app: Ints
     begin: Ints
     where: NDArray[np.int32]
+    lifetimes: Sequence[float | None]
+    now: float = 0.0
     obstacles: dict[Obstacle, int] = field(default_factory=dict)
     rejected: int = 0
 
-    def turn(self, kind: int, subject: int) -> None:
+    def turn(self, kind: int, subject: int, at_s: float = 0.0) -> None:
         """Apply an event: its kind, and a request, a container or a host."""
+        self.now = at_s
+        self.cluster.lives.predict(at_s)
         if kind == PLACE:
             self._place(list(range(int(self.begin[subject]), int(self.begin[subject + 1]))))
         elif kind == RELEASE:
             host = int(self.where[subject])
             if host >= 0:
                 self.cluster.release(host, int(self.app[subject]))
+                self.cluster.lives.end(subject, at_s)
             if host != WAITING:
                 self.where[subject] = ENDED
         elif kind == FAIL:
@@ -56,10 +61,14 @@ class Twin:
 
     def _place(self, numbers: list[int]) -> None:
         app = int(self.app[numbers[0]])
-        choices = place_request(self.cluster, self.policy, app, len(numbers), partial=True)
+        self._declare(numbers[0])
+        choices = place_request(self.cluster, self.policy, app, len(numbers), partial=True, keys=numbers)
         self.where[numbers] = REJECTED
         self.where[numbers[: len(choices)]] = [choice.host for choice in choices]
         self._reject(app, len(numbers) - len(choices))
+
+    def _declare(self, number: int | None) -> None:
+        self.cluster.declare(None if number is None else self.lifetimes[number], self.now)
 
     def _reject(self, app: int, times: int) -> None:
         self.rejected += times
@@ -73,13 +82,19 @@ class Twin:
             self.cluster.saw(count)
             numbers = ran[self.app[ran] == app]
             for k in range(count):
+                known = int(numbers[k]) if k < len(numbers) else None
+                self._declare(known)
                 choice = choose(self.cluster, self.policy, app, count)
                 if choice is None:
                     self._reject(app, 1)
                 else:
                     self.cluster.place(choice.host, app)
-                if k < len(numbers):
-                    self.where[numbers[k]] = REJECTED if choice is None else choice.host
+                if known is not None:
+                    self.where[known] = REJECTED if choice is None else choice.host
+                    if choice is None:
+                        self.cluster.lives.forget(known, self.now)
+                    else:
+                        self.cluster.lives.move(known, choice.host, self.now)
 
 
 def twin_of(instance: Instance, policy: Policy, most: int | None = None) -> Twin:
@@ -93,14 +108,18 @@ def twin_of(instance: Instance, policy: Policy, most: int | None = None) -> Twin
         np.repeat(np.array(app, dtype=np.int64), counts),
         np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         np.full(instance.containers, WAITING, dtype=np.int32),
+        [request.lifetime_s for request in instance.requests for _ in range(request.count)],
     )
 
 
-def play_plainly(instance: Instance, policy: Policy, events: Ints, most: int | None = None) -> Twin:
-    """Return the twin after events [E, 2], as `simulator.placement.engine.play` takes them."""
+def play_plainly(
+    instance: Instance, policy: Policy, events: Ints, most: int | None = None, times: Floats | None = None
+) -> Twin:
+    """Return the twin after events [E, 2] at these seconds [E], as `simulator.placement.engine.play` takes them."""
     twin = twin_of(instance, policy, most)
-    for kind, subject in events.tolist():
-        twin.turn(kind, subject)
+    moments = [0.0] * len(events) if times is None else times.tolist()
+    for (kind, subject), at_s in zip(events.tolist(), moments, strict=True):
+        twin.turn(kind, subject, at_s)
     return twin
 
 

@@ -49,6 +49,7 @@ class SimulatePlacement(Verb):
 Policies:
   ff  oldest  bf  bf-cpu     first fit, the host opened first, best fit, best
   dp  wf                     fit by cores, dot product, worst fit
+  lifetime                   the host whose last end it delays least
   reserve  reserve:X,Q,N     best fit that keeps X hosts with Q free cores for
                              requests of N containers or more
   hand                       weights of an operator's own
@@ -61,6 +62,10 @@ Instances:
                              drawn with a seed
   churn-7                    a month in which every container ends
   internal_like-s0           a week of the VM tables of oversubscription
+  gaia-azure  gaia-pai  alibaba-openb
+                             public traces of jobs and pods that end; FIRST
+                             row, ROWS, and SPEED of arrivals by
+                             gaia-azure:20000+18000@8
   FILE.json, FILE.json.gz    yours
 """,
         """
@@ -72,6 +77,7 @@ the given order and in others (--shuffles 50).
             "trimtab simulate placement --instance S1 --policy bf --plot s1.svg",
             "trimtab simulate placement --instance L219 --policy reserve --shuffles 50",
             "trimtab simulate placement --instance churn-1 --policy wf --warm-up 7 --json",
+            "trimtab simulate placement --instance gaia-azure --policy lifetime --hints 0.5",
         ),
     )
 
@@ -81,6 +87,9 @@ the given order and in others (--shuffles 50).
         int, "K", "Also play the requests in K other orders, shuffles 0 to K-1.", Bounds(min=0, max=10_000)
     ] = 0
     warm_up: Annotated[float, "DAYS", "Days that host-hours and peak leave out.", Bounds(min=0.0)] = 0.0
+    hints: Annotated[
+        str, "SIGMA|shuffled", "Declared lifetimes of a public trace: true ones times exp(SIGMA z), or permuted."
+    ] = ""
     log: Annotated[Path | None, "FILE", "Write every decision, a line of JSON each.", Written()] = None
     plot: Annotated[Path | None, "FILE", "Draw the packing: .svg.", Written((".svg",))] = None
     force: ForceOption = False
@@ -95,7 +104,7 @@ the given order and in others (--shuffles 50).
 
         with phases(self.as_json) as on_phase:
             on_phase(f"playing {self.policy} on {self.instance}; the first run compiles the simulator")
-            instance, policy = instance_of(self.instance), policy_of(self.policy)
+            instance, policy = instance_of(self.instance, self.hints), policy_of(self.policy)
             played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up)
         if self.plot is not None:
             if played.packing is None:

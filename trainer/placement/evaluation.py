@@ -196,18 +196,21 @@ def replay(
     where: dict[tuple[str, int], tuple[int, int]] = {}
     by_name = {request.name: request for request in instance.requests}
     for at_s, kind, name, index in events(instance):
+        cluster.lives.predict(at_s)
         if kind == "release":
             if (name, index) in where:
                 cluster.release(*where.pop((name, index)))
+                cluster.lives.end((name, index), at_s)
             yield at_s, None, index, None
             continue
         request = by_name[name]
         app = cluster.application(request.application)
         cluster.saw(request.count)
+        cluster.declare(request.lifetime_s, at_s)
         for number in range(request.count):
             choice = choose(cluster, policy, app, request.count)
             if choice is not None:
-                cluster.place(choice.host, app)
+                cluster.place(choice.host, app, (name, number))
                 where[name, number] = choice.host, app
             yield at_s, request, number, choice
 

@@ -7,7 +7,8 @@ is closed again. Closed hosts of one size, label and rack are interchangeable: t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import copy as shallow_copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, MOST, UNLIMITED, Application, HostType, Instance, Vector
+from domain.rules.placement.lifetimes import Lives
 from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Bools, Ints, Policy, View, score_terms, scores
 
 DIGEST_EVERY = 1000
@@ -119,7 +121,8 @@ class Cluster:
     [A, H]. blocking: instances on a host that exclude the application, int32 [A, H]. headroom: N_q by q, open hosts
     that take containers and have at least q free cores. opening: number of the present opening of each host, int64 [H]:
     they were opened in this order, 0 for a closed one. largest: largest count of a request so far. large: requests of
-    LARGE_REQUEST containers or more so far.
+    LARGE_REQUEST containers or more so far. lives: of containers that are known by a key. hint: ln of the lifetime that
+    the last request declared, nan without one; now: its epoch seconds.
     """
 
     def __init__(self, hosts: Iterable[Host], applications: Iterable[Application]) -> None:
@@ -130,6 +133,8 @@ class Cluster:
         self.large = 0
         self.opened = 0
         """How often a host was opened, without those of a snapshot."""
+        self.lives = Lives()
+        self.hint, self.now = math.nan, 0.0
         self._host_index: dict[str, int] = {}
         self._app_index: dict[str, int] = {}
         self.capacity: Ints = np.zeros((3, 0), dtype=np.int64)
@@ -338,6 +343,9 @@ class Cluster:
             mean=self.mean_residual,
             largest=max(self.largest, count),
             large=self.large,
+            left_s=self.lives.left_s(hosts, self.now),
+            life_s=self.lives.life_s(self.hint),
+            fit=self.lives.fit,
         )
 
     def open_with(self, free_cores: int) -> int:
@@ -347,13 +355,18 @@ class Cluster:
 
     # What changes it.
 
-    def place(self, host: int, app: int) -> None:
-        """Put a container on a host; StateConflict, and no change, where an obstacle forbids it."""
+    def place(self, host: int, app: int, key: Hashable = None) -> None:
+        """Put a container on a host; StateConflict, and no change, where an obstacle forbids it.
+
+        key: under which `lives` has it, None for a container whose life is not followed.
+        """
         obstacle = self.allows(host, app)
         if obstacle is not None:
             remedy = f"host {self.hosts[host].name} does not take it ({obstacle}): choose another"
             raise StateConflict("container", self.applications[app].name, remedy)
         self.restore(host, app, 1)
+        if key is not None:
+            self.lives.begin(key, host, self.now, self.hint)
 
     def restore(self, host: int, app: int, count: int) -> None:
         """Record containers that run on a host already, whatever the rules say now; BadInput beyond 16 bits."""
@@ -388,6 +401,11 @@ class Cluster:
             self._openings += int(before == 0)
             self.opening[host] = self._openings if before == 0 else 0
             self._candidates(int(self._group[host]))
+
+    def declare(self, lifetime_s: float | None, now: float) -> None:
+        """Take note of the lifetime that the next containers declare, None without one, and of the time."""
+        self.hint, self.now = math.nan if lifetime_s is None else math.log(lifetime_s), now
+        self.lives.predict(now)
 
     def saw(self, count: int) -> None:
         """Take note of the count of a request that has come."""
@@ -471,6 +489,7 @@ class Cluster:
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray | list | dict):
                 setattr(made, name, value.copy())
+        made.lives = self.lives.copy()
         return made
 
     # Upkeep.

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.errors import ConfigurationError, Mistake
+from domain.units import DAY_S
 
 VERSION = 1
 """Of the instance file."""
 UNLIMITED = 1000
 """A limit of so many instances on a host or more is none, up to what 16 bits hold."""
+LONGEST_LIFETIME_S = 10 * 365 * DAY_S
+"""A declared lifetime is no longer: more is a mistake of its unit."""
 MOST = 32_767
 """Instances of one application on one host, and exclusions of one application."""
 
@@ -49,12 +52,16 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """So many containers of one application, at `at_s` seconds from the begin of the instance."""
+    """So many containers of one application, at `at_s` seconds from the begin of the instance.
+
+    lifetime_s: of each of them, as declared; None without a declaration.
+    """
 
     name: str
     application: str
     count: int
     at_s: float = 0.0
+    lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,13 @@ def as_document(instance: Instance) -> dict[str, Any]:
         ],
         "applications": [application_document(app) for app in instance.applications],
         "requests": [
-            {"id": one.name, "application": one.application, "count": one.count, "at_s": one.at_s}
+            {
+                "id": one.name,
+                "application": one.application,
+                "count": one.count,
+                "at_s": one.at_s,
+                **({} if one.lifetime_s is None else {"lifetime_s": one.lifetime_s}),
+            }
             for one in instance.requests
         ],
         "releases": [{"request": one.request, "index": one.index, "at_s": one.at_s} for one in instance.releases],
@@ -268,6 +281,14 @@ class _Reader:
         self.wrong(f"{where}.at_s", value, "write seconds from the begin, 0 or more")
         return 0.0
 
+    def lifetime(self, where: str, entry: Mapping[str, Any]) -> float | None:
+        value = entry.get("lifetime_s")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None or (number and 0.0 < value <= LONGEST_LIFETIME_S):
+            return None if value is None else float(value)
+        self.wrong(f"{where}.lifetime_s", value, f"write seconds above 0, {LONGEST_LIFETIME_S:.0f} at most")
+        return None
+
     def host(self, where: str, entry: dict[str, Any]) -> HostType:
         self.known(where, entry, ("name", *DIMENSIONS, "count", "label"))
         count = self.whole(where, entry, "count", 0, 10**6) if "count" in entry else None
@@ -290,12 +311,13 @@ class _Reader:
         )
 
     def request(self, where: str, entry: dict[str, Any], applications: Mapping[str, Application]) -> Request:
-        self.known(where, entry, ("id", "application", "count", "at_s"))
+        self.known(where, entry, ("id", "application", "count", "at_s", "lifetime_s"))
         application = self.text(where, entry, "application")
         if application and application not in applications:
             self.wrong(f"{where}.application", application, "no application has this id")
         count = self.whole(where, entry, "count", 1, 10**6, 1)
-        return Request(self.text(where, entry, "id"), application, count, self.moment(where, entry))
+        life = self.lifetime(where, entry)
+        return Request(self.text(where, entry, "id"), application, count, self.moment(where, entry), life)
 
     def release(self, where: str, entry: dict[str, Any], counts: Mapping[str, int]) -> Release:
         self.known(where, entry, ("request", "index", "at_s"))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, ConfigurationError, Mistake, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, Vector
+from domain.rules.placement.lifetimes import Fit, lifetime_terms
 from domain.rules.placement.mix import Mix, mix_document, parse_mix
 
 Floats = NDArray[np.float64]
@@ -192,6 +193,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "tiers17a": _TIERS,
         ONE_FILLING: _learned((*_TIER_PARAMETERS, "expected"), _TIER_TERMS),
         "oldest": Family(open_first=True, terms=("opening",)),
+        "lifetime": Family(open_first=True, terms=("extension", "gap", "opening")),
     }
 )  # fmt: skip
 """By name. Two learned families may be summed: `tiers17+potential17`."""
@@ -308,6 +310,8 @@ def reserve(hosts: float, free_cores: int, count: int) -> Policy:
 
 
 FF = Policy("FF", "ff")
+LIFETIME = Policy("lifetime", "lifetime")
+"""The open host that the container extends least (placement with lifetimes, §3)."""
 OLDEST = Policy("oldest", "oldest")
 """The open host that was opened first (placement with lifetimes, §3)."""
 BF = Policy("BF", "bf")
@@ -318,7 +322,17 @@ RESERVE = reserve(100, 8, 10)
 HAND = Policy("HAND v1", "linear14", (-1.0, 0.0, 0.0, -0.25, 0.0, 0.5, -0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25, 0.0))
 """An operator's own weights."""
 NAMED: Mapping[str, Policy] = MappingProxyType(
-    {"ff": FF, "oldest": OLDEST, "bf": BF, "bf-cpu": BF_CPU, "dp": DP, "wf": WF, "reserve": RESERVE, "hand": HAND}
+    {
+        "ff": FF,
+        "oldest": OLDEST,
+        "lifetime": LIFETIME,
+        "bf": BF,
+        "bf-cpu": BF_CPU,
+        "dp": DP,
+        "wf": WF,
+        "reserve": RESERVE,
+        "hand": HAND,
+    }
 )
 """The policies that need no file."""
 
@@ -331,7 +345,8 @@ class View:
     the application. distinct: applications. opening: number of the present opening of each host, 0 for a closed one,
     [K]. count: containers of the request. headroom: N_q by q. mean: residual share of the cores of the open hosts.
     largest: the largest count of a request so far, with this one. large: requests of LARGE_REQUEST containers or more
-    so far, with this one.
+    so far, with this one. left_s: seconds until the last container of each host ends, as predicted, float64 [K].
+    life_s: of the container, 0 without a hint. fit: the calibration of hints.
     """
 
     hosts: Ints
@@ -348,6 +363,9 @@ class View:
     mean: float
     largest: float
     large: int
+    left_s: Floats
+    life_s: float
+    fit: Fit
 
 
 def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats, ...]]]:
@@ -363,6 +381,8 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
             terms = (-1.0 * view.hosts,)
         elif name == "oldest":
             terms = (-1.0 * view.opening,)
+        elif name == "lifetime":
+            terms = lifetime_terms(view.left_s, view.life_s, view.fit.residual, view.fit.r2, view.opening)
         elif name in ("bf", "wf"):
             terms = best_fit_terms(rest, -1.0 if name == "bf" else 1.0)
         elif name == "bf-cpu":

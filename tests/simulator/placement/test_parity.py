@@ -54,6 +54,9 @@ def policies(draw: st.DrawFn) -> Policy:
     )
 
 
+LIFETIMES = st.one_of(st.none(), st.sampled_from([60.0, 3600.0, 90_000.0]), st.floats(1.0, 1e6))
+
+
 @st.composite
 def instances(draw: st.DrawFn) -> Instance:
     cores, limits = st.sampled_from([1, 2, 3, 4, 8, 10]), st.sampled_from([1, 1, 2, 4, 1000])
@@ -76,7 +79,7 @@ def instances(draw: st.DrawFn) -> Instance:
         "drawn",
         tuple(kinds),
         symmetric(apps)[0],
-        tuple(Request(f"r{k}", f"a{app}", count, float(k)) for k, (app, count) in enumerate(requests)),
+        tuple(Request(f"r{k}", f"a{app}", count, float(k), draw(LIFETIMES)) for k, (app, count) in enumerate(requests)),
         snapshot=((kinds[0].name, {"a0": 1, "a3": 1}),) if draw(st.booleans()) else (),
     )
 
@@ -92,8 +95,11 @@ def test_any_history_is_the_same_compiled_and_plain(instance: Instance, policy: 
         for event in data.draw(st.lists(st.one_of(on_host, ends), max_size=20)):
             events.insert(data.draw(st.integers(0, len(events))), event)
     stream = np.array(events, dtype=np.int64)
-    played = play(instance, policy, events=(stream, np.zeros(len(stream))), arrays=arrays_of(instance, most))
-    twin = play_plainly(instance, policy, stream, most)
+    times = np.cumsum(
+        data.draw(st.lists(st.sampled_from([0.0, 7.0, 61.0, 5000.0]), min_size=len(events), max_size=len(events)))
+    )
+    played = play(instance, policy, events=(stream, times), arrays=arrays_of(instance, most))
+    twin = play_plainly(instance, policy, stream, most, times)
     assert played.host.tolist() == twin.where.tolist()
     assert (played.hosts, played.opened) == (twin.cluster.open_hosts, twin.cluster.opened)
     assert (played.rejected, played.obstacles) == (twin.rejected, twin.obstacles)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import BadInput, ConfigurationError, UnknownName
+from domain.rules.placement.lifetimes import Fit
 from domain.rules.placement.policies import (
     BF,
     BF_CPU,
@@ -64,6 +65,9 @@ def view(free: list[tuple[int, int, int]], **changes: Any) -> View:
         mean=0.5,
         largest=1.0,
         large=0,
+        left_s=np.full(hosts, 1.0),
+        life_s=0.0,
+        fit=Fit(0.0, 0.0, 1.0, 0.0, 7.5, 1.4),
     )
     return replace(usual, **changes)
 

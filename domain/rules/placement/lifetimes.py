@@ -1,0 +1,216 @@
+"""Lifetimes of containers: calibration of declared ones, the remaining life, and the key of `lifetime`.
+
+Placement with lifetimes, §3 and §4. A hint L of a container with life y is calibrated by the record of its pool: with
+x = ln L,
+
+    ln y = a + b x + normal(0, s),    b = cov(x, ln y) / var x in 0..1.2,    R2 = 1 - s^2 / var ln y
+
+over the containers that ended, older ones forgotten. A container without a hint has b = 0. The remaining life at
+age A is the median of the lognormal life, given that it is above A, less A. The functions hold for arrays and for one
+number alike: the simulator compiles them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from statistics import NormalDist
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.units import HOUR_S, MINUTE_S
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+EDGES_S: Final = np.array([36.0, *(HOUR_S * 2**k for k in range(7))])
+"""Edges of the classes of an extension: 36 s, 1, 2, 4, 8, 16, 32 and 64 h."""
+FORGETTING: Final = 0.9995
+"""Weight of the record after each container that ended."""
+PRIOR_COUNT, PRIOR_MEAN, PRIOR_VARIANCE = 20.0, 7.5, 2.0
+"""Pseudo-observations at the begin: of ln L and ln y, without covariance, so that R2 is 0 before the record grows."""
+MOST_SLOPE: Final = 1.2
+LEAST_VARIANCE: Final = 1e-4
+GOOD_R2, FAIR_R2 = 0.8, 0.2
+"""From GOOD_R2 on a host that ends soon after the container is wanted, from FAIR_R2 on one that it does not extend."""
+LEAST_GAP: Final = 0.05
+"""Resolution of the gap in logarithms, at least; else two residual deviations."""
+LEAST_LEFT_S: Final = 1.0
+FIRST_Z, STEP_Z, LAST_Z = -4.0, 0.05, 8.0
+"""Of the table of conditional medians."""
+GRID_Z: Final = np.linspace(FIRST_Z, LAST_Z, round((LAST_Z - FIRST_Z) / STEP_Z) + 1)
+MEDIANS: Final = np.array([-NormalDist().inv_cdf(0.25 * math.erfc(z / math.sqrt(2.0))) for z in GRID_Z.tolist()])
+"""Median of a standard normal number that is above z, by z."""
+CLASS, GAP = 2.0**40, 2.0**31
+"""Weights of the class of an extension and of the gap in a score, above any number of an opening."""
+MOST_GAP: Final = 2.0**9 - 1.0
+
+
+class Fit(NamedTuple):
+    """A calibration. mean, spread: of ln y, for containers without a hint; residual: s."""
+
+    a: float
+    b: float
+    residual: float
+    r2: float
+    mean: float
+    spread: float
+
+
+def first_sums() -> Floats:
+    """Return the sums before the first container ended: S0, Sx, Sy, Sxx, Syy, Sxy, float64 [6]."""
+    square = PRIOR_VARIANCE + PRIOR_MEAN**2
+    return PRIOR_COUNT * np.array([1.0, PRIOR_MEAN, PRIOR_MEAN, square, square, PRIOR_MEAN**2])
+
+
+def learn(sums: Any, x: Any, y: Any) -> None:
+    """Add a container that ended, ln L and ln of its life, to the sums, in place."""
+    for k, value in enumerate((1.0, x, y, x * x, y * y, x * y)):
+        sums[k] = FORGETTING * sums[k] + value
+
+
+def fit(sums: Any) -> Any:
+    """Return the calibration by the sums, in the order of `Fit`."""
+    mean_x, mean_y = sums[1] / sums[0], sums[2] / sums[0]
+    var_x = sums[3] / sums[0] - mean_x * mean_x
+    var_y = max(sums[4] / sums[0] - mean_y * mean_y, LEAST_VARIANCE)
+    cov = sums[5] / sums[0] - mean_x * mean_y
+    b = min(max(cov / max(var_x, LEAST_VARIANCE), 0.0), MOST_SLOPE)
+    residual = max(var_y - 2.0 * b * cov + b * b * var_x, LEAST_VARIANCE)
+    return mean_y - b * mean_x, b, math.sqrt(residual), 1.0 - residual / var_y, mean_y, math.sqrt(var_y)
+
+
+def life_left(m: Any, s: Any, age_s: Any) -> Any:
+    """Return the seconds that are left of lives lognormal(m, s) at an age: the conditional median less the age.
+
+    With z = (ln A - m) / s it is exp(m + s q) - A, and q the median of a standard normal number above z.
+    """
+    z = (np.log(np.maximum(age_s, LEAST_LEFT_S)) - m) / s
+    within = np.minimum(np.maximum(z, FIRST_Z), LAST_Z)
+    k = np.minimum(np.searchsorted(GRID_Z, within, side="right"), len(GRID_Z) - 1) - 1
+    q = MEDIANS[k] + (within - GRID_Z[k]) / STEP_Z * (MEDIANS[k + 1] - MEDIANS[k])
+    beyond = 1.0 * (z > LAST_Z)
+    q = (1.0 - beyond) * q + beyond * (z + math.log(2.0) / np.maximum(z, LAST_Z))
+    return np.maximum(np.exp(m + s * q) - age_s, LEAST_LEFT_S)
+
+
+def lifetime_terms(left_s: Any, life_s: Any, residual: Any, r2: Any, opening: Any) -> Any:
+    """Return the three terms of `lifetime`: class of the extension, gap, and opening, the first one first.
+
+    left_s: R of each host. life_s: of the container, 0 without a hint. The class k is the number of edges
+    below the extension; the gap g is how long after the container its host ends, in steps of two residual deviations of
+    the logarithm. Where hints are of no use both are 0, and the host opened first is the best.
+    """
+    hinted = life_s > 0.0
+    useful, good = 1.0 * (hinted & (r2 >= FAIR_R2)), 1.0 * (hinted & (r2 >= GOOD_R2))
+    life = np.maximum(life_s, LEAST_LEFT_S)
+    k = np.searchsorted(EDGES_S, np.maximum(life - left_s, 0.0), side="left")
+    g = np.floor(np.log(np.maximum(left_s / life, 1.0)) / np.maximum(LEAST_GAP, 2.0 * residual))
+    return (-CLASS * useful * k, -GAP * good * np.minimum(g, MOST_GAP), -1.0 * opening)
+
+
+class Lives:
+    """The containers of a pool by key, the remaining life of each host, and the calibration of hints.
+
+    Times are epoch seconds; hints are ln L, nan without one; hosts are numbered.
+    """
+
+    def __init__(self, sums: Floats | None = None) -> None:
+        self.sums = first_sums() if sums is None else sums
+        self._slot: dict[Hashable, int] = {}
+        self._unused: list[int] = []
+        self._on_host: dict[int, set[int]] = {}
+        self._host = np.zeros(0, dtype=np.int64)
+        self._began_s, self._hint, self._ends_s = np.zeros(0), np.zeros(0), np.zeros(0)
+        self._predicted_s = -math.inf
+
+    @property
+    def fit(self) -> Fit:
+        """The calibration now."""
+        return Fit(*map(float, fit(self.sums)))
+
+    def life_s(self, hint: float) -> float:
+        """Return the predicted seconds of a container that begins now, 0 without a hint."""
+        known = self.fit
+        return 0.0 if math.isnan(hint) else max(math.exp(known.a + known.b * hint), LEAST_LEFT_S)
+
+    def left_s(self, hosts: Ints, now: float) -> Floats:
+        """Return R: the seconds until the last container of each host ends, as predicted."""
+        self._see(int(hosts.max(initial=-1)))
+        left: Floats = np.maximum(self._ends_s[hosts] - now, LEAST_LEFT_S)
+        return left
+
+    def copy(self) -> Lives:
+        """Return a copy that changes apart from this one."""
+        made = Lives(self.sums.copy())
+        made._slot, made._unused, made._predicted_s = self._slot.copy(), self._unused.copy(), self._predicted_s
+        made._on_host = {host: slots.copy() for host, slots in self._on_host.items()}
+        for name in ("_host", "_began_s", "_hint", "_ends_s"):
+            setattr(made, name, getattr(self, name).copy())
+        return made
+
+    def begin(self, key: Hashable, host: int, now: float, hint: float, began_s: float | None = None) -> None:
+        """Take in a container that begins on a host, or began there before."""
+        if not self._unused:
+            more = max(16, self._host.size)
+            self._unused = list(range(self._host.size + more - 1, self._host.size - 1, -1))
+            self._host = np.append(self._host, np.full(more, -1))
+            self._began_s, self._hint = (np.append(one, np.zeros(more)) for one in (self._began_s, self._hint))
+        slot = self._slot[key] = self._unused.pop()
+        self._began_s[slot], self._hint[slot] = now if began_s is None else began_s, hint
+        self._put(slot, host, now)
+
+    def move(self, key: Hashable, host: int, now: float) -> None:
+        """Record that a container runs on another host; it keeps its begin."""
+        slot = self._slot[key]
+        self._take(slot, now)
+        self._put(slot, host, now)
+
+    def forget(self, key: Hashable, now: float) -> None:
+        """Forget a container whose end teaches nothing, such as one of a host that failed."""
+        slot = self._slot.pop(key)
+        self._take(slot, now)
+        self._unused.append(slot)
+
+    def end(self, key: Hashable, now: float) -> None:
+        """Let a container end, and learn from its hint."""
+        slot = self._slot[key]
+        hint, life_s = float(self._hint[slot]), now - float(self._began_s[slot])
+        if not math.isnan(hint):
+            learn(self.sums, hint, math.log(max(life_s, LEAST_LEFT_S)))
+        self.forget(key, now)
+
+    def predict(self, now: float) -> None:
+        """Predict every host again, once a minute."""
+        if now - self._predicted_s >= MINUTE_S:
+            self._predicted_s = now
+            self._ends_s[:] = now
+            self._predict(np.flatnonzero(self._host >= 0), now)
+
+    def _see(self, host: int) -> None:
+        if host >= self._ends_s.size:
+            self._ends_s = np.append(self._ends_s, np.zeros(max(16, host + 1 - self._ends_s.size, self._ends_s.size)))
+
+    def _put(self, slot: int, host: int, now: float) -> None:
+        self._see(host)
+        self._host[slot] = host
+        self._on_host.setdefault(host, set()).add(slot)
+        self._predict_host(host, now)
+
+    def _take(self, slot: int, now: float) -> None:
+        host, self._host[slot] = int(self._host[slot]), -1
+        self._on_host[host].discard(slot)
+        self._predict_host(host, now)
+
+    def _predict_host(self, host: int, now: float) -> None:
+        self._ends_s[host] = now
+        self._predict(np.array(sorted(self._on_host[host]), dtype=np.int64), now)
+
+    def _predict(self, slots: Ints, now: float) -> None:
+        known, hint = self.fit, self._hint[slots]
+        hinted = ~np.isnan(hint)
+        m = np.where(hinted, known.a + known.b * np.where(hinted, hint, 0.0), known.mean)
+        left = life_left(m, np.where(hinted, known.residual, known.spread), now - self._began_s[slots])
+        np.maximum.at(self._ends_s, self._host[slots], now + left)

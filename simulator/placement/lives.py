@@ -1,0 +1,81 @@
+"""The lives of containers in the engine, for `lifetime`: the remaining life of each host, and the calibration of hints.
+
+Containers of a host are a list, linked in both directions. The remaining life of a host is predicted again when one of
+its containers comes or ends, and for every host once a minute.
+"""
+
+from __future__ import annotations
+
+import math
+
+from domain.rules.placement import lifetimes
+from domain.units import MINUTE_S
+from simulator.compilation import borrowing, inlined
+from simulator.placement.choosing import Arrays, State
+
+NOW, REFRESHED, HINT = range(3)
+"""Places in `State.clock`: seconds now and of the last prediction for every host; ln L of the request, nan for none."""
+
+fit = inlined(lifetimes.fit)
+learn = inlined(lifetimes.learn)
+life_left = inlined(lifetimes.life_left)
+
+
+@borrowing
+def predict(arrays: Arrays, state: State, h: int) -> None:
+    """Predict when the last container of a host ends: `State.ends`, the longest of the lives that are left."""
+    a, b, residual, _, mean, spread = fit(state.sums)
+    now, longest, number = state.clock[NOW], 0.0, state.first[h]
+    while number >= 0:
+        hint = arrays.hint[number]
+        m, s = (mean, spread) if math.isnan(hint) else (a + b * hint, residual)
+        longest = max(longest, float(life_left(m, s, now - state.began[number])))
+        number = state.after[number]
+    state.ends[h] = now + longest
+
+
+@borrowing
+def predict_all(arrays: Arrays, state: State) -> None:
+    """Predict every host again, once a minute."""
+    if state.clock[NOW] - state.clock[REFRESHED] < MINUTE_S:
+        return
+    state.clock[REFRESHED] = state.clock[NOW]
+    for h in range(len(state.first)):
+        if state.first[h] >= 0:
+            predict(arrays, state, h)
+
+
+@borrowing
+def begin(arrays: Arrays, state: State, number: int, h: int) -> None:
+    """Put a container at the head of the list of its host; one that was moved keeps its begin."""
+    if math.isnan(state.began[number]):
+        state.began[number] = state.clock[NOW]
+    head = state.first[h]
+    state.before[number], state.after[number] = -1, head
+    if head >= 0:
+        state.before[head] = number
+    state.first[h] = number
+    predict(arrays, state, h)
+
+
+@borrowing
+def leave(arrays: Arrays, state: State, number: int, h: int) -> None:
+    """Take a container from the list of its host."""
+    before, after = state.before[number], state.after[number]
+    if before >= 0:
+        state.after[before] = after
+    else:
+        state.first[h] = after
+    if after >= 0:
+        state.before[after] = before
+    predict(arrays, state, h)
+
+
+@borrowing
+def end(arrays: Arrays, state: State, number: int, h: int) -> None:
+    """Let a container end, and learn from its hint."""
+    hint = arrays.hint[number]
+    if not math.isnan(hint):
+        life = state.clock[NOW] - state.began[number]
+        learn(state.sums, hint, math.log(max(life, lifetimes.LEAST_LEFT_S)))
+    leave(arrays, state, number, h)

@@ -1,0 +1,112 @@
+"""Calibration of declared lifetimes, the remaining life, and the key of `lifetime`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from domain.rules.placement.lifetimes import (
+    CLASS,
+    EDGES_S,
+    GAP,
+    Lives,
+    life_left,
+    lifetime_terms,
+)
+from domain.units import HOUR_S
+
+
+def record(hints: np.ndarray, lives: np.ndarray, scale: float = 1.0) -> Lives:
+    """Containers that ended, one after the other, with these hints (seconds times scale)."""
+    found = Lives()
+    for number, (hint, life) in enumerate(zip(hints.tolist(), lives.tolist(), strict=True)):
+        found.begin(number, 0, 0.0, math.log(scale * hint))
+        found.end(number, life)
+    return found
+
+
+@pytest.fixture
+def lives() -> np.ndarray:
+    return np.random.default_rng(5).lognormal(7.5, 1.4, 4000)
+
+
+def test_before_the_record_says_so_hints_are_of_no_use() -> None:
+    assert Lives().fit.r2 == 0.0
+    assert Lives().fit.b == 0.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 60.0, 1 / 3600])
+def test_hints_in_other_units_are_repaired(lives: np.ndarray, scale: float) -> None:
+    found = record(lives, lives, scale)
+    # In hours the pseudo-observations of the begin are far from the record, and forgotten in part after 4,000 ends.
+    assert found.fit.r2 > 0.94
+    assert found.life_s(math.log(scale * 3600.0)) == pytest.approx(3600.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("sigma", "low", "high"), [(0.5, 0.8, 0.95), (1.0, 0.55, 0.75), (1.5, 0.35, 0.55)])
+def test_r2_falls_with_the_error_of_hints(lives: np.ndarray, sigma: float, low: float, high: float) -> None:
+    hints = lives * np.exp(sigma * np.random.default_rng(6).standard_normal(lives.size))
+    found = record(hints, lives).fit
+    assert low < found.r2 < high
+    assert found.b == pytest.approx(1.96 / (1.96 + sigma**2), abs=0.08)
+
+
+def test_shuffled_hints_are_of_no_use(lives: np.ndarray) -> None:
+    found = record(np.random.default_rng(6).permutation(lives), lives).fit
+    assert found.r2 < 0.02
+    assert found.b < 0.06
+
+
+@pytest.mark.parametrize("age_s", [1.0, 30.0, 1000.0, 2e4, 1e6, 1e9])
+def test_what_is_left_is_the_conditional_median(age_s: float) -> None:
+    life = stats.lognorm(s=0.7, scale=math.exp(7.0))
+    left = float(life_left(7.0, 0.7, age_s))
+    if age_s < 1e6:
+        assert life.sf(age_s + left) == pytest.approx(life.sf(age_s) / 2.0, rel=1e-3)
+    # Far beyond its life a container is predicted to last a little of its age.
+    assert 1.0 <= left < max(3000.0, 0.06 * age_s)
+
+
+def test_the_class_of_an_extension_counts_edges_below_it() -> None:
+    assert [edge / HOUR_S for edge in EDGES_S] == [0.01, 1, 2, 4, 8, 16, 32, 64]
+    left = np.array([10 * HOUR_S, 2 * HOUR_S, 1.0])
+    classes, _, _ = lifetime_terms(left, 10 * HOUR_S, 1.0, 0.5, np.zeros(3))
+    # An extension of 8 h is not above that edge; one of 10 h is.
+    assert (-classes / CLASS).tolist() == [0, 4, 5]
+
+
+def test_the_gap_counts_for_good_hints_alone_and_nothing_counts_for_bad_ones() -> None:
+    left, opening = np.array([HOUR_S, 3 * HOUR_S, 30 * HOUR_S]), np.array([3, 2, 1])
+    good, fair, bad = (lifetime_terms(left, HOUR_S, 0.25, r2, opening) for r2 in (0.8, 0.79, 0.19))
+    assert (-good[1] / GAP).tolist() == [0, 2, 6]
+    assert [sum(terms).argmax() for terms in (good, fair, bad)] == [0, 2, 2]
+    long = lifetime_terms(left, 20 * HOUR_S, 0.25, 0.19, opening)
+    assert sum(long).tolist() == (-1.0 * opening).tolist()
+
+
+def test_a_host_lasts_as_long_as_the_container_that_ends_last(lives: np.ndarray) -> None:
+    found = record(lives, lives)
+
+    def hours(host: int, now: float) -> float:
+        return float(found.left_s(np.array([host]), now)[0]) / HOUR_S
+
+    for key, length in (("short", 1.0), ("long", 5.0)):
+        found.begin(key, 3, 0.0, math.log(length * HOUR_S))
+    found.predict(60.0)
+    assert hours(3, 60.0) == pytest.approx(5.0, rel=0.1)
+    found.move("long", 7, 120.0)
+    assert hours(3, 120.0) == pytest.approx(1.0, rel=0.1)
+    # It keeps its begin.
+    assert hours(7, 120.0) == pytest.approx(5.0 - 120 / 3600, rel=0.1)
+    sums = found.sums.copy()
+    found.forget("long", 180.0)
+    assert hours(7, 180.0) == pytest.approx(1.0 / 3600)
+    assert found.sums.tolist() == sums.tolist()
+    other = found.copy()
+    other.end("short", 3600.0)
+    assert other.sums.tolist() != sums.tolist()
+    assert found.sums.tolist() == sums.tolist()
+    assert hours(3, 240.0) > 0.5

@@ -240,6 +240,9 @@ def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
     work = _at_the_gate(trained, tmp_path)
     means = work.state.stages["choose"]["means"]
     means["scorer"] = [1.01 * cost for cost in means["tuned rule"]]
+    judged = work.state.stages["judge"]["means"]
+    judged["scorer"] = [0.5 * cost for cost in judged["tuned rule"]]
+    judged["decides now"] = judged["tuned rule"]
     gate = work.go_on()["gate"]
     assert (gate["passed"], gate["promoted"]) == (None, False)
     assert "does not cost less than" in gate["reasons"][0]

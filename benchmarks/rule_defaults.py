@@ -48,7 +48,7 @@ from trainer.learning.replay import Loop, play
 SEED, LOG_SEED, BOOT_SEED = 6_000_000, 6_100_000, 6_200_000
 FLEETS = 60
 SMALL, LIMITS = (1, 2, 3, 4, 5), (1, 40)
-SETTINGS = ("150/120", "150/0", "300/0")
+SETTINGS = ("150/120", "150/0", "300/0", "300/120", "600/0")
 """HORIZON_S/IDLE_S, the former default first."""
 DAYS: Mapping[str, Sequence[float]] = {
     "NASA-iPSC-1993-3.1-cln.swf.gz": (10, 16, 22, 28, 34, 47, 53, 59, 65, 71, 77, 83, 89),

@@ -128,7 +128,7 @@ class AutoscalingPart(Part):
         self._last: dict[str, Decision] = {}
         self.minute = MinuteReport(-math.inf)
         self._watch: ModelWatch | None = None
-        self._tuning = SelfTuning(self._tunable, host.clock, host.environ, models)
+        self._tuning = SelfTuning(self.tunable, host.clock, host.environ, models)
         self._finder: FleetFinder | None = None
         self._inputs: Inputs | None = None
 
@@ -422,7 +422,7 @@ class AutoscalingPart(Part):
         refused = "; ".join(dict.fromkeys(filter(None, map(self._rules.refusal, self._managed_fleets))))
         return {QUEUE_RULE: refused, "self-tuning": self._tuning.problem()}
 
-    def _tunable(self) -> tuple[str, ...]:
+    def tunable(self) -> tuple[str, ...]:
         """Return the fleets whose rule is to be tuned now: of the settings, in act mode, and while this agent leads."""
         settings = self.host.settings
         if settings is None or settings.mode is not Mode.ACT or self.host.epoch() is None:

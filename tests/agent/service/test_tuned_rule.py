@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,9 @@ from tests.waiting import until
 from tests.without_training import WITHOUT_TRAINING
 from trainer.promotion.directory import ModelsWriter
 
+NOTHING: Mapping[str, object] = {}
 LONG = RuleSetting(480.0, 30.0, 90.0)
-Started = Callable[[], AbstractContextManager[Agent]]
+Started = Callable[..., AbstractContextManager[Agent]]
 
 
 @pytest.fixture
@@ -43,15 +45,15 @@ def started(cloud: World, tmp_path: Path) -> Started:
     cloud.control.ready_now()
     clock = VirtualClock(START + 5.0)
     group = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
-    settings = Settings(
-        mode=Mode.ACT,
-        state_directory=tmp_path,
-        listener={"port": 0},
-        aws={"region": "us-east-1", "endpoint_url": cloud.running.endpoint},
-        fleets={"web": {"groups": {"workers": group}}},
-    )
 
-    def start() -> AbstractContextManager[Agent]:
+    def start(own: Mapping[str, object] = NOTHING, mode: Mode = Mode.ACT) -> AbstractContextManager[Agent]:
+        settings = Settings(
+            mode=mode,
+            state_directory=tmp_path,
+            listener={"port": 0},
+            aws={"region": "us-east-1", "endpoint_url": cloud.running.endpoint},
+            fleets={"web": {"groups": {"workers": group}, **own}},
+        )
         clock.sleep(60.0)
         return assembled(settings, clock, AwsKeys("agent", "simulated"))
 
@@ -127,6 +129,26 @@ def test_it_measures_as_a_standby_under_the_setting_that_the_leader_has(started:
         (snapshot,) = part.loop.measure(agent.clock.now() + 60.0).snapshots
         assert snapshot.terms is not None
         assert (snapshot.terms.horizon_s, snapshot.terms.idle_s) == (480.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "mode", "tunable"),
+    [
+        ({}, Mode.ACT, ("web",)),
+        ({}, Mode.OBSERVE, ()),
+        ({"self_tune": "off"}, Mode.ACT, ()),
+        ({"self_tune": "on"}, Mode.ACT, ("web",)),
+        ({"idle_s": 60.0}, Mode.ACT, ()),
+    ],
+)
+def test_a_rule_is_tuned_in_act_mode_where_it_may_be_and_while_the_agent_leads(
+    started: Started, own: dict[str, object], mode: Mode, tunable: tuple[str, ...]
+) -> None:
+    with started(own, mode) as agent:
+        part = agent.part(AutoscalingPart)
+        assert part.tunable() == tunable
+        part.host = replace(part.host, epoch=lambda: None)
+        assert part.tunable() == ()
 
 
 def test_the_tuning_process_answers_without_the_extra_for_training(started: Started, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.models.directory import PROMOTED, ROLLED_BACK, moment_text
-from agent.models.queue_rule import load_rule
+from agent.models.queue_rule import load_rule, tuning_in
 from agent.models.rounds import Ending, read_status, status_file
 from agent.rehearsal.virtual_time import START
 from domain.rules.autoscaling import RuleSetting
@@ -90,7 +90,11 @@ def test_enough_of_a_record_puts_a_setting_in_use_and_the_report_has_the_reason(
     assert setting(tmp_path) == FOUND
     directory = ModelsWriter(tmp_path)
     champion = directory.champions()[SUBJECT]
-    tuning = directory.check(SUBJECT, champion)["self_tuning"]
+    report = directory.check(SUBJECT, champion)
+    shown = tuning_in(report)
+    assert shown is not None
+    assert (shown.before.horizon_s, shown.after.horizon_s) == (150.0, 212.0)
+    tuning = report["self_tuning"]
     assert tuning["from"]["horizon_s"] == 150.0
     assert tuning["to"]["horizon_s"] == 212.0
     assert tuning["gain"]["share"] == pytest.approx(0.1, abs=0.001)

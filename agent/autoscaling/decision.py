@@ -489,7 +489,13 @@ class AutoscalingPart(Part):
         """
         managed = next((one for one in self._managed_fleets if one.fleet.name == subject), None)
         rule = "" if managed is None else self._rules.line(managed)
-        said = [self.rounds.line(subject, now) if self.rounds is not None else "", tuned and f"tuned: {tuned}", rule]
+        from agent.models.unused_champion import unused_champion
+
+        unused = ""
+        if managed is not None and self.models is not None and self.models.directory is not None:
+            unused = unused_champion(self.models.directory, subject, managed.policy)
+        line = self.rounds.line(subject, now) if self.rounds is not None else ""
+        said = [line, tuned and f"tuned: {tuned}", rule, unused]
         return "; ".join(filter(None, said))
 
     def card(self, subject: str, now: float) -> Card | None:

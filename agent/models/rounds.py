@@ -32,6 +32,8 @@ class Ending(StrEnum):
     PROMOTED = "promoted"
     PROBATION = "probation"
     KEPT = "kept"
+    ADVISED = "advised"
+    """The policy in use stays, and a setting of its rule that is surely cheaper waits for a person."""
     REFUSED = "refused"
     NOT_TRUE = "not_true"
     TOO_LITTLE = "too_little"
@@ -45,7 +47,7 @@ class Ending(StrEnum):
         return self in GOOD_ENDINGS
 
 
-GOOD_ENDINGS: Final = frozenset({Ending.PROMOTED, Ending.PROBATION, Ending.KEPT, Ending.REFUSED})
+GOOD_ENDINGS: Final = frozenset({Ending.PROMOTED, Ending.PROBATION, Ending.KEPT, Ending.ADVISED, Ending.REFUSED})
 
 
 @checked(frozen=True, config=ConfigDict(allow_inf_nan=False))

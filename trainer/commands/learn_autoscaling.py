@@ -158,6 +158,7 @@ Exit status:
         from trainer.learning.fleet import FleetRound
         from trainer.learning.round import BudgetUsed, GateResult
         from trainer.learning.state import opened, record_digest
+        from trainer.learning.subject import unused_by_settings
         from trainer.learning.windows import windows_of
 
         self.set_aside()
@@ -190,11 +191,13 @@ Exit status:
             return ended(Ending.NOT_TRUE, lines[0], NOT_TRUE)
         gate, sentence = state.result(GateResult), _gate_sentence(work)
         if gate.promoted:
-            return ended(Ending.PROMOTED, sentence)
-        whole = "; ".join([sentence, *gate.reasons])
+            unused = unused_by_settings(self.models, self.name, os.environ)
+            return ended(Ending.PROMOTED, "; ".join(filter(None, [sentence, unused])))
+        whole = "; ".join(filter(None, [work.advice, sentence, *gate.reasons]))
         if gate.passed is False:
             return ended(Ending.REFUSED, whole, REFUSED)
-        return ended(Ending.PROBATION if gate.on_probation else Ending.KEPT, whole)
+        kept = Ending.ADVISED if work.advice else Ending.KEPT
+        return ended(Ending.PROBATION if gate.on_probation else kept, whole)
 
     def learner(self, folder: Path | None) -> Learner:
         """Return the fleet; folder: of a round, which keeps the record that it began with."""
@@ -259,7 +262,11 @@ def _round_lines(work: FleetRound) -> list[str]:
         r = found.relative
         rows.append((name, f"{r.mean:+.1%}", f"{r.low:+.1%} to {r.high:+.1%}", f"{found.probability_lower:.1%}"))
     reasons = [f"  {reason}" for reason in work.state.result(GateResult).reasons]
-    lines = [truth.sentence, *columns(rows), f"the rule's setting: {folder / 'rule.env'}", _gate_sentence(work)]
+    if work.files():
+        rule = f"the rule's setting: {folder / 'rule.env'}"
+    else:
+        rule = "the tuned rule costs more than the policy in use: no setting is written"
+    lines = [truth.sentence, *columns(rows), rule, *filter(None, [work.advice]), _gate_sentence(work)]
     return [*lines, *reasons, f"report: {folder / 'report.html'}"]
 
 

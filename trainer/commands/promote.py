@@ -52,6 +52,10 @@ class Promotion(ModelsVerb):
         """Return the gate for a challenger."""
         raise NotImplementedError
 
+    def unused(self) -> Sequence[str]:
+        """Return why the champion decides nothing yet."""
+        return ()
+
     def term(self, now_s: float) -> Term | None:
         """Return the probation after the gate; None where the model decides at once."""
         return None
@@ -76,7 +80,7 @@ class Promotion(ModelsVerb):
             champion = self.models.force(model, subject, self.force, now, self.verify)
             data: dict[str, Any] = {"model": champion.model, "forced": self.force, "report": champion.report}
             line = f"{champion.model} decides for {subject} now, without an evaluation: {self.force}"
-            return Answer({"subject": subject.name, **data}, [line])
+            return Answer({"subject": subject.name, **data}, [line, *self.unused()])
         from trainer.promotion.gate import hold
 
         term = self.term(now_s)
@@ -88,7 +92,8 @@ class Promotion(ModelsVerb):
         )
         data = {key: value for key, value in contest.report.items() if key not in ("results", "cases")}
         data |= {"promoted": contest.promoted, "on_probation": contest.on_probation, "report": contest.report_name}
-        return Answer(data, _lines(contest, self.models, subject), 0 if contest.judgement.passed else REFUSED)
+        lines = [*_lines(contest, self.models, subject), *(self.unused() if contest.promoted else ())]
+        return Answer(data, lines, 0 if contest.judgement.passed else REFUSED)
 
     def _rollback(self, subject: Subject, at: str) -> Answer:
         left = self.models.champions().get(subject)
@@ -114,7 +119,8 @@ class Promotion(ModelsVerb):
         champions = {row["subject"]: row for row in found}
         data = {"directory": str(self.models.path), "champion": champions.get(""), "champions": champions}
         none = f"no champion in {self.models.path}: a model that comes with the agent decides, or the rules"
-        return Answer(data | {"history": history}, subject_lines(found, history) if found else [none])
+        lines = [*subject_lines(found, history), *self.unused()] if found else [none]
+        return Answer(data | {"history": history}, lines)
 
 
 def one_of_settings(word: str, name: str, known: Sequence[str]) -> bool:

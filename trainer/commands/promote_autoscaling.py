@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,6 +81,13 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
         from agent.models.file import load_model
 
         return load_model(path)
+
+    def unused(self) -> Sequence[str]:
+        """Return that POLICY of the settings names another policy than the champion."""
+        from trainer.learning.subject import unused_by_settings
+
+        found = "" if self.subject == ALL else unused_by_settings(self.models, self.subject, os.environ)
+        return [found] if found else []
 
     def term(self, now_s: float) -> Term | None:
         """Return the probation of --probation-hours."""

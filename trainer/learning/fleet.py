@@ -28,7 +28,7 @@ from agent.models.directory import moment_s, moment_text
 from agent.models.file import load_model
 from domain.rules.autoscaling import RuleSetting
 from domain.subject import AUTOSCALING, Subject
-from domain.units import HOUR_S, MINUTE_S
+from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import RemovalMode
 from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
 from trainer.autoscaling.baselines.tuning import settings_of
@@ -52,6 +52,9 @@ from trainer.promotion.directory import Verify
 from trainer.promotion.gate import Gate, Limits, Trial, Verdict, digest
 
 RULE_FILE = "rule.env"
+WORTH = 0.03
+"""Savings of the tuned rule from which on a round advises it."""
+MONTH_S = 30.0 * DAY_S
 NOW, RULE, SCORER, SHIPPED = "decides now", "tuned rule", "scorer", "shipped scorer"
 SEEDS, JUDGING_SEED = 3, 2_500_000_000
 """Boot seeds of each held-out window, and the first of them."""
@@ -443,8 +446,16 @@ class FleetRound(Round):
         return tuple(found)
 
     def files(self) -> Mapping[str, str]:
-        """Return the tuned rule as settings."""
-        return {RULE_FILE: self._rule_text()}
+        """Return the tuned rule as settings, where it costs less than the policy in use."""
+        gain = self.state.result(HeldOutResult).against_now[RULE].relative
+        return {RULE_FILE: self._rule_text()} if gain.mean < 0.0 else {}
+
+    @property
+    def advice(self) -> str:
+        """The tuned rule where it is surely worth a change, for people; else ""."""
+        gain = self.state.result(HeldOutResult).against_now[RULE]
+        place = self.state.folder / RULE_FILE
+        return advice_of(gain, self.windows.window_s, place) if self.policy_now.startswith("queue-rule") else ""
 
     def _rule_text(self) -> str:
         """Return the tuned rule as lines for the agent's environment, with its origin and its gain."""
@@ -478,10 +489,23 @@ class FleetRound(Round):
         sections = [
             Section("cost", "Cost on the held-out windows", _costs(self.state.result(HeldOutResult))),
             Section("truth", "Is the simulator true?", _truth(self.state.result(Fidelity))),
-            Section("rule", "The queue rule", lines(self._rule_text())),
-            Section("scorer", "The scorer", _trained(self.state.result(ScorerRun))),
+            Section("rule", "The queue rule", f"<p>{escape(self.advice)}</p>{lines(self._rule_text())}"),
+            Section("scorer", "The scorer", _trained(self.state.result(ScorerRun), self.policy_now)),
         ]
         return document(f"The learning record of fleet {self.learner.fleet}", sections, facts)
+
+
+def advice_of(gain: Comparison, window_s: float, place: Path) -> str:
+    """Return the savings of a tuned rule that is surely cheaper by `WORTH`, for people; else "".
+
+    gain: its cost in windows of `window_s` seconds against the rule in use. place: of its lines of settings.
+    """
+    relative = gain.relative
+    if relative.high > -WORTH or relative.cases < FEWEST_CASES:
+        return ""
+    dollars = -gain.difference.mean * MONTH_S / window_s
+    saves = f"{-relative.mean:.1%} ({-relative.high:.1%} to {-relative.low:.1%}), ${dollars:.2f} a month"
+    return f"the tuned rule saves {saves}, and does not decide: set the lines of {place}, or SELF_TUNE=on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,9 +561,13 @@ def _truth(truth: Fidelity) -> str:
     return f"<p>{escape(truth.sentence)}.</p>{table(['window', 'recorded', 'replayed', 'off'], rows)}"
 
 
-def _trained(found: ScorerRun) -> str:
+def _trained(found: ScorerRun, now: str) -> str:
     if found.model is None:
         return f"<p>None was trained: {escape(found.why)}.</p>"
     used = "new weights" if found.used else "the weights from before: the new ones were not surely better"
     lessons = "+".join(map(str, found.lessons or ()))
-    return f"<p>{escape(found.model)}: {escape(used)}; {lessons} lessons. The gate decides whether it is used.</p>"
+    rule = now.partition(":")[0]
+    unused = "" if names_model(now) else f" It decides where POLICY is learned; {escape(rule)} decided last."
+    return (
+        f"<p>{escape(found.model)}: {escape(used)}; {lessons} lessons. The gate decides whether it is used.{unused}</p>"
+    )

@@ -9,13 +9,15 @@ import pytest
 
 from agent.kernel.checks import CheckResult, State
 from agent.ledger import Ledger
+from agent.models.directory import read_model_file
 from agent.models.rounds import Ending
 from agent.preflight import check
 from agent.preflight.check import check_learning
 from agent.settings import load_settings
 from domain.subject import Subject
+from tests.agent.models.making import NOTHING, preferring
 from tests.golden import check_wording
-from trainer.promotion.directory import write_round
+from trainer.promotion.directory import ModelsWriter, write_round
 
 WEB = Subject("autoscaling", "web")
 
@@ -64,6 +66,17 @@ def states(results: list[CheckResult]) -> list[State]:
 
 def test_nothing_is_said_where_no_setting_asks_for_learning(tmp_path: Path) -> None:
     assert look(tmp_path) == []
+
+
+def test_a_champion_that_does_not_decide_is_named_with_the_setting_to_change(host: Path) -> None:
+    file = preferring(host, NOTHING)
+    directory, at = ModelsWriter(host / "models"), "2026-11-29T12:00:00Z"
+    directory.force(read_model_file(file), WEB, "a trial", at, lambda path: path)
+    (found,) = look(host)
+    assert (found.state, "POLICY is queue-rule" in found.detail) == (State.ADVICE, True)
+    assert "TRIMTAB_FLEETS__web__POLICY=learned" in found.remedy
+    deciding = {"TRIMTAB_FLEETS__web__POLICY": "learned", "TRIMTAB_FLEETS__web__GROUPS__small__MIN": "1"}
+    assert look(host, ONE_FLEET | deciding) == []
 
 
 def test_decisions_are_named_whose_subjects_are_configured(host: Path) -> None:

@@ -25,8 +25,9 @@ from tests.trainer.learning.recording import FLEET, WORLD, batches, made, record
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.autoscaling.scorer_runs import shipped_scorer
 from trainer.kit import files
+from trainer.kit.intervals import FEWEST_CASES, compare
 from trainer.learning import fleet
-from trainer.learning.fleet import RULE_FILE, FleetRound
+from trainer.learning.fleet import RULE, RULE_FILE, FleetRound, HeldOutResult, advice_of
 from trainer.learning.minutes import Record
 from trainer.learning.recent import FAMILY
 from trainer.learning.round import BudgetUsed
@@ -84,6 +85,32 @@ def test_the_rule_is_judged_on_held_out_windows_alone_and_written_as_settings(
     assert "on the held-out windows" in page
     assert stages["judge"]["windows"][0] in page
     assert json.loads((folder / "round" / DATA_FILE).read_text("utf-8"))["judge"] == stages["judge"]
+
+
+def test_a_tuned_rule_is_advised_where_it_is_surely_cheaper_by_three_percent(tmp_path: Path) -> None:
+    now = [1.0 + 0.01 * k for k in range(10)]
+
+    def advice(factor: float, count: int = 10) -> str:
+        gain = compare([factor * cost for cost in now[:count]], now[:count])
+        return advice_of(gain, 3600.0, tmp_path / RULE_FILE)
+
+    assert "$75.24 a month" in advice(0.9)
+    assert "10.0%" in advice(0.9)
+    assert advice(0.98) == ""
+    assert advice(1.1) == ""
+    assert advice(0.9, FEWEST_CASES - 1) == ""
+
+
+def test_a_rule_that_is_dearer_is_not_written_as_settings(
+    finished: tuple[Path, dict[str, Any]], ten_hours: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = round_of(finished[0], ten_hours)
+    judged = work.state.result(HeldOutResult)
+    assert list(work.files()) == [RULE_FILE]
+    dearer = compare([1.1] * 8, [1.0] * 8)
+    other = replace(judged, against_now={**judged.against_now, RULE: dearer})
+    monkeypatch.setattr(type(work.state), "result", lambda self, kind: other)
+    assert dict(work.files()) == {}
 
 
 def test_the_rule_that_is_chosen_costs_least_under_the_fleets_own_limits(

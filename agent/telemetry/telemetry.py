@@ -36,7 +36,7 @@ OTHER = "other"
 LEFT_OUT = frozenset({"trimtab_build_info"})
 """Metrics without a meaningful number, which Graphite does not get."""
 SIZE_EVERY_S = 60.0
-COUNTED_EVENTS = (Reason.LEARNING_OVERDUE, Reason.PROMOTION_ROLLED_BACK)
+COUNTED_EVENTS = (Reason.LEARNING_OVERDUE, Reason.PROMOTION_ROLLED_BACK, Reason.SELF_TUNING_FAILED)
 """Events whose first one an alert rule must see."""
 
 

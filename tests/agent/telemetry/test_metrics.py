@@ -124,7 +124,7 @@ class TestARunningAgent:
             for rule in yaml.safe_load(RULES.read_text("utf-8"))["groups"][0]["rules"]
             for name, reason in re.findall(r'increase\((trimtab_\w+){reason="(\w+)"}', rule["expr"])
         }
-        assert len(counted) == 3
+        assert len(counted) == 4
         for name, reason in counted:
             found = [value for labels, value in samples[name].items() if ("reason", reason) in labels]
             assert found != []

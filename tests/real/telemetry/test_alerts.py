@@ -71,6 +71,10 @@ CASES: dict[str, tuple[dict[str, str], int]] = {
         {'trimtab_events_total{decision="autoscaling",subject="web",reason="learning_overdue"}': COUNTED},
         2,
     ),
+    "TrimtabSelfTuningFailed": (
+        {'trimtab_events_total{decision="autoscaling",subject="web",reason="self_tuning_failed"}': COUNTED},
+        2,
+    ),
     "TrimtabPromotionRolledBack": (
         {'trimtab_events_total{decision="autoscaling",subject="web",reason="promotion_rolled_back"}': COUNTED},
         2,

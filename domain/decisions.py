@@ -134,8 +134,6 @@ class Reason(StrEnum):
     MODEL_REFUSED = "model_refused"
     OUTSIDE_TRAINING = "outside_training"
     WITHIN_TRAINING = "within_training"
-    HANDED_TO_RULE = "handed_to_rule"
-    HANDED_BACK = "handed_back"
     LEARNING_OVERDUE = "learning_overdue"
     PROMOTION_ROLLED_BACK = "promotion_rolled_back"
     SETTING_PROPOSED = "setting_proposed"

@@ -1,11 +1,10 @@
-"""Events of a fleet's state: inputs lost or back, capacity marks set or over, values outside training, hand-overs."""
+"""Events of a fleet's state: inputs lost or back, capacity marks set or over, values outside the training range."""
 
 from __future__ import annotations
 
 import math
 
 from agent.autoscaling.policies.ppo_lstm import outside_training
-from agent.autoscaling.policies.scorer import handed_over, regret_text
 from agent.autoscaling.snapshot.aggregate import BIN_S
 from agent.models.card import SCORER_MEMORY
 from agent.rails.state import LoopState
@@ -79,17 +78,7 @@ def state_events(
             events.append(
                 Event(fleet_subject(fleet), now, Reason.CAPACITY_RETURNED, f"{place} may be asked for again", place)
             )
-    return (*events, *_about_training(fleet, before, after, snapshot, now), *_about_regret(fleet, before, after, now))
-
-
-def _about_regret(fleet: str, before: LoopState, after: LoopState, now: float) -> tuple[Event, ...]:
-    """Return an event when a scorer that cost more than the rule hands over to it, and when it decides again."""
-    was, now_held = handed_over(before.memory), handed_over(after.memory)
-    if was is None and now_held is not None:
-        return (Event(fleet_subject(fleet), now, Reason.HANDED_TO_RULE, regret_text(now_held)),)
-    if was is not None and now_held is None and after.memory:
-        return (Event(fleet_subject(fleet), now, Reason.HANDED_BACK, "the scorer decides again after its costs"),)
-    return ()
+    return (*events, *_about_training(fleet, before, after, snapshot, now))
 
 
 def _about_training(

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from domain.clock import BothTimes
 from domain.decisions import Direction, Intent, Reason
 from domain.observed import GroupIdentity
 
 Memory = Mapping[str, tuple[float, ...]]
-REGRET: Final = "regret"
-"""The end of the key of a scorer's account against the queue rule, which a new episode does not empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +192,6 @@ class LoopState:
     def guards(self) -> GuardState:
         """The memory that the guards of every decision have."""
         return GuardState(self.capacity, self.breakers)
-
-    @property
-    def lasting_memory(self) -> Memory:
-        """The part of a policy's memory that a new episode does not empty."""
-        return {key: values for key, values in self.memory.items() if key.endswith(f".{REGRET}")}
 
 
 def without_group(state: LoopState, key: str) -> LoopState:

@@ -20,7 +20,6 @@ from domain.errors import BadInput
 from domain.observations import autoscaling_scorer as scorer
 from domain.observations.autoscaling_scorer import ANNOUNCED, CANDIDATES, MEMORY, STATES
 from domain.rules import autoscaling as rules
-from domain.rules import autoscaling_regret as regret
 from domain.rules.autoscaling import MOST_CANDIDATES, RuleSetting
 from domain.units import HOUR_S
 from domain.workload import Trace
@@ -93,19 +92,6 @@ observe_state = compiled(scorer.observe_state)
 observe_candidates = compiled(scorer.observe_candidates)
 gain_unit = compiled(scorer.gain_unit)
 judge = compiled(scorer.judge)
-drain, start, running = compiled(regret.drain), compiled(regret.start), compiled(regret.running)
-follow = _bound(regret.follow, drain=drain, start=start, running=running)
-play_on = _bound(regret.play_on, drain=drain, start=start, running=running)
-take_in = _bound(regret.take_in, follow=follow, play_on=play_on)
-carry_out_target = compiled(regret.order)
-orders_of_rule = _bound(regret.orders_of_rule, running=running, queue_rule_multi=queue_rule, order=carry_out_target)
-take_orders = _bound(
-    regret.take_orders,
-    is_alike=compiled(regret.is_alike),
-    begin=compiled(regret.begin),
-    order=carry_out_target,
-    orders_of_rule=orders_of_rule,
-)
 
 
 class Sight(NamedTuple):
@@ -407,7 +393,6 @@ def play(
     weights: tuple[Weights, ...],
     margin: float,
     idle_limit_min: float,
-    guarded: bool,
     explore: float,
     temperature: float,
     branch_share: float,
@@ -422,12 +407,11 @@ def play(
     spent: Floats,
     minutes: Floats,
     at: Ints,
-) -> tuple[int, int, int, int, int]:
-    """Play the first copy to its end and return five counts.
+) -> tuple[int, int, int]:
+    """Play the first copy to its end and return three counts.
 
-    They are the minutes that were branched, the decisions that left the rule's choice, the steps of the simulator,
-    those of branches too, and with the guard of `domain.rules.autoscaling_regret` (`guarded`) the hand-overs to the
-    rule and their minutes.
+    They are the minutes that were branched, the decisions that left the rule's choice, and the steps of the simulator,
+    those of branches too.
 
     A share `explore` of the decisions is drawn from the candidates; the others take the best score where it beats the
     rule's by `margin`, the rule's own choice while VMs beyond the minimum idle for `idle_limit_min`, and without
@@ -443,8 +427,7 @@ def play(
     memory, state, announced = np.zeros(MEMORY), np.zeros(STATES), np.zeros(ANNOUNCED)
     seen, logits = np.zeros((MOST_CANDIDATES, CANDIDATES)), np.zeros(MOST_CANDIDATES)
     targets = np.zeros((MOST_CANDIDATES, copy.kinds), dtype=np.int64)
-    twin = np.zeros(regret.TYPES + copy.kinds * regret.TYPE_WIDTH)
-    done = departures = submitted = played = hand_overs = held = 0
+    done = departures = submitted = played = 0
     learned = weights[0].shape[0] > 0
     recurrent = np.zeros((2, weights[6].shape[0], weights[6].shape[1]))
     passed = 0
@@ -465,21 +448,6 @@ def play(
         for kind in range(copy.kinds):
             above += max(sight.requested[kind] - sight.floor[kind], 0) * sight.cores[kind]
         remember(memory, float(arrived), arrived_core_s, float(waiting), float(copy.free_cores), above)
-        was_held = twin[regret.HELD] > 0.0
-        is_held = guarded and take_in(
-            twin,
-            float(waiting),
-            waiting_core_s,
-            float(arrived),
-            arrived_core_s,
-            float(copy.busy_cores),
-            sight.cores,
-            sight.prices,
-            sight.requested,
-            waiting_price,
-        )
-        hand_overs += is_held and not was_held
-        held += is_held
         coming_core_s = preparing_for(copy, sight)
         fold_announcements(sight.announcements, sight.announcing[0], copy.now, memory[MEMORY - 2], announced)
         count = candidate_targets(
@@ -560,7 +528,7 @@ def play(
             done += 1
         if count > 1 and explore > 0.0 and _random(word) < explore:
             chosen = int(_random(word) * count)
-        elif count > 1 and learned and not is_held and not kept_to_rule(memory, idle_limit_min, announced):
+        elif count > 1 and learned and not kept_to_rule(memory, idle_limit_min, announced):
             score(state, seen, count, weights, recurrent, logits)
             if temperature > 0.0:
                 for row in range(count):
@@ -576,30 +544,9 @@ def play(
                 taken[done - 1] = chosen
         departures += chosen != 0
         passed += 1
-        if guarded:
-            take_orders(
-                twin,
-                targets[0],
-                chosen == 0,
-                coming_core_s,
-                sight.rule[0],
-                sight.rule[1],
-                sight.cores,
-                sight.ready,
-                sight.booting,
-                sight.requested,
-                sight.idle_long,
-                sight.floor,
-                sight.limits,
-                sight.cooling_out_s,
-                sight.cooling_in_s,
-                sight.boot_low_s,
-                sight.boot_high_s,
-                settings.cooldown_s,
-            )
         order(copy, sight, targets[chosen])
         played += 1
-    return done, departures, played, hand_overs, held
+    return done, departures, played
 
 
 def without_memory(networks: int) -> tuple[Weights, ...]:
@@ -627,7 +574,6 @@ class Branches:
     decisions that were not the rule's. steps: of the simulator, those of branches too. taken: the candidate that the
     scorer took [B], -1 where it was not its to choose. spent: dollars of the episode before each of them [B]. minutes:
     states of all minutes up to the last branched one [T, S], where asked for. at: which of them were branched [B].
-    hand_overs: of the guard to the rule. held: minutes for which it then decided.
     """
 
     states: Floats
@@ -642,8 +588,6 @@ class Branches:
     spent: Floats
     minutes: Floats
     at: Ints
-    hand_overs: int = 0
-    held: int = 0
 
 
 class BranchedEpisodes:
@@ -667,7 +611,6 @@ class BranchedEpisodes:
         *,
         margin: float = 0.0,
         idle_limit_min: float = math.inf,
-        guarded: bool = False,
         explore: float = 0.0,
         temperature: float = 0.0,
         branch_share: float = 0.0,
@@ -679,10 +622,9 @@ class BranchedEpisodes:
     ) -> Branches:
         """Play one episode.
 
-        seed: of its boots. guarded: with the guard of `domain.rules.autoscaling_regret`, as the agent has it. draw:
-        seed of exploration and of the choice of branched minutes. announcements: known coming work, rows of
-        `domain.announcements.rows_of` in seconds of the trace, all known from the start; None where none is announced.
-        Without weights the queue rule decides, which counts some of that work as waiting.
+        seed: of its boots. draw: seed of exploration and of the choice of branched minutes. announcements: known coming
+        work, rows of `domain.announcements.rows_of` in seconds of the trace, all known from the start; None where
+        none is announced. Without weights the queue rule decides, which counts some of that work as waiting.
         through_time: also return the states of the minutes between.
         """
         rows = NOT_ANNOUNCED if announcements is None else np.ascontiguousarray(announcements, dtype=np.float64)
@@ -700,7 +642,7 @@ class BranchedEpisodes:
         taken, spent, at = np.zeros(most, dtype=np.int64), np.zeros(most), np.zeros(most, dtype=np.int64)
         minutes = np.zeros((self._steps if through_time else 0, STATES))
         word = np.array([(draw * 2_654_435_769 + 88_172_645_463_325_252) & (2**64 - 1)], dtype=np.uint64)
-        done, departures, played, hand_overs, held = play(
+        done, departures, played = play(
             self._worlds.copies,
             self._rows,
             self._tables,
@@ -708,7 +650,6 @@ class BranchedEpisodes:
             weights,
             margin,
             idle_limit_min,
-            guarded,
             explore,
             temperature,
             branch_share,
@@ -739,6 +680,4 @@ class BranchedEpisodes:
             spent[kept],
             minutes[: at[done - 1] + 1 if done else 0],
             at[kept],
-            hand_overs,
-            held,
         )

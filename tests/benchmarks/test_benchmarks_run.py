@@ -33,6 +33,7 @@ SMALLEST = {
     "ppo_throughput": "--runs 1 --limit 1 --peer-limit 0.1",
     "autoscaling_baselines": "--short",
     "held_out_worlds": "--fleets 1",
+    "regret": "--fleets 1 --days 2 --boots 2",
     "self_tuning": "--cases 1 --years 1",
     "rule_defaults": "--fleets 2 --held-out 0 --stretches 1",
     "autoscaling_memory": "--seeds 0 --episodes 2 --selection 3 --cases 1",
@@ -48,9 +49,11 @@ SMALLEST = {
 }
 RATES = ("false_promotions_per_year", "low", "high")
 PROMISED = tomllib.loads(Path(__file__).with_name("figures.toml").read_text("utf-8"))
+HALVES = ("judged", "chosen_on")
 MAY_BE_ZERO = {
     "other_settings",
     *("promotions", "rolled_back", "regretted_promotions"),
+    *(f"{half}_{null}above{single}" for half in HALVES for null in ("", "null_") for single in ("", "_single")),
     *("apart", "changed_cases", "false_promotions_per_year"),
     *(f"{draw}{name}" for draw in ("", "normal_", "heavy_", "autocorrelated_") for name in RATES),
     *("nights_to_promote_10", "promoted_5_first_night"),

@@ -16,7 +16,6 @@ from agent.models.file import Model, ModelRefused, load_model
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import MEMORY
 from domain.rules.autoscaling import RuleSetting
-from domain.rules.autoscaling_regret import twin_size
 from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.autoscaling.batch import AutoscalingBatch
@@ -190,7 +189,6 @@ class SimulatedScorer(SimulatedPolicy):
     rule: RuleSetting
     _memory: list[float] = field(init=False, repr=False, compare=False, default_factory=list)
     _carried: dict[str, Floats] = field(init=False, repr=False, compare=False, default_factory=dict)
-    _twin: list[float] = field(init=False, repr=False, compare=False, default_factory=list)
     _config: SimulationConfig | None = field(init=False, repr=False, compare=False, default=None)
     _work: Doubles | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -202,11 +200,10 @@ class SimulatedScorer(SimulatedPolicy):
         return f"{self.policy.model.name}:{setting}"
 
     def start(self, config: SimulationConfig, trace: Trace) -> None:
-        """Empty the memories and the twin of the rule's fleet."""
+        """Empty the memory."""
         card = self.policy.model.card
         self._memory, self._config, self._work = [0.0] * MEMORY, config, None
         self._carried = {name: np.zeros(card.cells, dtype=np.float32) for name in recurrent_inputs(card)}
-        self._twin = [0.0] * twin_size(len(config.types))
         if self.rule.job_core_s <= 0.0 and not trace.staged:
             self._work = np.cumsum(np.concatenate(([0.0], np.maximum(trace.width, 1) * trace.service_s)))
 
@@ -214,7 +211,7 @@ class SimulatedScorer(SimulatedPolicy):
         """Order the change to the best candidate."""
         assert self._config is not None, "started"
         sight = _sight(self._config, simulation.fleet_view(), self.rule, self._work)
-        weighed = self.policy.weigh(sight, self._memory, self._twin, self._carried)
+        weighed = self.policy.weigh(sight, self._memory, self._carried)
         changes = np.array(weighed.targets[weighed.chosen]) - np.array(sight.requested)
         return orders_of_vector(changes, self._config.cores)
 
@@ -255,7 +252,6 @@ def _sight(config: SimulationConfig, view: FleetView, rule: RuleSetting, work: D
         free_cores=float(view.free_cores),
         busy_cores=float(view.busy_cores),
         horizon_s=rule.horizon_s,
-        idle_s=rule.idle_s,
         cooldown_s=config.cooldown_s,
         waiting_price=config.waiting_price_per_hour,
         now_s=view.now_s,

@@ -481,30 +481,17 @@ def fit_seed(samples: Samples, recipe: Recipe, seed: int, start: Scorer | None) 
 
 
 class Policy(NamedTuple):
-    """A policy of the simulator; the queue rule alone without weights. margin, idle_limit_min: see `Recipe`.
-
-    guarded: see `BranchedEpisodes.play`.
-    """
+    """A policy of the simulator; the queue rule alone without weights. margin, idle_limit_min: see `Recipe`."""
 
     weights: Ensemble = NO_WEIGHTS
     margin: float = 0.0
     idle_limit_min: float = math.inf
-    guarded: bool = False
 
     def cost(self, episodes: BranchedEpisodes, seed: int, announcements: Doubles | None = None) -> float:
         """Return the dollars of an episode."""
-        return self.play(episodes, seed, announcements).cost
-
-    def play(self, episodes: BranchedEpisodes, seed: int, announcements: Doubles | None = None) -> Branches:
-        """Play an episode."""
         return episodes.play(
-            seed,
-            self.weights,
-            margin=self.margin,
-            idle_limit_min=self.idle_limit_min,
-            guarded=self.guarded,
-            announcements=announcements,
-        )
+            seed, self.weights, margin=self.margin, idle_limit_min=self.idle_limit_min, announcements=announcements
+        ).cost
 
 
 THE_RULE = Policy()
@@ -535,7 +522,7 @@ class Scorer:
     @property
     def policy(self) -> Policy:
         """The policy of the simulator."""
-        return Policy(self.weights, self.margin, self.idle_limit_min, guarded=True)
+        return Policy(self.weights, self.margin, self.idle_limit_min)
 
     @property
     def digest(self) -> str:
@@ -560,7 +547,6 @@ def ratios(lessons: Sequence[Lesson], policy: Policy) -> Doubles:
 
 SOURCES = (
     *("domain/announcements.py", "domain/observations/autoscaling_scorer.py", "domain/rules/autoscaling.py"),
-    *("domain/rules/autoscaling_regret.py",),
     *("domain/workload.py", "domain/units.py", "simulator/autoscaling", "simulator/workloads"),
     *(f"trainer/autoscaling/{name}.py" for name in ("evaluation/suite", "lessons", "scorer", "tasks")),
 )

@@ -3,9 +3,8 @@
 Each minute `domain.rules.autoscaling.candidate_targets` makes what is worth comparing, and the model scores every
 candidate by `domain.observations.autoscaling_scorer`: the same functions as in the simulator that it was trained on.
 The queue rule decides where no candidate beats its choice by the model's margin, where VMs beyond the minimum have
-idled for long, where the minute is far outside the training range, and for some hours where the scorer has cost more
-than the rule would have (`domain.rules.autoscaling_regret`). A model with an LSTM takes one step of it each minute,
-with candidates or without; its memory is kept in the ledger with the moving averages.
+idled for long, and where the minute is far outside what training saw. A model with an LSTM takes one step of it each
+minute, with candidates or without; its memory is kept in the ledger with the moving averages.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from agent.autoscaling.policies.base import InputAbsent
 from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, OUTSIDE, compact
 from agent.autoscaling.policies.rules import cover_of
 from agent.models.card import SCORER_MEMORY, ScorerCard, misfit, recurrent_inputs
-from agent.rails.state import REGRET, Memory
+from agent.rails.state import Memory
 from domain.announcements import rows_of
 from domain.decisions import Proposal, Reason
 from domain.errors import PolicyFailure
@@ -44,7 +43,6 @@ from domain.observations.autoscaling_scorer import (
     remember,
 )
 from domain.rules.autoscaling import MOST_CANDIDATES, candidate_targets
-from domain.rules.autoscaling_regret import AHEAD, APART, COST, HELD, RUNNING, take_in, take_orders, twin_size
 from domain.snapshot import Snapshot
 from domain.units import MINUTE_S
 
@@ -83,32 +81,26 @@ class ScorerPolicy:
             name: np.array(memory.get(self._key(name), (0.0,) * card.cells), dtype=np.float32)
             for name in recurrent_inputs(card)
         }
-        twin = _twin_of(memory.get(self._key(REGRET), ()), len(fleet.groups))
-        weighed = self.weigh(sight, remembered, twin, carried)
+        weighed = self.weigh(sight, remembered, carried)
         parts = [
             _comparison(fleet, snapshot.requested, weighed, card.branch_min),
             weighed.why,
             f"saw {sight.sentence}",
             _outside_text(card, weighed),
         ]
-        kept = twin if twin[APART] else twin[:RUNNING]
-        after = {self._key(SCORER_MEMORY): tuple(remembered), self._key(REGRET): tuple(map(float, kept))}
+        after = {self._key(SCORER_MEMORY): tuple(remembered)}
         after |= {self._key(name): compact(values) for name, values in carried.items()}
         if weighed.outside:
             after[self._key(OUTSIDE)] = tuple(float(place) for place in weighed.outside)
         desired = tuple(weighed.targets[weighed.chosen])
         return Proposal(fleet.name, self.name, desired, Reason.LEARNED, "; ".join(filter(None, parts))), after
 
-    def weigh(
-        self, sight: Sight, remembered: list[float], twin: list[float], carried: dict[str, Floats]
-    ) -> CandidateScores:
-        """Bring the memories and the twin up to a minute and return its candidates, weighed.
+    def weigh(self, sight: Sight, remembered: list[float], carried: dict[str, Floats]) -> CandidateScores:
+        """Bring both memories up to a minute and return its candidates, weighed.
 
-        remembered: MEMORY numbers. twin: `twin_size` numbers. carried: by name the recurrent inputs of the model
-        (cells,); empty without any.
+        remembered: MEMORY numbers. carried: by name the recurrent inputs of the model (cells,); empty without any.
         """
         sight.remember(remembered)
-        held = sight.take_in(twin)
         targets, announced = sight.candidates(), sight.folded(remembered)
         state, rows = sight.features(remembered, announced, targets)
         outputs = self.model.run(
@@ -125,8 +117,7 @@ class ScorerPolicy:
         scores, gains = [0.0] * len(targets), outputs["gain"][:, 0].astype(np.float64).tolist()
         judge(outputs["score"].astype(np.float64).tolist(), len(targets), scores)
         outside = _outside(self.model.card, state)
-        chosen, why = (0, regret_text(twin)) if held else self._choice(scores, remembered, announced, outside)
-        sight.take_orders(twin, targets[0], chosen == 0)
+        chosen, why = self._choice(scores, remembered, announced, outside)
         unit = sight.gain_unit
         dollars = [(gain - gains[0]) * unit for gain in gains]
         return CandidateScores(targets, scores, dollars, chosen, why, state, outside)
@@ -150,28 +141,6 @@ class ScorerPolicy:
 
     def _key(self, name: str) -> str:
         return f"{self.model.name[:NAME_DIGITS]}.{name}"
-
-
-def _twin_of(kept: Sequence[float], kinds: int) -> list[float]:
-    """Return the twin from the memory, without a fleet of the rule where the fleet has other VM types now."""
-    size = twin_size(kinds)
-    if len(kept) not in (RUNNING, size):
-        kept = [*kept[:APART], 0.0, *kept[APART + 1 : RUNNING]]
-    return [*kept, *(0.0 for _ in range(size - len(kept)))]
-
-
-def regret_text(twin: Sequence[float]) -> str:
-    """Return why the rule decides after a hand-over."""
-    return (
-        f"the rule decides for another {twin[HELD]:.0f} minutes: with the scorer the last day cost "
-        f"${twin[AHEAD]:.2f} more than the {twin[COST]:.2f} of the rule"
-    )
-
-
-def handed_over(memory: Memory) -> Sequence[float] | None:
-    """Return the twin of the memory where it keeps the fleet to the rule, else None."""
-    twins = (values for key, values in memory.items() if key.endswith(f".{REGRET}"))
-    return next((twin for twin in twins if twin[HELD] > 0.0), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +192,6 @@ class Sight:
     free_cores: float
     busy_cores: float
     horizon_s: float
-    idle_s: float
     cooldown_s: float
     waiting_price: float
     now_s: float
@@ -268,44 +236,6 @@ class Sight:
         spare = zip(self.requested, self.floor, self.cores, strict=True)
         above = float(sum(max(n - least, 0) * cores for n, least, cores in spare))
         remember(memory, float(self.arrived), self.arrived_core_s, float(self.waiting), self.free_cores, above)
-
-    def take_in(self, twin: list[float]) -> bool:
-        """Bring the twin of the rule's fleet up to this minute and return whether the rule decides it."""
-        return take_in(
-            twin,
-            float(self.waiting),
-            self.waiting_core_s,
-            float(self.arrived),
-            self.arrived_core_s,
-            self.busy_cores,
-            self.cores,
-            self.prices,
-            self.requested,
-            self.waiting_price,
-        )
-
-    def take_orders(self, twin: list[float], rule: list[int], chose_rule: bool) -> None:
-        """Let the rule's fleet carry out the orders of this minute; rule: the rule's target for the fleet."""
-        take_orders(
-            twin,
-            rule,
-            chose_rule,
-            self.announced_core_s,
-            self.horizon_s,
-            self.idle_s,
-            self.cores,
-            self.ready,
-            self.booting,
-            self.requested,
-            self.idle_long,
-            self.floor,
-            self.limits,
-            self.cooling_out_s,
-            self.cooling_in_s,
-            self.boot_low_s,
-            self.boot_high_s,
-            self.cooldown_s,
-        )
 
     def candidates(self) -> list[list[int]]:
         """Return the targets to compare, the queue rule's own first."""
@@ -426,7 +356,6 @@ def _sight(fleet: Fleet, snapshot: Snapshot) -> Sight:
         free_cores=free_cores,
         busy_cores=busy_cores,
         horizon_s=terms.horizon_s,
-        idle_s=terms.idle_s or 0.0,
         cooldown_s=terms.cooldown_s,
         waiting_price=terms.waiting_price_per_hour,
         now_s=snapshot.taken_at,

@@ -498,7 +498,7 @@ class Aggregator:
             busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)
         if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum, gap_s):
             queue, submitted = queue_snapshot(self._store, fleet.name, latest, start, end, state, 0.0)
-            state = replace(state, memory=state.lasting_memory, shadow_memories={})
+            state = replace(state, memory={}, shadow_memories={})
         return queue, replace(
             state,
             submitted_seen=submitted.seen,

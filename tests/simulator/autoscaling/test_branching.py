@@ -227,7 +227,7 @@ def test_candidates_are_drawn_in_the_shares_of_their_softmax() -> None:
     given = {"temperature": 4.0, "margin": 1.0, "branch_share": 1.0, "most": 1, "steps": -1}
     found = [episodes.play(1, scorer_of(1), draw=draw, **given) for draw in range(600)]
     count, scores = int(found[0].counts[0]), np.zeros(found[0].counts[0])
-    score(found[0].states[0], found[0].candidates[0], count, scorer_of(1), scores)
+    score(found[0].states[0], found[0].candidates[0], count, scorer_of(1), np.zeros((2, 2, 0)), scores)
     scores[1:] -= 1.0
     expected = np.exp(scores / 4.0) / np.exp(scores / 4.0).sum()
     drawn = np.bincount([one.taken[0] for one in found], minlength=count) / len(found)

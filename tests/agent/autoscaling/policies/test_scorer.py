@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 from agent.autoscaling.policies.base import InputAbsent
 from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.policies.rules import QueueRulePolicy
-from agent.autoscaling.policies.scorer import ScorerPolicy, _sight, handed_over, regret_text
-from agent.autoscaling.state_events import _about_regret
+from agent.autoscaling.policies.scorer import ScorerPolicy, _sight
 from agent.models.card import ScorerCard
 from agent.models.file import ModelRefused, load_model
-from agent.rails.state import LoopState
 from domain.announcements import Announcement
 from domain.decisions import Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet, Group, VmType
 from domain.observations.autoscaling_scorer import MEMORY
-from domain.rules.autoscaling_regret import AHEAD, COST, HELD, LOOK_MIN, RUNNING, SHARE, twin_size
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from tests.agent.models.making import scorer
 from tests.agent.rails.scenes import NOON
@@ -197,44 +194,10 @@ def test_arrivals_are_remembered_under_the_name_of_the_model(tmp_path: Path) -> 
     other = policy_of(scorer(tmp_path, {"is_hold": 0.25}))
     _, once = policy.decide(FLEET, busy_fleet(), {})
     _, twice = policy.decide(FLEET, busy_fleet(), once)
-    key = f"{policy.model.name[:12]}.scorer"
-    assert set(once) == {key, f"{policy.model.name[:12]}.regret"}
+    (key,) = once
+    assert key == f"{policy.model.name[:12]}.scorer"
     assert twice[key][1] > once[key][1] > 0.0
-    assert other.decide(FLEET, busy_fleet(), once)[1][f"{other.model.name[:12]}.scorer"] == once[key]
-
-
-def test_a_scorer_that_cost_more_than_the_rule_hands_over_and_names_the_figures(tmp_path: Path) -> None:
-    # It buys all that can be bought: at once dearer than the rule, whose fleet goes its own way in the twin.
-    policy, fleet, memory = policy_of(scorer(tmp_path, {"added_log": 1.0})), (2, 10, 10), dict[str, Any]()
-    kept = policy.decide(FLEET, busy_fleet(), memory)[1]
-    rich = [group(key, n, c, busy=4.0 / 3) for key, n, c in zip("sml", fleet, (2, 4, 8), strict=True)]
-    sentences = []
-    for _ in range(40):
-        proposal, kept = policy.decide(FLEET, snapshot(*rich, waiting=0, submitted=1), kept)
-        sentences.append(proposal.detail)
-    twin = kept[f"{policy.model.name[:12]}.regret"]
-    assert handed_over(kept) == twin
-    held = [regret_text(twin) in text for text in sentences]
-    assert held[-1]
-    assert sum("the rule decides for another" in text for text in sentences) == 40 + 2 - LOOK_MIN
-    assert twin[AHEAD] > SHARE * twin[COST]
-    (event,) = _about_regret("web", LoopState(), LoopState(memory=kept), 0.0)
-    assert (event.reason, event.detail) == (Reason.HANDED_TO_RULE, regret_text(twin))
-    over = {key: (*values[:HELD], 0.0, *values[HELD + 1 :]) for key, values in kept.items()}
-    (back,) = _about_regret("web", LoopState(memory=kept), LoopState(memory=over), 0.0)
-    assert back.reason is Reason.HANDED_BACK
-    assert not _about_regret("web", LoopState(memory=kept), LoopState(memory=kept), 0.0)
-
-
-def test_the_account_against_the_rule_outlives_an_episode_and_another_number_of_types(tmp_path: Path) -> None:
-    policy = policy_of(scorer(tmp_path, {"added_log": 1.0}))
-    _, kept = policy.decide(FLEET, busy_fleet(), {})
-    (key,) = LoopState(memory=kept).lasting_memory
-    assert len(kept[key]) == twin_size(3), "the scorer left the rule's choice"
-    fewer = Fleet("web", FLEET.groups[:2])
-    _, after = policy.decide(fewer, snapshot(group("s", 2, 2), group("m", 0, 4)), {key: kept[key]})
-    assert len(after[key]) == RUNNING
-    assert after[key][COST] > kept[key][COST] > 0.0
+    assert other.decide(FLEET, busy_fleet(), once)[1] == {f"{other.model.name[:12]}.scorer": once[key]}
 
 
 @st.composite

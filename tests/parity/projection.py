@@ -54,8 +54,7 @@ def rehearsed_fleet(directory: Path) -> Rows:
     arrivals = np.repeat([0.0, 900.0, 1810.0, 2400.0, 4000.0], [40, 75, 20, 110, 30])
     trace = make_trace("bursts", arrivals, np.tile([45.0, 120.0, 360.0, 200.0, 75.0], 55))
     rows: Rows = []
-    # The network that was chosen for this fleet before a scorer came that fits every fleet.
-    network = next(model.path for model in shipped_models() if model.name == "ppo-lstm")
+    network = next(model.path for model in shipped_models() if model.name == "ppo-lstm-published")
     plans = [("queue-rule", "default"), ("threshold", "default"), ("target-tracking", "paper"), ("learned", "default")]
     for number, (policy, rails) in enumerate(plans):
         shelf = ModelShelf(None)

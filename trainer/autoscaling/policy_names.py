@@ -41,7 +41,7 @@ FORMS = (
     "plan:time_limit_s=,single=",
     "script:FILE",
     "scorer:horizon_s=,idle_s=,job_core_s= | FILE.onnx:horizon_s=,... (a scorer, with this queue rule)",
-    "ppo-lstm | ppo-lstm-published (to compare) | FILE.onnx | FILE.onnx:sample=SEED",
+    "lstm | ppo-lstm-published (to compare) | FILE.onnx | FILE.onnx:sample=SEED",
 )
 """The texts there are, for help and messages."""
 

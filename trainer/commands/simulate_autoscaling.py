@@ -44,7 +44,7 @@ Policies:
   constant:2,1,1   nothing   fixed-ramp:cores=70   random:seed=1   plan
   queue-rule:horizon_s=700,idle_s=120,multi=true
   threshold:high=0.75,low=0.5,periods=3   target-tracking:target=0.65
-  script:FILE   scorer   ppo-lstm, ppo-lstm-published (to compare)   MODEL.onnx
+  script:FILE   scorer   lstm   ppo-lstm-published (to compare)   MODEL.onnx
 """,
         """
 Worlds:

@@ -269,7 +269,7 @@ def test_a_ledger_that_cannot_be_made_is_missing_and_without_an_identity_nothing
 
 
 def test_a_learned_policy_that_no_model_fits_is_missing_and_one_that_is_fitted_is_named(ready: World) -> None:
-    network = next(model.path for model in shipped_models() if model.name == "ppo-lstm")
+    network = next(model.path for model in shipped_models() if model.name == "ppo-lstm-published")
     small = {f"{SMALL}MAX": "7", "LEARNED__MODEL_FILE": str(network)}
     unfit = look(ready, Mode.ACT, FLEETS__web__POLICY="learned", **small)
     (result,) = [one for one in unfit if one.subject == "model of web, policy"]

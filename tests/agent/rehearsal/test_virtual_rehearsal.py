@@ -64,7 +64,7 @@ def fits(path: Path) -> bool:
     return ModelShelf(None).fits(f"model:{path}", fleet_of(WORLD))
 
 
-NETWORKS = [m for m in shipped_models() if "lstm" in m.name and fits(m.path)]
+NETWORKS = [m for m in shipped_models() if m.name.startswith("ppo-lstm") and fits(m.path)]
 
 
 def short() -> Trace:

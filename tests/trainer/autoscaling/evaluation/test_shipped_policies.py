@@ -9,12 +9,12 @@ from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.results import run_episode
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.policy_names import policy_of
-from trainer.autoscaling.scorer import GENERAL
+from trainer.autoscaling.scorer import GENERAL, LSTM, Recipe
 from trainer.autoscaling.scorer_runs import read_model
 from trainer.autoscaling.tasks import load_of
 
 LIVE = preset("live-like")
-WORLDS = {"scorer": LIVE, "ppo-lstm": LIVE}
+WORLDS = {"scorer": LIVE, "lstm": LIVE}
 PROMISED_MIN = 15.0
 
 
@@ -38,7 +38,8 @@ def test_the_minimum_fleet_is_reached_within_a_quarter_of_an_hour_of_an_empty_qu
         assert idle.worst_min <= PROMISED_MIN, case.name
 
 
-def test_the_bundled_scorer_is_made_by_the_recipe_that_training_takes_by_default() -> None:
-    found = read_model(next(m.path for m in shipped_models() if m.name == "scorer"))
-    assert (found.recipe, found.seed) == (GENERAL, 0)
+@pytest.mark.parametrize(("name", "recipe"), [("scorer", GENERAL), ("lstm", LSTM)])
+def test_a_bundled_scorer_is_made_by_the_recipe_that_training_takes_by_default(name: str, recipe: Recipe) -> None:
+    found = read_model(next(m.path for m in shipped_models() if m.name == name))
+    assert (found.recipe, found.seed) == (recipe, 0)
     assert 0.0 < found.figures["held_out/ratio"] < 1.0

@@ -90,4 +90,4 @@ def test_a_bundled_model_is_taken_by_its_name(model: ShippedModel) -> None:
 
 def test_a_bundled_model_takes_parameters_behind_its_name() -> None:
     assert policy_of("scorer:horizon_s=240").name.endswith("horizon_s=240,idle_s=0,job_core_s=0")
-    assert policy_of("ppo-lstm:sample=3").name.endswith(":sample=3")
+    assert policy_of("ppo-lstm-published:sample=3").name.endswith(":sample=3")

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.file import load_model
-from agent.models.shipped import shipped_models
 from domain.errors import BadInput
 from simulator.autoscaling.configuration import PRICES_M5A, Billing, RemovalMode, SimulationConfig
 from simulator.autoscaling.world_file import preset
 from tests.agent.models.making import scorer
+from tests.oracles.lstm_model import write_model
 from tests.trainer.autoscaling.simulate.conftest import Simulate
 from trainer.autoscaling.worlds import policy_in_world, world_of
 
@@ -139,8 +138,7 @@ def test_a_change_of_boot_times_counts_for_every_vm_type(tmp_path: Path) -> None
 
 def test_a_rule_that_knows_no_job_sizes_expects_the_typical_job(five: Path, tmp_path: Path) -> None:
     world = world_of(str(five))
-    cards = {model.path: load_model(model.path).card for model in shipped_models()}
-    network = next(path for path, card in cards.items() if getattr(card, "observation", "") == "obs-v2")
+    network = write_model(tmp_path, hidden=4, observation="obs-v2")
     assert policy_in_world("queue-rule", world) == "queue-rule:job_core_s=90"
     assert policy_in_world("queue-rule:horizon_s=60", world) == "queue-rule:horizon_s=60,job_core_s=90"
     assert policy_in_world("queue-rule:job_core_s=7", world) == "queue-rule:job_core_s=7"

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -74,6 +74,7 @@ class Learning(ModelsVerb):
     watch_hours: Annotated[
         float | None, "HOURS", "How long a promotion is watched, 0: not; else of the settings.", Bounds(min=0.0)
     ] = None
+    watch_only: Annotated[bool, "--watch", "Look after the last promotion and probation, and begin no round."] = False
     try_only: TryOption = False
     at: AtOption = None
     export: Annotated[Path | None, "FILE", "Only write the input of a round on another machine."] = None
@@ -196,13 +197,20 @@ class Learning(ModelsVerb):
         _make_folder("--out", self.folder)
         _make_folder("--models-dir", directory.path)
 
-        def work() -> End:
+        def whole() -> End:
             # A model from an export decides nothing there.
             return (None if self.origin is not None else self.looked_after()) or self._new_round()
+
+        work: Callable[[], End] = whole
 
         with locked(directory.path, self.lock, self.now):
             remove_leftovers(self.folder)
             remove_leftovers(directory.path)
+            if self.watch_only:
+                found = self.looked_after()
+                if found is None:
+                    return Answer({"subject": self.name, "changed": False}, [f"{self.subject}: nothing is changed"])
+                work = partial(_same, found)
             end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
         return Answer(end.data, end.lines, end.status)
 
@@ -265,6 +273,10 @@ class Learning(ModelsVerb):
         before = set_aside(self.folder)
         if before is not None:
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
+
+
+def _same(end: End) -> End:
+    return end
 
 
 def _make_folder(option: str, folder: Path) -> None:

@@ -85,6 +85,8 @@ Exit status:
         float | None, "MINUTES", "Budget of each subject; else of the settings.", Bounds(min=0.01)
     ] = None
 
+    watch_only: Annotated[bool, "--watch", "Look after promotions and probations, and begin no round."] = False
+
     def statuses(self) -> AbstractContextManager[None]:
         """Return the context in which faults of the ledger and of the disk have exit statuses."""
         return statuses_of_faults()
@@ -104,9 +106,10 @@ Exit status:
             words += ["--cpu-minutes", f"{minutes:g}"]
             words += ["--ledger", self.ledger] if self.ledger is not None else []
             words += ["--models-dir", str(self.models_dir)] if self.models_dir is not None else []
+            words += ["--watch"] if self.watch_only else []
             typer.echo(f"{subject}: begins", err=True)
             patience_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
-            ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time))
+            ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time, self.watch_only))
             typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
         status = NEEDS_A_LOOK if any(end.needs_a_look for end in ends) else 0
         return Answer([asdict(end) for end in ends], _lines(ends), status)
@@ -138,12 +141,18 @@ def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:
 
 
 def learn_one(
-    subject: Subject, command: Sequence[str], models_dir: Path, patience_s: float, now: Callable[[], float]
+    subject: Subject,
+    command: Sequence[str],
+    models_dir: Path,
+    patience_s: float,
+    now: Callable[[], float],
+    watch_only: bool = False,
 ) -> Ended:
     """Run a round in a process of its own and return how it ended; its words go on to standard error.
 
     A process that ends without leaving a status of its own gets one by its exit status: but for those that the verbs
-    agree on, it failed. now: epoch seconds. patience_s: of wall time, after which the process is ended.
+    agree on, it failed. now: epoch seconds. patience_s: of wall time, after which the process is ended. watch_only: a
+    call that changed nothing leaves the status of the last round.
     """
     from agent.models.rounds import Ending, read_rounds
     from trainer.promotion.directory import write_round
@@ -153,6 +162,8 @@ def learn_one(
     after = read_rounds(models_dir, subject.decision)[0].get(subject.name)
     if after is not None and after != before:
         return Ended(subject.decision, subject.name, after.outcome.value, after.sentence, status)
+    if watch_only and status == 0:
+        return Ended(subject.decision, subject.name, Ending.KEPT.value, last, status)
     # A refusal of the gate has the exit status of an error: only a status that was left can tell them apart.
     known = {0: Ending.KEPT, NOT_TRUE: Ending.NOT_TRUE, TOO_LITTLE: Ending.TOO_LITTLE, BUDGET_USED: Ending.BUDGET}
     known[ROLLED_BACK] = Ending.ROLLED_BACK

@@ -154,7 +154,6 @@ Exit status:
         """Do a new round, or go on with the one that was stopped."""
         from agent.autoscaling.policies.learned_models import ModelShelf
         from agent.models.rounds import Ending
-        from trainer.learning.fidelity import CHECK_VERSION
         from trainer.learning.fleet import FleetRound
         from trainer.learning.round import BudgetUsed, GateResult
         from trainer.learning.state import opened, record_digest
@@ -164,9 +163,7 @@ Exit status:
         self.set_aside()
         learner = self.learner(self.folder)
         windows = windows_of(learner.recorded)
-        facts = {"fleet": learner.fleet, "world": repr(learner.config), "idle_s": learner.loop.idle_s}
-        facts |= {"record": record_digest(self.folder), "check": CHECK_VERSION, **self.settings.facts}
-        state = opened(self.folder, facts)
+        state = opened(self.folder, round_facts(learner, record_digest(self.folder), self.settings))
         work = FleetRound(
             learner=learner,
             windows=windows,
@@ -234,6 +231,14 @@ Exit status:
         minutes, models = len(recorded.minutes), sum(name.endswith(".onnx") for name in found.models)
         line = f"{path}: {minutes} minutes of fleet {self.name}, {models} models"
         return Answer({"file": str(path), "minutes": minutes, "models": models}, [line])
+
+
+def round_facts(learner: Learner, record: str, settings: FleetSettings) -> dict[str, Any]:
+    """Return the facts of a round; one that was begun with others is put away. record: its digest."""
+    from trainer.learning.fidelity import CHECK_VERSION
+
+    facts = {"fleet": learner.fleet, "world": repr(learner.config), "idle_s": learner.loop.idle_s}
+    return {**facts, "record": record, "check": CHECK_VERSION, **settings.facts}
 
 
 def _gate_sentence(work: FleetRound) -> str:

@@ -147,3 +147,11 @@ def test_one_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     assert "batch" in ends["batch"]["sentence"]
     assert set(read_rounds(tmp_path / "models", "autoscaling")[0]) == {"batch", "other"}
     assert PROGRAM[0] == sys.executable
+
+
+def test_a_watch_that_changed_nothing_leaves_the_status_of_the_last_round(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo nothing is changed"]
+    ended = learn_one(WEB, command, tmp_path / "models", 60.0, lambda: 5000.0, True)
+    assert (ended.status, ended.needs_a_look) == (0, False)
+    assert not (tmp_path / "models").exists()
+    assert learn_one(WEB, ["sh", "-c", "exit 8"], tmp_path / "models", 60.0, lambda: 5000.0, True).outcome == "failed"

@@ -17,9 +17,10 @@ from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from tests.trainer.learning.steps import trimtab
 from trainer.commands.endings import LEDGER_UNUSABLE, NOT_WRITTEN
-from trainer.commands.learn_autoscaling import _gate_sentence
+from trainer.commands.learn_autoscaling import _gate_sentence, round_facts
+from trainer.learning import fidelity
 from trainer.learning.round import GateResult
-from trainer.learning.state import STATE_FILE
+from trainer.learning.state import STATE_FILE, OutdatedRound, opened
 from trainer.promotion.directory import sealed
 
 
@@ -115,3 +116,20 @@ def test_the_result_names_the_model_that_went_to_the_gate_and_not_the_trained_on
     state, learner = SimpleNamespace(result=lambda kind: gate), SimpleNamespace(fleet="web")
     work: Any = SimpleNamespace(state=state, learner=learner, term=None, challenger=lambda: Path("bundled/ab12.onnx"))
     assert "passed, ab12.onnx is" in _gate_sentence(work)
+
+
+def test_a_round_that_an_older_check_began_is_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner: Any = SimpleNamespace(fleet="web", config="a world", loop=SimpleNamespace(idle_s=120.0))
+    settings: Any = SimpleNamespace(facts={})
+    opened(tmp_path, round_facts(learner, "digest", settings)).done("fidelity", {"holds": True}, 1.0)
+    assert "fidelity" in opened(tmp_path, round_facts(learner, "digest", settings)).stages
+    monkeypatch.setattr(fidelity, "CHECK_VERSION", fidelity.CHECK_VERSION + 1)
+    with pytest.raises(OutdatedRound, match="check="):
+        opened(tmp_path, round_facts(learner, "digest", settings))
+
+
+def test_a_watch_alone_begins_no_round(tmp_path: Path) -> None:
+    to = ("--ledger", tmp_path / "none.db", "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
+    done = trimtab("learn", "autoscaling", "web", *to, "--watch", "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"subject": "web", "changed": False})
+    assert list((tmp_path / "models").glob("learn-*.json")) == []

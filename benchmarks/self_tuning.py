@@ -1,6 +1,6 @@
-"""The cost of a fleet whose queue rule is tuned by itself, against the default before, the new default, and hindsight.
+"""The cost of a fleet whose queue rule is tuned by itself, against the default, another default, and hindsight.
 
-Cases are three days of a fleet under the agent's own rails (`benchmarks.lives`). Day 1 is lived under the new default
+Cases are three days of a fleet under the agent's own rails (`benchmarks.lives`). Day 1 is lived under the default
 and recorded as a ledger has it: jobs are rebuilt from that record, not known. At the ends of days 1 and 2 the tuner
 (`trainer.learning.self_tuning`) may change the setting; every WATCH_HOURS the watch may take it back. Costs are those
 of days 2 and 3.
@@ -10,16 +10,17 @@ of days 2 and 3.
     drawn    `trainer.autoscaling.lessons.fleet_of` with 3 or 5 types and limits from 2 to 15, its loads one after the
              other for three days; those with at most MOST_JOBS jobs
 
-Chosen before the runs: cases of `--set development` (even stretches, the first day of LCG, seeds from 600,000 on) chose
-the guards; those of `--set bars` (odd stretches, the second day, seeds from 700,000 on) give the figures. An interval
-is 95 % of the resamples of stretches, or of drawn fleets: cases of a stretch differ by load and fleet alone.
+Split before the runs: cases of `--set development` (even stretches, the first day of LCG, seeds from 600,000 on) are
+for choosing the guards; those of `--set bars` (odd stretches, the second day, seeds from 700,000 on) give the figures.
+An interval is 95 % of the resamples of stretches, or of drawn fleets: cases of a stretch differ by load and fleet only.
 
-drawn_ratio, real_ratio: means over cases of tuned / default of before (150 s, idle 120 s); drawn_over_new_default,
-real_over_new_default: over the new one (300 s, idle 0 s). worst_ratio: of a case to the default of before; NAME_low,
-NAME_high: the interval. hindsight_*, scorer_*: of the best of both defaults and HINDSIGHT on the true days, and of the
-shipped scorer with the new default. false_promotions_per_year: changes in a year in which nothing is to be gained: days
-of real cases under each setting, scaled so that all cost the same in the long run, drawn one by one, and tuned every
-night on the last ones. apart: largest difference of `benchmarks.lives` from the agent's own decision.
+drawn_ratio, real_ratio: means over cases of tuned / DEFAULT (150 s, idle 120 s); drawn_over_new_default,
+real_over_new_default: over CANDIDATE (300 s, idle 0 s), which `benchmarks.rule_defaults` refused as a new default.
+worst_ratio: of a case to DEFAULT; NAME_low, NAME_high: the interval. hindsight_*: the best of DEFAULT, CANDIDATE and
+HINDSIGHT on the true days; scorer_*: the shipped scorer. false_promotions_per_year: changes in a year in which nothing
+is to be gained: days of real cases under each setting, scaled so that all cost the same in the long run, are drawn one
+by one, and the last ones tuned on every night from DEFAULT. apart: largest difference of `benchmarks.lives` from the
+agent's own decision.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from trainer.learning.subject import Learner, learner_of
 Floats = NDArray[np.float64]
 
 DAYS, DAY_MIN = 3, 1440
-BEFORE, DEFAULT = RuleSetting(150.0, 120.0), RuleSetting(300.0, 0.0)
+DEFAULT, CANDIDATE = RuleSetting(150.0, 120.0), RuleSetting(300.0, 0.0)
 LOGS_FOLDER = Path(__file__).parent / "logs"
 WATCH_HOURS = 8
 HINDSIGHT = tuple(RuleSetting(horizon_s, 0.0) for horizon_s in (600.0, 1200.0, 2400.0))
@@ -234,8 +235,8 @@ class CaseResult:
     name: str
     half: str
     cluster: str
-    before: float
     default: float
+    candidate: float
     tuned: float
     hindsight: float
     best: tuple[float, float]
@@ -268,14 +269,14 @@ def run_case(case: TestCase, with_scorer: bool) -> CaseResult:
             if now != DEFAULT and loss_of(learner(case, tuned), DEFAULT, changed_s, play=simulate).is_loss:
                 now, rests, rolled_back = DEFAULT, True, rolled_back + 1
                 changes.append((now.horizon_s, now.idle_s))
-    costs = {setting: _later(case, setting) for setting in (BEFORE, DEFAULT, *HINDSIGHT)}
+    costs = {setting: _later(case, setting) for setting in (DEFAULT, CANDIDATE, *HINDSIGHT)}
     best = min(costs, key=costs.__getitem__)
     return CaseResult(
         case.name,
         case.half,
         case.cluster,
-        costs[BEFORE],
         costs[DEFAULT],
+        costs[CANDIDATE],
         sum(tuned.costs[DAY_MIN:]),
         costs[best],
         (best.horizon_s, best.idle_s),
@@ -299,7 +300,7 @@ def _policy(case: TestCase, setting: RuleSetting) -> QueueRulePolicy:
 
 
 def _scorer(case: TestCase) -> float:
-    """Return the dollars of days 2 and 3 under the shipped scorer with the new default."""
+    """Return the dollars of days 2 and 3 under the shipped scorer with the default."""
     loop = replace(case.loop, idle_s=DEFAULT.idle_s, models=ModelShelf(Path(".")))
     start = replace(case.config, initial=case.config.minimum)
     model = f"model:{shipped_scorer()}"
@@ -372,20 +373,22 @@ def figures_of(results: Sequence[CaseResult]) -> dict[str, float | None]:
         own = [one for one in results if one.half == half]
         clusters = [one.cluster for one in own]
         ways: dict[str, list[float | None]] = {
-            f"{half}_ratio": [one.tuned / one.before for one in own],
-            f"{half}_over_new_default": [one.tuned / one.default for one in own],
-            f"default_{half}": [one.default / one.before for one in own],
-            f"hindsight_{half}": [one.hindsight / one.before for one in own],
-            f"scorer_{half}": [None if one.scorer is None else one.scorer / one.before for one in own],
+            f"{half}_ratio": [one.tuned / one.default for one in own],
+            f"{half}_over_new_default": [one.tuned / one.candidate for one in own],
+            f"candidate_{half}": [one.candidate / one.default for one in own],
+            f"hindsight_{half}": [one.hindsight / one.default for one in own],
+            f"scorer_{half}": [None if one.scorer is None else one.scorer / one.default for one in own],
         }
         for name, values in ways.items():
             known = [value for value in values if value is not None]
             figures = interval(known, clusters) if known and len(known) == len(own) else (None, None, None)
             found |= dict(zip((name, f"{name}_low", f"{name}_high"), figures, strict=True))
-    worst = [one.tuned / one.before for one in results]
+    worst = [one.tuned / one.default for one in results]
     found["worst_ratio"] = max(worst, default=None)
-    found["worst_over_new_default"] = max((one.tuned / one.default for one in results), default=None)
-    found["changed_cases"] = sum(any(tuple(c) != (300.0, 0.0) for c in one.changes) for one in results)
+    found["worst_over_new_default"] = max((one.tuned / one.candidate for one in results), default=None)
+    found["changed_cases"] = sum(
+        any(tuple(c) != (DEFAULT.horizon_s, DEFAULT.idle_s) for c in one.changes) for one in results
+    )
     found["rolled_back"] = sum(one.rolled_back for one in results)
     return found
 
@@ -417,7 +420,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for number, case in enumerate(cases, start=1):
         results.append(kept.result(case, not asked.without_scorer))
         one = results[-1]
-        progress(f"{number} of {len(cases)}: {one.name}: {one.tuned / one.before:.3f}, {one.changes}")
+        progress(f"{number} of {len(cases)}: {one.name}: {one.tuned / one.default:.3f}, {one.changes}")
     figures = figures_of(results)
     figures["apart"] = max(
         apart(case.loop, replace(case.config, initial=case.config.minimum), case.trace, DAY_MIN, DEFAULT, case.seed)

@@ -93,7 +93,8 @@ class Book:
                 self.apply(record, index)
         self._snapshot: dict[str, Mapping[str, int]] = {}
         self._hold_snapshot()
-        for one in state.reservations.values():
+        # Those of a release without openings come first: their hosts were opened before any that has a number.
+        for one in sorted(state.reservations.values(), key=lambda one: bool(one.openings)):
             app = self.cluster.application(one.application)
             for name in one.hosts.values():
                 self.cluster.restore(self.cluster.host(name), app, 1)

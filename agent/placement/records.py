@@ -163,7 +163,7 @@ class Reservation:
     """What a request holds now: the hosts of its containers by index, while they are reserved or run.
 
     until: when it lapses unless it is confirmed, by the wall clock of the agent that made it. moved: containers whose
-    host failed and that were placed anew. lost: those of a failed host that found no other. openings: number of the
+    host failed and that were placed again. lost: those of a failed host that found no other. openings: number of the
     present opening of each of its hosts (`Cluster.opening`), so that their order survives a restart.
     """
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.errors import StateConflict
 from domain.units import HOUR_S, MINUTE_S
 
 Floats = NDArray[np.float64]
@@ -152,7 +153,9 @@ class Lives:
         return made
 
     def begin(self, key: Hashable, host: int, now: float, hint: float, began_s: float | None = None) -> None:
-        """Take in a container that begins on a host, or began there before."""
+        """Take in a container that begins on a host, or began there before; StateConflict for a key in use."""
+        if key in self._slot:
+            raise StateConflict("container", key, "a container of this key runs: let it end first")
         if not self._unused:
             more = max(16, self._host.size)
             self._unused = list(range(self._host.size + more - 1, self._host.size - 1, -1))
@@ -175,16 +178,16 @@ class Lives:
         self._unused.append(slot)
 
     def end(self, key: Hashable, now: float) -> None:
-        """Let a container end, and learn from its hint."""
+        """Let a container end, and learn from its hint; a life that a set clock makes negative teaches nothing."""
         slot = self._slot[key]
         hint, life_s = float(self._hint[slot]), now - float(self._began_s[slot])
-        if not math.isnan(hint):
+        if not math.isnan(hint) and life_s >= 0.0:
             learn(self.sums, hint, math.log(max(life_s, LEAST_LEFT_S)))
         self.forget(key, now)
 
     def predict(self, now: float) -> None:
         """Predict every host again, once a minute."""
-        if now - self._predicted_s >= MINUTE_S:
+        if abs(now - self._predicted_s) >= MINUTE_S:
             self._predicted_s = now
             self._ends_s[:] = now
             self._predict(np.flatnonzero(self._host >= 0), now)
@@ -212,5 +215,6 @@ class Lives:
         known, hint = self.fit, self._hint[slots]
         hinted = ~np.isnan(hint)
         m = np.where(hinted, known.a + known.b * np.where(hinted, hint, 0.0), known.mean)
-        left = life_left(m, np.where(hinted, known.residual, known.spread), now - self._began_s[slots])
+        age_s = np.maximum(now - self._began_s[slots], 0.0)
+        left = life_left(m, np.where(hinted, known.residual, known.spread), age_s)
         np.maximum.at(self._ends_s, self._host[slots], now + left)

@@ -12,6 +12,7 @@ from agent.ledger import Ledger
 from agent.placement.fleet import FleetVms, capacity_of, merged
 from agent.placement.records import HostRecord, HostState, MoveDecision, Origin
 from agent.placement.settings import PlacementSettings
+from agent.placement.state import Change
 from collectors.tagged_groups import VmSize
 from domain.clock import VirtualClock
 from domain.decisions import Reason
@@ -335,3 +336,21 @@ def test_what_the_inventory_says_runs_takes_room(ledger: Ledger, clock: VirtualC
     pool = made(ledger, clock, inventory(snapshot=runs))
     assert [one.containers for one in pool.hosts()] == [3, 1, 0, 0]
     assert [one.host for one in pool.request(ask("r1", count=2)).containers] == ["large-1", "large-2"]
+
+
+def test_hosts_of_reservations_without_openings_stay_the_oldest(ledger: Ledger, clock: VirtualClock) -> None:
+    """A release before this one did not record openings."""
+    pool = made(ledger, clock, inventory(), policy="oldest")
+    for name in ("z1", "z2"):
+        pool.request(ask(name, count=4))
+    state = pool.store.read("main")
+    before = {name: replace(one, openings={}) for name, one in state.reservations.items()}
+    pool.store.write("main", state.stored, state.head, Change(reservations=before))
+    for name in ("a3", "a4"):
+        made(ledger, clock, policy="oldest").request(ask(name, count=4))
+    orders = []
+    for _ in range(2):
+        cluster, *_ = made(ledger, clock, policy="oldest").snapshot()
+        opened = [(int(number), cluster.hosts[host].name) for host, number in enumerate(cluster.opening) if number]
+        orders.append([name for _, name in sorted(opened)])
+    assert orders == [["large-1", "large-2", "large-3", "large-4"]] * 2

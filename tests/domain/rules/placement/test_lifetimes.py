@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from domain.errors import StateConflict
 from domain.rules.placement.lifetimes import (
     CLASS,
     EDGES_S,
@@ -85,6 +86,26 @@ def test_the_gap_counts_for_good_hints_alone_and_nothing_counts_for_bad_ones() -
     assert [sum(terms).argmax() for terms in (good, fair, bad)] == [0, 2, 2]
     long = lifetime_terms(left, 20 * HOUR_S, 0.25, 0.19, opening)
     assert sum(long).tolist() == (-1.0 * opening).tolist()
+
+
+def test_a_clock_that_was_set_back_teaches_nothing_and_predicts_anew(lives: np.ndarray) -> None:
+    found = record(lives, lives)
+    before = found.sums.copy()
+    found.begin("one", 0, 1000.0, math.log(HOUR_S))
+    found.predict(5000.0)
+    found.predict(100.0)
+    assert found.left_s(np.array([0]), 100.0)[0] == pytest.approx(HOUR_S, rel=0.1)
+    found.end("one", 500.0)
+    assert found.sums.tolist() == before.tolist()
+
+
+def test_a_container_begins_once() -> None:
+    found = Lives()
+    found.begin("one", 0, 0.0, math.nan)
+    with pytest.raises(StateConflict):
+        found.begin("one", 1, 5.0, math.nan)
+    found.forget("one", 5.0)
+    found.begin("one", 1, 5.0, math.nan)
 
 
 def test_a_host_lasts_as_long_as_the_container_that_ends_last(lives: np.ndarray) -> None:

@@ -125,11 +125,9 @@ class Tuner:
         return Turn(WATCHED, found.reason, Ending.ROLLED_BACK)
 
     def _back_to_day_0(self, why: str) -> None:
-        """Roll back until no tuned setting is left."""
+        """Take back all tuned settings at once, and a proposal."""
         at, subject = moment_text(self.now_s), self.subject
-        with_one = self.models.champions().get(subject)
-        while with_one is not None:
-            with_one = self.models.rollback(at, subject, load_rule, reason=why)
+        self.models.to_day_0(at, subject, why)
         if subject in self.models.probationers():
             self.models.end_probation(subject, why, at)
 

@@ -9,8 +9,9 @@ import hmac
 import json
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ from domain.subject import AUTOSCALING, Subject
 from trainer.kit.files import replace_file, sync_directory
 
 LOCK = "promotion.lock"
+WAITS_S, LOOKS_EVERY_S = 10.0, 0.1
+"""How long `to_day_0` waits for another change of the pointer."""
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 Verify = Callable[[Path], object]
 """Raises BadInput when the file cannot decide for its subject."""
@@ -70,18 +73,22 @@ class ModelsWriter(ModelsDirectory):
         return name
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other changes of the pointer out while the block runs; BadInput when one is under way."""
+    def locked(self, waits_s: float = 0.0) -> Iterator[None]:
+        """Keep other changes of the pointer out while the block runs; BadInput when one is under way for `waits_s`."""
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with os.fdopen(handle, "w") as file:
             _shared_with_the_group(handle, self.path)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise BadInput(
-                    "models directory", str(self.path), "another promotion is under way: wait for it"
-                ) from None
+            until_s = time.monotonic() + waits_s
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() >= until_s:
+                        remedy = "another promotion is under way: wait for it"
+                        raise BadInput("models directory", str(self.path), remedy) from None
+                time.sleep(LOOKS_EVERY_S)
             yield
 
     def promote(
@@ -200,34 +207,73 @@ class ModelsWriter(ModelsDirectory):
         ModelRefused when its file cannot be used any more: then nothing changes.
         """
         with self.locked():
-            champions = self.champions()
-            now = champions.get(subject)
-            if now is None:
-                raise BadInput("champion", str(self.path), _nothing_to_roll_back(champions, subject))
-            if of not in (None, now.model):
-                raise BadInput("champion", now.model, f"it has taken the place of {of}: nothing is rolled back")
+            champions, now = self._in_use(subject, of)
             if now.previous is None:
                 self._point(champions, subject, None, ROLLED_BACK, now.model, at=at, reason=reason)
                 return None
             verify(self.file_of(now.previous))
-            earlier = self._promotion_of(now.previous, subject, before=now)
+            earlier = self._earlier(subject, now)
+            found = next((one for one, _ in reversed(earlier) if one.model == now.previous), None)
             back = Champion(
                 model=now.previous,
-                previous=earlier.previous if earlier else None,
-                report=earlier.report if earlier else None,
+                previous=found.previous if found else None,
+                report=found.report if found else None,
                 at=at,
             )
             self.check(subject, back)
             self._point(champions, subject, back, ROLLED_BACK, now.model, reason=reason)
             return back
 
-    def _promotion_of(self, model: str, subject: Subject, before: Champion) -> Champion | None:
-        """Return the pointer as it was when a model came into use, the last time before the present champion did."""
-        entries = [line for line in self.history(subject) if line.get("event") in (PROMOTED, FORCED)]
-        ends = [k for k, line in enumerate(entries) if line.get("model") == before.model]
-        earlier = entries[: ends[-1]] if ends else entries
-        found = next((line for line in reversed(earlier) if line.get("model") == model), None)
-        return None if found is None else Champion(model, found.get("previous"), found.get("report"), found.get("at"))
+    def to_day_0(
+        self, at: str, subject: Subject, reason: str, *, of: str | None = None, forced: Verify | None = None
+    ) -> Champion | None:
+        """Take all promotions of the subject back at once, and return the champion then; None for the settings.
+
+        reason, of: as of `rollback`. forced: lets the champion that a person forced last decide, if it passes this
+        check and its report speaks for it; None: no file is read, so that a damaged one cannot hold it up. It is one
+        change of the pointer, with one line of history. Waits WAITS_S for another change. BadInput when the subject has
+        no champion of its own, or another one than `of`, and when another change is still under way.
+        """
+        with self.locked(WAITS_S):
+            champions, now = self._in_use(subject, of)
+            back = None
+            if forced is not None:
+                chosen = [one for one, event in self._earlier(subject, now) if event == FORCED]
+                # One that cannot decide any more leaves the settings.
+                with contextlib.suppress(BadInput):
+                    if chosen:
+                        forced(self.file_of(chosen[-1].model))
+                        self.check(subject, chosen[-1])
+                        back = replace(chosen[-1], at=at)
+            self._point(champions, subject, back, ROLLED_BACK, now.model, at=at, reason=reason)
+            return back
+
+    def _in_use(self, subject: Subject, of: str | None) -> tuple[Champions, Champion]:
+        """Return all champions and the subject's own one, which is `of` or any; else BadInput."""
+        champions = self.champions()
+        now = champions.get(subject)
+        if now is None:
+            raise BadInput("champion", str(self.path), _nothing_to_roll_back(champions, subject))
+        if of not in (None, now.model):
+            raise BadInput("champion", now.model, f"it has taken the place of {of}: nothing is rolled back")
+        return champions, now
+
+    def _earlier(self, subject: Subject, now: Champion) -> list[tuple[Champion, str]]:
+        """Return the promotions before the present champion that no rollback has taken back, each with its event."""
+        held: list[tuple[Champion, str]] = []
+        for line in self.history(subject):
+            event, model = line.get("event"), line.get("model")
+            if event == ROLLED_BACK:
+                # The present one is gone, and each one back to the model that decides again.
+                held = held[:-1]
+                while held and held[-1][0].model != model:
+                    held.pop()
+            elif event in (PROMOTED, FORCED) and isinstance(model, str):
+                if held and held[-1][0].model == model:
+                    held.pop()
+                held.append((Champion(model, line.get("previous"), line.get("report"), line.get("at")), str(event)))
+        places = [place for place, (one, _) in enumerate(held) if one.model == now.model]
+        return held[: places[-1]] if places else held
 
     def _point(
         self,

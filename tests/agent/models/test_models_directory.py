@@ -96,6 +96,72 @@ def test_a_model_promoted_again_later_is_rolled_back_to_what_was_before_it_then(
     assert [w.model if w else None for w in walked] == [a.name, b.name, a.name, None]
 
 
+def test_rollbacks_of_two_models_in_turn_end(directory: ModelsWriter, models: list[Path]) -> None:
+    a, b, _ = models
+    for model in (a, b, a, b):
+        promoted(directory, model)
+    walked = [directory.rollback(AT, EVERY_FLEET, load_model) for _ in range(4)]
+    assert [w.model if w else None for w in walked] == [a.name, b.name, a.name, None]
+
+
+def test_the_way_to_day_0_is_one_change_that_reads_no_earlier_file(directory: ModelsWriter, models: list[Path]) -> None:
+    a, b, c = models
+    for model in (a, b, a, b):
+        promoted(directory, model)
+    web = promoted(directory, c, WEB)
+    (directory.path / a.name).unlink()
+    count = len(directory.history())
+    assert directory.to_day_0(AT, EVERY_FLEET, "a loss", of=b.name) is None
+    assert dict(directory.champions()) == {WEB: web}
+    (line,) = directory.history()[count:]
+    assert (line["event"], line["left"], line["model"], line["reason"]) == ("rolled back", b.name, "", "a loss")
+    with pytest.raises(BadInput, match="can be rolled back"):
+        directory.to_day_0(AT, EVERY_FLEET, "again")
+
+
+def test_the_way_to_day_0_takes_back_nothing_that_came_since(directory: ModelsWriter, models: list[Path]) -> None:
+    promoted(directory, models[0])
+    with pytest.raises(BadInput, match="taken the place"):
+        directory.to_day_0(AT, EVERY_FLEET, "a loss", of=models[1].name)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_way_to_day_0_may_end_at_the_last_choice_of_a_person_that_can_decide(
+    directory: ModelsWriter, models: list[Path], damaged: bool
+) -> None:
+    a, b, c = models
+    promoted(directory, a)
+    forced = directory.force(read_model_file(b), EVERY_FLEET, "mine", AT, load_model)
+    promoted(directory, c)
+    promoted(directory, a)
+    if damaged:
+        (directory.path / b.name).write_bytes(b"damaged")
+    back = directory.to_day_0(AT, EVERY_FLEET, "a loss", forced=load_model)
+    assert back == (None if damaged else forced)
+    assert directory.champion(EVERY_FLEET) == back
+
+
+def test_a_choice_of_a_person_that_was_taken_back_is_none(directory: ModelsWriter, models: list[Path]) -> None:
+    directory.force(read_model_file(models[0]), EVERY_FLEET, "mine", AT, load_model)
+    directory.rollback(AT, EVERY_FLEET, load_model)
+    promoted(directory, models[1])
+    assert directory.to_day_0(AT, EVERY_FLEET, "a loss", forced=load_model) is None
+
+
+def test_the_way_to_day_0_waits_for_another_change(
+    directory: ModelsWriter, models: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promoted(directory, models[0])
+    with contextlib.ExitStack() as other:
+        other.enter_context(directory.locked())
+        monkeypatch.setattr("time.sleep", lambda _: other.close())
+        assert directory.to_day_0(AT, EVERY_FLEET, "a loss") is None
+    monkeypatch.setattr("trainer.promotion.directory.WAITS_S", 0.0)
+    promoted(directory, models[0])
+    with directory.locked(), pytest.raises(BadInput, match="another promotion"):
+        directory.to_day_0(AT, EVERY_FLEET, "a loss")
+
+
 def test_a_damaged_earlier_champion_is_not_gone_back_to(directory: ModelsWriter, models: list[Path]) -> None:
     promoted(directory, models[0])
     promoted(directory, models[1])

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.models.directory import PROMOTED, ROLLED_BACK, moment_text
-from agent.models.queue_rule import load_rule, tuning_in
+from agent.models.queue_rule import load_rule, rule_file, tuning_in
 from agent.models.rounds import Ending, read_status, status_file
 from agent.rehearsal.virtual_time import START
 from domain.rules.autoscaling import RuleSetting
@@ -186,6 +186,23 @@ def test_after_two_changes_a_rollback_leads_to_day_0(turn: Callable[..., Turn], 
     assert changed_at(ModelsWriter(tmp_path).history(SUBJECT)) == FIRST_S
     turn(FIRST_S + DAY_S + 5 * HOUR_S, play=dearer_later)
     assert setting(tmp_path) is None
+
+
+def test_a_rollback_is_one_step_however_the_settings_changed_and_reads_no_earlier_file(
+    turn: Callable[..., Turn], tmp_path: Path
+) -> None:
+    directory = ModelsWriter(tmp_path)
+    names = []
+    for k, horizon_s in enumerate((212.0, 300.0, 212.0, 300.0)):
+        at, file = moment_text(FIRST_S - (4 - k) * MINUTE_S), rule_file(FLEET, RuleSetting(horizon_s, 120.0))
+        body = {"passed": True, "challenger": {"sha256": file.sha256}}
+        report = directory.store_report(body, SUBJECT, at)
+        names.append(directory.promote(file, SUBJECT, report, at, load_rule).model)
+    (tmp_path / names[0]).unlink()
+    count = len(directory.history())
+    assert turn(FIRST_S + 5 * HOUR_S, play=dearer_later).outcome == Ending.ROLLED_BACK
+    assert setting(tmp_path) is None
+    assert len(directory.history()) == count + 1
 
 
 def test_a_change_counts_since_the_rule_of_day_0_decided_last() -> None:

@@ -37,7 +37,7 @@ from agent.kernel.decision import (
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
-from agent.settings.fleet import SelfTune
+from agent.settings.fleet import PolicyName, SelfTune
 from agent.settings.location import models_location, promotion_key_location
 from agent.settings.model import OWN_ACTUATOR, learned_policies
 from agent.settings.plug_ins import ACTUATORS, installed, refused
@@ -423,12 +423,19 @@ class AutoscalingPart(Part):
         return {QUEUE_RULE: refused, "self-tuning": self._tuning.problem()}
 
     def tunable(self) -> tuple[str, ...]:
-        """Return the fleets whose rule is to be tuned now: of the settings, in act mode, and while this agent leads."""
+        """Return the fleets whose rule is to be tuned now: of the settings, in act mode, and while this agent leads.
+
+        Only where the queue rule decides: a record of a scorer's decisions cannot show that a replay of the rule holds.
+        """
         settings = self.host.settings
         if settings is None or settings.mode is not Mode.ACT or self.host.epoch() is None:
             return ()
         named = ((one, settings.fleets.get(one.fleet.name)) for one in self._managed_fleets if one.follows)
-        return tuple(one.fleet.name for one, of in named if of is not None and of.self_tune is not SelfTune.OFF)
+        return tuple(
+            one.fleet.name
+            for one, of in named
+            if of is not None and of.policy is PolicyName.QUEUE_RULE and of.self_tune is not SelfTune.OFF
+        )
 
     def chores(self) -> Iterable[Chore]:
         """Return the start of tuning processes, and the search for tagged fleets, where it is asked for."""

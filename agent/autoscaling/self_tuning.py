@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import stat
@@ -75,7 +76,7 @@ class SelfTuning:
         self._environ = inherited | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._lock = threading.Lock()
         self._process: _Process | None = None
-        self._hours: dict[str, int] = {}
+        self._starts: dict[str, tuple[float, int]] = {}
         self._failures: dict[str, tuple[int, str]] = {}
         self._raised: dict[str, float] = {}
         self._stopped = False
@@ -85,10 +86,12 @@ class SelfTuning:
         with self._lock:
             if self._stopped:
                 return
+            fleets = self._fleets()
+            self._forget_others(fleets)
             if self._process is not None and not self._over(self._process):
                 return
             self._process = None
-            if (fleet := self._due()) is not None:
+            if (fleet := self._due(fleets)) is not None:
                 self._start(fleet)
 
     def stop(self) -> None:
@@ -99,15 +102,30 @@ class SelfTuning:
                 _end(self._process)
                 self._process = None
 
-    def _due(self) -> str | None:
-        """Return the first fleet whose hour has begun since the last call; a start of the agent waits for the next."""
-        now, due = self._clock.now(), None
-        for name in self._fleets():
+    def _forget_others(self, fleets: Sequence[str]) -> None:
+        """Forget fleets that are not to be tuned here any more, and end the process of such a one."""
+        self._starts = {name: one for name, one in self._starts.items() if name in fleets}
+        self._failures = {name: one for name, one in self._failures.items() if name in fleets}
+        if self._process is not None and self._process.fleet not in fleets:
+            _end(self._process)
+            self._process = None
+
+    def _due(self, fleets: Sequence[str]) -> str | None:
+        """Return the fleet that has waited longest since its last start, of those whose hour has begun since then.
+
+        A fleet that is new here, as after a start of the agent, waits for its next hour.
+        """
+        now, due = self._clock.now(), {}
+        for name in fleets:
             hour = int((now - zlib.crc32(name.encode()) % int(EVERY_S)) // EVERY_S)
-            known = self._hours.setdefault(name, hour)
-            if due is None and known != hour:
-                due, self._hours[name] = name, hour
-        return due
+            at, known = self._starts.setdefault(name, (-math.inf, hour))
+            if known != hour:
+                due[name] = at, hour
+        if not due:
+            return None
+        first = min(due, key=lambda name: due[name][0])
+        self._starts[first] = self._clock.monotonic(), due[first][1]
+        return first
 
     def _start(self, fleet: str) -> None:
         with contextlib.ExitStack() as files:
@@ -145,8 +163,7 @@ class SelfTuning:
             self._raised.pop(process.fleet, None)
             log.info("self_tuning", fleet=process.fleet, **found)
         else:
-            how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
-            self._failed(process.fleet, f"{how}: {said or 'no answer'}")
+            self._failed(process.fleet, f"{_end_of(status)}: {said or 'no answer'}")
         return True
 
     def _failed(self, fleet: str, why: str) -> None:
@@ -189,6 +206,19 @@ def _end(process: _Process) -> None:
     with process.files, contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.popen.pid, signal.SIGKILL)
         process.popen.wait(KILLED_WITHIN_S)
+
+
+def _end_of(status: int) -> str:
+    """Return how a process ended, by its status as `subprocess` has it: below 0 the signal that ended it."""
+    if status >= 0:
+        return f"exit status {status}"
+    if -status in (signal.SIGKILL, signal.SIGXCPU):
+        return "killed: memory or CPU limit"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        # Most real-time signals have no name.
+        return f"signal {-status}"
 
 
 def _head(file: IO[bytes]) -> bytes:

@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from agent.autoscaling.fleets import ManagedFleet
 from agent.kernel.decision import ModelSummary
 from agent.kernel.metrics import Reading
@@ -20,8 +22,11 @@ from agent.models.queue_rule import TunedSetting, load_rule, tuning_in
 from agent.models.shelf import Shelf
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
+from domain.rules.autoscaling import RuleSetting
 from domain.subject import QUEUE_RULE, Subject, fleet_subject
 from domain.units import DAY_S
+
+log = structlog.get_logger(__name__)
 
 NEWS_S: Final = DAY_S
 """A rollback longer ago raises no event when the agent starts; a proposal is mentioned again after so long."""
@@ -44,15 +49,29 @@ class TunedRules:
         self._directory = ModelsDirectory(directory, key)
         self.shelf: Shelf[TunedSetting] = Shelf(self._directory, QUEUE_RULE, load_rule, (directory,), patience_s)
         self._origins: dict[str, tuple[str, str]] = {}
+        self._in_force: Mapping[str, tuple[RuleSetting, str]] = {}
+        self._fault = ""
         self._shown: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         self._proposed: dict[str, tuple[str, float]] = {}
 
     def take_up(self, fleets: Sequence[ManagedFleet]) -> Sequence[ManagedFleet]:
-        """Return the fleets, each under its tuned setting where there is one; a refusal changes none."""
+        """Return the fleets, each under its tuned setting where there is one; a refusal changes none.
+
+        It never raises: by a fault here no fleet loses its turn, and the settings of the last turn stay.
+        """
         if not any(one.follows for one in fleets):
             return fleets
-        self.shelf.look()
+        try:
+            self.shelf.look()
+            held = ((one.fleet.name, self.setting(one)) for one in fleets)
+            self._in_force = {name: (one.rule, self._origin(one)) for name, one in held if one is not None}
+            self._fault = ""
+        except Exception as error:
+            fault = repr(error)
+            if fault != self._fault:
+                log.exception("tuned_rules_failed", detail=fault)
+            self._fault = fault
         return [self._tuned(one) for one in fleets]
 
     def reload(self) -> None:
@@ -74,8 +93,8 @@ class TunedRules:
         return self.shelf.refusal_of(managed.fleet.name)
 
     def _tuned(self, managed: ManagedFleet) -> ManagedFleet:
-        setting = self.setting(managed)
-        return managed if setting is None else managed.under(setting.rule, self._origin(setting))
+        held = self._in_force.get(managed.fleet.name) if managed.follows else None
+        return managed if held is None else managed.under(*held)
 
     def _origin(self, setting: TunedSetting) -> str:
         """Return since when a setting is in force and why, read once from its report."""

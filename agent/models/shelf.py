@@ -262,9 +262,9 @@ class Shelf(Generic[M]):
 
 
 def _signature(path: Path) -> Signature:
-    """Return what changes when a file is replaced or rewritten, None while there is none."""
+    """Return what changes when a file is replaced or rewritten, None while there is none, as for a damaged name."""
     try:
         found = path.lstat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

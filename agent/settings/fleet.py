@@ -382,11 +382,12 @@ class FleetSettings(Section, title="A fleet"):
     idle_s: IdleS = Field(IDLE_S, description="A VM without a busy core for this long counts as idle.")
     self_tune: SelfTune = Field(
         SELF_TUNE,
-        description="For the policies `queue-rule` and `learned` of a fleet that sets neither `QUEUE_RULE__HORIZON_S` "
+        description="For a fleet with the policy `queue-rule` that sets neither `QUEUE_RULE__HORIZON_S` "
         "nor `IDLE_S`: once an hour, in act mode, a process at low priority replays the fleet's record under other "
         "values of both. `on` puts a cheaper setting in use and takes one back that costs more than expected, "
         "`propose` leaves it to `trimtab approve queue-rule <fleet>`, `off` looks for none. In observe mode nothing is "
-        "sought: the record shows sizes that others chose. A setting in use stays in use in every mode, and with "
+        "sought: the record shows sizes that others chose; nor under `learned`, where a setting in use is the rule "
+        "that the model is compared with. A setting in use stays in use in every mode, and with "
         "`off`, until `trimtab promote queue-rule <fleet> --rollback` or until one of both is set.",
     )
     drain_deadline_s: float = Field(

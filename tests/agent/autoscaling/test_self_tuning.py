@@ -136,6 +136,31 @@ def test_fleets_are_tuned_one_after_the_other(made: list[Tried], tmp_path: Path)
     assert sorted(site.names) == ["night", "web"]
 
 
+def test_every_fleet_has_its_turn_where_an_hour_is_too_short_for_all(made: list[Tried], tmp_path: Path) -> None:
+    site = tried(made, tmp_path, fleets=("web", "night", "third"))
+    for count in range(1, 7):
+        site.clock.sleep(HOUR_S)
+        site.tuning.look()
+        ended(site.started(count))
+    assert site.names == ["web", "night", "third"] * 2
+
+
+def test_one_that_is_its_own_no_more_is_ended_and_its_failures_forgotten(made: list[Tried], tmp_path: Path) -> None:
+    site = tried(made, tmp_path, FAILS)
+    site.hours(ALARM_FROM)
+    assert site.tuning.problem()
+    site.fleets = ()
+    site.tuning.look()
+    assert (site.tuning.problem(), list(site.tuning.events(START))) == ("", [])
+    site = tried(made, tmp_path, WAITS)
+    site.clock.sleep(HOUR_S)
+    site.tuning.look()
+    pid = site.started(ALARM_FROM + 1)
+    site.fleets = ("other",)
+    site.tuning.look()
+    assert not running(pid)
+
+
 def test_a_fleet_that_is_not_to_be_tuned_is_left_alone(made: list[Tried], tmp_path: Path) -> None:
     site = tried(made, tmp_path, fleets=())
     site.clock.sleep(HOUR_S)
@@ -198,7 +223,10 @@ def test_it_ends_with_the_agent_and_starts_no_more(made: list[Tried], tmp_path: 
         (FAILS, "no room on the disk"),
         (WRITES_ITS_NAME, "no answer"),
         (f"{WRITES_ITS_NAME}print('[1]')", "no answer"),
-        (f"{WRITES_ITS_NAME}os.kill(os.getpid(), 9)", "SIGKILL"),
+        (f"{WRITES_ITS_NAME}os.kill(os.getpid(), 9)", "killed: memory or CPU limit"),
+        (f"{WRITES_ITS_NAME}os.kill(os.getpid(), 24)", "killed: memory or CPU limit"),
+        (f"{WRITES_ITS_NAME}os.kill(os.getpid(), 15)", "SIGTERM"),
+        (f"{WRITES_ITS_NAME}os.kill(os.getpid(), 40)", "signal 40"),
         (f"{WRITES_ITS_NAME}sys.stdout.write('x' * 10_000_000)", "no answer"),
     ],
 )

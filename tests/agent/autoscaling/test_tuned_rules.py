@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from agent.autoscaling.fleets import ManagedFleet, managed_fleets
 from agent.autoscaling.policies.registry import policy_from_name
@@ -194,6 +195,35 @@ def test_a_damaged_setting_leaves_the_one_before_and_after_a_restart_the_setting
     site.restart()
     assert rule_in(site.turn()[0]) == own_rule(site)
     assert "is damaged" in site.rules.line(site.managed[0])
+
+
+@pytest.mark.parametrize("field", ["model", "report"])
+def test_a_pointer_with_a_damaged_name_is_refused_and_the_setting_before_stays(site: Site, field: str) -> None:
+    site.promote(LONG)
+    site.turn()
+    name = getattr(site.directory.champions()[Subject(QUEUE_RULE, "web")], field)
+    pointer = site.directory.path / "champion.json"
+    pointer.write_text(pointer.read_text("utf-8").replace(name, f"a\\u0000{name}"), "utf-8")
+    assert rule_in(site.turn()[0]) == LONG
+    assert site.rules.refusal(site.managed[0])
+    site.restart()
+    assert rule_in(site.turn()[0]) == own_rule(site)
+
+
+def test_by_a_fault_of_its_own_no_fleet_loses_its_turn(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.promote(LONG)
+    site.turn()
+
+    def fails(*, again: bool = False) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(site.rules.shelf, "look", fails)
+    with structlog.testing.capture_logs() as logged:
+        assert [rule_in(site.turn()[0]) for _ in range(2)] == [LONG, LONG]
+    assert [one["event"] for one in logged] == ["tuned_rules_failed"]
+    site.restart()
+    monkeypatch.setattr(site.rules.shelf, "look", fails)
+    assert site.turn() == list(site.managed)
 
 
 def test_one_that_was_put_right_is_taken_up(site: Site) -> None:

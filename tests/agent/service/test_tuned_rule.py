@@ -139,6 +139,7 @@ def test_it_measures_as_a_standby_under_the_setting_that_the_leader_has(started:
         ({"self_tune": "off"}, Mode.ACT, ()),
         ({"self_tune": "on"}, Mode.ACT, ("web",)),
         ({"idle_s": 60.0}, Mode.ACT, ()),
+        ({"policy": "learned"}, Mode.ACT, ()),
     ],
 )
 def test_a_rule_is_tuned_in_act_mode_where_it_may_be_and_while_the_agent_leads(

@@ -1,7 +1,8 @@
 """Unfinished files and folders, which replace another one when they are whole.
 
 A writer holds a lock on its unfinished file; a file without a lock is the leftover of a writer that was killed. Each
-writer first removes the leftovers in its folder.
+writer first removes the leftovers for its own path: the folder may be a person's, with other programs' files. On a file
+system without locks leftovers stay.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
-_NAME = re.compile(r"\..+\.\d+\.part")
+_NUMBERS = r"\.\d+(-\d+)?\.part"
+_NAME = re.compile(rf"\..+{_NUMBERS}")
+_COUNT = count()
+"""Two threads of a process may write the same path."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -24,9 +29,8 @@ def unfinished(path: Path, *, is_folder: bool = False, mode: int = 0o666) -> Ite
 
     mode: of a file, less the umask. OSError where it cannot be made.
     """
-    remove_unfinished(path.parent)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.part")
-    handle = _made(fresh, is_folder, mode)
+    _remove_leftovers(path.parent, re.compile(rf"\.{re.escape(path.name)}{_NUMBERS}"))
+    fresh, handle = _made(path, is_folder, mode)
     try:
         yield fresh
     finally:
@@ -35,10 +39,17 @@ def unfinished(path: Path, *, is_folder: bool = False, mode: int = 0o666) -> Ite
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the unfinished files and folders in a folder whose writers are gone; errors are ignored."""
+    """Remove the unfinished files and folders in a folder whose writers are gone; errors are ignored.
+
+    folder: one that this program alone writes, since other programs may use such names.
+    """
+    _remove_leftovers(folder, _NAME)
+
+
+def _remove_leftovers(folder: Path, pattern: re.Pattern[str]) -> None:
     with suppress(OSError):
         for name in os.listdir(folder):
-            if _NAME.fullmatch(name):
+            if pattern.fullmatch(name):
                 _remove_leftover(folder / name)
 
 
@@ -63,14 +74,19 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _made(fresh: Path, is_folder: bool, mode: int) -> int:
-    """Make it, lock it, and return its handle."""
+def _made(path: Path, is_folder: bool, mode: int) -> tuple[Path, int]:
+    """Make one under a name that is free, lock it, and return it with its handle."""
     while True:
-        if is_folder:
-            fresh.mkdir()
-            handle = os.open(fresh, _OPEN)
-        else:
-            handle = os.open(fresh, _OPEN | os.O_CREAT | os.O_EXCL, mode)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}-{next(_COUNT)}.part")
+        try:
+            if is_folder:
+                fresh.mkdir()
+                handle = os.open(fresh, _OPEN)
+            else:
+                handle = os.open(fresh, _OPEN | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError:
+            # Of a process with the same number, as in containers: it lives, or it cannot be locked.
+            continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -78,7 +94,7 @@ def _made(fresh: Path, is_folder: bool, mode: int) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError:
             # A file system without locks: no other writer can lock it either, and so none removes it.
-            return handle
+            return fresh, handle
         if os.fstat(handle).st_nlink:
-            return handle
+            return fresh, handle
         os.close(handle)

@@ -77,11 +77,14 @@ class End:
     lines: Sequence[str] = ()
 
 
-def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[], End], *, try_only: bool) -> End:
+def with_status(
+    directory: Path, subject: Subject, at_s: float, work: Callable[[], End | None], *, try_only: bool
+) -> End | None:
     """Do the work, leave its end in the models directory for the agent, and return it.
 
-    A budget that is used up, and a record from which too little can be learnt, are ends too. at_s: epoch seconds. With
-    --try nothing is changed, the status of the last round neither.
+    A budget that is used up, and a record from which too little can be learnt, are ends too. Work that changed nothing
+    returns None, and the status of the last round stays. at_s: epoch seconds. With --try nothing is changed, the status
+    of the last round neither.
     """
     from agent.models.rounds import Ending
     from trainer.learning.ledgers import NoRecord
@@ -103,7 +106,8 @@ def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[
     except BaseException as error:
         left(End(Ending.FAILED, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
         raise
-    left(end)
+    if end is not None:
+        left(end)
     return end
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -187,7 +187,7 @@ class Learning(ModelsVerb):
     def run(self) -> Answer:
         """Look after the models of the last rounds, else do a round, with its lock and its status."""
         from trainer.kit.files import remove_leftovers
-        from trainer.learning.state import locked
+        from trainer.learning.state import Busy, locked
 
         self.check()
         if self.export is not None:
@@ -197,21 +197,24 @@ class Learning(ModelsVerb):
         _make_folder("--out", self.folder)
         _make_folder("--models-dir", directory.path)
 
-        def whole() -> End:
+        def work() -> End | None:
             # A model from an export decides nothing there.
-            return (None if self.origin is not None else self.looked_after()) or self._new_round()
+            found = None if self.origin is not None else self.looked_after()
+            return found if found is not None or self.watch_only else self._new_round()
 
-        work: Callable[[], End] = whole
-
-        with locked(directory.path, self.lock, self.now):
-            remove_leftovers(self.folder)
-            remove_leftovers(directory.path)
-            if self.watch_only:
-                found = self.looked_after()
-                if found is None:
-                    return Answer({"subject": self.name, "changed": False}, [f"{self.subject}: nothing is changed"])
-                work = partial(_same, found)
-            end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
+        why = "nothing is changed"
+        try:
+            with locked(directory.path, self.lock, self.now):
+                remove_leftovers(self.folder)
+                remove_leftovers(directory.path)
+                end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)
+        except Busy as busy:
+            if not self.watch_only:
+                raise
+            # The round that holds the lock looks after them too.
+            end, why = None, f"busy, {busy.remedy}"
+        if end is None:
+            return Answer({"subject": self.name, "changed": False}, [f"{self.subject}: {why}"])
         return Answer(end.data, end.lines, end.status)
 
     def _new_round(self) -> End:
@@ -273,10 +276,6 @@ class Learning(ModelsVerb):
         before = set_aside(self.folder)
         if before is not None:
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
-
-
-def _same(end: End) -> End:
-    return end
 
 
 def _make_folder(option: str, folder: Path) -> None:

@@ -225,11 +225,15 @@ def record_digest(folder: Path) -> str:
     return hashlib.sha256((folder / RECORD_FILE).read_bytes()).hexdigest()
 
 
+class Busy(BadInput):
+    """Another process learns for the subject."""
+
+
 @contextlib.contextmanager
 def locked(place: Path, subject: str, at: str) -> Iterator[None]:
     """Let one process alone learn for a subject while the block runs.
 
-    place: a directory that all processes share. at: now, for the message to others. Raises BadInput that names the
+    place: a directory that all processes share. at: now, for the message to others. Raises Busy that names the
     process with the lock and its time. The lock ends with the process, however that ends.
     """
     place.mkdir(parents=True, exist_ok=True)
@@ -240,7 +244,7 @@ def locked(place: Path, subject: str, at: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = file.read().strip() or "another process"
-            raise BadInput("learn", subject, f"{holder} learns for it: wait for its end, or stop it") from None
+            raise Busy("learn", subject, f"{holder} learns for it: wait for its end, or stop it") from None
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {at},")

@@ -13,15 +13,20 @@ import pytest
 
 from agent.kernel.unfinished import unfinished
 from agent.ledger import Ledger
+from agent.models.rounds import Ending
+from domain.errors import LedgerUnavailable
+from domain.subject import AUTOSCALING, Subject
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
-from tests.trainer.learning.steps import trimtab
+from tests.trainer.learning.steps import ending, trimtab
 from trainer.commands.endings import LEDGER_UNUSABLE, NOT_WRITTEN
+from trainer.commands.learn import Learning
+from trainer.commands.learn_all import PROGRAM, learn_one
 from trainer.commands.learn_autoscaling import _gate_sentence, round_facts
 from trainer.learning import fidelity
-from trainer.learning.round import GateResult
-from trainer.learning.state import STATE_FILE, OutdatedRound, opened
-from trainer.promotion.directory import sealed
+from trainer.learning.round import BudgetUsed, GateResult
+from trainer.learning.state import STATE_FILE, OutdatedRound, locked, opened
+from trainer.promotion.directory import sealed, write_round
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +133,41 @@ def test_a_round_that_an_older_check_began_is_put_away(tmp_path: Path, monkeypat
         opened(tmp_path, round_facts(learner, "digest", settings))
 
 
-def test_a_watch_alone_begins_no_round(tmp_path: Path) -> None:
-    to = ("--ledger", tmp_path / "none.db", "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
-    done = trimtab("learn", "autoscaling", "web", *to, "--watch", "--json")
-    assert (done.exit_code, json.loads(done.stdout)) == (0, {"subject": "web", "changed": False})
+def test_a_watch_alone_begins_no_round(ledger: Path, tmp_path: Path) -> None:
+    to = ("--ledger", ledger, "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
+    call = ("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.01)
+    done = trimtab(*call, "--watch", "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"subject": "main", "changed": False})
     assert list((tmp_path / "models").glob("learn-*.json")) == []
+    assert not (tmp_path / "out" / STATE_FILE).exists()
+    # The same call without it begins one.
+    assert trimtab(*call).exit_code == 5
+    assert (tmp_path / "out" / STATE_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "outcome"),
+    [(BudgetUsed(60.0), 5, Ending.BUDGET), (LedgerUnavailable("it is gone"), LEDGER_UNUSABLE, Ending.FAILED)],
+)
+def test_a_watch_that_cannot_end_leaves_its_status(
+    fault: Exception, status: int, outcome: Ending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_after(call: Learning) -> None:
+        raise fault
+
+    monkeypatch.setattr(Learning, "looked_after", looked_after)
+    to = ("--ledger", tmp_path / "none.db", "--models-dir", tmp_path / "models", "--out", tmp_path / "out")
+    assert trimtab("learn", "autoscaling", "web", *to, "--watch").exit_code == status
+    assert ending(tmp_path, Subject(AUTOSCALING, "web")) is outcome
+
+
+def test_a_watch_beside_a_round_that_learns_changes_nothing(tmp_path: Path) -> None:
+    models, web = tmp_path / "models", Subject(AUTOSCALING, "web")
+    write_round(models, web, Ending.PROMOTED, "the gate passed it", 1000.0)
+    call = ["learn", "autoscaling", "web", "--ledger", str(tmp_path / "none.db"), "--models-dir", str(models)]
+    call += ["--out", str(tmp_path / "out")]
+    with locked(models, "web", "now"):
+        assert trimtab(*call).exit_code == 2
+        made = learn_one(web, [*PROGRAM, *call, "--watch"], models, 60.0, lambda: 2000.0, watch_only=True)
+    assert (made.status, made.needs_a_look) == (0, False)
+    assert ending(tmp_path, web) is Ending.PROMOTED

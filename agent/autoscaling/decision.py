@@ -45,7 +45,7 @@ from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
 from domain.errors import ConfigurationError, Mistake, TrimtabError
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
-from domain.subject import AUTOSCALING, QUEUE_RULE, fleet_subject
+from domain.subject import AUTOSCALING, QUEUE_RULE, Subject, fleet_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from agent.autoscaling.snapshot.series import ClaimKey, SeriesStore
     from agent.kernel.checks import Account, Arrivals, CheckResult
     from agent.kernel.metrics import Reading
+    from agent.models.directory import Champion
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector, SampleSink
@@ -243,7 +244,7 @@ class AutoscalingPart(Part):
         from agent.autoscaling.loop import Loop
         from agent.autoscaling.model_watch import ModelWatch
         from agent.autoscaling.policies.fallback import Proposer, ShadowTime, evaluate_within
-        from agent.autoscaling.policies.ppo_lstm import MODEL, names_model
+        from agent.autoscaling.policies.ppo_lstm import MODEL
         from agent.autoscaling.snapshot.aggregate import Aggregator
 
         host, settings, session = self.host, self._settings, self._session
@@ -274,17 +275,25 @@ class AutoscalingPart(Part):
         self.attach(loop, series)
         file = settings.learned.model_file
         ready = None if file is None else f"{MODEL}:{file}"
-        last = self.store.newest_of([one.fleet.name for one in fleets if names_model(one.policy)])
-        decided = {name: inputs.policy for name, (inputs, _) in last.items()}
-        following = self.store.newest_of([one.fleet.name for one in fleets if one.follows])
-        self._rules.decided({name: inputs.tuned for name, (inputs, _) in following.items()})
-        self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready, decided)
+        self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready)
+        self._take_last_decided()
         stack.callback(self._tuning.stop)
         if settings.discovery.enabled and not settings.fleets:
             from agent.autoscaling.fleet_finder import FleetFinder
 
             # Fleets that are described are meant, and no others.
             self._finder = FleetFinder(settings, session, host.problem)
+
+    def _take_last_decided(self) -> None:
+        """Read the policy and setting of each fleet's last decision: only a change since then is an event."""
+        from agent.autoscaling.policies.ppo_lstm import names_model
+
+        last = self.store.newest_of([one.fleet.name for one in self._managed_fleets])
+        self._rules.decided({name: inputs.tuned for name, (inputs, _) in last.items()})
+        if self._watch is not None:
+            # In a window of the schedule another policy than the fleet's own may have decided.
+            models = {name: inputs.policy for name, (inputs, _) in last.items() if names_model(inputs.policy)}
+            self._watch.decided.update(models)
 
     def sink(self, below: SampleSink) -> SampleSink:
         """Return the series of the fleets, behind the map of other senders' names where there is one."""
@@ -318,6 +327,7 @@ class AutoscalingPart(Part):
             self._manage(changed, finder)
         if turn.epoch != self.loop.epoch:
             assert self._settings is not None
+            self._take_last_decided()
             self.loop.take_over(turn.epoch, self._actuator(self._settings, self.loop.fleets), self._resizes())
         return self.take(turn.report, self.loop.turn(turn.now, turn.times))
 
@@ -485,11 +495,18 @@ class AutoscalingPart(Part):
         from agent.autoscaling.view import fleet_status, status_lines
 
         known = fleet_status(self.store, subject, now)
-        learnt = self.learnt(subject, known.tuned, now)
+        learnt = self.learnt(subject, known.tuned, now, self.champions())
         lines = (*status_lines(known, now), *([f"  learning: {learnt}"] if learnt else []))
         return Status(subject, lines, codec.plain(known))
 
-    def learnt(self, subject: str, tuned: str, now: float) -> str:
+    def champions(self) -> Mapping[Subject, Champion]:
+        """Return the champions of the models directory, read once for all fleets of a page; none without models."""
+        from agent.models.unused_champion import readable_champions
+
+        directory = None if self.models is None else self.models.directory
+        return {} if directory is None else readable_champions(directory)
+
+    def learnt(self, subject: str, tuned: str, now: float, champions: Mapping[Subject, Champion]) -> str:
         """Return when a fleet last learnt, and the setting of its queue rule; tuned: that of its last decision.
 
         In the daemon also why a setting is refused, and which one waits for an approval.
@@ -498,9 +515,7 @@ class AutoscalingPart(Part):
         rule = "" if managed is None else self._rules.line(managed)
         from agent.models.unused_champion import unused_champion
 
-        unused = ""
-        if managed is not None and self.models is not None and self.models.directory is not None:
-            unused = unused_champion(self.models.directory, subject, managed.policy)
+        unused = "" if managed is None else unused_champion(champions, subject, managed.policy)
         line = self.rounds.line(subject, now) if self.rounds is not None else ""
         said = [line, tuned and f"tuned: {tuned}", rule, unused]
         return "; ".join(filter(None, said))

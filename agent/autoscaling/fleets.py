@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from actuators.drift import DriftRule
+from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.autoscaling.policies.registry import inputs_needed, policy_from_name, with_own_settings
 from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
@@ -71,10 +72,12 @@ class ManagedFleet:
 
     @property
     def horizon_s(self) -> float | None:
-        """The horizon of the queue rule in force, None where neither the policy nor the terms have one."""
+        """The horizon of the queue rule in force, None where neither it decides nor a model that is held to it."""
         rule = policy_from_name(self.policy) if self.policy.partition(":")[0] == PolicyName.QUEUE_RULE else None
+        if isinstance(rule, QueueRulePolicy):
+            return rule.horizon_s
         terms = self.aggregation.terms
-        return rule.horizon_s if isinstance(rule, QueueRulePolicy) else None if terms is None else terms.horizon_s
+        return terms.horizon_s if terms is not None and names_model(self.policy) else None
 
     def in_minute(self, now: float) -> tuple[ManagedFleet, tuple[Window, ...]]:
         """Return the fleet with the policy that decides at `now`, and the windows that are open or come."""

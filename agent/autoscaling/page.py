@@ -311,7 +311,7 @@ class FleetPage:
         many, alone = len(statuses) > MOST_CARDS, scene.subject is not None
         most = DECISIONS if many else DECISIONS_OF_FEW
         listed = part.store.decisions_before(scene.seq + 1, fleet=scene.subject, limit=most)
-        points = self._history.last_hour(statuses, now)
+        points, champions = self._history.last_hour(statuses, now), part.champions()
         return DrawnFleets(
             fleet=scene.subject,
             at=now,
@@ -321,7 +321,7 @@ class FleetPage:
                     scene.mode,
                     points[known.fleet],
                     now,
-                    self._part.learnt(known.fleet, known.tuned, now),
+                    part.learnt(known.fleet, known.tuned, now, champions),
                     alone=alone,
                     many=many,
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 NEWS_S: Final = DAY_S
 """A rollback longer ago raises no event when the agent starts; a proposal is mentioned again after so long."""
+CLOCK_AHEAD_S: Final = 300.0
+"""So far may the clock of the process that took a setting back be ahead of the agent's."""
 
 
 def setting_summary(path: Path) -> ModelSummary:
@@ -37,6 +39,18 @@ def setting_summary(path: Path) -> ModelSummary:
     setting = load_rule(path)
     data = {"fleet": setting.fleet, **asdict(setting.rule)}
     return ModelSummary(data, "queue", "targets", "queue rule", f"fleet {setting.fleet}")
+
+
+def _numbers(setting: TunedSetting) -> str:
+    return f"horizon {setting.rule.horizon_s:g} s, idle {setting.rule.idle_s:g} s"
+
+
+def _why(champion: Champion, report: Mapping[str, Any]) -> str:
+    """Return since when and why a champion is in use, by its report."""
+    since = "" if champion.at_s is None else f" since {time_text(champion.at_s)}"
+    tuning, forced = tuning_in(report), forced_reason(report)
+    why = f"forced: {forced}" if forced else "" if tuning is None else tuning.sentence
+    return f"{since}, {why}" if why else since
 
 
 class TunedRules:
@@ -48,7 +62,7 @@ class TunedRules:
     def __init__(self, directory: Path, *, key: bytes | None = None, patience_s: float | None = None) -> None:
         self._directory = ModelsDirectory(directory, key)
         self.shelf: Shelf[TunedSetting] = Shelf(self._directory, QUEUE_RULE, load_rule, (directory,), patience_s)
-        self._origins: dict[str, tuple[str, str]] = {}
+        self._origins: dict[str, tuple[tuple[str, Champion], str]] = {}
         self._in_force: Mapping[str, tuple[RuleSetting, str]] = {}
         self._fault = ""
         self._shown: dict[str, str] = {}
@@ -90,35 +104,27 @@ class TunedRules:
         found = self.shelf.champions.get(managed.fleet.name)
         if found is not None and found.fleet != managed.fleet.name:
             return f"champion of {managed.fleet.name}: {found.name[:12]} is a setting of the fleet {found.fleet}"
-        return self.shelf.refusal_of(managed.fleet.name)
+        name = managed.fleet.name
+        return self.shelf.refusal_of(name) or self.shelf.refusal_on_probation(name)
 
     def _tuned(self, managed: ManagedFleet) -> ManagedFleet:
         held = self._in_force.get(managed.fleet.name) if managed.follows else None
         return managed if held is None else managed.under(*held)
 
     def _origin(self, setting: TunedSetting) -> str:
-        """Return since when a setting is in force and why, read once from its report."""
+        """Return since when a setting is in force and why, read once from its report for each line of the pointer."""
+        champion = self.shelf.lines[setting.fleet]
         known = self._origins.get(setting.fleet)
-        if known is not None and known[0] == setting.name:
+        if known is not None and known[0] == (setting.name, champion):
             return known[1]
-        numbers = f"horizon {setting.rule.horizon_s:g} s, idle {setting.rule.idle_s:g} s"
-        text = f"{numbers}{self._why(Subject(QUEUE_RULE, setting.fleet), setting)}"
-        self._origins[setting.fleet] = setting.name, text
-        return text
-
-    def _why(self, subject: Subject, setting: TunedSetting) -> str:
         try:
-            champion = self._directory.champion(subject)
-            if champion is None or champion.model.partition(".")[0] != setting.name:
-                return ""
-            report = self._directory.check(subject, champion)
+            report = self._directory.check(Subject(QUEUE_RULE, setting.fleet), champion)
         except TrimtabError:
-            # Another process has changed the pointer since; its own words come with the next look.
-            return ""
-        since = "" if champion.at_s is None else f" since {time_text(champion.at_s)}"
-        tuning, forced = tuning_in(report), forced_reason(report)
-        why = f"forced: {forced}" if forced else "" if tuning is None else tuning.sentence
-        return f"{since}, {why}" if why else since
+            # Verified when it was taken up, and gone since: the next call reads it again.
+            return _numbers(setting)
+        text = f"{_numbers(setting)}{_why(champion, report)}"
+        self._origins[setting.fleet] = (setting.name, champion), text
+        return text
 
     def line(self, managed: ManagedFleet) -> str:
         """Return why a fleet's setting is refused, and which one waits for an approval; "" for neither."""
@@ -139,8 +145,7 @@ class TunedRules:
         except TrimtabError:
             tuning = None
         saves = f", {tuning.sentence}" if tuning is not None else ""
-        numbers = f"horizon {found.rule.horizon_s:g} s, idle {found.rule.idle_s:g} s"
-        return f"{numbers}{saves}; `trimtab approve {QUEUE_RULE} {name}` puts it in use"
+        return f"{_numbers(found)}{saves}; `trimtab approve {QUEUE_RULE} {name}` puts it in use"
 
     def decided(self, tuned: Mapping[str, str]) -> None:
         """Take the origins of the settings of each fleet's last decision: only a change since then is an event."""
@@ -176,10 +181,14 @@ class TunedRules:
 
     def _rolled_back(self, name: str, now: float) -> str:
         """Return why the fleet's last change was a recent rollback, else ""."""
-        history = self._directory.history(Subject(QUEUE_RULE, name))
+        try:
+            history = self._directory.history(Subject(QUEUE_RULE, name))
+        except TrimtabError:
+            # The change itself is an event without it.
+            return ""
         last = history[-1] if history else {}
         at = Champion("", at=last.get("at")).at_s
-        if last.get("event") != ROLLED_BACK or at is None or not 0.0 <= now - at < NEWS_S:
+        if last.get("event") != ROLLED_BACK or at is None or not -CLOCK_AHEAD_S <= now - at < NEWS_S:
             return ""
         why = last.get("reason") or "by hand"
         return f"the setting {str(last.get('left'))[:12]} of the queue rule is rolled back: {why}"
@@ -191,6 +200,6 @@ class TunedRules:
             horizon_s = tuned.horizon_s
             if horizon_s is not None:
                 yield "queue_rule_horizon_seconds", (name,), horizon_s
-            yield "queue_rule_idle_seconds", (name,), tuned.aggregation.idle_s
+                yield "queue_rule_idle_seconds", (name,), tuned.aggregation.idle_s
             yield "queue_rule_tuned", (name,), self.setting(managed) is not None
             yield "queue_rule_proposed", (name,), bool(managed.follows) and name in self.shelf.probationers

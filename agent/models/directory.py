@@ -350,12 +350,15 @@ class ModelsDirectory:
     def history(self, subject: Subject | None = None) -> list[dict[str, Any]]:
         """Return every change of the pointer, of one subject or all, the first one first; a cut line is left out.
 
+        BadInput where the file cannot be read.
         A line whose change was cut off before the pointer stands again when it is made after all: the last one counts.
         """
         try:
             content = read_file(self.path / HISTORY, LARGEST_REPORT_BYTES)
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise _damaged(self.path / HISTORY, error.strerror or str(error)) from None
         found = []
         for line in content.splitlines():
             with contextlib.suppress(ValueError, RecursionError):

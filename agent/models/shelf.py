@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from agent.models.background import Background
-from agent.models.directory import POINTER, ModelRefused, ModelsDirectory, forced_reason
+from agent.models.directory import POINTER, Champion, ModelRefused, ModelsDirectory, forced_reason
 from domain.errors import BadInput, TrimtabError
 
 log = structlog.get_logger(__name__)
@@ -71,6 +71,8 @@ class Shelf(Generic[M]):
         self._refusals: Mapping[str, str] = MappingProxyType({})
         self._probation: Mapping[str, M] = MappingProxyType({})
         self._probation_refusals: Mapping[str, str] = MappingProxyType({})
+        self.lines: Mapping[str, Champion] = MappingProxyType({})
+        """The pointer's line of each subject's champion."""
         self.forced: Mapping[str, str] = MappingProxyType({})
         """Why a subject's champion decides without having passed an evaluation, "" for one that has."""
 
@@ -102,6 +104,10 @@ class Shelf(Generic[M]):
     def refusal_of(self, subject: str) -> str:
         """Return why the subject's champion, or the pointer, is refused; "" for no refusal."""
         return self._refusals.get(subject) or self._refusals.get("") or ""
+
+    def refusal_on_probation(self, subject: str) -> str:
+        """Return why the model on probation for the subject is refused; "" for no refusal."""
+        return self._probation_refusals.get(subject) or self._probation_refusals.get("") or ""
 
     def model(self, sha: str) -> M:
         """Return the model with that SHA-256; ModelMissing names the places that were looked at."""
@@ -145,7 +151,7 @@ class Shelf(Generic[M]):
         seen = {pointer: _signature(pointer)}
         in_use: dict[str, M] = {}
         refusals: dict[str, str] = {}
-        forced = dict(self.forced)
+        forced, lines = dict(self.forced), dict(self.lines)
         readable = True
         try:
             named = directory.champions()
@@ -161,7 +167,7 @@ class Shelf(Generic[M]):
             try:
                 reason = forced_reason(directory.check(subject, champion))
                 in_use[name] = self._verify(directory.path / champion.model, again=again)
-                forced[name] = reason
+                forced[name], lines[name] = reason, champion
             except TrimtabError as refusal:
                 refusals[name] = f"champion of {name}: {refusal}" if name else str(refusal)
                 before = self._in_use.get(name)
@@ -171,6 +177,8 @@ class Shelf(Generic[M]):
         for detail in dict.fromkeys((*refusals.values(), *not_probation.values())):
             log.error("model_refused", detail=detail)
         with self._lock:
+            # Before the models: a reader that finds a model finds its line.
+            self.lines = MappingProxyType(lines)
             if {subject: model.name for subject, model in in_use.items()} != {
                 subject: model.name for subject, model in self._in_use.items()
             }:

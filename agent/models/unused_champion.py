@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from agent.models.directory import ModelsDirectory
+from agent.models.directory import Champion, ModelsDirectory
 from domain.errors import TrimtabError
-from domain.subject import fleet_subject
+from domain.subject import Subject, fleet_subject
 
 OF_MODELS: Final = ("learned", "model")
 """Policies of the settings under which a model decides."""
 
 
-def unused_champion(directory: ModelsDirectory, fleet: str, policy: str) -> str:
-    """Return that a fleet's champion does not decide, with the remedy; "" where it decides, and without one.
-
-    policy: POLICY of the settings. A pointer that cannot be read has no champion here.
-    """
-    if policy.partition(":")[0] in OF_MODELS:
-        return ""
+def readable_champions(directory: ModelsDirectory) -> Mapping[Subject, Champion]:
+    """Return the champions of a directory; nothing where the pointer cannot be read."""
     try:
-        champion = directory.champion(fleet_subject(fleet))
+        return directory.champions()
     except TrimtabError:
-        return ""
-    if champion is None:
+        return {}
+
+
+def unused_champion(champions: Mapping[Subject, Champion], fleet: str, policy: str) -> str:
+    """Return that a fleet's own champion does not decide, with the remedy; "" where it decides, and without one.
+
+    champions: of a models directory. policy: as the settings or the loop have it. A champion of all fleets is unused
+    by no mistake of a fleet with another policy.
+    """
+    policy = policy.partition(":")[0]
+    champion = champions.get(fleet_subject(fleet))
+    if champion is None or policy in OF_MODELS:
         return ""
     name = champion.model.partition(".")[0][:12]
     variable = f"TRIMTAB_FLEETS__{fleet}__POLICY=learned"

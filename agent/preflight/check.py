@@ -21,7 +21,7 @@ from agent.ledger import Ledger
 from agent.ledger.postgresql import lacks_sslmode
 from agent.models.directory import ModelsDirectory
 from agent.models.rounds import read_rounds
-from agent.models.unused_champion import unused_champion
+from agent.models.unused_champion import readable_champions, unused_champion
 from agent.service.assembly import AwsKeys, aws_session, started_listener
 from agent.settings import Settings
 from agent.settings.discovery import discover
@@ -140,8 +140,9 @@ def check_learning(settings: Settings) -> Iterator[CheckResult]:
 
     Whether the timer is enabled cannot be seen from here: how the last round ended is.
     """
+    champions = readable_champions(ModelsDirectory(settings.models_directory))
     for name, fleet in settings.fleets.items():
-        if unused := unused_champion(ModelsDirectory(settings.models_directory), name, str(fleet.policy)):
+        if unused := unused_champion(champions, name, str(fleet.policy)):
             sentence, _, todo = unused.partition("; ")
             yield advice("learning", sentence, todo)
     if settings.learning == LearningSettings():

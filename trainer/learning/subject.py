@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, names_model
 from agent.models.directory import ModelsDirectory
-from agent.models.unused_champion import unused_champion
+from agent.models.unused_champion import readable_champions, unused_champion
 from agent.settings import load_settings
 from agent.settings.fleet import FleetSettings
 from domain.errors import BadInput
@@ -91,7 +91,7 @@ def check_policy(policy: str, fleet: Fleet, shelf: ModelShelf) -> None:
 def unused_by_settings(directory: ModelsDirectory, fleet: str, environ: Mapping[str, str]) -> str:
     """Return why a fleet's champion decides nothing, by the settings of this machine; "" where they lack the fleet."""
     fleets = load_settings(environ).fleets
-    return unused_champion(directory, fleet, str(fleets[fleet].policy)) if fleet in fleets else ""
+    return unused_champion(readable_champions(directory), fleet, str(fleets[fleet].policy)) if fleet in fleets else ""
 
 
 def usual_idle_s(fleet: str, environ: Mapping[str, str]) -> float:

@@ -14,9 +14,10 @@ from agent.autoscaling.policies.registry import VM_INPUTS
 from agent.autoscaling.refusals import refused_by_aws
 from agent.autoscaling.snapshot.group_fold import GroupFold, GroupInputs, GroupRoster, Seats, fold_groups
 from agent.autoscaling.snapshot.series import ABSENT_ROW, NEVER, QUEUE_COLUMNS, VM_COLUMNS, BinFold, SeriesStore
+from agent.models.card import SCORER_MEMORY
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import with_failing
-from agent.rails.state import LoopState
+from agent.rails.state import LoopState, Memory
 from collectors.intake import Claims
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group
@@ -154,11 +155,27 @@ def begins_episode(
     state: LoopState, start: float, end: float, busy: bool, at_minimum: bool, gap_s: float = EPISODE_GAP_S
 ) -> bool:
     """Return whether (start, end] belongs to a new episode; `busy`: whether a job waited or ran in it."""
-    if state.last_bin_end is not None and end - state.last_bin_end > gap_s:
+    if _after_gap(state, end, gap_s):
         return True
     if state.last_busy_at is None or not at_minimum:
         return False
     return (start if busy else end) - state.last_busy_at >= gap_s
+
+
+def _after_gap(state: LoopState, end: float, gap_s: float) -> bool:
+    return state.last_bin_end is not None and end - state.last_bin_end > gap_s
+
+
+def memory_in_new_episode(memory: Memory, state: LoopState, end: float, gap_s: float) -> Memory:
+    """Return a policy's memory at the start of an episode that ends the minute `end`: nothing after a gap.
+
+    After an idle stretch the memory of a scorer stays, because its training plays idle minutes like all others; that of
+    a network for batches is empty, because its training begins each batch with none.
+    """
+    if _after_gap(state, end, gap_s):
+        return {}
+    scorers = {key.partition(".")[0] for key in memory if key.endswith(f".{SCORER_MEMORY}")}
+    return {key: value for key, value in memory.items() if key.partition(".")[0] in scorers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,7 +515,12 @@ class Aggregator:
             busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)
         if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum, gap_s):
             queue, submitted = queue_snapshot(self._store, fleet.name, latest, start, end, state, 0.0)
-            state = replace(state, memory={}, shadow_memories={})
+            shadows = {n: memory_in_new_episode(one, state, end, gap_s) for n, one in state.shadow_memories.items()}
+            state = replace(
+                state,
+                memory=memory_in_new_episode(state.memory, state, end, gap_s),
+                shadow_memories={name: memory for name, memory in shadows.items() if memory},
+            )
         return queue, replace(
             state,
             submitted_seen=submitted.seen,

@@ -270,6 +270,49 @@ def test_after_a_restart_a_rollback_of_the_last_day_is_still_news(site: Site) ->
     assert not site.events(NOW + DAY_S)
 
 
+def test_the_same_setting_again_has_the_time_and_figures_of_its_second_report(site: Site) -> None:
+    site.promote(LONG)
+    first = site.turn()[0].tuned
+    site.back(NOW + DAY_S)
+    site.turn()
+    promoted_rule(site.directory, LONG, "web", NOW + 2.0 * DAY_S, self_tuning=None)
+    second = site.turn()[0].tuned
+    assert ("2026-03-01" in first, "$41 a month" in first) == (True, True)
+    assert ("2026-03-03" in second, "$41 a month" in second) == (True, False)
+
+
+def test_a_history_that_cannot_be_read_loses_no_event(site: Site) -> None:
+    site.promote(LONG)
+    site.events()
+    site.back(NOW)
+    (site.directory.path / "history.jsonl").unlink()
+    (site.directory.path / "history.jsonl").mkdir()
+    assert site.reasons() == [Reason.MODEL_READY]
+
+
+def test_a_rollback_by_a_clock_that_is_ahead_is_news(site: Site) -> None:
+    site.promote(LONG)
+    site.back(NOW + 60.0)
+    assert site.reasons(NOW) == [Reason.PROMOTION_ROLLED_BACK]
+
+
+def test_a_damaged_proposal_is_refused_by_name(site: Site) -> None:
+    site.propose(LONG)
+    held = site.directory.probationers()[Subject(QUEUE_RULE, "web")]
+    site.directory.file_of(held.model).write_bytes(b"{}")
+    assert site.reasons() == [Reason.MODEL_REFUSED]
+    assert "on probation for web" in site.rules.line(site.managed[0])
+
+
+@pytest.mark.parametrize(("policy", "has"), [("queue-rule", True), ("learned", True), ("threshold", False)])
+def test_only_where_the_rule_decides_or_bounds_a_model_are_its_numbers_metrics(
+    site: Site, policy: str, has: bool
+) -> None:
+    site.managed = fleets(POLICY=policy)
+    names = {name for name, _, _ in site.rules.readings(site.managed)}
+    assert [f"queue_rule_{one}_seconds" in names for one in ("horizon", "idle")] == [has, has]
+
+
 def test_a_proposal_decides_nothing_and_is_an_event_once_a_day(site: Site) -> None:
     site.propose(LONG)
     assert rule_in(site.turn()[0]) == own_rule(site)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.models.directory import read_model_file
-from agent.models.unused_champion import unused_champion
-from domain.subject import fleet_subject
+from agent.models.unused_champion import readable_champions, unused_champion
+from domain.subject import AUTOSCALING, Subject, fleet_subject
 from tests.agent.models.making import NOTHING, preferring
 from tests.trainer.learning.steps import trimtab
 from trainer.learning.subject import unused_by_settings
@@ -38,12 +38,20 @@ def directory(tmp_path: Path) -> ModelsWriter:
 def test_a_champion_decides_where_the_policy_is_a_model(
     directory: ModelsWriter, fleet: str, policy: str, is_unused: bool
 ) -> None:
-    assert (REMEDY in unused_champion(directory, fleet, policy)) is is_unused
+    found = unused_champion(readable_champions(directory), fleet, policy)
+    assert (REMEDY in found) is is_unused
+    assert "horizon_s" not in found
 
 
 def test_a_pointer_that_cannot_be_read_names_no_champion(directory: ModelsWriter) -> None:
     (directory.path / "champion.json").write_text("{")
-    assert unused_champion(directory, "web", "queue-rule") == ""
+    assert unused_champion(readable_champions(directory), "web", "queue-rule") == ""
+
+
+def test_the_champion_of_all_fleets_is_no_fleet_s_own(directory: ModelsWriter, tmp_path: Path) -> None:
+    file = read_model_file(preferring(tmp_path, NOTHING))
+    directory.force(file, Subject(AUTOSCALING), "a trial", "2026-11-29T12:00:00Z", lambda path: path)
+    assert unused_champion(readable_champions(directory), "other", "hold") == ""
 
 
 def fleet_of(policy: str) -> dict[str, str]:

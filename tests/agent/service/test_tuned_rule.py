@@ -111,6 +111,28 @@ def test_the_next_decision_is_recorded_under_it_and_replayed_the_same(started: S
         assert setting_of(turned(agent)[1]) == own(agent)
 
 
+def test_a_standby_that_takes_over_repeats_no_event_of_the_leader(started: Started, tmp_path: Path) -> None:
+    promoted_rule(ModelsWriter(tmp_path / "models"), LONG, "web", START)
+    with started() as agent:
+        part = agent.part(AutoscalingPart)
+        turned(agent)
+        count = sum(one.reason == Reason.MODEL_READY for one in agent.ledger.journal())
+        # As one that has started before the setting, and leads now.
+        part._rules.decided({"web": ""})
+        part.loop.epoch -= 1
+        turned(agent)
+        assert count == sum(one.reason == Reason.MODEL_READY for one in agent.ledger.journal()) == 1
+
+
+def test_after_a_restart_only_a_model_counts_as_one_that_decided(started: Started) -> None:
+    with started() as agent:
+        turned(agent)
+    with started() as agent:
+        watch = agent.part(AutoscalingPart)._watch
+        assert watch is not None
+        assert watch.decided == {}
+
+
 def test_a_refused_setting_is_named_where_people_look_and_the_settings_decide(started: Started, tmp_path: Path) -> None:
     directory = ModelsWriter(tmp_path / "models")
     (directory.path / promoted_rule(directory, LONG, "web", START)).write_bytes(b"{}")

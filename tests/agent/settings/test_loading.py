@@ -143,6 +143,7 @@ def test_the_parameters_of_the_policies_have_the_policies_own_defaults() -> None
         ({}, 150.0),
         # 1.2 * 600 s * $0.05 a core and hour / $0.09 an hour of waiting
         ({"QUEUE_RULE__JOB_CORE_S": "600", "WAITING_PRICE_PER_HOUR": "0.09"}, 400.0),
+        ({"QUEUE_RULE__JOB_CORE_S": "500", "WAITING_PRICE_PER_HOUR": "0.09"}, 333.0),
         ({"QUEUE_RULE__JOB_CORE_S": "600", "WAITING_PRICE_PER_HOUR": "0.09", "QUEUE_RULE__HORIZON_S": "150"}, 150.0),
         ({"QUEUE_RULE__JOB_CORE_S": "6", "WAITING_PRICE_PER_HOUR": "0.09"}, 60.0),
         ({"QUEUE_RULE__JOB_CORE_S": "6000", "WAITING_PRICE_PER_HOUR": "0.09"}, 600.0),

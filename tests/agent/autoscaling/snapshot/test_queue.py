@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.snapshot.aggregate import growth
+from agent.rails.state import Memory
 from collectors.intake import Claims
 from domain.observations.autoscaling import obs_v2_names
 from domain.snapshot import Snapshot
@@ -144,14 +145,16 @@ def test_a_new_episode_begins_after_ten_idle_minutes_at_the_minimum_fleet() -> N
     scene = Scene()
     scene.place("s", running("i-1"))
     scene.minute({"i-1": 5.0}, {"waiting": 0, "running": 3, "submitted_total": 100})
-    scene.state = replace(scene.state, memory={"policy": (1.0,)}, shadow_memories={"other": {"h": (2.0,)}})
+    scorer: Memory = {"abc.scorer": (3.0,), "abc.h": (2.0,)}
+    memory, shadows = {"policy": (1.0,), **scorer}, {"other": {"h": (2.0,)}, "learned": scorer}
+    scene.state = replace(scene.state, memory=memory, shadow_memories=shadows)
     for _ in range(9):
         queue = scene.minute({"i-1": 5.0}, {"waiting": 0, "running": 0, "submitted_total": 100}).queue
     assert queue is not None
-    assert (queue.submitted, scene.state.memory) == (100, {"policy": (1.0,)})
+    assert (queue.submitted, scene.state.memory) == (100, memory)
     queue = scene.minute({"i-1": 5.0}, {"waiting": 0, "running": 0, "submitted_total": 100}).queue
     assert queue is not None
-    assert (queue.submitted, scene.state.memory, scene.state.shadow_memories) == (0, {}, {})
+    assert (queue.submitted, scene.state.memory, scene.state.shadow_memories) == (0, scorer, {"learned": scorer})
     queue = scene.minute({"i-1": 5.0}, {"waiting": 30, "running": 2, "submitted_total": 140}).queue
     assert queue is not None
     assert (queue.submitted, queue.submitted_recent) == (40, 40)
@@ -169,7 +172,7 @@ def test_an_idle_fleet_above_its_minimum_stays_in_its_episode() -> None:
 def test_a_gap_of_more_than_ten_minutes_begins_a_new_episode() -> None:
     scene = Scene()
     scene.minute(queue={"waiting": 0, "running": 3, "submitted_total": 100})
-    scene.state = replace(scene.state, memory={"policy": (1.0,)})
+    scene.state = replace(scene.state, memory={"policy": (1.0,), "abc.scorer": (3.0,)})
     scene.now += 600
     queue = scene.minute(queue={"waiting": 2, "running": 3, "submitted_total": 130}).queue
     assert queue is not None

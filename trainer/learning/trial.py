@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Probationer, moment_text
-from domain.errors import BadInput
 from domain.rules.oversubscription.risk import clopper_pearson_lower, clopper_pearson_upper
 from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S
@@ -235,31 +234,18 @@ def take_back(case: Inspection, found: WatchResult) -> str:
     """Roll back to the champion before, and return the policy that decides then, for people.
 
     For a fault of all promotions it is the last one that a person forced, else the policy of the settings. Raises
-    BadInput when another one is champion by now, or when the one before would be refused: then nothing changes.
+    BadInput when another one is champion by now, when another change of the models is under way, or when the one before
+    would be refused: then nothing changes.
     """
-    reason = f"taken back by the watch: {found.fault}"
-    back = case.directory.rollback(case.now, case.subject, case.verify, reason=reason, of=found.model)
-    is_of_all = found.lived is not None and found.lived.is_of_all
-    while is_of_all and back is not None and _is_promoted(case, back):
-        try:
-            back = case.directory.rollback(case.now, case.subject, case.verify, reason=reason, of=back.model)
-        except BadInput:
-            # The one before cannot decide any more: this one continues.
-            break
+    models, reason = case.directory, f"taken back by the watch: {found.fault}"
+    if found.lived is not None and found.lived.is_of_all:
+        back = models.to_day_0(case.now, case.subject, reason, of=found.model, forced=case.verify)
+    else:
+        back = models.rollback(case.now, case.subject, case.verify, reason=reason, of=found.model)
     if back is not None:
         return f"{back.model[:12]} decides again"
     of_fleet = case.subject.decision == AUTOSCALING
     return "it is no longer the champion of this fleet" if of_fleet else "the policy of the settings decides again"
-
-
-def _is_promoted(case: Inspection, champion: Champion) -> bool:
-    """Return whether a champion came into use by the gate the last time."""
-    changes = case.directory.history(case.subject)
-    uses = [one["event"] for one in changes if one.get("model") == champion.model and one.get("event") in _USES]
-    return bool(uses) and uses[-1] == PROMOTED
-
-
-_USES = (PROMOTED, FORCED)
 
 
 class ProbationStatus(StrEnum):

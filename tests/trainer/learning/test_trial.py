@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import Champion, Probationer, Then
+from agent.models.directory import Champion, Probationer, Then, read_model_file
 from agent.oversubscription.settings import read_rates
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import clopper_pearson_lower
@@ -23,6 +23,7 @@ from trainer.learning.trial import (
     ProbationStatus,
     Promise,
     PromiseReplay,
+    WatchEvidence,
     WatchResult,
     examine,
     take_back,
@@ -108,6 +109,42 @@ def test_a_promotion_that_surely_breaks_the_promise_is_taken_back(tmp_path: Path
     assert "3 of 50 hours were hot" in last["reason"]
     # What a rollback brought back is not watched, and the next look takes nothing more back.
     assert watched(case) is None
+
+
+LOSS_OF_ALL = WatchEvidence("a loss", "a loss", {}, (), is_of_all=True)
+
+
+def four_times(directory: ModelsWriter, folder: Path) -> WatchResult:
+    """Two models that are promoted in turn, and a loss of all of them."""
+    for hour in range(4):
+        champion = promoted(directory, folder, (0.5, 0.3)[hour % 2], float(hour))
+    return WatchResult(champion.model, START, LOSS_OF_ALL)
+
+
+def test_a_loss_of_all_promotions_takes_all_back_in_one_change(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    found = four_times(directory, tmp_path)
+    assert "settings decides again" in take_back(look(directory, 60.0, kept(0)), found)
+    assert SUBJECT not in directory.champions()
+    changes = [one["event"] for one in directory.history(SUBJECT)]
+    assert changes == [*["promoted"] * 4, "rolled back"]
+
+
+def test_a_loss_of_all_leaves_the_model_that_a_person_forced(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    file = rates(tmp_path, 0.4)
+    forced = directory.force(read_model_file(file), SUBJECT, "a trial", "2026-11-20T00:00:00Z", read_rates)
+    found = four_times(directory, tmp_path)
+    assert take_back(look(directory, 60.0, kept(0)), found) == f"{forced.model[:12]} decides again"
+
+
+def test_a_busy_lock_leaves_the_models_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.promotion.directory.WAITS_S", 0.0)
+    directory = directory_of(tmp_path)
+    found = four_times(directory, tmp_path)
+    with directory.locked(), pytest.raises(BadInput, match="under way"):
+        take_back(look(directory, 60.0, kept(0)), found)
+    assert directory.champions()[SUBJECT].model == found.model
 
 
 @pytest.mark.parametrize("lived", [kept(1, 120), kept(0, 50), "too few hours"])

@@ -308,9 +308,11 @@ class FleetRound(Round):
         return account[key].alpha if key in account else left(account, moment_s(self.at))
 
     def _test(self, challenger: str, champion: Path | None) -> str:
-        """Return the digest of a test: the models, and the windows that judge."""
+        """Return the digest of a test: the models, the windows that judge, and the world, idle time and rule there."""
         windows = [[span.name, span.trace.digest] for span in self.windows.held_out]
-        return digest({"models": [challenger, None if champion is None else champion.stem], "windows": windows})
+        models = [challenger, None if champion is None else champion.stem]
+        setup = {"world": repr(self.learner.config), "idle_s": self.learner.loop.idle_s, "rule": asdict(self.setting)}
+        return digest({"models": models, "windows": windows, **setup})
 
     def _trials(self, challenger: Path, champion: Path | None, budget: Budget) -> list[Trial]:
         """Return the runs of both on the held-out windows: those of the stage before, or played where it had none.

@@ -6,7 +6,8 @@ none is made with less than LEAST: a few tests with a fair level have more power
 The sum over a year is at most MOST + 365 PER_DAY = 0.42.
 
 The sealed reports of the subject in the models directory are the account: each test is stored there with its time and
-its alpha, before anything is promoted. The same test made again, as by a round that was stopped, counts once.
+its alpha, before anything is promoted. The same test made again, as by a round that was stopped, counts once. A test
+whose report was changed, or with a key is not signed with it, has spent MOST when its file was written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.models.directory import ModelsDirectory, moment_s
+from agent.models.directory import ModelsDirectory, Seal, moment_s, seal_of
 from domain.errors import BadInput
 from domain.subject import Subject
 from domain.units import DAY_S
@@ -44,20 +45,29 @@ def account_of(directory: ModelsDirectory, subject: Subject) -> Account:
     found: dict[str, Spent] = {}
     for path in sorted(directory.path.glob("report-*.json")):
         try:
-            one = _test_of(directory.report(path.name), subject)
-        except (BadInput, ValueError, TypeError):
+            report = directory.report(path.name)
+        except BadInput:
             continue
-        if one is not None:
-            key, spent = one
-            found[key] = min(found.get(key, spent), spent, key=lambda each: each.at_s)
+        if (report.get("decision"), report.get("subject")) != subject or "test" not in report:
+            continue
+        try:
+            key, spent = _test_of(report, directory.key)
+        except (BadInput, KeyError, ValueError, TypeError, RecursionError):
+            key, spent = path.name, Spent(path.stat().st_mtime, MOST)
+        found[key] = min(found.get(key, spent), spent, key=lambda each: each.at_s)
     return found
 
 
-def _test_of(report: Mapping[str, Any], subject: Subject) -> tuple[str, Spent] | None:
-    if (report.get("decision"), report.get("subject")) != subject or "test" not in report:
-        return None
+def _test_of(report: Mapping[str, Any], key: bytes | None) -> tuple[str, Spent]:
+    """Return the digest of a test and its alpha; ValueError, KeyError or TypeError for a report that proves none."""
+    seal = seal_of(report, key)
+    if seal is Seal.CHANGED or (key is not None and seal is not Seal.SIGNED):
+        raise ValueError("its seal does not hold")
     test = report["test"]
-    return str(test["sha256"]), Spent(moment_s(report["at"]), float(test["alpha"]))
+    alpha = float(test["alpha"])
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError("its alpha is not between 0 and 1")
+    return str(test["sha256"]), Spent(moment_s(report["at"]), alpha)
 
 
 def left(account: Account, now_s: float) -> float:

@@ -55,8 +55,8 @@ def fleet_gate(
 ) -> Gate:
     """Return the gate of fleets over these cases. facts: how they were chosen. world: of T3, T5 and T6.
 
-    own: runs of both on loads of the fleet, under its own limits. rule: what decides before the first promotion and
-    stands beside a scorer, else the queue rule tuned for the suite.
+    own: runs of both on loads of the fleet, under its own limits. rule: the rule that decides before the first
+    promotion and that complements a scorer, else the queue rule tuned for the suite.
     """
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from agent.models.directory import moment_s, moment_text
 from domain.errors import BadInput
+from domain.rules.autoscaling import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S
 from simulator.autoscaling.world_file import World, write_world
@@ -476,3 +478,15 @@ def test_a_round_from_an_export_ends_as_the_one_from_the_ledger(tmp_path: Path) 
     assert (here.exit_code, there.exit_code) == (0, 0), there.output
     results = [json.loads(shown.stdout[shown.stdout.index("{") :]) for shown in (here, there)]
     assert all(results[0][stage] == results[1][stage] for stage in STAGES)
+
+
+def test_another_world_idle_time_or_rule_is_another_test() -> None:
+    def key(world: str = "live-like", idle_s: float = 120.0, horizon_s: float = 150.0) -> str:
+        span = SimpleNamespace(name="0", trace=SimpleNamespace(digest="a trace"))
+        learner = SimpleNamespace(config=world, loop=SimpleNamespace(idle_s=idle_s))
+        work: Any = SimpleNamespace(windows=SimpleNamespace(held_out=[span]), learner=learner)
+        work.setting = RuleSetting(horizon_s)
+        return FleetRound._test(work, "challenger", None)
+
+    assert key() == key()
+    assert len({key(), key("other"), key(idle_s=60.0), key(horizon_s=300.0)}) == 4

@@ -1,6 +1,11 @@
 """The account of alpha: it accrues with time, tests spend it, and the sealed reports of the subject hold it."""
 
+import json
+import math
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +14,7 @@ from hypothesis import strategies as st
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S
 from trainer.promotion.alpha import LEAST, MOST, PER_DAY, Spent, account_of, left, next_s
-from trainer.promotion.directory import ModelsWriter
+from trainer.promotion.directory import ModelsWriter, sealed
 
 WEB = Subject(AUTOSCALING, "web")
 
@@ -56,3 +61,37 @@ def test_the_reports_of_a_subject_are_its_account_and_a_test_that_is_made_again_
     assert {key: one.alpha for key, one in found.items()} == {"a": 0.05, "b": 0.01}
     assert found["b"].at_s - found["a"].at_s == 19 * DAY_S
     assert account_of(ModelsWriter(tmp_path / "none"), WEB) == {}
+
+
+def body_of(report: dict[str, Any], *left_out: str) -> dict[str, Any]:
+    return {name: value for name, value in report.items() if name not in ("sha256", "signature", *left_out)}
+
+
+def unsigned(report: dict[str, Any]) -> dict[str, Any]:
+    """The report with another alpha, whole, but not signed."""
+    return sealed({**body_of(report), "test": {**report["test"], "alpha": 0.0}}, None)
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "alpha": lambda report: {**report, "test": {**report["test"], "alpha": 0.0}},
+    "time": lambda report: {**report, "at": "2020-01-01T00:00:00Z"},
+    "signature": unsigned,
+    "no time": lambda report: sealed(body_of(report, "at"), b"key"),
+    "no test": lambda report: {**report, "test": None},
+    "below 0": lambda report: sealed({**body_of(report), "test": {"sha256": "a", "alpha": -1.0}}, b"key"),
+    "not a number": lambda report: {**report, "test": {"sha256": "a", "alpha": math.nan}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_report_that_was_changed_has_spent_most_when_it_was_written(
+    change: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path
+) -> None:
+    directory = ModelsWriter(tmp_path, b"key")
+    path = tmp_path / report(directory, WEB, 1, "a", 0.02)
+    now_s = path.stat().st_mtime
+    assert account_of(directory, WEB)["a"].alpha == 0.02
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    os.utime(path, (now_s, now_s))
+    assert account_of(directory, WEB) == {path.name: Spent(now_s, MOST)}
+    assert left(account_of(directory, WEB), now_s) == 0.0

@@ -35,7 +35,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-v
 help:
 	@echo 'make setup                               make the environment and say what to do next; the others do it themselves'
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
-	@echo 'make dry-run-learning                    ten simulated days: a round of learning, probation, promotion (torch)'
+	@echo 'make dry-run-learning                    36 simulated hours: the default rule is tuned and watched (torch)'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
 	@echo 'make test-real                           what needs real surroundings: systemd, PostgreSQL, file systems, Chromium'
 	@echo 'make test-slice [SEED=...]               six minutes of the exhaustive tests, chosen by the seed'

@@ -1,6 +1,6 @@
 """`trimtab rehearse`: the real loop against a simulated cloud in virtual time, days of jobs in seconds.
 
-`trimtab rehearse-learning`: ten such days with what `trimtab learn` makes of their ledger.
+`trimtab rehearse-learning`: 36 such hours, with `trimtab learn` and `trimtab self-tune` on their ledger.
 """
 
 from __future__ import annotations
@@ -150,22 +150,23 @@ def _show(found: RehearsalResult, keep: Path | None) -> None:
 @app.command("rehearse-learning", epilog=examples("trimtab rehearse-learning", "trimtab rehearse-learning --keep DIR"))
 def rehearse_learning(
     seed: Annotated[int, typer.Option(min=0, help="Seed of jobs and boot times.")] = 1,
-    cpu_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="Budget of each round.")] = 3.0,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep ledger, models and reports in this new folder.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Live ten days of a fleet whose load changes on the fourth, and learn from its ledger, in three minutes.
+    """Live 36 hours of a fleet under the default settings, on a recorded log, and learn from its ledger.
 
-    The agent's own loop lives the days in virtual time; `trimtab learn` and `trimtab promote` run as processes of their
-    own: the round of day five, its probation and its promotion; a second scorer from a world file that lies, refused
-    where the world is as it is, and let pass in that one; and the watch, which takes it back. Needs the extras dry-run
-    and train: `make dry-run-learning`.
+    The agent's own loop lives the hours in virtual time; the commands run in separate processes, as an agent, a timer
+    or a person starts them. `trimtab learn` compares the simulator with the record. With SELF_TUNE=on `trimtab
+    self-tune` puts a cheaper setting of the queue rule in use, which the agent takes up; then it takes back a setting
+    that a person forced and that costs more than the rule of the settings. It needs the
+    extras dry-run and train, and the logs of the repository: `make dry-run-learning`.
     """
     from tempfile import TemporaryDirectory
 
     from agent.rehearsal.learning import LearningRehearsal
+    from agent.rehearsal.virtual_time import quiet_logs
 
     if keep is not None and keep.exists():
         raise BadInput("--keep", str(keep), "name a folder that does not exist yet")
@@ -175,9 +176,10 @@ def rehearse_learning(
         folder = keep or Path(place)
         folder.mkdir(parents=True, exist_ok=True)
         tell = (lambda line: None) if as_json else typer.echo
-        results = LearningRehearsal(folder, tell, seed=seed, cpu_minutes=cpu_minutes).run()
+        with quiet_logs():
+            results = LearningRehearsal(folder, tell, seed=seed).run()
     if as_json:
-        print_json(asdict(results) | {"saving": results.saving})
+        print_json(asdict(results))
     else:
         show(_closing(results))
 
@@ -185,18 +187,17 @@ def rehearse_learning(
 def _closing(results: Results) -> list[str]:
     from agent.kernel.text import columns
 
-    rows: list[tuple[object, ...]] = [("day", "load", "decided by", "jobs", "rent", "waiting", "cost")]
-    for day in results.days:
-        dollars = (f"${value:.2f}" for value in (day.rent, day.waiting, day.cost))
-        rows.append((day.number, day.load, day.policy.removeprefix("learned:")[:12], day.jobs, *dollars))
-    steps: list[tuple[object, ...]] = [("after day", "command", "exit status", "seconds", "")]
-    steps += [(one.day, one.name, one.status, f"{one.wall_s:.0f}", one.what) for one in results.steps]
+    head = ("hours", "setting of the queue rule", "cost", "with the settings' own", "difference")
+    rows: list[tuple[object, ...]] = [head]
+    for part in results.parts:
+        costs = (f"${part.cost:.2f}", f"${part.default_cost:.2f}", f"{part.cost / part.default_cost - 1.0:+.1%}")
+        rows.append((f"{part.begin_h} to {part.end_h}", part.setting, *costs))
+    steps: list[tuple[object, ...]] = [("after hour", "command", "exit status", "seconds", "result")]
+    steps += [(one.after, one.name, one.status, f"{one.wall_s:.0f}", one.what) for one in results.steps]
     return [
         *columns(rows),
-        f"a day of the new load cost ${results.cost(4, 5, 6, 7):.2f} before the promotion and ${results.cost(8):.2f} "
-        f"after it: {results.saving:.1%} less; ${results.cost(9, 10):.2f} under the scorer of the world that lies",
         *columns(steps),
-        "champions:",
-        *columns(results.events),
+        "the agent's events:",
+        *(f"  {event}" for event in results.events),
         f"{results.wall_s:.0f} s",
     ]

@@ -17,10 +17,11 @@ An interval is 95 % of the resamples of stretches, or of drawn fleets: cases of 
 drawn_ratio, real_ratio: means over cases of tuned / DEFAULT (150 s, idle 120 s); drawn_over_new_default,
 real_over_new_default: over CANDIDATE (300 s, idle 0 s), which `benchmarks.rule_defaults` refused as a new default.
 worst_ratio: of a case to DEFAULT; NAME_low, NAME_high: the interval. hindsight_*: the best of DEFAULT, CANDIDATE and
-HINDSIGHT on the true days; scorer_*: the shipped scorer. false_promotions_per_year: changes in a year in which nothing
-is to be gained: days of real cases under each setting, scaled so that all cost the same in the long run, are drawn one
-by one, and the last ones tuned on every night from DEFAULT. apart: largest difference of `benchmarks.lives` from the
-agent's own decision.
+HINDSIGHT on the true days; scorer_*: the shipped scorer. false_promotions_per_year: of models at the gate
+(`benchmarks.promotions`). false_changes_per_year: nights in a year on which the tuner would change the setting although
+nothing is to be gained: days of real cases under each setting, scaled so that all cost the same over the three days of
+the case, are drawn one by one, and the last ones tuned on every night from DEFAULT. A lucky week counts several times.
+apart: largest difference of `benchmarks.lives` from the agent's own decision.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.rails.base import RailLimits
 from agent.rehearsal.virtual_time import START, fleet_of
 from benchmarks.lives import Life, apart, simulate
+from benchmarks.promotions import false_promotions_per_year
 from benchmarks.report import Target, arguments, progress, report
 from domain.fleet import VmType
 from domain.rules.autoscaling import RuleSetting
@@ -75,6 +77,8 @@ BOOT_SEED = 3_100_000_000
 APART_CASES = 3
 RESAMPLES = 4_000
 NULL_YEARS = 6
+GATE_YEARS = 35
+"""Years of null challengers at the gate for each year of the tuner."""
 SOURCES = (
     "domain",
     "simulator/autoscaling",
@@ -311,8 +315,8 @@ def _scorer(case: TestCase) -> float:
 # Nothing to be gained.
 
 
-def false_promotions(cases: Sequence[TestCase], years: int) -> float:
-    """Return changes per simulated year; cases: whose days are drawn."""
+def false_changes(cases: Sequence[TestCase], years: int) -> float:
+    """Return nights with a change per simulated year; cases: whose days are drawn."""
     changes = 0
     for year in range(years):
         days = NullDays(cases[year % len(cases)])
@@ -426,7 +430,10 @@ def main(given: Sequence[str] | None = None) -> int:
         apart(case.loop, replace(case.config, initial=case.config.minimum), case.trace, DAY_MIN, DEFAULT, case.seed)
         for case in cases[:APART_CASES]
     )
-    figures["false_promotions_per_year"] = false_promotions(real, asked.years) if asked.years else None
+    figures["false_changes_per_year"] = false_changes(real, asked.years) if asked.years else None
+    gate = false_promotions_per_year(GATE_YEARS * asked.years, seed=0) if asked.years else None
+    for name, end in (("", "mean"), ("_low", "low"), ("_high", "high")):
+        figures[f"false_promotions_per_year{name}"] = None if gate is None else getattr(gate, end)
     notes = {"set": asked.set, "cases": [asdict(one) for one in results]}
     return report("self_tuning", figures, as_json=asked.json, packages=("numpy",), targets=TARGETS, notes=notes)
 

@@ -182,18 +182,18 @@ def read_record(source: str, fleet: str, days: float) -> Record:
     return _read(source, fleet, None if newest is None else newest - days * DAY_S)
 
 
-def read_record_since(source: str, fleet: str, since_s: float) -> Record:
-    """Return what a ledger recorded of a fleet since a moment, epoch seconds; raises as `read_record` does."""
-    return _read(source, fleet, since_s)
+def read_record_since(source: str, fleet: str, since_s: float, until_s: float | None = None) -> Record:
+    """Return what a ledger recorded of a fleet since a moment, and before another; raises as `read_record` does."""
+    return _read(source, fleet, since_s, until_s)
 
 
-def _read(source: str, fleet: str, since: float | None) -> Record:
-    recorded = read_recorded(source, fleet, since)
+def _read(source: str, fleet: str, since: float | None, until: float | None = None) -> Record:
+    recorded = read_recorded(source, fleet, since, until)
     # Of what was decided without anything worth knowing here, nothing is held.
     known = {
         (one.epoch, one.end_s): one for one in recorded.minutes if CLOCK_SET in one.absent or one.finished or one.boots
     }
-    found = record_of(fleet, (inputs for inputs, _ in read_decisions(source, fleet, since)), known)
+    found = record_of(fleet, (inputs for inputs, _ in read_decisions(source, fleet, since, until)), known)
     if shape_of(found.fleet) != shape_of(recorded.fleet):
         return found
     return replace(found, boots=measured_world(recorded, preset("live-like")).config.boot_quantiles_s)

@@ -7,12 +7,13 @@ counts as dearer by NEARER for each e-fold of the horizon, or ten minutes of idl
 The cheapest is held to the evidence. It must be
 
     LEAST_GAIN cheaper than the present setting on the record,
-    cheaper in SURE of the resamples of the hours, the boot seeds averaged,
+    cheaper in SURE of the resamples of blocks of BLOCK_HOURS consecutive hours, the boot seeds averaged: hours
+    correlate, and among single ones a setting without an effect would pass in more than one case of ten,
     cheaper in the first two thirds of the record and in its last third,
     cheaper with boots LONGER_BOOTS times as long,
 
 and a replay under the recorded settings must cost the recorded dollars, as in `trainer.learning.fidelity`. Within
-PROPOSED_WITHIN the setting may be proposed to people and not be put in use.
+PROPOSED_WITHIN the setting may be proposed to people and not be put in use. Minutes of other policies are left out.
 
 After a change `loss_of` compares the lived hours with the rule of day 0, the one of the fleet's settings, by
 `trainer.learning.loss_watch`.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,7 +35,7 @@ from agent.autoscaling.policies.rules import QueueRulePolicy
 from domain.rules.autoscaling import RuleSetting
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
-from trainer.learning.fidelity import check_fidelity, replayed
+from trainer.learning.fidelity import Fidelity, check_fidelity, replayed
 from trainer.learning.jobs import Jobs
 from trainer.learning.loss_watch import LossResult, loss_watch
 from trainer.learning.minutes import DecidedMinute, Record, Span, jobs_of, span_of
@@ -69,6 +70,7 @@ EARLIER: Final = 2 / 3
 PROPOSED_WITHIN, USED_WITHIN = 0.1, 0.05
 """By how much the replay may differ from the record for a setting that is proposed, and for one that is used."""
 RESAMPLES: Final = 2_000
+BLOCK_HOURS: Final = 6
 SEEDS: Final = 2
 """Boot seeds of the judgement; the search has the first of them."""
 FIRST_SEED: Final = 2_400_000_000
@@ -76,6 +78,10 @@ CPU_S: Final = 90.0
 """Seconds of a processor that a tuning may take; with more jobs it uses fewer days."""
 PLAYED_DAYS: Final = 16.0
 """Days that are played for each day that a setting is judged on, about."""
+FIRST_DAYS: Final = 1 / 8
+"""Days that are played before a whole one: where these take too long already, no day is played."""
+HORIZON_WITHIN: Final = 1e-5
+"""Share by which a recorded horizon may differ from a setting: names have six digits."""
 MONTH_HOURS: Final = 730.0
 
 
@@ -122,25 +128,54 @@ def tune(
     *,
     play: Simulate = simulate,
     cpu_clock: Callable[[], float] = time.process_time,
+    begun_s: float | None = None,
 ) -> Tuning:
     """Return a cheaper setting of the queue rule for a fleet, or the reason why there is none.
 
-    now: the setting in use. cpu_clock: seconds of a processor, which bound the number of days that are used.
+    now: the setting in use. cpu_clock: seconds of a processor, which bound the number of days that are used. begun_s:
+    of that clock, where CPU_S begins; None for now.
     """
     too_little = missing(learner.recorded)
     if too_little:
         return Tuning(now, None, too_little)
+    newest = learner.recorded.minutes[-1].policy
+    if not names_rule(newest):
+        return Tuning(now, None, f"{newest} decides, not the queue rule")
     plays = _Plays(learner, play)
-    begun_s = cpu_clock()
+    first_s = cpu_clock()
+    left_s = CPU_S - (0.0 if begun_s is None else first_s - begun_s)
+    too_long = Tuning(now, None, f"a day has too many jobs to be replayed in {CPU_S:.0f} s of a processor")
+    plays(now, FIRST_DAYS, 0, 1.0)
+    if PLAYED_DAYS * (cpu_clock() - first_s) > left_s:
+        return too_long
+    first_s = cpu_clock()
     hours = plays(now, 1.0, 0, 1.0).size * MINUTE_S / HOUR_S
-    day_s = max(cpu_clock() - begun_s, 1e-9) / (hours / 24.0)
-    days = min(MOST_DAYS, CPU_S / (PLAYED_DAYS * day_s))
+    if not hours:
+        return Tuning(now, None, "the newest day has no stretch of more than an hour that the queue rule decided")
+    day_s = max(cpu_clock() - first_s, 1e-9) / (hours / 24.0)
+    days = min(MOST_DAYS, left_s / (PLAYED_DAYS * day_s))
     if days < 1.0:
-        return Tuning(now, None, f"a day has too many jobs to be replayed in {CPU_S:.0f} s of a processor")
+        return too_long
     found = check_fidelity(learner.loop, learner.config, plays.spans(days), (), seeds=1)
-    if not (abs(found.off) <= PROPOSED_WITHIN and found.are_boots_met and found.is_work_met):
-        return Tuning(now, None, f"the replay of the record costs {found.off:+.1%} of its cost", off=found.off)
+    if faults := _faults(found):
+        return Tuning(now, None, faults, off=found.off)
     return replace(choose(now, days, plays), may_be_used=abs(found.off) <= USED_WITHIN, off=found.off)
+
+
+def _faults(found: Fidelity) -> str:
+    """Return by which quantities the replay is too far from the record, and the remedy; "" for none."""
+    faults = {
+        f"the replay of the record costs {found.off:+.1%} of its cost: check limits, prices and IDLE_S": (
+            abs(found.off) > PROPOSED_WITHIN
+        ),
+        f"boots in the replay take {found.boots:+.0%} of the recorded time: boot times change, or VMs report none": (
+            not found.are_boots_met
+        ),
+        f"the replay does {found.work:+.0%} of the recorded work: check finished_core_seconds_total": (
+            not found.is_work_met
+        ),
+    }
+    return "; ".join(fault for fault, holds in faults.items() if holds)
 
 
 def missing(recorded: Record) -> str:
@@ -155,9 +190,7 @@ def missing(recorded: Record) -> str:
     jobs = sum(one.load.submitted for one in minutes)
     if jobs < LEAST_JOBS:
         return f"{jobs} jobs are recorded, {LEAST_JOBS} are needed"
-    if recorded.job_core_s is None:
-        return "no length of a job is recorded"
-    return "" if names_rule(minutes[-1].policy) else f"{minutes[-1].policy} decides, not the queue rule"
+    return "no length of a job is recorded" if recorded.job_core_s is None else ""
 
 
 def names_rule(policy: str) -> bool:
@@ -191,7 +224,7 @@ class _Plays:
                 config, spans = config.boots_scaled(boots), tuple(replace(span, boots=()) for span in spans)
             own = [under(self._learner, span, setting) for span in spans]
             runs = [self._play(loop, config, span, FIRST_SEED + seed) for loop, span in own]
-            self._known[key] = np.concatenate(runs)
+            self._known[key] = np.concatenate([[], *runs])
         return self._known[key]
 
 
@@ -238,7 +271,7 @@ def _judged(now: RuleSetting, best: RuleSetting, days: float, costs: Costs) -> T
     )
     cost, saved = float(before.sum()), before - after
     gain = float(saved.sum()) / cost if cost > 0.0 else 0.0
-    drawn = np.random.default_rng(0).integers(saved.size, size=(RESAMPLES, saved.size))
+    drawn = resampled(saved.size)
     sums, spent = saved[drawn].sum(axis=1), before[drawn].sum(axis=1)
     low, high = np.quantile(sums / np.maximum(spent, 1e-12), [0.05, 0.95]).tolist()
     cut, sure = round(EARLIER * saved.size), float((sums > 0.0).mean())
@@ -258,15 +291,30 @@ def _judged(now: RuleSetting, best: RuleSetting, days: float, costs: Costs) -> T
     return Tuning(now, None if refused else best, why, False, gain, low, high, month, hours)
 
 
+def resampled(hours: int) -> NDArray[np.int64]:
+    """Return resamples of hours in blocks of BLOCK_HOURS, shape (RESAMPLES, hours); hour 0 follows the last one."""
+    blocks = math.ceil(hours / BLOCK_HOURS)
+    first = np.random.default_rng(0).integers(hours, size=(RESAMPLES, blocks, 1))
+    return ((first + np.arange(BLOCK_HOURS)) % hours).reshape(RESAMPLES, -1)[:, :hours]
+
+
 def _changes(now: RuleSetting, then: RuleSetting) -> str:
     parts = [("horizon", now.horizon_s, then.horizon_s), ("idle time", now.idle_s, then.idle_s)]
     return ", ".join(f"{name} {before:g} -> {after:g} s" for name, before, after in parts if before != after)
 
 
-def loss_of(learner: Learner, day_0: RuleSetting, since_s: float, *, play: Simulate = simulate) -> LossResult:
+def loss_of(
+    learner: Learner,
+    day_0: RuleSetting,
+    since_s: float,
+    *,
+    play: Simulate = simulate,
+    changed_s: float | None = None,
+) -> LossResult:
     """Return whether the hours since a moment (epoch seconds) cost surely more than the rule of day 0 would have.
 
-    The day before that moment, as far as that rule decided in it, shows by how much the replay errs.
+    changed_s: when the rule of day 0 decided last, before that moment or None for it. The day before it, as far as that
+    rule decided in it, shows by how much the replay errs.
     """
 
     def pair(spans: Sequence[Span]) -> tuple[Floats, Floats]:
@@ -276,26 +324,24 @@ def loss_of(learner: Learner, day_0: RuleSetting, since_s: float, *, play: Simul
         ours = [by_hour(span.rent + span.penalty) for span in spans]
         return np.concatenate([[], *ours]), np.concatenate([[], *map(by_hour, played)])
 
+    changed_s = since_s if changed_s is None else changed_s
     jobs = [jobs_of(stretch) for stretch in learner.recorded.stretches]
     before = replace(
         learner.recorded,
         stretches=tuple(
-            tuple(one for one in stretch if one.end_s <= since_s) for stretch in learner.recorded.stretches
+            tuple(one for one in stretch if one.end_s <= changed_s) for stretch in learner.recorded.stretches
         ),
     )
-    ruled = [span for span in spans_since(before, since_s - DAY_S, jobs) if decided_by(span, day_0)]
+    ruled = spans_since(before, changed_s - DAY_S, jobs, lambda one: decided_by(one, day_0))
     return loss_watch(*pair(spans_since(learner.recorded, since_s, jobs)), pair(ruled))
 
 
-def decided_by(span: Span, setting: RuleSetting) -> bool:
-    """Return whether the queue rule with this horizon and idle time decided all along."""
-    rules = {name: policy_from_name(name) for name in set(span.policies) if names_rule(name)}
-    return all(
-        name in rules
-        and getattr(rules[name], "horizon_s", None) == setting.horizon_s
-        and lived.idle_s in (None, setting.idle_s)
-        for name, lived in zip(span.policies, span.lived, strict=True)
-    )
+def decided_by(minute: DecidedMinute, setting: RuleSetting) -> bool:
+    """Return whether the queue rule with this horizon and idle time decided at the end of a minute."""
+    if not names_rule(minute.policy) or minute.under.idle_s not in (None, setting.idle_s):
+        return False
+    horizon_s = getattr(policy_from_name(minute.policy), "horizon_s", None)
+    return horizon_s is not None and math.isclose(horizon_s, setting.horizon_s, rel_tol=HORIZON_WITHIN)
 
 
 def under(learner: Learner, span: Span, setting: RuleSetting) -> tuple[Loop, Span]:
@@ -309,14 +355,43 @@ def under(learner: Learner, span: Span, setting: RuleSetting) -> tuple[Loop, Spa
     return replace(loop, idle_s=setting.idle_s, terms=terms), own
 
 
-def spans_since(recorded: Record, since_s: float, jobs: Sequence[Jobs | None]) -> tuple[Span, ...]:
-    """Return the record since a moment, epoch seconds, stretch by stretch; jobs: of each whole stretch."""
-    found: list[Span] = []
-    for stretch, own in zip(recorded.stretches, jobs, strict=True):
-        minutes: tuple[DecidedMinute, ...] = tuple(one for one in stretch if one.end_s >= since_s)
-        if len(minutes) * MINUTE_S > HOUR_S:
-            found.append(span_of(f"{minutes[0].end_s:.0f}", minutes, recorded.job_core_s or MINUTE_S, jobs=own))
-    return tuple(found)
+def by_rule(minute: DecidedMinute) -> bool:
+    """Return whether the queue rule decided at the end of a minute."""
+    return names_rule(minute.policy)
+
+
+def spans_since(
+    recorded: Record,
+    since_s: float,
+    jobs: Sequence[Jobs | None],
+    holds: Callable[[DecidedMinute], bool] = by_rule,
+) -> tuple[Span, ...]:
+    """Return the record since a moment, epoch seconds: the parts of more than an hour whose minutes all hold.
+
+    jobs: of each whole stretch.
+    """
+    return tuple(
+        span_of(f"{minutes[0].end_s:.0f}", minutes, recorded.job_core_s or MINUTE_S, jobs=own)
+        for stretch, own in zip(recorded.stretches, jobs, strict=True)
+        for minutes in _parts([one for one in stretch if one.end_s >= since_s], holds)
+        if len(minutes) * MINUTE_S > HOUR_S
+    )
+
+
+def _parts(
+    minutes: Sequence[DecidedMinute], holds: Callable[[DecidedMinute], bool]
+) -> Iterator[Sequence[DecidedMinute]]:
+    """Yield the parts of a stretch whose minutes hold, each with the minute that ends it."""
+    begin = None
+    for place, minute in enumerate(minutes):
+        if not holds(minute):
+            if begin is not None:
+                yield minutes[begin : place + 1]
+            begin = None
+        elif begin is None:
+            begin = place
+    if begin is not None:
+        yield minutes[begin:]
 
 
 def by_hour(minutes: Floats) -> Floats:

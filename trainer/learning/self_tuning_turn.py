@@ -3,34 +3,40 @@
 Everything is read from the models directory and from the ledger, so that any process can do the next turn: the pointer
 and its history have the setting in use and since when, the status of the last tuning its time. A setting in use is
 compared with the rule of day 0 each hour of its first day, later every WATCHED_EVERY_H hours; after a loss the rule of
-day 0 decides again, and nothing is tuned for REST_S. A tuning is due after TUNED_EVERY_S, and at once where too little
-was recorded the last time.
+day 0 decides again, and nothing is tuned for REST_S. A tuning is due TUNED_EVERY_S after the last one and the last
+change, and at once where too little was recorded the last time. A setting that a person forced is neither taken back
+nor replaced: another one is proposed.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import ROLLED_BACK, Champion, Then, moment_text
+from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Then, moment_text
 from agent.models.queue_rule import load_rule, rule_file
-from agent.models.rounds import Ending, read_status, status_file
+from agent.models.rounds import Ending, RoundStatus, read_status, status_file
 from domain.errors import BadInput
 from domain.rules.autoscaling import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from domain.units import DAY_S, HOUR_S
 from trainer.learning.ledgers import NoRecord
 from trainer.learning.minutes import Record, read_record, read_record_since
-from trainer.learning.self_tuning import MOST_DAYS, Simulate, Tuning, loss_of, missing, simulate, tune
+from trainer.learning.recorded import shape_of
+from trainer.learning.self_tuning import MOST_DAYS, Simulate, Tuning, by_rule, loss_of, missing, simulate, tune
 from trainer.learning.subject import Learner, learner_of
 from trainer.promotion.directory import ModelsWriter, write_round
 
 TUNED_EVERY_S: Final = 23.5 * HOUR_S
 """A little less than a day, so that an hourly call does not slip by an hour a day."""
-WATCHED_EVERY_H: Final = 6
+WATCHED_EVERY_H: Final = 6.0
+CALLED_WITHIN_H: Final = 1.25
+"""Hours after each of these in which a call watches: more than one, so that late calls miss none."""
 REST_S: Final = 7.0 * DAY_S
 MOST_WATCHED_S: Final = 7.0 * DAY_S
 WATCHED, TUNED, NOTHING = "watched", "tuned", "nothing"
@@ -75,7 +81,7 @@ class Tuner:
     plan: bool = False
     play: Simulate = simulate
     read: Callable[[str, str, float], Record] = read_record
-    read_since: Callable[[str, str, float], Record] = read_record_since
+    read_since: Callable[[str, str, float, float | None], Record] = read_record_since
 
     @property
     def subject(self) -> Subject:
@@ -86,43 +92,69 @@ class Tuner:
         """Watch or tune, as is due."""
         champion = self.models.champions().get(self.subject)
         history = self.models.history(self.subject)
-        if champion is not None:
+        begun_s = time.process_time()
+        is_due = self._is_tuned_now(champion)
+        if champion is not None and not is_forced(champion, history):
             since_s = changed_at(history)
-            if self._is_watched_now(since_s if champion.at_s is None else champion.at_s):
-                found = self._watch(champion, since_s)
-                if found.outcome == Ending.ROLLED_BACK or not self._is_tuned_now:
+            if is_watched((self.now_s - (since_s if champion.at_s is None else champion.at_s)) / HOUR_S):
+                found = self._watch(since_s)
+                if found.outcome == Ending.ROLLED_BACK or not is_due:
                     return found
-        rest_s = rests_until(history) - self.now_s
+        rest_s = rests_until(history, self.now_s) - self.now_s
         if rest_s > 0.0:
             return Turn(NOTHING, f"the last setting was taken back: none is sought for {rest_s / HOUR_S:.0f} h")
-        return self.tuned() if self._is_tuned_now else Turn(NOTHING, "nothing is due")
+        return self.tuned(begun_s) if is_due else Turn(NOTHING, "nothing is due")
 
-    def _is_watched_now(self, changed_s: float) -> bool:
-        hours = int((self.now_s - changed_s) // HOUR_S)
-        return hours >= 1 and (hours <= 24 or hours % WATCHED_EVERY_H == 0)
+    def out_of_time(self, cpu_s: float) -> Turn:
+        """End a turn whose time of a processor is used up; the next tuning is due in a day."""
+        return self._ended(Ending.BUDGET, f"too many jobs to be replayed in {cpu_s:.0f} s of a processor")
 
     @property
-    def _is_tuned_now(self) -> bool:
+    def _last(self) -> RoundStatus | None:
+        """The status of the last tuning."""
         try:
-            last = read_status(status_file(self.models.path, self.subject))
+            return read_status(status_file(self.models.path, self.subject))
         except (OSError, BadInput):
-            return True
-        # A clock that was set back does not postpone it.
-        return last.outcome is Ending.TOO_LITTLE or not 0.0 <= self.now_s - last.at < TUNED_EVERY_S
+            return None
 
-    def _watch(self, champion: Champion, since_s: float) -> Turn:
-        since_s = max(since_s, self.now_s - MOST_WATCHED_S)
+    def _is_tuned_now(self, champion: Champion | None) -> bool:
+        # A stop between a promotion and its status must not tune twice a day.
+        changed_s = None if champion is None else champion.at_s
+        if changed_s is not None and self._is_within_a_day(changed_s):
+            return False
+        last = self._last
+        return last is None or last.outcome is Ending.TOO_LITTLE or not self._is_within_a_day(last.at)
+
+    def _is_within_a_day(self, at_s: float) -> bool:
+        # A clock that was set back does not postpone a tuning.
+        return 0.0 <= self.now_s - at_s < TUNED_EVERY_S
+
+    def _watch(self, changed_s: float) -> Turn:
+        last = self._last
+        most_s = DAY_S if last is not None and last.outcome is Ending.BUDGET else MOST_WATCHED_S
+        since_s = max(changed_s, self.now_s - most_s) if changed_s <= self.now_s else self.now_s - most_s
         try:
-            learner = self._learner(self.read_since(self.source, self.fleet, since_s - DAY_S))
+            learner = self._learner(self._since(min(changed_s, since_s), since_s))
         except NoRecord as none:
             return Turn(WATCHED, str(none), "continue")
-        found = loss_of(learner, self.day_0, since_s, play=self.play)
+        found = loss_of(learner, self.day_0, since_s, play=self.play, changed_s=min(changed_s, since_s))
         if not found.is_loss:
             return Turn(WATCHED, found.reason, "continue")
         if not self.plan:
             self._back_to_day_0(found.reason)
             self._leave(Ending.ROLLED_BACK, found.reason)
         return Turn(WATCHED, found.reason, Ending.ROLLED_BACK)
+
+    def _since(self, changed_s: float, since_s: float) -> Record:
+        """Return the record since a moment, and of the day before the rule of day 0 was replaced."""
+        if since_s - changed_s <= 0.0:
+            return self.read_since(self.source, self.fleet, changed_s - DAY_S, None)
+        recorded = self.read_since(self.source, self.fleet, since_s, None)
+        try:
+            before = self.read_since(self.source, self.fleet, changed_s - DAY_S, changed_s)
+        except NoRecord:
+            return recorded
+        return joined(before, recorded)
 
     def _back_to_day_0(self, why: str) -> None:
         """Take back all tuned settings at once, and a proposal."""
@@ -131,10 +163,23 @@ class Tuner:
         if subject in self.models.probationers():
             self.models.end_probation(subject, why, at)
 
-    def tuned(self) -> Turn:
-        """Tune, due or not."""
+    def _in_use(self, champion: Champion | None) -> tuple[RuleSetting, str]:
+        """Return the setting that decides, and why the champion does not, "" where it does."""
+        if champion is None:
+            return self.day_0, ""
+        try:
+            self.models.check(self.subject, champion)
+            found = load_rule(self.models.file_of(champion.model))
+            if found.fleet != self.fleet:
+                raise BadInput("fleet", found.fleet, f"it is not {self.fleet}")
+        except BadInput as fault:
+            return self.day_0, f"{champion.model[:12]} cannot decide ({fault.remedy}), the rule of day 0 does; "
+        return found.rule, ""
+
+    def tuned(self, begun_s: float | None = None) -> Turn:
+        """Tune, due or not; begun_s: of `time.process_time`, where its time of a processor begins, None for now."""
         champion = self.models.champions().get(self.subject)
-        now = self.day_0 if champion is None else load_rule(self.models.file_of(champion.model)).rule
+        now, unused = self._in_use(champion)
         try:
             recorded = self.read(self.source, self.fleet, MOST_DAYS)
         except NoRecord as none:
@@ -142,36 +187,55 @@ class Tuner:
         too_little = missing(recorded)
         if too_little:
             return self._ended(Ending.TOO_LITTLE, too_little)
-        found = tune(self._learner(recorded), now, play=self.play)
+        found = tune(self._learner(recorded), now, play=self.play, begun_s=begun_s)
+        found = replace(found, why=f"{unused}{found.why}")
         waits = self.models.probationers().get(self.subject)
         if found.setting is None:
             if waits is not None and not self.plan:
                 self.models.end_probation(self.subject, found.why, moment_text(self.now_s))
             return self._ended(Ending.KEPT, found.why, found)
+        forced = champion is not None and is_forced(champion, self.models.history(self.subject))
+        is_used = self.use and found.may_be_used and not forced
         if self.plan:
-            return Turn(
-                TUNED, found.why, Ending.PROMOTED if self.use and found.may_be_used else Ending.PROBATION, found
-            )
-        return self._put(champion, found, found.setting)
+            return Turn(TUNED, found.why, Ending.PROMOTED if is_used else Ending.PROBATION, found)
+        return self._put(champion, found, found.setting, is_used)
 
-    def _put(self, champion: Champion | None, found: Tuning, setting: RuleSetting) -> Turn:
+    def _put(self, champion: Champion | None, found: Tuning, setting: RuleSetting, is_used: bool) -> Turn:
         """Put a setting in use, or propose it."""
         at, beaten = moment_text(self.now_s), None if champion is None else champion.model
         model = rule_file(self.fleet, setting)
         report = self.models.store_report(_body(model.sha256, beaten, found, setting), self.subject, at)
         waits = self.models.probationers().get(self.subject)
-        if waits is not None:
-            self.models.end_probation(self.subject, "a newer setting takes its place", at)
-        if self.use and found.may_be_used:
+        if is_used:
             self.models.promote(model, self.subject, report, at, load_rule, beaten=beaten)
+            if waits is not None and waits.model != model.name:
+                self.models.end_probation(self.subject, "a newer setting takes its place", at)
             return self._ended(Ending.PROMOTED, found.why, found)
         self.models.put_on_probation(
-            model, self.subject, report, self.now_s, APPROVED_BY_HAND, Then.APPROVE, load_rule, beaten=beaten
+            model,
+            self.subject,
+            report,
+            self.now_s,
+            APPROVED_BY_HAND,
+            Then.APPROVE,
+            load_rule,
+            beaten=beaten,
+            replaces=None if waits is None else waits.model,
         )
         return self._ended(Ending.PROBATION, found.why, found)
 
     def _learner(self, recorded: Record) -> Learner:
-        return learner_of(recorded, None, ModelShelf(self.models.path), usual_s=self.day_0.idle_s)
+        # Only the rule is played: the models that decided need not be there.
+        name = QueueRulePolicy().name
+        ruled = replace(
+            recorded,
+            stretches=tuple(
+                tuple(one if by_rule(one) else replace(one, policy=name) for one in stretch)
+                for stretch in recorded.stretches
+            ),
+        )
+        found = learner_of(ruled, None, ModelShelf(self.models.path), usual_s=self.day_0.idle_s)
+        return replace(found, recorded=recorded)
 
     def _ended(self, outcome: Ending, why: str, found: Tuning | None = None) -> Turn:
         self._leave(outcome, why)
@@ -182,21 +246,50 @@ class Tuner:
             write_round(self.models.path, self.subject, outcome, why, self.now_s)
 
 
+def is_watched(hours: float) -> bool:
+    """Return whether a setting is watched now, hours after the last change; below 0 where the clock was set back."""
+    return hours < 0.0 or 1.0 <= hours < 24.0 + CALLED_WITHIN_H or hours % WATCHED_EVERY_H < CALLED_WITHIN_H <= hours
+
+
+def is_forced(champion: Champion, history: list[dict[str, Any]]) -> bool:
+    """Return whether a champion came into use by a person's choice, without an evaluation."""
+    uses = [line["event"] for line in history if line.get("model") == champion.model and line.get("event") in _USES]
+    return bool(uses) and uses[-1] == FORCED
+
+
+_USES = (PROMOTED, FORCED)
+
+
 def changed_at(history: list[dict[str, Any]]) -> float:
     """Return since when a tuned setting decides, epoch seconds: the first change after the rule of day 0 decided."""
     since = None
     for line in history:
         if line.get("event") == ROLLED_BACK and not line.get("model"):
             since = None
-        elif since is None:
-            since = Champion("", at=line.get("at")).at_s if line.get("event") != ROLLED_BACK else None
+        elif since is None and line.get("event") in _USES:
+            since = Champion("", at=line.get("at")).at_s
     return 0.0 if since is None else since
 
 
-def rests_until(history: list[dict[str, Any]]) -> float:
-    """Return until when nothing is tuned, epoch seconds: REST_S after the last rollback, by hand or by the watch."""
+def rests_until(history: list[dict[str, Any]], now_s: float) -> float:
+    """Return until when nothing is tuned, epoch seconds: REST_S after the last rollback, by hand or by the watch.
+
+    A rollback that lies in the future, by a clock that was set back, counts as none.
+    """
     ends = [Champion("", at=line.get("at")).at_s for line in history if line.get("event") == ROLLED_BACK]
-    return max((end + REST_S for end in ends if end is not None), default=0.0)
+    return max((end + REST_S for end in ends if end is not None and end <= now_s), default=0.0)
+
+
+def joined(before: Record, after: Record) -> Record:
+    """Return two records of a fleet as one; the later one alone where the fleet had other groups before."""
+    if shape_of(before.fleet) != shape_of(after.fleet):
+        return after
+    # The newest limits are in a record once.
+    earlier = tuple(
+        tuple(replace(one, under=replace(one.under, limits=one.under.limits or before.limits)) for one in stretch)
+        for stretch in before.stretches
+    )
+    return replace(after, stretches=(*earlier, *after.stretches))
 
 
 def _body(sha256: str, beaten: str | None, found: Tuning, setting: RuleSetting) -> Mapping[str, Any]:

@@ -122,19 +122,20 @@ class ModelsWriter(ModelsDirectory):
         verify: Verify,
         *,
         beaten: str | None,
+        replaces: str | None = None,
     ) -> Probationer:
         """Store a model that passed the gate, and let it run as a shadow for so many hours; the champion stays.
 
-        since: now, epoch seconds. beaten: as of `promote`. BadInput for no hours above 0, when another one is champion
-        by now, when the subject has a model on probation, when no report speaks for this one, or when another change is
-        under way.
+        since: now, epoch seconds. beaten: as of `promote`. replaces: the model on probation whose place it takes at
+        once. BadInput for no hours above 0, when another one is champion by now, when the subject has a model on
+        probation, when no report speaks for this one, or when another change is under way.
         """
         if not 0.0 < hours < float("inf"):
             raise BadInput("--probation-hours", hours, "give hours above 0")
         with self.locked():
             self._check_beaten(subject, beaten, "it has changed during the runs: learn again")
             held = self.probationers().get(subject)
-            if held is not None:
+            if held is not None and held.model != replaces:
                 raise BadInput(
                     "probation", held.model, f"it is on probation for {subject}: wait for its end, or end it"
                 )

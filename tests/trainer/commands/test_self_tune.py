@@ -1,8 +1,10 @@
 """`trimtab self-tune`: one line of JSON, limits before anything else, and no package of the extra `train`."""
 
+import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +17,9 @@ from domain.subject import QUEUE_RULE, Subject
 from tests.trainer.learning.recording import FLEET, batches, made, recorded_in
 from tests.trainer.learning.steps import trimtab
 from trainer.commands import self_tune
+from trainer.learning.self_tuning_turn import Tuner, Turn
 
+LIMIT = self_tune.limit_itself
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.086", "MIN": "1", "MAX": "10"}
 ENV = {f"TRIMTAB_FLEETS__{FLEET}__GROUPS__s__{name}": value for name, value in GROUP.items()}
 BLOCKED = """
@@ -124,6 +128,35 @@ def test_limits_are_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[int, tuple[int, int]] = {}
     monkeypatch.setattr(os, "nice", lambda more: (_ for _ in ()).throw(PermissionError("refused")))
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (10, 10))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(resource, "setrlimit", given.__setitem__)
     self_tune.limit_itself()
-    assert set(given.values()) == {(10, 10)}
+    # The soft limit ends the turn with its status, before the hard one ends the process.
+    assert given == {resource.RLIMIT_CPU: (9, 10), resource.RLIMIT_AS: (10, 10)}
+
+
+def test_too_many_jobs_end_a_turn_with_its_status_once_a_day(
+    call: Callable[..., dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = []
+    before = signal.getsignal(signal.SIGXCPU)
+
+    def turn(tuner: Tuner) -> Turn:
+        # As a replay that counts a fault of a policy.
+        with contextlib.suppress(Exception):
+            signal.raise_signal(signal.SIGXCPU)
+        played.append(tuner)
+        return Turn("tuned", "to its end")
+
+    monkeypatch.setattr(self_tune, "limit_itself", LIMIT)
+    monkeypatch.setattr(os, "nice", lambda more: 0)
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(Tuner, "turn", turn)
+    found = call()
+    assert (found["did"], found["outcome"]) == ("tuned", "budget")
+    assert played == []
+    status = read_status(status_file(tmp_path, Subject(QUEUE_RULE, FLEET)))
+    assert status.outcome is Ending.BUDGET
+    # The signal that comes each second does not end the writing of the status.
+    assert signal.getsignal(signal.SIGXCPU) is signal.SIG_IGN
+    signal.signal(signal.SIGXCPU, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument
@@ -48,10 +49,10 @@ class Approve(ModelsVerb):
         """Approve the model, or end its probation."""
         from agent.kernel.parts import kinds
         from agent.models.directory import moment_text
-        from agent.models.queue_rule import load_rule
         from domain.subject import QUEUE_RULE, Subject
+        from trainer.commands.promote_queue_rule import check_follows, rule_of
 
-        known = {kind.name: kind.model for kind in kinds()} | {QUEUE_RULE: load_rule}
+        known = {kind.name: kind.model for kind in kinds()} | {QUEUE_RULE: partial(rule_of, self.name)}
         if self.decision not in known:
             raise BadInput("DECISION", self.decision, f"choose one of {', '.join(sorted(known))}")
         directory, subject, now = self.models, Subject(self.decision, self.name), moment_text(time.time())
@@ -60,6 +61,8 @@ class Approve(ModelsVerb):
             why = self.end.strip()
             line = f"the probation for {subject} is over: {why}"
             return Answer({"subject": self.name, "model": None, "ended": why}, [line])
+        if self.decision == QUEUE_RULE:
+            check_follows(self.name)
         one = directory.probationers().get(subject)
         # A placement pool and deferral record no proposals of a model on probation.
         seen = "" if one is None or subject.decision not in COMPARED else _divergence(subject, one, self.ledger)

@@ -157,7 +157,7 @@ Exit status:
         from trainer.learning.fleet import FleetRound
         from trainer.learning.round import BudgetUsed, GateResult
         from trainer.learning.state import opened, record_digest
-        from trainer.learning.subject import unused_by_settings
+        from trainer.learning.subject import can_tune_itself, unused_by_settings
         from trainer.learning.windows import windows_of
 
         self.set_aside()
@@ -170,6 +170,7 @@ Exit status:
             settings=self.settings,
             shelf=ModelShelf(self.models.path),
             state=state,
+            can_tune_itself=can_tune_itself(self.name, os.environ),
             **self.round_arguments,
         )
         try:

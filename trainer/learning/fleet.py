@@ -153,13 +153,17 @@ class HeldOutResult(StageResult):
 
 @dataclass(slots=True, kw_only=True)
 class FleetRound(Round):
-    """A round under way. shelf: finds the models that decided."""
+    """A round under way.
+
+    shelf: finds the models that decided. can_tune_itself: whether the agent tunes the fleet where SELF_TUNE is on.
+    """
 
     learner: Learner
     windows: Windows
     settings: FleetSettings
     shelf: ModelShelf
     verify: Verify = load_model
+    can_tune_itself: bool = False
 
     @property
     def subject(self) -> Subject:
@@ -457,7 +461,9 @@ class FleetRound(Round):
         """The tuned rule where it is surely worth a change, for people; else ""."""
         gain = self.state.result(HeldOutResult).against_now[RULE]
         place = self.state.folder / RULE_FILE
-        return advice_of(gain, self.windows.window_s, place) if self.policy_now.startswith("queue-rule") else ""
+        if not self.policy_now.startswith("queue-rule"):
+            return ""
+        return advice_of(gain, self.windows.window_s, place, can_tune_itself=self.can_tune_itself)
 
     def _rule_text(self) -> str:
         """Return the tuned rule as lines for the agent's environment, with its origin and its gain."""
@@ -497,17 +503,19 @@ class FleetRound(Round):
         return document(f"The learning record of fleet {self.learner.fleet}", sections, facts)
 
 
-def advice_of(gain: Comparison, window_s: float, place: Path) -> str:
+def advice_of(gain: Comparison, window_s: float, place: Path, *, can_tune_itself: bool) -> str:
     """Return the savings of a tuned rule that is surely cheaper by `WORTH`, for people; else "".
 
     gain: its cost in windows of `window_s` seconds against the rule in use. place: of its lines of settings.
+    can_tune_itself: whether the agent tunes the fleet where SELF_TUNE is on.
     """
     relative = gain.relative
     if relative.high > -WORTH or relative.cases < FEWEST_CASES:
         return ""
     dollars = -gain.difference.mean * MONTH_S / window_s
     saves = f"{-relative.mean:.1%} ({-relative.high:.1%} to {-relative.low:.1%}), ${dollars:.2f} a month"
-    return f"the tuned rule saves {saves}, and does not decide: set the lines of {place}, or SELF_TUNE=on"
+    more = ", or SELF_TUNE=on, which such lines would end" if can_tune_itself else ""
+    return f"the tuned rule saves {saves}, and does not decide: set the lines of {place}{more}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,12 @@ def unused_by_settings(directory: ModelsDirectory, fleet: str, environ: Mapping[
     return unused_champion(readable_champions(directory), fleet, str(fleets[fleet].policy)) if fleet in fleets else ""
 
 
+def can_tune_itself(fleet: str, environ: Mapping[str, str]) -> bool:
+    """Return whether SELF_TUNE has an effect: the settings have the fleet, without HORIZON_S or IDLE_S by hand."""
+    fleets = load_settings(environ).fleets
+    return fleet in fleets and bool(fleets[fleet].follows)
+
+
 def usual_idle_s(fleet: str, environ: Mapping[str, str]) -> float:
     """Return the seconds after which a VM of the fleet counts as idle, by the settings, else the default."""
     settings = load_settings(environ).fleets

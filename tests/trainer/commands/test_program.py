@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from agent.commands.main import app
 from agent.settings.plug_ins import DECISIONS, installed
 from tests.agent.commands.recorded import story
-from trainer.commands.endings import STATUSES_OF_GATE
+from trainer.commands.endings import NOT_WRITTEN, STATUSES_OF_GATE
 from trainer.commands.program import VERBS, absent, rows
 from trainer.commands.verb import Verb
 
@@ -126,19 +126,19 @@ def test_a_price_that_cannot_be_had_names_what_was_given(words: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    ("words", "option"),
+    ("words", "option", "status"),
     [
-        (("autoscaling", "web", "--out", "file"), "--out"),
-        (("autoscaling", "web", "--out", "file/round"), "--out"),
-        (("autoscaling", "web", "--export", "file/web.tar"), "--export"),
-        (("placement", "main", "--models-dir", "file"), "--models-dir"),
-        (("admission", "main", "--models-dir", "file/models"), "--models-dir"),
+        (("autoscaling", "web", "--out", "file"), "--out", 2),
+        (("autoscaling", "web", "--out", "file/round"), "--out", NOT_WRITTEN),
+        (("autoscaling", "web", "--export", "file/web.tar"), "--export", NOT_WRITTEN),
+        (("placement", "main", "--models-dir", "file"), "--models-dir", NOT_WRITTEN),
+        (("admission", "main", "--models-dir", "file/models"), "--models-dir", NOT_WRITTEN),
     ],
 )
-def test_a_folder_that_learn_cannot_make_is_bad_input(
-    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_learn_cannot_make_is_named(
+    words: tuple[str, ...], option: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     answer = call("learn", *words, "--ledger", story(tmp_path / "ledger.db"))
-    assert (answer.exit_code, answer.stderr.startswith(f"error: {option} is 'file")) == (2, True), answer.output
+    assert (answer.exit_code, answer.stderr.startswith(f"error: {option} is 'file")) == (status, True), answer.output

@@ -23,6 +23,7 @@ from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S
 from simulator.autoscaling.world_file import World, write_world
 from tests.golden import figures
+from tests.trainer.commands.test_learn_all import described
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.autoscaling.scorer_runs import shipped_scorer
@@ -44,6 +45,7 @@ from trainer.learning.state import (
     set_aside,
     unpacked,
 )
+from trainer.learning.subject import can_tune_itself
 from trainer.promotion.alpha import LEAST, MOST, PER_DAY
 from trainer.promotion.directory import ModelsWriter, sealed
 from trainer.promotion.gate import Trial, Verdict, judge
@@ -92,12 +94,13 @@ def test_the_rule_is_judged_on_held_out_windows_alone_and_written_as_settings(
 def test_a_tuned_rule_is_advised_where_it_is_surely_cheaper_by_three_percent(tmp_path: Path) -> None:
     now = [1.0 + 0.01 * k for k in range(10)]
 
-    def advice(factor: float, count: int = 10) -> str:
+    def advice(factor: float, count: int = 10, *, can: bool = True) -> str:
         gain = compare([factor * cost for cost in now[:count]], now[:count])
-        return advice_of(gain, 3600.0, tmp_path / RULE_FILE)
+        return advice_of(gain, 3600.0, tmp_path / RULE_FILE, can_tune_itself=can)
 
     assert "$75.24 a month" in advice(0.9)
     assert "10.0%" in advice(0.9)
+    assert ["SELF_TUNE" in advice(0.9, can=can) for can in (True, False)] == [True, False]
     assert advice(0.98) == ""
     assert advice(1.1) == ""
     assert advice(0.9, FEWEST_CASES - 1) == ""
@@ -478,6 +481,14 @@ def test_a_round_from_an_export_ends_as_the_one_from_the_ledger(tmp_path: Path) 
     assert (here.exit_code, there.exit_code) == (0, 0), there.output
     results = [json.loads(shown.stdout[shown.stdout.index("{") :]) for shown in (here, there)]
     assert all(results[0][stage] == results[1][stage] for stage in STAGES)
+
+
+def test_self_tuning_is_advised_only_where_it_has_an_effect() -> None:
+    known = described("web")
+    assert can_tune_itself("web", known)
+    assert not can_tune_itself("web", known | {"TRIMTAB_FLEETS__web__QUEUE_RULE__HORIZON_S": "200"})
+    assert not can_tune_itself("web", known | {"TRIMTAB_FLEETS__web__IDLE_S": "200"})
+    assert not can_tune_itself("web", {"TRIMTAB_DISCOVERY__ENABLED": "true"})
 
 
 def test_another_world_idle_time_or_rule_is_another_test() -> None:

@@ -25,6 +25,7 @@ SMALLEST = {
     "inputs": "--runs 1 --vms 50 --rounds 3",
     "learning": "--weeks 2 --lessons 3",
     "learning_pools": "--weeks 1 --episodes 2 --scenario azure_like",
+    "loss_watch": "--years 1 --draws 1",
     "promotions": "--years 2 --tests 3",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
@@ -57,6 +58,10 @@ MAY_BE_ZERO = {
     *("apart", "changed_cases", "false_changes_per_year"),
     *("false_promotions_per_year_high", "false_promotions_per_year_low"),
     *(f"{draw}{name}" for draw in ("", "normal_", "heavy_", "autocorrelated_") for name in RATES),
+    *(
+        f"alarms_{name}"
+        for name in ("stated", "bias_known", "bias_of_a_day", "usual", "quiet", "bias_by_week", "heavy")
+    ),
     *("nights_to_promote_10", "promoted_5_first_night"),
     *("reached_branching", "reached_ppo"),
     "resident_kb_per_deployment",

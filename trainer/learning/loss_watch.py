@@ -42,6 +42,8 @@ PRIOR_NOISE: Final = WINDOWS_WITHIN / math.sqrt(2.0 / math.pi)
 """Standard deviation of a normal error whose mean without its sign is the bound of the check of the simulator."""
 PRIOR_HOURS: Final = 12.0
 """Weight of that noise against the noise that hours show."""
+LIVED_NOISE: Final = 1.5
+"""Most noise of the lived hours, as a multiple of that of the others."""
 LEAST_TOLERANCE: Final = 0.02
 """Part of the cost by which a rule and its replay may differ, however many hours show the bias."""
 MOST_OF_AN_HOUR: Final = 0.9
@@ -151,15 +153,17 @@ def _noise(lived: tuple[Floats, Floats], known: tuple[Floats, Floats], mean_cost
     """Return the standard deviation of the error of one hour, as a share of max(rule, mean hour).
 
     The hours of each part differ from a multiple of the rule: the lived ones may cost twice as much, and so may their
-    errors, but those of a policy without a loss do not.
+    errors, but those of a policy without a loss do not. A policy with erratic losses must not hide them as noise:
+    the lived hours add LIVED_NOISE times the noise of the other hours at most.
     """
-    total, count = PRIOR_HOURS * PRIOR_NOISE**2, PRIOR_HOURS
-    for ours, theirs in (lived, known):
+    total, count, most = PRIOR_HOURS * PRIOR_NOISE**2, PRIOR_HOURS, math.inf
+    for ours, theirs in (known, lived):
         if theirs.size > 1 and theirs.sum() > 0.0:
             factor = ours.sum() / theirs.sum()
             shares = (ours - factor * theirs) / (max(factor, 1.0) * np.maximum(theirs, mean_cost))
-            total += float((shares**2).sum())
+            total += min(float((shares**2).sum()), most * theirs.size)
             count += theirs.size - 1
+        most = LIVED_NOISE**2 * total / count
     return math.sqrt(total / count)
 
 

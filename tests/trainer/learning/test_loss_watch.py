@@ -108,3 +108,12 @@ def test_the_deviation_of_a_sum_counts_correlated_errors() -> None:
     covariance = np.outer(each, each) * CORRELATION**apart
     exact = [np.sqrt(covariance[:n, :n].sum()) for n in range(1, 10)]
     assert spread_of_sums(each) == pytest.approx(exact)
+
+
+def test_erratic_losses_are_no_noise() -> None:
+    """Three and a half times as dear in all, most of it in every third hour."""
+    rule = np.ones(24)
+    lived = np.where(np.arange(15) % 3 == 2, 9.0, 0.8)
+    found = loss_watch(lived, rule[:15], (rule * 1.02, rule))
+    assert found.is_loss
+    assert found.noise < 1.5 * loss_watch(rule[:15], rule[:15], (rule * 1.02, rule)).noise + 0.05

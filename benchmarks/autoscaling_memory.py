@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import arguments, progress, report
 from domain.observations.autoscaling_scorer import STATE_FEATURES
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from simulator.autoscaling.branching import NO_WEIGHTS
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import suite

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Target, arguments, progress, report
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.units import HOUR_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig

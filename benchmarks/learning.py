@@ -42,7 +42,7 @@ import torch
 
 from benchmarks.report import Target, arguments, progress, report
 from domain.errors import BadInput
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import BranchedEpisodes

@@ -20,7 +20,7 @@ from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.rails.inputs import sickness_of
 from agent.rails.limits import largest_step
 from agent.rails.stability import REVERSAL_WINDOW_S
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.snapshot import GroupSnapshot, Snapshot
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace

@@ -40,7 +40,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.report import Target, arguments, progress, report
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes
 from trainer.autoscaling.fast_lstm import STEPS_PER_PRODUCT, fast_products

@@ -35,7 +35,7 @@ from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.rehearsal.virtual_time import DEFAULT, fleet_of
 from benchmarks.held_out_worlds import held_out_fleets, scaled
 from benchmarks.report import arguments, progress, report
-from domain.rules.autoscaling import JOB_CORE_S, first_horizon_s
+from domain.rules.queue_rule import JOB_CORE_S, first_horizon_s
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace
 from simulator.autoscaling.configuration import SimulationConfig

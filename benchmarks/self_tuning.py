@@ -46,7 +46,7 @@ from benchmarks.lives import Life, apart, simulate
 from benchmarks.promotions import false_promotions_per_year
 from benchmarks.report import Target, arguments, progress, report
 from domain.fleet import VmType
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.snapshot import Terms
 from domain.units import DAY_S
 from domain.workload import Trace, make_trace

@@ -28,7 +28,7 @@ def admission() -> None:
 
 def autoscaling() -> None:
     """Step copies of the fleet with each kind of observation and action, and branch a short episode."""
-    from domain.rules.autoscaling import RuleSetting
+    from domain.rules.queue_rule import RuleSetting
     from domain.workload import Trace
     from simulator.autoscaling.batch import AutoscalingBatch, FastSimulation
     from simulator.autoscaling.branching import BranchedEpisodes

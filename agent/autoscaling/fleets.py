@@ -21,7 +21,7 @@ from domain.announcements import Recurring
 from domain.controls import Window
 from domain.fleet import Fleet
 from domain.observed import Observed
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 
 
 @dataclass(frozen=True, slots=True)

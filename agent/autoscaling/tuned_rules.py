@@ -22,7 +22,7 @@ from agent.models.queue_rule import TunedSetting, load_rule, tuning_in
 from agent.models.shelf import Shelf
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject, fleet_subject
 from domain.units import DAY_S
 

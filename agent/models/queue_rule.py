@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from agent.models.directory import ModelFile, read_model_file, refused
 from domain.errors import BadInput
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE
 
 VERSION: Final = 1

@@ -27,7 +27,7 @@ from agent.models.queue_rule import rule_file
 from agent.rehearsal.commands import Commands, LearningFailed, Say, Shown, Step, last_words
 from agent.rehearsal.virtual_time import FLEET, START, Rehearsal, fleet_of, rail_set
 from agent.settings import load_settings
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace

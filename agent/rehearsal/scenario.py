@@ -23,7 +23,7 @@ from agent.autoscaling.policies.ppo_lstm import LEARNED
 from collectors.described_groups import DRAIN_HOOK
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
-from domain.rules.autoscaling import HORIZON_S
+from domain.rules.queue_rule import HORIZON_S
 from domain.units import HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.world_file import world_named

@@ -33,7 +33,7 @@ from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observations.autoscaling import Vector, obs_v2
 from domain.observed import ReadFailure
-from domain.rules.autoscaling import JOB_CORE_S
+from domain.rules.queue_rule import JOB_CORE_S
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import MINUTE_S
 from domain.workload import Trace

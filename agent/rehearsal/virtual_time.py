@@ -43,7 +43,7 @@ from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, St
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group
 from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed
-from domain.rules.autoscaling import HORIZON_S, IDLE_S, JOB_CORE_S
+from domain.rules.queue_rule import HORIZON_S, IDLE_S, JOB_CORE_S
 from domain.samples import NEWEST_JOBS, QueueMetric, QueueSeries, VmMetric, VmSeries, job_quantiles
 from domain.snapshot import Terms
 from domain.units import HOUR_S, MINUTE_S

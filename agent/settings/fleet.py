@@ -22,7 +22,7 @@ from collectors.intake import Claims
 from domain.announcements import WEEKDAYS, Recurring
 from domain.controls import PauseScope
 from domain.fleet import Fleet, Group, VmType
-from domain.rules.autoscaling import (
+from domain.rules.queue_rule import (
     GUESS_OF_JOBS,
     HORIZON_S,
     IDLE_S,

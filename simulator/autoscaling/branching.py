@@ -20,7 +20,8 @@ from domain.errors import BadInput
 from domain.observations import autoscaling_scorer as scorer
 from domain.observations.autoscaling_scorer import ANNOUNCED, CANDIDATES, MEMORY, STATES
 from domain.rules import autoscaling as rules
-from domain.rules.autoscaling import MOST_CANDIDATES, RuleSetting
+from domain.rules.autoscaling import MOST_CANDIDATES
+from domain.rules.queue_rule import RuleSetting
 from domain.units import HOUR_S
 from domain.workload import Trace
 from simulator.autoscaling.configuration import UNITS_PER_DOLLAR, RemovalChoice, SimulationConfig

@@ -21,7 +21,7 @@ from pydantic import Field, PlainValidator
 
 from domain.errors import BadInput
 from domain.fleet import VmType
-from domain.rules.autoscaling import JOB_CORE_S
+from domain.rules.queue_rule import JOB_CORE_S
 from domain.units import MINUTE_S
 from simulator.autoscaling.configuration import (
     COMPAT,

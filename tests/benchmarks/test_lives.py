@@ -8,7 +8,7 @@ import pytest
 from agent.rehearsal.virtual_time import START
 from benchmarks.lives import Life, apart, simulate
 from benchmarks.self_tuning import interval
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from tests.trainer.learning.recording import loop_of

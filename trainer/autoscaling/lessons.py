@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.fleet import VmType
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
 from simulator.autoscaling.branching import BranchedEpisodes

@@ -15,7 +15,7 @@ from agent.models.card import ModelCard, ScorerCard, heads_of, recurrent_inputs
 from agent.models.file import Model, ModelRefused, load_model
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import MEMORY
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.autoscaling.batch import AutoscalingBatch

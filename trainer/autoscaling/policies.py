@@ -15,13 +15,12 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.rules.autoscaling import (
-    HORIZON_S,
-    IDLE_S,
     queue_rule_multi,
     queue_rule_single,
     target_tracking_step,
     threshold_step,
 )
+from domain.rules.queue_rule import HORIZON_S, IDLE_S
 from domain.workload import Trace
 from simulator.autoscaling.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.autoscaling.configuration import SimulationConfig

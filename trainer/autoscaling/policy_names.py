@@ -118,7 +118,7 @@ def _model(text: str) -> SimulatedPolicy:
     from agent.autoscaling.policies.scorer import ScorerPolicy
     from agent.models.card import ScorerCard
     from agent.models.file import load_model
-    from domain.rules.autoscaling import RuleSetting
+    from domain.rules.queue_rule import RuleSetting
     from trainer.autoscaling.model_policies import ModelPolicy, SimulatedScorer, read_network
 
     path, _, rest = text.rpartition(".onnx")

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, CANDIDATES, STATE_FEATURES, STATES
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.workload import Trace
 from simulator.autoscaling.branching import (
     BRANCH_STEPS,

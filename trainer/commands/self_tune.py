@@ -71,7 +71,7 @@ class SelfTune(ModelsVerb):
         from agent.settings import load_settings
         from agent.settings.fleet import SelfTune as Mode
         from agent.settings.location import ledger_location
-        from domain.rules.autoscaling import RuleSetting
+        from domain.rules.queue_rule import RuleSetting
         from trainer.kit.files import remove_leftovers
         from trainer.learning.self_tuning_turn import NOTHING, Tuner
         from trainer.learning.self_tuning_turn import Turn as Done

@@ -26,7 +26,7 @@ from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import ScorerCard
 from agent.models.directory import moment_s, moment_text
 from agent.models.file import load_model
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import RemovalMode

@@ -27,7 +27,7 @@ from agent.models.file import load_model
 from domain.decisions import Decision, Verdict
 from domain.errors import BadInput
 from domain.fleet import Fleet
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.kit.intervals import compare

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from agent.autoscaling.policies.registry import policy_from_name
 from agent.settings import load_settings
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.units import HOUR_S, MINUTE_S
 from trainer.learning.fidelity import replayed
 from trainer.learning.minutes import DecidedMinute, Record, jobs_of, span_of

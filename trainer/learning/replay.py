@@ -22,7 +22,7 @@ from domain.controls import Controls, Window
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
-from domain.rules.autoscaling import IDLE_S
+from domain.rules.queue_rule import IDLE_S
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.units import DAY_S, MINUTE_S
 from domain.workload import Trace, make_trace

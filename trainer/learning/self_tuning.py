@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from agent.autoscaling.policies.registry import policy_from_name
 from agent.autoscaling.policies.rules import QueueRulePolicy
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.fidelity import Fidelity, check_fidelity, replayed

@@ -22,7 +22,7 @@ from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Then
 from agent.models.queue_rule import load_rule, rule_file
 from agent.models.rounds import Ending, RoundStatus, read_status, status_file
 from domain.errors import BadInput
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from domain.units import DAY_S, HOUR_S
 from trainer.learning.ledgers import NoRecord

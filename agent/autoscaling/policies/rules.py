@@ -12,8 +12,6 @@ from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.fleet import Fleet
 from domain.rules.autoscaling import (
-    HORIZON_S,
-    JOB_CORE_S,
     queue_rule_multi,
     queue_rule_single,
     signal_need,
@@ -21,6 +19,7 @@ from domain.rules.autoscaling import (
     target_tracking_step,
     threshold_step,
 )
+from domain.rules.queue_rule import HORIZON_S, JOB_CORE_S
 from domain.snapshot import OnMissing, SignalKind, SignalSnapshot, Snapshot
 
 

@@ -23,7 +23,7 @@ from domain.errors import BadInput
 from domain.fleet import Fleet, Group
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
-from domain.rules.autoscaling import IDLE_S, JOB_CORE_S
+from domain.rules.queue_rule import IDLE_S, JOB_CORE_S
 from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
 from domain.snapshot import NO_REPORTS_S, QueueSnapshot, Signal, SignalSnapshot, Snapshot, Terms
 

@@ -18,7 +18,7 @@ from agent.models.directory import Then, moment_text
 from agent.models.queue_rule import load_rule, rule_file
 from agent.settings import load_settings
 from domain.decisions import Event, Reason
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject, fleet_subject
 from tests.trainer.promotion.settings import promoted_rule
 from trainer.promotion.directory import ModelsWriter

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agent.models.directory import ModelRefused, Then
 from agent.models.queue_rule import TunedSetting, load_rule, rule_file
 from domain.errors import BadInput
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from tests.agent.models.making import reported
 from trainer.promotion.directory import ModelsWriter
@@ -161,7 +161,7 @@ for name in ("torch", "numba", "onnxruntime"):
 from pathlib import Path
 from agent.models.directory import Then
 from agent.models.queue_rule import load_rule, rule_file
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from trainer.promotion.directory import ModelsWriter
 

@@ -16,7 +16,7 @@ from agent.rehearsal.commands import LearningFailed
 from agent.rehearsal.learning import FORCED_H, JOBS, LOG, TUNED_H, LearningRehearsal, Part, settings_of
 from agent.rehearsal.virtual_time import FLEET, fleet_of, quiet_logs
 from agent.settings import load_settings
-from domain.rules.autoscaling import HORIZON_S, IDLE_S
+from domain.rules.queue_rule import HORIZON_S, IDLE_S
 from domain.units import HOUR_S
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.swf import read_swf

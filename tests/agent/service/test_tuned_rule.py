@@ -24,7 +24,7 @@ from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject, fleet_subject
 from tests.architecture.product import ROOT
 from tests.simulator.aws.world import START, World

@@ -14,7 +14,8 @@ from domain.observations.autoscaling_scorer import (
     STATES,
     gain_unit,
 )
-from domain.rules.autoscaling import MOST_CANDIDATES, RuleSetting, candidate_targets
+from domain.rules.autoscaling import MOST_CANDIDATES, candidate_targets
+from domain.rules.queue_rule import RuleSetting
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.actions import orders_of_vector
 from simulator.autoscaling.batch import FastSimulation

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from simulator.autoscaling.branching import NO_WEIGHTS, Weights, advance, score
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand

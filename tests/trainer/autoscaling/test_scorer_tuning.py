@@ -12,7 +12,7 @@ import pytest
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import STATES
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import Weights
 from simulator.autoscaling.world_file import preset
@@ -156,7 +156,7 @@ def test_better_weights_replace_the_old_ones(monkeypatch: pytest.MonkeyPatch, st
     new = judged(monkeypatch, start, 0.95, 0.001)
     assert new.figures["own/used"] == 1.0
     assert new.figures["own/gain"] == pytest.approx(0.05, abs=0.002)
-    assert new.figures["own/sure"] == 1.0
+    assert new.figures["own/sure"] > 0.9999
     assert new.figures[HELD_OUT] == new.figures["own/ratio_after"]
     assert new.least[0] == -9.0, "ranges are those of both trainings"
     assert new.greatest[0] >= start.greatest[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.models.directory import Then
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from tests.trainer.commands.test_learn_all import described
 from tests.trainer.learning.steps import directory_of, trimtab

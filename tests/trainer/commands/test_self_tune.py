@@ -104,7 +104,7 @@ except SystemExit as end:
     assert not end.code, end.code
 import os, resource
 print(json.dumps([os.nice(0), resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_AS)[0]]))
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from trainer.learning import self_tuning as tuner
 from trainer.learning.minutes import read_record
 from trainer.learning.subject import learner_of

@@ -151,7 +151,7 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.kit.checkpoint.os.fsync", full)
+        patch.setattr("os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             checkpoints.save(checkpoint(2))
     last = checkpoints.last()

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from agent.models.directory import moment_s, moment_text
 from domain.errors import BadInput
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S
 from simulator.autoscaling.world_file import World, write_world

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.rehearsal.virtual_time import START
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.units import HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
 from tests.trainer.learning.recording import FLEET, WORLD, batches, loop_of, made

@@ -15,7 +15,7 @@ from agent.models.queue_rule import load_rule, rule_file, tuning_in
 from agent.models.rounds import Ending, read_status, status_file
 from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.models.directory import Then, moment_text
 from agent.models.queue_rule import load_rule, rule_file
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from trainer.promotion.directory import ModelsWriter
 

@@ -21,7 +21,7 @@ from agent.models.card import ScorerCard
 from agent.models.file import load_model
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import STATES
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from simulator.autoscaling.branching import Weights
 from simulator.autoscaling.world_file import preset
 from trainer.autoscaling.evaluation.suite import Case

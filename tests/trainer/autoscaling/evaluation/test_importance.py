@@ -7,7 +7,7 @@ import pytest
 
 from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import CANDIDATES, STATES
-from domain.rules.autoscaling import RuleSetting
+from domain.rules.queue_rule import RuleSetting
 from simulator.autoscaling.branching import BranchedEpisodes, advance, score, without_memory
 from simulator.autoscaling.world_file import preset
 from simulator.workloads.synthetic import train_rand, train_text

@@ -116,7 +116,7 @@ def test_evaluate_takes_any_world_and_workloads(world: str, jobs: str, tmp_path:
     assert set(data["families"]) == {"own my_jobs.csv", "own train-fit"}
     shown = [result["policy"] for result in data["standings"] if result["family"] == "own train-fit"]
     labels = ["queue rule, multi", "target tracking, tuned", "best constant fleet", "queue rule, not tuned"]
-    assert shown == [*labels, "threshold 75 %", "scorer"]
+    assert shown == [*labels, "threshold 75 %", "scorer", "lstm"]
     assert all(result["against"] for result in data["standings"] if result["policy"] != labels[0])
     lines = call(*given).stdout.splitlines()
     assert len([line for line in lines if line.startswith("not run: ")]) == 1, "models of other fleets are one line"

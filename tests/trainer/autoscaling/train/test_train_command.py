@@ -172,7 +172,7 @@ def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: P
     ("arguments", "words"),
     [
         (["--task", "train-fat"], "task is 'train-fat': choose one of train-text, train-fit"),
-        (["--preset", "best"], "preset is 'best': choose one of default, published"),
+        (["--preset", "best"], "preset is 'best': choose one of default, ppo-lstm-published"),
         (["--network", "rnn"], "--network network is 'rnn': choose one of lstm, mlp"),
         (["--actions", "act-9"], "action_set is 'act-9': choose one of act-7, act-multi"),
         (["--steps", "many"], "--steps total_steps is 'many': give a number"),

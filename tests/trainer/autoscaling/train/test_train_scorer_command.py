@@ -99,7 +99,7 @@ def test_fine_tuning_says_how_much_it_gains_how_sure_that_is_and_what_is_used(
         (["--seed", "391"], "seed is 391: give a whole number in 0..390"),
         (["--world", "live-like"], "--world is 'live-like': give the loads of that world too, by --workload"),
         (["--from", "scorer"], "--from is 'scorer': give the loads of that world too, by --workload"),
-        (["--from", "absent", "--workload", "nasa"], "--from is 'absent': give scorer, a FILE.onnx of a scorer"),
+        (["--from", "absent", "--workload", "nasa"], "--from is 'absent': give scorer, lstm, a FILE.onnx of a scorer"),
         (["--workload", "nasa", "--world", "mars"], "--world is 'mars'"),
         (["--workload", "nasa"], "give a longer log, or more of them"),
         (["--form", "ppo", "--jobs", "2"], "--jobs is 2: it is for --form scorer: leave it out"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from actuators.drift import DriftRule
 from agent.autoscaling.policies.ppo_lstm import names_model
@@ -46,8 +46,7 @@ class ManagedFleet:
 
     def under(self, setting: RuleSetting, origin: str) -> ManagedFleet:
         """Return the fleet under a tuned setting: its rule, its idle time, and the terms of learned policies."""
-        known = {field.name: getattr(setting, field.name) for field in fields(RuleSetting)}
-        given = {name: value for name, value in known.items() if name in self.follows}
+        given = {name: value for name, value in asdict(setting).items() if name in self.follows}
         if not setting.job_core_s:
             given.pop("job_core_s", None)
         fold, of_rule = self.aggregation, {name: value for name, value in given.items() if name != "idle_s"}

@@ -5,8 +5,8 @@ The policy is the queue rule, and neither its horizon nor its idle time is set.
     hours 0 to 24    the rule of the settings decides. `trimtab learn --check` replays the record: the simulator
                      describes the fleet. SELF_TUNE=on: `trimtab self-tune` puts a cheaper setting in use
     hours 24 to 30   the agent has taken it up, and it decides; the watch lets it stay
-    hours 30 to 36   a person forces a setting that keeps idle machines for hours. The watch compares the hours with the
-                     rule of the settings, and takes it back; the agent follows
+    hours 30 to 36   a person forces a setting that keeps idle machines for hours. The watch leaves the choice of a
+                     person alone; the person goes back, and the agent follows
 
 A second fleet lives the same hours under the rule of the settings: the difference is the saving.
 """
@@ -37,7 +37,7 @@ from simulator.workloads.swf import SwfOptions, read_swf
 
 LOG = Path(__file__).parents[2] / "benchmarks" / "logs" / "LCG-2005-1-first48h.swf.gz"
 TUNED_H, FORCED_H, END_H = 24, 30, 36
-"""Hours at which the setting is tuned, another one is forced, and the watch must have taken that back."""
+"""Hours at which the setting is tuned, another one is forced, and that is taken back."""
 JOBS = SwfOptions(from_s=0.0, hours=float(END_H), run_scale=0.1, thin=0.135)
 """Run times of a tenth: a fleet of a few machines works off the grid's jobs of hours within minutes."""
 WASTEFUL = RuleSetting(15.0, 8 * HOUR_S)
@@ -128,8 +128,9 @@ class LearningRehearsal:
         words = ["promote", "queue-rule", FLEET, str(file), "--force", "no job shall wait"]
         self._do("force", words, "a person forces a setting that keeps idle machines for hours", FORCED)
         self._live(END_H)
-        what = "the watch: it costs more than the rule of the settings, which decides again"
-        self._tune("self-tune, loss", what, ROLLED_BACK, "rolled_back")
+        self._tune("self-tune, forced", "the watch leaves the choice of a person alone", FORCED, "")
+        words = ["promote", "queue-rule", FLEET, "--rollback"]
+        self._do("rollback", words, "the person goes back to the setting before", ROLLED_BACK)
         self._note()
         for one in self._fleets:
             one.close()

@@ -109,7 +109,8 @@ def test_a_person_who_approves_sees_what_differs_so_far(server: Server, tmp_path
 @pytest.mark.exhaustive
 def test_one_that_held_is_promoted_and_then_watched(server: Server, tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.promoted(site.lavish, 0.0)
+    # So long ago that it is not watched: it costs more than the rule of day 0.
+    site.promoted(site.lavish, -200.0)
     site.tried(site.thrifty)
     site.live([(site.lavish, HOURS), (site.thrifty, 0.5)], shadow=site.thrifty)
     words = ["learn", "autoscaling", FLEET, "--ledger", copied(server, site.ledger), "--idle", "120"]

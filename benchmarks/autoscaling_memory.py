@@ -5,7 +5,7 @@ seeds. Every arm sees the three-minute average, by which arrivals are seen at al
 of 10 minutes to 8 hours, and the minutes since an arrival and without work; `lstm` has an LSTM in their place; `both`
 has both; `neither` has neither. lstm_gain, both_gain: what they cost less than `averages`, as a share.
 
-The rule, written before the runs. Each seed has lessons of its own, `trainer.autoscaling.lessons.changing_lessons` in
+The rule, written before the runs. Each seed has separate lessons, `trainer.autoscaling.lessons.changing_lessons` in
 three rounds, played under the `averages` of that seed and learnt by all arms. An arm is an ensemble; its margin is
 chosen by `choose_margin` on seeds 900,000 and up. Memory adds something where the interval of a gain, over cases,
 excludes 0. The preset `lstm` is `lstm` or `both`, with 16 or 32 cells (`--cells`, tried with seed 0): the lowest mean

@@ -109,7 +109,7 @@ def _interval(ratios: Any, stretches: list[tuple[str, int]]) -> tuple[float, flo
 
 
 def decisions(runs: int, hosts: int, each: int = 15, number: int = 500) -> dict[str, float]:
-    """Measure decisions and refreshes on a pool of open hosts with so many containers each, in CPU time."""
+    """Measure decisions and refreshes on a pool of open hosts with `each` containers, in CPU time."""
     size = (4, 8, 60)
     cluster = Cluster([Host(f"h{k}", HOST.capacity) for k in range(hosts)], [Application("one", size)])
     draws = np.random.default_rng(1993)

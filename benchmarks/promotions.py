@@ -250,7 +250,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "", runs=1)
     parser.add_argument("--years", type=int, default=200, help="years of each draw (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="of all draws (default 0)")
-    parser.add_argument("--tests", type=int, default=0, help="compare the tests too, with so many draws of each")
+    parser.add_argument("--tests", type=int, default=0, help="compare the tests too, with this number of draws each")
     asked = parser.parse_args(given)
     each = by_draw(asked.years, asked.seed)
     worst = max(each.values(), key=lambda one: one.mean)

@@ -107,7 +107,7 @@ def held_out_cases(count: int, half: int) -> Iterator[Case]:
 
 
 def log_cases(folder: Path, most: int, half: int) -> Iterator[Case]:
-    """Yield cases of each log in the folder, two of each stretch and at most so many stretches of a log.
+    """Yield cases of each log in the folder, two of each stretch and at most a given number of stretches of a log.
 
     The stretches of the second half are two days later; those of the shortest log are the same at other loads.
     """

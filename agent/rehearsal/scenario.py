@@ -173,7 +173,7 @@ POLICY = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
 
 
 def beside_learned(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that go with the learned policy where that is asked for; none beside any other policy.
+    """Return the settings that go with the learned policy where that is asked for; none with any other policy.
 
     Without a policy the fleet has the one that any new fleet has.
     """

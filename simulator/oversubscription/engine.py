@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from domain.rules.oversubscription import risk, shield
+from domain.rules.oversubscription import request_rule, risk, shield
 from simulator.compilation import compiled, inlined, without_nan
 from simulator.oversubscription.layout import (
     ESCALATE,
@@ -25,6 +25,8 @@ from simulator.oversubscription.usage import Keys, Stays, Usage, add_usage
 without_nan(shield.lesser)
 write_room = inlined(shield.write_room, fast=True)
 best_fit = inlined(shield.best_fit, fast=True)
+least_margin = inlined(request_rule.least_margin, fast=True)
+need_of = inlined(request_rule.need_of)
 hot_probability = compiled(risk.hot_probability)
 any_hot = compiled(risk.any_hot)
 
@@ -144,7 +146,7 @@ def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: T
             loads[0, n, k] -= c
             loads[1, n, k] -= c * c
             loads[2, n, k] -= c * c * c
-            if guard.kind != UNGUARDED:
+            if guard.watched:
                 _add_to_day(state, guard, tables, row, k, n, c, -1.0)
         else:
             used -= 1
@@ -155,7 +157,7 @@ def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: T
                 cluster.network,
             )
             loads[:, :, k] = 0.0
-            if guard.kind != UNGUARDED:
+            if guard.watched:
                 state.day[k] = 0.0
         alive -= 1
         if drawn:
@@ -214,6 +216,37 @@ def _fits(state: State, weeks: Weeks, row: int, rate: float, room: Floats) -> in
 
 
 @compiled
+def _ruled(
+    state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, room: Floats, added: Floats
+) -> tuple[int, float]:
+    """Return machine and rate: the first level that the rule accepts on the machine best fit takes at it.
+
+    added: room for the moments of the VM, (2, 24).
+    """
+    w = state.books[0].week
+    n, c, weights = weeks.subscriber[w, row], weeks.cores[w, row], guard.rule.weights
+    wanted = guard.rule.wanted[state.books[0].hour, n]
+    for hour in range(24):
+        added[0, hour] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
+        added[1, hour] = c * c * tables.variance[n, hour]
+    looked, need = -1, 0.0
+    for level in guard.levels:
+        k = _fits(state, weeks, row, level, room)
+        if k < 0:
+            # A higher level needs more room still.
+            return k, 1.0
+        # The machine of the level before asks for the same again.
+        if k != looked:
+            day = state.day[k]
+            margin = least_margin(day[:, 0], day[:, 1], added[0], added[1], weights.spread, cluster.threshold)
+            need = need_of(wanted, margin, state.free_cores[k] / cluster.cores, weights)
+            looked = k
+        if level >= need:
+            return k, level
+    return looked, 1.0
+
+
+@compiled
 def _escalate(
     state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, rate: float, room: Floats
 ) -> tuple[int, float]:
@@ -264,7 +297,10 @@ def _place(
     rows: tuple[int, int],
     rates: Floats,
 ) -> float:
-    """Place the rows from, to at their subscribers' rates behind a guard of some kind; return the cores saved."""
+    """Place the rows from, to at their subscribers' rates behind a guard of some kind; return the cores saved.
+
+    A rule of the guard sets the rates of requests in their place; VMs that a warm start begins with have theirs.
+    """
     books, w = state.books[0], state.books[0].week
     opened, used, peak, alive, rejects = books.opened, books.used, books.peak, books.alive, books.rejects
     observed, drawn, requested, saved = len(state.held) > 0, len(state.alive) > 0, books.requested, 0.0
@@ -283,14 +319,17 @@ def _place(
     every = np.empty(cluster.machines)
     # Best fit looks at the machines opened and at the next; more unopened ones change nothing and keep loops whole.
     room = every[: 16 * (opened // 16 + 1)]
+    by_rule, added = len(guard.rule.wanted) > 0 and rows[0] >= weeks.warm[w], np.empty((2, 24))
     for row in range(rows[0], rows[1]):
         n, c = subscriber[row], cores[row]
-        rate = rates[n]
+        k, rate = NOWHERE, rates[n]
+        if by_rule:
+            k, rate = _ruled(state, weeks, cluster, guard, tables, row, room, added)
         if kind == ESCALATE:
             k, rate = _escalate(state, weeks, cluster, guard, tables, row, rate, room)
         elif kind == FILTER:
             k, rate = _filtered(state, weeks, cluster, guard, tables, row, rate, room)
-        else:
+        elif not by_rule:
             write_room(free_cores, free_memory, free_network, rate * c, memory[row], network[row], room)
             k = best_fit(room)
         requested += c
@@ -322,7 +361,7 @@ def _place(
             held[n, 2] += memory[row]
             held[n, 3] += network[row]
             vms_of[n] += 1.0
-        if guard.kind != UNGUARDED:
+        if guard.watched:
             if guard.posterior:
                 for hour in range(24):
                     state.own[row, hour, 0] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import FILTER as FILTERED
 from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, check_budget
+from domain.rules.oversubscription.request_rule import NEUTRAL, RequestRule, Weights
 from domain.rules.oversubscription.usage import drifted_means, moments_of, turned_excess
 from simulator.compilation import fields
 from simulator.oversubscription.scenario import Scenario, Week
@@ -81,10 +82,21 @@ class Tables(NamedTuple):
     rho: float
 
 
+class Rule(NamedTuple):
+    """A rule that sets the rate of each request in place of its subscriber's (domain.rules, `request_rule`)."""
+
+    wanted: Floats
+    """By hour and subscriber, (hours, N); without rows where rates are given."""
+    weights: Weights
+
+
 class Guard(NamedTuple):
-    """The check of each request's machine (oversubscription specification §12.4, §12.4b, §12.6)."""
+    """How each request's machine is looked at: the rule of its rate, then the check (§12.4, §12.4b, §12.6)."""
 
     kind: int
+    watched: bool
+    """Whether moments are kept by machine and hour of day: a guard looks at them, and so does a rule."""
+    rule: Rule
     budget: float
     """Expected hot hours of a machine in the next 24 hours."""
     levels: Floats
@@ -126,7 +138,7 @@ class Copies(NamedTuple):
     usage: Floats
     hot: Flags
     day: Floats
-    """Guarded copies: moments of each machine's usage by hour of day, (B, K, 24, 3)."""
+    """Watched copies: moments of each machine's usage by hour of day, (B, K, 24, 3)."""
     worst: Ints
     own: Floats
     """With beliefs: the moments that each VM contributes, (B, VMs, 24, 3)."""
@@ -201,7 +213,7 @@ def empty_copies(
     """
     machines = cluster.machines
     listed, watched = vms if drawn else 0, subscribers if observed else 0
-    guarded = machines if guard.kind != UNGUARDED else 0
+    guarded = machines if guard.watched else 0
     believed = vms if guard.posterior else 0
     return Copies(
         books=np.zeros(copies, BOOKS),
@@ -233,7 +245,16 @@ KINDS = {"none": UNGUARDED, SHIELD: ESCALATE, FILTERED: FILTER}
 def unguarded(scenario: Scenario) -> Guard:
     """Return the guard that lets everything pass."""
     levels, excess = np.array(scenario.actions), np.zeros(scenario.mu.shape)
-    return Guard(UNGUARDED, 1.0, levels, False, 0.0, 0.0, scenario.mu, scenario.sd, 1.0, excess, excess[:0], excess[:0])
+    known = (scenario.mu, scenario.sd, 1.0, excess, excess[:0], excess[:0])
+    return Guard(UNGUARDED, False, Rule(excess[:0], NEUTRAL), 1.0, levels, False, 0.0, 0.0, *known)
+
+
+def ruled(guard: Guard, rule: RequestRule, hours: int) -> Guard:
+    """Return the guard with a rule before it that sets the rate of each request; the given rates then count no more.
+
+    The rule sees the usage that the guard expects, with the room for drifts that it leaves.
+    """
+    return guard._replace(watched=True, rule=Rule(rule.wanted(np.arange(hours)), rule.weights))
 
 
 def guard_of(
@@ -267,4 +288,6 @@ def guard_of(
         if margin.spread:
             moved, spread = drifted_means(mean)
     shares = (posterior, persistence, shared)
-    return Guard(KINDS[kind], budget, levels, *shares, *known, margin.factor, excess, moved, margin.spread * spread)
+    watched, rule = KINDS[kind] != UNGUARDED, Rule(excess[:0], NEUTRAL)
+    checked = Guard(KINDS[kind], watched, rule, budget, levels, *shares, *known, 1.0, excess, moved, moved)
+    return checked._replace(factor=margin.factor, spread=margin.spread * spread)

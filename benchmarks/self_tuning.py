@@ -56,8 +56,9 @@ from simulator.workloads.swf import SwfOptions, read_swf
 from trainer.autoscaling import lessons
 from trainer.autoscaling.scorer_runs import shipped_scorer
 from trainer.kit.files import code_version
+from trainer.learning.lived_hours import loss_of
 from trainer.learning.replay import Loop, play
-from trainer.learning.self_tuning import MOST_DAYS, Costs, choose, loss_of, tune
+from trainer.learning.self_tuning import MOST_DAYS, Costs, choose, tune
 from trainer.learning.subject import Learner, learner_of
 
 Floats = NDArray[np.float64]

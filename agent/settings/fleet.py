@@ -29,6 +29,7 @@ from domain.rules.queue_rule import (
     JOB_CORE_S,
     LONGEST_GUESS_S,
     SHORTEST_GUESS_S,
+    RuleSetting,
     first_horizon_s,
 )
 from domain.snapshot import OnMissing, Signal, SignalKind, Terms
@@ -484,6 +485,11 @@ class FleetSettings(Section, title="A fleet"):
         if "job_core_s" not in rule.model_fields_set:
             return HORIZON_S
         return first_horizon_s(rule.job_core_s, self.fleet("any").core_price_per_hour, self.waiting_price_per_hour)
+
+    @property
+    def own_rule(self) -> RuleSetting:
+        """The rule of day 0: the queue rule as it is set, before any tuning; the work of a job is that of the terms."""
+        return RuleSetting(self.rule_horizon_s, self.idle_s)
 
     @property
     def terms(self) -> Terms:

@@ -131,11 +131,12 @@ Exit status:
     def case(self) -> Inspection:
         """Return the case for a look at the fleet's models."""
         from agent.autoscaling.policies.learned_models import ModelShelf
+        from agent.settings import load_settings
         from trainer.learning.fleet_trial import FleetEvidence
-        from trainer.learning.lived_hours import day_zero
         from trainer.learning.round import Budget
         from trainer.learning.subject import usual_idle_s
 
+        own = load_settings(os.environ).fleets.get(self.name)
         evidence = FleetEvidence(
             self.name,
             self.source,
@@ -146,7 +147,7 @@ Exit status:
             self.settings.seeds,
             Budget(self.terms.cpu_s).spread,
             usual_idle_s(self.name, os.environ),
-            day_zero(self.name, os.environ),
+            None if own is None else own.own_rule,
         )
         return evidence.inspection(self.now_s, self.settings.limits)
 

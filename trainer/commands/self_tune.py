@@ -71,7 +71,6 @@ class SelfTune(ModelsVerb):
         from agent.settings import load_settings
         from agent.settings.fleet import SelfTune as Mode
         from agent.settings.location import ledger_location
-        from domain.rules.queue_rule import RuleSetting
         from trainer.kit.files import remove_leftovers
         from trainer.learning.self_tuning_turn import NOTHING, Tuner
         from trainer.learning.self_tuning_turn import Turn as Done
@@ -88,9 +87,8 @@ class SelfTune(ModelsVerb):
             why = "the fleet has another policy, or sets HORIZON_S or IDLE_S by hand"
         if why:
             return _answer(Done(NOTHING, why))
-        day_0 = RuleSetting(fleet.terms.horizon_s, fleet.idle_s)
         models = self.models
-        tuner = Tuner(self.name, source, models, day_0, fleet.self_tune is Mode.ON, self.now_s, self.plan)
+        tuner = Tuner(self.name, source, models, fleet.own_rule, fleet.self_tune is Mode.ON, self.now_s, self.plan)
         with contextlib.ExitStack() as held:
             if not self.plan:
                 models.path.mkdir(parents=True, exist_ok=True)

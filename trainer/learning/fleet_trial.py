@@ -33,7 +33,7 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, escape, table
 from trainer.learning.fidelity import SEEDS, WITHIN, Map, WindowCost, replay_windows
-from trainer.learning.lived_hours import CHANGED, EARLIER, RULE, is_rule, lived_hours
+from trainer.learning.lived_hours import CHANGED, EARLIER, RULE, decided_by, lived_hours
 from trainer.learning.loss_watch import DEVIATIONS, LossResult, LossVerdict, loss_watch
 from trainer.learning.minutes import DecidedMinute, Record, Span, read_record_since
 from trainer.learning.recorded import read_decisions
@@ -80,9 +80,9 @@ class FleetEvidence:
         subject = Subject(AUTOSCALING, self.fleet)
         return Inspection(subject, self.directory, load_model, now_s, self.lived, self.replay, limits)
 
-    def learner(self, recorded: Record) -> Learner:
+    def learner(self, recorded: Record, *, only_rules: bool = False) -> Learner:
         """Return the fleet with its record; BadInput for a world or a policy that cannot be replayed."""
-        return learner_of(recorded, self.world, self.shelf, self.idle_s, self.usual_idle_s)
+        return learner_of(recorded, self.world, self.shelf, self.idle_s, self.usual_idle_s, only_rules=only_rules)
 
     def lived(self, champion: Champion) -> WatchEvidence | str:
         """Return the minutes since a promotion, or why too little is known.
@@ -108,22 +108,15 @@ class FleetEvidence:
         since_s = max(backs, default=0.0)
         watched = {f"{LEARNED}:{Path(one['model']).stem}" for one in changes if one.get("event") == PROMOTED}
 
-        # The rule decides in all replays: the models that decided need not be there.
-        name = QueueRulePolicy().name
-        stretches = (tuple(replace(one, policy=name) for one in stretch) for stretch in recorded.stretches)
-        learner = self.learner(replace(recorded, stretches=tuple(stretches)))
-        terms = recorded.terms
-        setting = self.rule or RuleSetting(
-            QueueRulePolicy().horizon_s if terms is None else terms.horizon_s, learner.loop.idle_s
-        )
+        learner = self.learner(recorded, only_rules=True)
+        setting = self.rule or _recorded_rule(learner)
 
-        def kind_of(begin_s: float, policy: str) -> int | None:
-            if policy in watched and begin_s >= since_s:
-                return CHANGED if policy == own else EARLIER
-            return RULE if is_rule(policy, setting) else None
+        def kind_of(minute: DecidedMinute) -> int | None:
+            if minute.policy in watched and minute.end_s >= since_s:
+                return CHANGED if minute.policy == own else EARLIER
+            return RULE if decided_by(minute, setting) else None
 
-        origin_s = champion.at_s or 0.0
-        hours = lived_hours(learner, recorded, setting, kind_of, origin_s, self.seeds, self.spread)
+        hours = lived_hours(learner, setting, kind_of, champion.at_s or 0.0)
         found = loss_watch(*hours.of(EARLIER, CHANGED), hours.of(RULE))
         lived, rule = hours.of(CHANGED)
         if found.is_loss and lived.sum() <= found.bias * (1.0 + found.tolerance) * rule.sum():
@@ -309,6 +302,12 @@ def weighed(
     facts = {"the day before": f"recorded cost is {bias:.3f} of the replayed"} if before else {}
     fault = "; ".join(faults)
     return WatchEvidence(fault, fault or f"in {minutes} minutes it cost {costs}", data, sections, facts)
+
+
+def _recorded_rule(learner: Learner) -> RuleSetting:
+    """Return the rule of day 0 by the newest recorded terms."""
+    terms = learner.recorded.terms
+    return RuleSetting(QueueRulePolicy().horizon_s if terms is None else terms.horizon_s, learner.loop.idle_s)
 
 
 def _windows(spans: Iterable[Span]) -> int:

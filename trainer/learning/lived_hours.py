@@ -7,28 +7,33 @@ fleet that the one before it left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.registry import policy_from_name
-from agent.settings import load_settings
 from domain.rules.queue_rule import RuleSetting
-from domain.units import HOUR_S, MINUTE_S
-from trainer.learning.fidelity import replayed
-from trainer.learning.minutes import DecidedMinute, Record, jobs_of, span_of
-from trainer.learning.self_tuning import names_rule, under
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+from trainer.learning.loss_watch import LossResult, loss_watch
+from trainer.learning.minutes import DecidedMinute, jobs_of, span_of
+from trainer.learning.self_tuning import Simulate, by_rule, names_rule, simulate, under
 from trainer.learning.subject import Learner
 
 DAY_ZERO_SEED: Final = 2_900_000_000
-"""Boot seeds of the replay; training, tuning and judgement use others."""
+"""Boot seed of the replay; training, tuning and judgement use others."""
 LEAST_MINUTES: Final = 55
 """Of an hour, recorded and decided by policies of one kind."""
+HORIZON_WITHIN: Final = 1e-5
+"""Share by which a recorded horizon may differ from a setting: names have six digits."""
 RULE, EARLIER, CHANGED = 0, 1, 2
 """Kinds of minutes: the rule of day 0 decided, a policy that was promoted before, or the watched one."""
+
+KindOf = Callable[[DecidedMinute], int | None]
+"""Returns the kind of the policy that decided at the end of a minute; None leaves the minute out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,44 +50,54 @@ class LivedHours:
         return self.lived[chosen], self.rule[chosen]
 
 
-def day_zero(fleet: str, environ: Mapping[str, str]) -> RuleSetting | None:
-    """Return the rule that the settings have for a fleet, None where they do not have the fleet."""
-    settings = load_settings(environ).fleets
-    if fleet not in settings:
-        return None
-    own = settings[fleet]
-    return RuleSetting(own.rule_horizon_s, own.idle_s, own.queue_rule.job_core_s)
+def decided_by(minute: DecidedMinute, setting: RuleSetting) -> bool:
+    """Return whether the queue rule with this horizon and idle time decided at the end of a minute."""
+    if not names_rule(minute.policy) or minute.under.idle_s not in (None, setting.idle_s):
+        return False
+    horizon_s = getattr(policy_from_name(minute.policy), "horizon_s", None)
+    return horizon_s is not None and math.isclose(horizon_s, setting.horizon_s, rel_tol=HORIZON_WITHIN)
 
 
-def is_rule(policy: str, setting: RuleSetting) -> bool:
-    """Return whether a recorded policy is the queue rule with the horizon of a setting."""
-    return names_rule(policy) and getattr(policy_from_name(policy), "horizon_s", None) == setting.horizon_s
+def loss_of(
+    learner: Learner,
+    day_0: RuleSetting,
+    since_s: float,
+    *,
+    play: Simulate = simulate,
+    changed_s: float | None = None,
+) -> LossResult:
+    """Return whether the hours of a tuned rule since a moment (epoch seconds) cost surely more than the rule of day 0.
+
+    changed_s: when the rule of day 0 decided last, before that moment or None for it. The day before it, as far as that
+    rule decided in it, shows by how much the replay errs.
+    """
+    changed_s = since_s if changed_s is None else changed_s
+
+    def kind_of(minute: DecidedMinute) -> int | None:
+        if minute.end_s >= since_s:
+            return CHANGED if by_rule(minute) else None
+        return RULE if changed_s - DAY_S <= minute.end_s < changed_s and decided_by(minute, day_0) else None
+
+    hours = lived_hours(learner, day_0, kind_of, since_s, play=play)
+    return loss_watch(*hours.of(CHANGED), hours.of(RULE))
 
 
 def lived_hours(
-    learner: Learner,
-    recorded: Record,
-    rule: RuleSetting,
-    kind_of: Callable[[float, str], int | None],
-    origin_s: float,
-    seeds: int = 1,
-    spread: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]] = map,
+    learner: Learner, rule: RuleSetting, kind_of: KindOf, origin_s: float, *, play: Simulate = simulate
 ) -> LivedHours:
     """Return the recorded hours; one whose minutes are of several kinds is left out.
 
-    rule: of day 0. kind_of: of a minute, by its begin (epoch seconds) and its policy; None leaves
-    it out. origin_s: a begin of an hour. seeds: boot seeds. spread: maps a function over items.
+    rule: of day 0. origin_s: a begin of an hour, epoch seconds.
     """
-    job_core_s = recorded.job_core_s
+    job_core_s = learner.recorded.job_core_s
     costs: dict[tuple[int, int], list[float]] = {}
     # By hour and kind.
-    for stretch in recorded.stretches if job_core_s is not None else ():
+    for stretch in learner.recorded.stretches if job_core_s is not None else ():
         jobs = jobs_of(stretch)
         for kind, minutes in _parts(stretch, kind_of):
             span = span_of("hours", minutes, job_core_s or 0.0, jobs=jobs)
             loop, ours = under(learner, span, rule)
-            runs = list(spread(replayed, [(loop, learner.config, ours, DAY_ZERO_SEED + seed) for seed in range(seeds)]))
-            cost = np.mean([run.rent + run.penalty for run in runs], axis=0)
+            cost = play(loop, learner.config, ours, DAY_ZERO_SEED)
             hours = (span.start_s + MINUTE_S * np.arange(span.steps) - origin_s) // HOUR_S
             for hour in np.unique(hours).astype(int).tolist():
                 own = hours == hour
@@ -95,11 +110,9 @@ def lived_hours(
     return LivedHours(whole[:, 0], whole[:, 1], whole[:, 2].astype(np.int64))
 
 
-def _parts(
-    stretch: Sequence[DecidedMinute], kind_of: Callable[[float, str], int | None]
-) -> Iterator[tuple[int, Sequence[DecidedMinute]]]:
+def _parts(stretch: Sequence[DecidedMinute], kind_of: KindOf) -> Iterator[tuple[int, Sequence[DecidedMinute]]]:
     """Yield the parts of a stretch that policies of one kind decided, each with the minute at its end."""
-    kinds = [kind_of(minute.end_s, minute.policy) for minute in stretch[:-1]]
+    kinds = [kind_of(minute) for minute in stretch[:-1]]
     begin = 0
     for place in range(1, len(kinds) + 1):
         if place == len(kinds) or kinds[place] != kinds[begin]:

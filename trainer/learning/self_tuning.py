@@ -15,8 +15,7 @@ The cheapest is held to the evidence. It must be
 and a replay under the recorded settings must cost the recorded dollars, as in `trainer.learning.fidelity`. Within
 PROPOSED_WITHIN the setting may be proposed to people and not be put in use. Minutes of other policies are left out.
 
-After a change `loss_of` compares the lived hours with the rule of day 0, the one of the fleet's settings, by
-`trainer.learning.loss_watch`.
+`trainer.learning.lived_hours` compares the hours after a change with the rule of day 0.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.fidelity import Fidelity, check_fidelity, replayed
 from trainer.learning.jobs import Jobs
-from trainer.learning.loss_watch import LossResult, loss_watch
 from trainer.learning.minutes import DecidedMinute, Record, Span, jobs_of, span_of
 from trainer.learning.replay import Loop
 from trainer.learning.subject import Learner
@@ -80,8 +78,6 @@ PLAYED_DAYS: Final = 16.0
 """Days that are played for each day that a setting is judged on, about."""
 FIRST_DAYS: Final = 1 / 8
 """Days that are played before a whole one: where these take too long already, no day is played."""
-HORIZON_WITHIN: Final = 1e-5
-"""Share by which a recorded horizon may differ from a setting: names have six digits."""
 MONTH_HOURS: Final = 730.0
 
 
@@ -301,47 +297,6 @@ def resampled(hours: int) -> NDArray[np.int64]:
 def _changes(now: RuleSetting, then: RuleSetting) -> str:
     parts = [("horizon", now.horizon_s, then.horizon_s), ("idle time", now.idle_s, then.idle_s)]
     return ", ".join(f"{name} {before:g} -> {after:g} s" for name, before, after in parts if before != after)
-
-
-def loss_of(
-    learner: Learner,
-    day_0: RuleSetting,
-    since_s: float,
-    *,
-    play: Simulate = simulate,
-    changed_s: float | None = None,
-) -> LossResult:
-    """Return whether the hours since a moment (epoch seconds) cost surely more than the rule of day 0 would have.
-
-    changed_s: when the rule of day 0 decided last, before that moment or None for it. The day before it, as far as that
-    rule decided in it, shows by how much the replay errs.
-    """
-
-    def pair(spans: Sequence[Span]) -> tuple[Floats, Floats]:
-        played = [
-            play(loop, learner.config, own, FIRST_SEED) for loop, own in (under(learner, s, day_0) for s in spans)
-        ]
-        ours = [by_hour(span.rent + span.penalty) for span in spans]
-        return np.concatenate([[], *ours]), np.concatenate([[], *map(by_hour, played)])
-
-    changed_s = since_s if changed_s is None else changed_s
-    jobs = [jobs_of(stretch) for stretch in learner.recorded.stretches]
-    before = replace(
-        learner.recorded,
-        stretches=tuple(
-            tuple(one for one in stretch if one.end_s <= changed_s) for stretch in learner.recorded.stretches
-        ),
-    )
-    ruled = spans_since(before, changed_s - DAY_S, jobs, lambda one: decided_by(one, day_0))
-    return loss_watch(*pair(spans_since(learner.recorded, since_s, jobs)), pair(ruled))
-
-
-def decided_by(minute: DecidedMinute, setting: RuleSetting) -> bool:
-    """Return whether the queue rule with this horizon and idle time decided at the end of a minute."""
-    if not names_rule(minute.policy) or minute.under.idle_s not in (None, setting.idle_s):
-        return False
-    horizon_s = getattr(policy_from_name(minute.policy), "horizon_s", None)
-    return horizon_s is not None and math.isclose(horizon_s, setting.horizon_s, rel_tol=HORIZON_WITHIN)
 
 
 def under(learner: Learner, span: Span, setting: RuleSetting) -> tuple[Loop, Span]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Then, moment_text
 from agent.models.queue_rule import load_rule, rule_file
 from agent.models.rounds import Ending, RoundStatus, read_status, status_file
@@ -26,9 +25,10 @@ from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from domain.units import DAY_S, HOUR_S
 from trainer.learning.ledgers import NoRecord
+from trainer.learning.lived_hours import loss_of
 from trainer.learning.minutes import Record, read_record, read_record_since
 from trainer.learning.recorded import shape_of
-from trainer.learning.self_tuning import MOST_DAYS, Simulate, Tuning, by_rule, loss_of, missing, simulate, tune
+from trainer.learning.self_tuning import MOST_DAYS, Simulate, Tuning, missing, simulate, tune
 from trainer.learning.subject import Learner, learner_of
 from trainer.promotion.directory import ModelsWriter, write_round
 
@@ -225,17 +225,8 @@ class Tuner:
         return self._ended(Ending.PROBATION, found.why, found)
 
     def _learner(self, recorded: Record) -> Learner:
-        # Only the rule is played: the models that decided need not be there.
-        name = QueueRulePolicy().name
-        ruled = replace(
-            recorded,
-            stretches=tuple(
-                tuple(one if by_rule(one) else replace(one, policy=name) for one in stretch)
-                for stretch in recorded.stretches
-            ),
-        )
-        found = learner_of(ruled, None, ModelShelf(self.models.path), usual_s=self.day_0.idle_s)
-        return replace(found, recorded=recorded)
+        shelf = ModelShelf(self.models.path)
+        return learner_of(recorded, None, shelf, usual_s=self.day_0.idle_s, only_rules=True)
 
     def _ended(self, outcome: Ending, why: str, found: Tuning | None = None) -> Turn:
         self._leave(outcome, why)

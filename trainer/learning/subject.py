@@ -44,13 +44,20 @@ class Learner:
 
 
 def learner_of(
-    recorded: Record, world: str | None, shelf: ModelShelf, idle_s: float | None = None, usual_s: float = 0.0
+    recorded: Record,
+    world: str | None,
+    shelf: ModelShelf,
+    idle_s: float | None = None,
+    usual_s: float = 0.0,
+    *,
+    only_rules: bool = False,
 ) -> Learner:
     """Return the fleet with its world: types, limits and prices as recorded, the rest as `world` has it.
 
     world: a name or a file; where it is None `live-like`, with the recorded boot times. shelf: finds the models that
-    decided. idle_s: in place of the recorded idle times. usual_s: where neither is known, in older ledgers. Raises
-    BadInput for a world that does not go with the fleet, and for a model that decided and is not there.
+    decided. idle_s: in place of the recorded idle times. usual_s: where neither is known, in older ledgers. only_rules:
+    rules alone are replayed, and models that decided need not be there. Raises BadInput for a world that does not go
+    with the fleet, and for a model that decided and is not there.
     """
     if idle_s is not None:
         recorded = recorded.without_idle
@@ -74,7 +81,7 @@ def learner_of(
         sizes_known=known,
         models=shelf,
     )
-    for policy in recorded.policies:
+    for policy in () if only_rules else recorded.policies:
         check_policy(policy, loop.fleet, shelf)
     return Learner(recorded, config, home.name, 0.0 if known else recorded.job_core_s or 0.0, loop)
 

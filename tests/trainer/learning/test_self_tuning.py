@@ -13,9 +13,10 @@ from domain.units import HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
 from tests.trainer.learning.recording import FLEET, WORLD, batches, loop_of, made
 from trainer.learning import self_tuning
+from trainer.learning.lived_hours import decided_by, loss_of
 from trainer.learning.minutes import Record, Span, record_of
 from trainer.learning.replay import Lived, Loop
-from trainer.learning.self_tuning import Costs, by_hour, choose, decided_by, loss_of, missing, tune, under
+from trainer.learning.self_tuning import Costs, by_hour, choose, missing, tune, under
 from trainer.learning.subject import Learner
 
 Floats = NDArray[np.float64]

@@ -22,6 +22,7 @@ from simulator.autoscaling.configuration import SimulationConfig
 from tests.trainer.learning.recording import FLEET, batches, made
 from trainer.learning import self_tuning
 from trainer.learning.ledgers import NoRecord
+from trainer.learning.lived_hours import loss_of
 from trainer.learning.minutes import Record, Span, record_of
 from trainer.learning.replay import Loop
 from trainer.learning.self_tuning_turn import (
@@ -330,7 +331,7 @@ def test_after_a_week_the_day_before_the_change_still_shows_the_error_of_the_rep
     found = tuner._learner(tuner._since(FIRST_S, now_s - 7 * DAY_S))
     assert asked == [(now_s - 7 * DAY_S, None), (FIRST_S - DAY_S, FIRST_S)]
     play: Callable[..., Floats] = lambda loop, config, span, seed: (span.rent + span.penalty) / 1.04  # noqa: E731
-    result = self_tuning.loss_of(found, DAY_0, now_s - 7 * DAY_S, play=play, changed_s=FIRST_S)
+    result = loss_of(found, DAY_0, now_s - 7 * DAY_S, play=play, changed_s=FIRST_S)
     assert result.bias == pytest.approx(1.04)
     assert result.hours == 8
 

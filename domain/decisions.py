@@ -6,8 +6,8 @@ Proposal, rail effects, intents, outcomes, and the one list of reasons for log, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -375,13 +375,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event outside a decision, with a sentence. about: a group, VM or request of the subject."""
+    """An event outside a decision, with a sentence. about: a group, VM or request of the subject.
+
+    data: figures of the event for programs, JSON texts by name.
+    """
 
     subject: Subject
     at: float
     reason: Reason
     detail: str
     about: str = ""
+    data: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

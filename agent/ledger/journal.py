@@ -5,6 +5,7 @@ Every function here runs inside the caller's transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,7 +88,15 @@ def row(kind: Kind, at: float, subject: Subject, ref: str, reason: str, body: by
 def event_row(event: Event) -> _Values:
     """Return the journal row of an event."""
     fields = event.subject.fields()
-    body = {**fields, "at": event.at, "reason": event.reason, "detail": event.detail, "about": event.about}
+    body: dict[str, object] = {
+        **fields,
+        "at": event.at,
+        "reason": event.reason,
+        "detail": event.detail,
+        "about": event.about,
+    }
+    if event.data:
+        body["data"] = {name: json.loads(text) for name, text in event.data.items()}
     return row(Kind.EVENT, event.at, event.subject, event.about, event.reason, codec.encode_mapping(body))
 
 

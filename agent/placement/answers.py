@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from agent.placement.book import Book
 from agent.placement.choosing import HostChoice
 from agent.placement.records import (
     Candidate,
+    Cause,
     ContainerPlacement,
+    Ended,
+    HintSource,
     PlacementDecision,
     PlaceRequest,
     Reservation,
@@ -34,13 +37,15 @@ def decision_on(
     number: int,
     revision: int,
     *,
+    hint: tuple[float | None, HintSource],
     confirm_within_s: float | None,
     pending: Callable[[], float],
     began: float,
 ) -> PlacementDecision:
     """Return the answer to a request that was placed on the book, or was not.
 
-    number: of the decision; revision: of the pool with it. confirm_within_s: the time of its reservation, None where it
+    number: of the decision; revision: of the pool with it. hint: expected seconds of each container, and their source.
+    confirm_within_s: the time of its reservation, None where it
     is advice alone. pending: returns the cores that the pool's fleet waits for. began: when choosing began, by
     `time.perf_counter`.
     """
@@ -89,6 +94,8 @@ def decision_on(
         revision=revision,
         digest=cluster.digest() if number % DIGEST_EVERY == 0 else "",
         requested_by=request.requested_by,
+        lifetime_s=hint[0],
+        lifetime_from=hint[1],
         policy_digest=chosen.policy.digest,
         outside=() if mix is None else outside(book.application(request.application), request.count, mix),
     )
@@ -105,7 +112,15 @@ def reservation_of(request: PlaceRequest, made: PlacementDecision) -> Reservatio
         made.until or made.at,
         {str(one.index): one.host for one in made.containers},
         requested_by=request.requested_by,
+        lifetime_s=made.lifetime_s,
     )
+
+
+def ended_of(book: Book, one: Reservation, containers: Iterable[str], now: float, cause: Cause) -> Ended:
+    """Return the record of containers of a reservation, by index, that end now."""
+    numbers = tuple(sorted(map(int, containers)))
+    cores = book.application(one.application).demand[0]
+    return Ended(one.request_id, one.application, numbers, cores, one.lifetime_s, one.began, now, cause)
 
 
 def refusal_alarm(book: Book, made: PlacementDecision) -> str:

@@ -25,9 +25,10 @@ from agent.placement.records import (
     PlaceRequest,
     Reservation,
     Stage,
+    moment_of,
 )
 from agent.placement.settings import PlacementPolicyText
-from domain.rules.placement.instance import MOST, UNLIMITED, Application
+from domain.rules.placement.instance import LONGEST_LIFETIME_S, MOST, UNLIMITED, Application
 
 if TYPE_CHECKING:
     from agent.placement.decision import PlacementPart
@@ -45,6 +46,8 @@ NewApplicationPath = Annotated[
 ApplicationName = Annotated[
     str, Field(max_length=LONGEST_ID, description="Application, by its id in the inventory.", examples=["shop"])
 ]
+
+Lifetime = Annotated[float, Field(gt=0, le=LONGEST_LIFETIME_S, allow_inf_nan=False, examples=[7200]), NUMERIC]
 
 MOST_RELEASED = 1000
 """Containers that one release names; it may leave them out and mean all."""
@@ -64,10 +67,23 @@ class PlaceOrder(Body):
     requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Name of the requester, for the record.")] = (
         ""
     )
+    lifetime_s: Lifetime | None = Field(
+        None,
+        description="Expected seconds of each container. A container that runs longer is not stopped. Not given: those "
+        "of its application, if any.",
+    )
+    expected_end: Annotated[str, Field(max_length=40)] | None = Field(
+        None,
+        description="In place of `lifetime_s`: the expected end, a time of RFC 3339 after now.",
+        examples=["2026-03-01T12:00:00Z"],
+    )
 
     def request(self, pool: str) -> PlaceRequest:
-        """Return it as the pool takes it."""
-        return PlaceRequest(pool, self.request_id, self.application, self.count, self.partial, self.requested_by)
+        """Return it as the pool takes it; BadInput."""
+        asked = (pool, self.request_id, self.application, self.count, self.partial, self.requested_by)
+        return PlaceRequest(
+            *asked, self.lifetime_s, None if self.expected_end is None else moment_of(self.expected_end)
+        )
 
 
 class PlaceOrderOfPool(PlaceOrder):
@@ -154,11 +170,15 @@ class ApplicationOrder(Body):
         Annotated[int, Field(ge=1, le=MOST), NUMERIC] | None, Field(description="Most instances in one rack.")
     ] = None
     label: Annotated[str, Field(max_length=LONGEST_ID, description="Label that a host must have.")] = ""
+    lifetime_s: Lifetime | None = Field(
+        None, description="Expected seconds of a container, for requests that give neither `lifetime_s` nor an end."
+    )
 
     def of(self, name: str) -> Application:
         """Return it as the pool takes it."""
         demand = (self.cores, self.memory_gib, self.disk_gb)
-        return Application(name, demand, self.limit, frozenset(self.excludes), self.rack_limit, self.label)
+        rules = (self.limit, frozenset(self.excludes), self.rack_limit, self.label)
+        return Application(name, demand, *rules, self.lifetime_s)
 
 
 class SwitchOrder(Body):

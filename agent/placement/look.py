@@ -68,7 +68,7 @@ class ApplicationView:
     """An application of a pool: what a container needs, where it may be, its source, and how many containers it has.
 
     excludes: those that must not share a host with it, whichever side names the other. rack_limit: None without bound.
-    containers: that run or are reserved.
+    containers: that run or are reserved. lifetime_s: of a container whose request declares none, None for no default.
     """
 
     application: str
@@ -81,6 +81,7 @@ class ApplicationView:
     label: str
     origin: Origin
     containers: int
+    lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,4 +384,5 @@ def _view(book: Book, app: Application) -> ApplicationView:
         app.label,
         Origin.API if app.name in book.over_http else Origin.INVENTORY,
         book.containers(app.name),
+        app.lifetime_s,
     )

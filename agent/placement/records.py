@@ -7,18 +7,21 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from domain.decisions import Reason
 from domain.errors import BadInput
-from domain.rules.placement.instance import DIMENSIONS, Vector
+from domain.rules.placement.instance import DIMENSIONS, LONGEST_LIFETIME_S, Application, Vector
 
 LONGEST_ID: Final = 128
 ID: Final = r"^[!-.0-~]{1,128}$"
 """Of a request or host: it may stand in logs and in paths."""
 MOST_COUNT: Final = 5000
 """Containers of one request."""
+_RFC_3339: Final = r"[0-9]{4}(-[0-9]{2}){2}[Tt ]([0-9]{2}:){2}[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+_LAST_MOMENT: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 LARGEST: Final = 2**31 - 1
 REQUEST: Final = "request"
 MOVE: Final = "move"
@@ -62,6 +65,23 @@ class HostState(StrEnum):
     FAILED = "failed"
 
 
+class HintSource(StrEnum):
+    """Where the expected lifetime of a container comes from."""
+
+    REQUEST = "request"
+    APPLICATION = "application"
+    NONE = "none"
+
+
+class Cause(StrEnum):
+    """Why containers run no more. Only the lifetime of released ones is a lifetime; the others were cut short."""
+
+    RELEASED = "released"
+    CANCELLED = "cancelled"
+    LAPSED = "lapsed"
+    HOST_FAILED = "host_failed"
+
+
 class Origin(StrEnum):
     """Where a host comes from."""
 
@@ -72,7 +92,10 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """So many containers of an application. partial: place those that fit where not all do."""
+    """A number of containers of an application. partial: place those that fit where not all do.
+
+    lifetime_s: expected seconds of each container from now on; expected_end: epoch seconds of its end. At most one.
+    """
 
     pool: str
     request_id: str
@@ -80,12 +103,38 @@ class PlaceRequest:
     count: int = 1
     partial: bool = False
     requested_by: str = ""
+    lifetime_s: float | None = None
+    expected_end: float | None = None
 
     @property
     def fingerprint(self) -> str:
         """What the request asks for, in short: equal for equal requests."""
-        asked = [self.application, self.count, self.partial]
+        asked: list[object] = [self.application, self.count, self.partial]
+        # Left out without a declaration, so that requests of earlier versions keep their fingerprint.
+        if (self.lifetime_s, self.expected_end) != (None, None):
+            asked += [self.lifetime_s, self.expected_end]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+    def hint(self, app: Application, now: float) -> tuple[float | None, HintSource]:
+        """Return the expected seconds of a container from now on, None without any, and their source.
+
+        BadInput for an end that is not after now, or too far.
+        """
+        if self.expected_end is not None:
+            left_s = self.expected_end - now
+            if left_s <= 0.0:
+                remedy = (
+                    f"by the agent's clock, {_clock_text(now)}, it is {-left_s:.0f} s ago: correct the end, or the "
+                    "clock of the caller or of the agent, or give lifetime_s"
+                )
+                raise BadInput("expected_end", _clock_text(self.expected_end), remedy)
+            if left_s > LONGEST_LIFETIME_S:
+                remedy = f"give an end within {LONGEST_LIFETIME_S:.0f} s of the agent's clock, {_clock_text(now)}"
+                raise BadInput("expected_end", _clock_text(self.expected_end), remedy)
+            return left_s, HintSource.REQUEST
+        if self.lifetime_s is not None:
+            return self.lifetime_s, HintSource.REQUEST
+        return app.lifetime_s, HintSource.NONE if app.lifetime_s is None else HintSource.APPLICATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +176,8 @@ class PlacementDecision:
     decided in place of the pool's policy, "" where it did not. open_hosts: with this request, and free_cores of the
     hosts that are up. revision: of the pool with this decision; digest: of its state, every 1000 decisions.
     policy_digest: of the policy that decided, "" in what earlier versions recorded.
-    outside: what of the request that policy saw none of in its training.
+    outside: what of the request that policy saw none of in its training. lifetime_s: expected seconds of each
+    container from `at` on, None without any; lifetime_from: their source.
     """
 
     decision_id: str
@@ -156,6 +206,8 @@ class PlacementDecision:
     requested_by: str = ""
     policy_digest: str = ""
     outside: tuple[str, ...] = ()
+    lifetime_s: float | None = None
+    lifetime_from: HintSource = HintSource.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +216,9 @@ class Reservation:
 
     until: when it lapses unless it is confirmed, by the wall clock of the agent that made it. moved: containers whose
     host failed and that were placed again. lost: those of a failed host that found no other. openings: number of the
-    present opening of each of its hosts (`Cluster.opening`), so that their order survives a restart.
+    present opening of each of its hosts (`Cluster.opening`), so that their order survives a restart. lifetime_s:
+    expected seconds of its containers, None for no expectation. began: when it was confirmed, None before, and in
+    records of earlier versions.
     """
 
     request_id: str
@@ -179,11 +233,31 @@ class Reservation:
     lost: tuple[int, ...] = ()
     requested_by: str = ""
     openings: Mapping[str, int] = field(default_factory=dict)
+    lifetime_s: float | None = None
+    began: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """The request's id and the decision's: an id may be used again."""
         return self.request_id, self.decision_id
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Containers of one request, by index, that ended at one moment.
+
+    cores: of each. lifetime_s: as expected, None for no expectation. began: when they were confirmed, None where they
+    were not, or where an earlier version confirmed them.
+    """
+
+    request_id: str
+    application: str
+    containers: tuple[int, ...]
+    cores: int
+    lifetime_s: float | None
+    began: float | None
+    ended: float
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +373,35 @@ def check_request(request: PlaceRequest) -> None:
     check_id("request_id", request.request_id)
     if isinstance(request.count, bool) or not 1 <= request.count <= MOST_COUNT:
         raise BadInput("count", request.count, f"give the number of containers, from 1 to {MOST_COUNT}")
+    if request.expected_end is not None and not 0.0 <= request.expected_end <= _LAST_MOMENT:
+        raise BadInput("expected_end", request.expected_end, "give epoch seconds of a year up to 9999")
+    if None not in (request.lifetime_s, request.expected_end):
+        raise BadInput("expected_end", request.expected_end, "give it or lifetime_s, not both")
+    if request.lifetime_s is not None:
+        check_lifetime(request.lifetime_s)
+
+
+def check_lifetime(lifetime_s: float) -> float:
+    """Return the expected seconds of a container; BadInput unless it is above 0 and at most 10 years."""
+    if isinstance(lifetime_s, bool) or not 0.0 < lifetime_s <= LONGEST_LIFETIME_S:
+        remedy = f"give seconds above 0, {LONGEST_LIFETIME_S:.0f} (10 years) at most, or leave it out"
+        raise BadInput("lifetime_s", lifetime_s, remedy)
+    return float(lifetime_s)
+
+
+def moment_of(text: str) -> float:
+    """Return the epoch seconds of a time of RFC 3339, which has an offset; BadInput."""
+    try:
+        if re.fullmatch(_RFC_3339, text) is None:
+            raise ValueError
+        return datetime.fromisoformat(text.upper()).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        remedy = "give a time of RFC 3339 with its offset, such as 2026-03-01T12:00:00Z"
+        raise BadInput("expected_end", text, remedy) from None
+
+
+def _clock_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def check_id(field_name: str, text: str) -> str:

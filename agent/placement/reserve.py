@@ -7,6 +7,7 @@ the book in memory, and writes the change under the head that it read, again whe
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +17,14 @@ import structlog
 
 from agent.kernel.guards import held_by_pause
 from agent.kernel.transaction import Conflict, retried
-from agent.placement.answers import decision_on, refusal_alarm, reservation_of
+from agent.ledger.codec import plain
+from agent.placement.answers import decision_on, ended_of, refusal_alarm, reservation_of
 from agent.placement.book import Book
 from agent.placement.inventory import changed_hosts, check_fits, check_source, entries_of, merged
 from agent.placement.look import PoolQueries
 from agent.placement.records import (
+    Cause,
+    Ended,
     HostRecord,
     HostState,
     Move,
@@ -38,7 +42,7 @@ from agent.placement.records import (
     check_request,
     most_common,
 )
-from agent.placement.state import PLACEMENT, Change, Made, PoolState
+from agent.placement.state import ENDED, PLACEMENT, Change, Made, PoolState
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, ConfigurationError, StateConflict, UnknownName
 from domain.rules.placement.instance import VERSION, Application, Vector, application_document, parse_instance
@@ -94,9 +98,10 @@ class PlacementPool(PoolQueries):
             self._book = book or self._book
             return answer
 
-    def event(self, now: float, reason: Reason, detail: str, about: str = "") -> Event:
-        """Return an event of the pool."""
-        return Event(Subject(PLACEMENT, self.name), now, reason, detail, about)
+    def event(self, now: float, reason: Reason, detail: str, about: str = "", ended: Sequence[Ended] = ()) -> Event:
+        """Return an event of the pool; ended: the containers that ended with it."""
+        data = {ENDED: json.dumps([plain(one) for one in ended])} if ended else {}
+        return Event(Subject(PLACEMENT, self.name), now, reason, detail, about, data)
 
     # Requests
 
@@ -123,7 +128,7 @@ class PlacementPool(PoolQueries):
             held = held_by_pause(self.ledger.controls(PLACEMENT, self.name), (Direction.OUT,), now)
             if held is not None:
                 raise StateConflict("pool", self.name, held.detail)
-            book.app(request.application)
+            hint = request.hint(book.application(request.application), now)
             changed, notes = self._lapse(book, now)
             advice = self.mode is not Mode.ACT
             head = replace(self._with_count(now, request.count), decisions=self.head.decisions + 1)
@@ -135,6 +140,7 @@ class PlacementPool(PoolQueries):
             )
             made = decision_on(
                 *(request, chosen, book, now, head.decisions, self.head.revision + 1),
+                hint=hint,
                 confirm_within_s=None if advice else self.settings.confirm_within_s,
                 pending=self.pending,
                 began=began,
@@ -188,7 +194,7 @@ class PlacementPool(PoolQueries):
                 # What lapsed is given back by the next write; memory is dropped with this error.
                 self._known(request_id)
                 raise StateConflict("request_id", request_id, "it lapsed, was cancelled or released: request again")
-            confirmed = book.take(replace(found, stage=Stage.CONFIRMED))
+            confirmed = book.take(replace(found, stage=Stage.CONFIRMED, began=now))
             notes.append(self.event(now, Reason.PLACEMENT_CONFIRMED, f"{request_id} is confirmed", request_id))
             change = Change(reservations={**lapsed, request_id: confirmed}, notes=notes)
             return OrderResult("confirmed", False, confirmed), change
@@ -210,7 +216,8 @@ class PlacementPool(PoolQueries):
                 raise StateConflict("request_id", request_id, "it is confirmed: release its containers")
             book.free(found, found.hosts)
             detail = f"{request_id} is cancelled: {len(found.hosts)} containers of {found.application} are given back"
-            note = self.event(now, Reason.PLACEMENT_CANCELLED, detail, request_id)
+            ended = [ended_of(book, found, found.hosts, now, Cause.CANCELLED)]
+            note = self.event(now, Reason.PLACEMENT_CANCELLED, detail, request_id, ended)
             released = tuple(sorted(map(int, found.hosts)))
             answer = OrderResult("cancelled", False, replace(found, released=released, hosts={}))
             return answer, Change(reservations={request_id: None}, notes=[note])
@@ -243,7 +250,8 @@ class PlacementPool(PoolQueries):
             if left:
                 after = book.take(after)
             detail = f"{len(gone)} containers of {found.application} are released, {len(left)} are left"
-            note = self.event(now, Reason.CONTAINERS_RELEASED, detail, request_id)
+            ended = [ended_of(book, found, gone, now, Cause.RELEASED)]
+            note = self.event(now, Reason.CONTAINERS_RELEASED, detail, request_id, ended)
             change = Change(reservations={request_id: after if left else None}, notes=[note])
             return OrderResult("released", False, after), change
 
@@ -296,7 +304,8 @@ class PlacementPool(PoolQueries):
             book.free(one, one.hosts)
             gone[one.request_id] = None
             detail = f"{one.request_id} was not confirmed in time: {len(one.hosts)} containers are given back"
-            notes.append(self.event(now, Reason.PLACEMENT_LAPSED, detail, one.request_id))
+            ended = [ended_of(book, one, one.hosts, now, Cause.LAPSED)]
+            notes.append(self.event(now, Reason.PLACEMENT_LAPSED, detail, one.request_id, ended))
         if gone:
             self.head = replace(self.head, lapsed=self.head.lapsed + len(gone))
         return gone, notes
@@ -379,6 +388,17 @@ class PlacementPool(PoolQueries):
             replaced += filter(None, [chosen.replaced])
             host = book.cluster.hosts[chosen.choices[0].host].name if chosen.choices else None
             moves.append(Move(reservation.request_id, index, reservation.application, before.name, host))
+        lost_of = {move.request_id: book.reservations[move.request_id] for move in moves if move.host is None}
+        ended = [
+            ended_of(
+                book,
+                one,
+                [str(move.index) for move in moves if (move.request_id, move.host) == (name, None)],
+                now,
+                Cause.HOST_FAILED,
+            )
+            for name, one in lost_of.items()
+        ]
         changed = _moved(book, moves)
         made: list[Made] = []
         detail, reason = f"{before.name} failed", Reason.HOST_FAILED
@@ -389,7 +409,7 @@ class PlacementPool(PoolQueries):
             reason = Reason.CONTAINERS_LOST if lost else Reason.HOST_FAILED
             decision_id, policy = f"{self.name}-p{head.decisions}", ", ".join(dict.fromkeys(policies))
             made = [MoveDecision(decision_id, self.name, now, before.name, tuple(moves), reason, detail, policy)]
-        notes = [self.event(now, reason, detail, before.name)]
+        notes = [self.event(now, reason, detail, before.name, ended)]
         if replaced:
             why = f"{replaced[0]} (for {len(replaced)} of {len(moves)} containers of {before.name})"
             notes.append(self.event(now, Reason.POLICY_REPLACED, why, before.name))

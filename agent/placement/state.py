@@ -23,6 +23,7 @@ from agent.placement.records import (
     MOVE,
     REQUEST,
     Comparison,
+    Ended,
     HostRecord,
     MoveDecision,
     PlacementDecision,
@@ -30,9 +31,11 @@ from agent.placement.records import (
     Reservation,
     given_back,
 )
-from domain.decisions import Event
+from domain.decisions import Event, Reason
 
 PLACEMENT: Final = "placement"
+ENDED: Final = "ended"
+"""Name of the containers that ended in the data of an event."""
 HEADS: Final = Heads("placement.head", PoolHead)
 _INVENTORY: Final = "placement.inventory"
 _OVER_HTTP: Final = "placement.over-http"
@@ -127,6 +130,19 @@ class PlacementStore:
 
     def ended_between(self, pool: str, since: float, until: float) -> list[tuple[float, str, int]]:
         """Return when containers were given back with since <= at < until, oldest first: time, request, how many."""
+        events = self._events(pool, GIVEN_BACK, since, until)
+        return [(at, request, given_back(str(body["detail"]))) for at, request, body in events]
+
+    def lives_between(self, pool: str, since: float, until: float) -> list[Ended]:
+        """Return the containers that ended with since <= at < until, oldest first; earlier versions recorded none."""
+        bodies = self._events(pool, (*GIVEN_BACK, Reason.HOST_FAILED, Reason.CONTAINERS_LOST), since, until)
+        found = (one for _, _, body in bodies for one in body.get("data", {}).get(ENDED, ()))
+        return [codec.decode(Ended, codec.encode_mapping(one)) for one in found]
+
+    def _events(
+        self, pool: str, reasons: Sequence[Reason], since: float, until: float
+    ) -> list[tuple[float, str, Mapping[str, Any]]]:
+        """Return events of a pool with since <= at < until, oldest first: time, subject (`about`) and body."""
         query = (
             select(journal_table.c.at, journal_table.c.ref, journal_table.c.body)
             .where(
@@ -134,14 +150,13 @@ class PlacementStore:
                 journal_table.c.decision.in_(["", PLACEMENT]),
                 journal_table.c.subject == pool,
             )
-            .where(journal_table.c.reason.in_([reason.value for reason in GIVEN_BACK]))
+            .where(journal_table.c.reason.in_([reason.value for reason in reasons]))
             .where(journal_table.c.at >= since, journal_table.c.at < until)
             .order_by(journal_table.c.seq)
         )
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        details = (str(codec.decode_mapping(codec.unpack(row.body))["detail"]) for row in rows)
-        return [(row.at, row.ref, given_back(detail)) for row, detail in zip(rows, details, strict=True)]
+        return [(row.at, row.ref, codec.decode_mapping(codec.unpack(row.body))) for row in rows]
 
     def write(
         self, pool: str, before: bytes | None, head: PoolHead, change: Change, *, epoch: int | None = None

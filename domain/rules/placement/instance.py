@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.errors import ConfigurationError, Mistake
@@ -40,6 +40,7 @@ class Application:
 
     demand: of one container. limit: most instances on one host. excludes: applications that must not share a host with
     it, symmetric. rack_limit: most instances in one rack, None without bound. label: that a host must have, "" for any.
+    lifetime_s: of a container whose request declares none; None for no declaration.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Application:
     excludes: frozenset[str] = frozenset()
     rack_limit: int | None = None
     label: str = ""
+    lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ def application_document(app: Application) -> dict[str, Any]:
         **({"excludes": sorted(app.excludes)} if app.excludes else {}),
         **({} if app.rack_limit is None else {"rack_limit": app.rack_limit}),
         **({"label": app.label} if app.label else {}),
+        **({} if app.lifetime_s is None else {"lifetime_s": app.lifetime_s}),
     }
 
 
@@ -212,10 +215,7 @@ def symmetric(applications: Sequence[Application]) -> tuple[tuple[Application, .
             if app.name not in excludes[other]:
                 excludes[other].add(app.name)
                 warnings.append(f"{app.name} excludes {other}; {other} now excludes {app.name} too")
-    found = tuple(
-        Application(app.name, app.demand, app.limit, frozenset(excludes[app.name]), app.rack_limit, app.label)
-        for app in applications
-    )
+    found = tuple(replace(app, excludes=frozenset(excludes[app.name])) for app in applications)
     return found, tuple(warnings)
 
 
@@ -296,7 +296,7 @@ class _Reader:
         return HostType(self.text(where, entry, "name"), self.vector(where, entry), count, label)
 
     def application(self, where: str, entry: dict[str, Any]) -> Application:
-        self.known(where, entry, ("id", *DIMENSIONS, "limit", "excludes", "rack_limit", "label"))
+        self.known(where, entry, ("id", *DIMENSIONS, "limit", "excludes", "rack_limit", "label", "lifetime_s"))
         excludes = entry.get("excludes", [])
         if not isinstance(excludes, list) or not all(isinstance(other, str) for other in excludes):
             self.wrong(f"{where}.excludes", excludes, "write a list of application ids")
@@ -308,6 +308,7 @@ class _Reader:
             frozenset(excludes),
             self.whole(where, entry, "rack_limit", 1, MOST) if "rack_limit" in entry else None,
             self.text(where, entry, "label", needed=False),
+            self.lifetime(where, entry),
         )
 
     def request(self, where: str, entry: dict[str, Any], applications: Mapping[str, Application]) -> Request:
@@ -316,7 +317,9 @@ class _Reader:
         if application and application not in applications:
             self.wrong(f"{where}.application", application, "no application has this id")
         count = self.whole(where, entry, "count", 1, 10**6, 1)
-        life = self.lifetime(where, entry)
+        life, known = self.lifetime(where, entry), applications.get(application)
+        if life is None and known is not None:
+            life = known.lifetime_s
         return Request(self.text(where, entry, "id"), application, count, self.moment(where, entry), life)
 
     def release(self, where: str, entry: dict[str, Any], counts: Mapping[str, int]) -> Release:

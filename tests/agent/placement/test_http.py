@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,11 @@ def agent() -> Iterator[RunningAgent]:
             yield made.lead()
 
 
+def at_utc(at: float) -> str:
+    """A moment as RFC 3339 has it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def opened(agent: RunningAgent, document: dict[str, Any]) -> Pool:
     """The next pool that no test has yet, with this inventory, after its first turn."""
     directory = Path(agent.settings.state_directory)
@@ -130,6 +136,53 @@ class TestTwoPhases:
         client.post("/requests/r1/release", json={})
         assert client.get("/requests").json() == []
         assert client.get("/requests/r1").json() == {"decision": made, "reservation": None}
+
+    def test_a_request_or_its_application_declares_a_lifetime(self, client: httpx.Client) -> None:
+        client.put("/applications/new", json={**SMALL, "lifetime_s": 60})
+        assert client.get("/applications/new").json()["lifetime_s"] == 60.0
+        asked: list[dict[str, Any]] = [
+            {"application": "new"},
+            {"application": "new", "lifetime_s": 7200},
+            {"application": "shop", "expected_end": at_utc(START + 90.0)},
+            {"application": "shop", "expected_end": at_utc(START + 90.0).replace("Z", "+00:00").lower()},
+        ]
+        bodies = [{"request_id": f"r{n}", **body} for n, body in enumerate(asked)]
+        found = [client.post("/requests", json=body).json() for body in bodies]
+        assert [one["lifetime_s"] for one in found] == [60.0, 7200.0, 90.0, 90.0]
+        assert [one["lifetime_from"] for one in found] == ["application", *["request"] * 3]
+        assert client.get("/requests/r2").json()["reservation"]["lifetime_s"] == 90.0
+        assert client.post("/requests", json=bodies[2]).json() == found[2]
+        # The same moment in other words is the same request.
+        assert client.post("/requests", json={**bodies[3], "request_id": "r2"}).json() == found[2]
+        assert client.post("/requests", json={**bodies[2], "lifetime_s": 90.0}).status_code == 422
+        assert client.post("/requests", json={"request_id": "r2", "application": "shop"}).status_code == 409
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            *(
+                ("lifetime_s", value)
+                for value in ("0", "-1", "NaN", "Infinity", '"60"', "true", "3.2e8", "1e400", "[]")
+            ),
+            *(("lifetime_s", value) for value in ("1" + "0" * 400, '"2h"')),
+            *(
+                ("expected_end", f'"{value}"')
+                for value in (
+                    *("2026-09-21", "2026-09-21T14:13:21", "2026-09-21T14:13:60Z", "2026-13-01T00:00:00Z", "never", ""),
+                    *("0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00", "2026-09-21T14:13:21+99:00"),
+                    *("2026-09-21T14:13:20Z", "2026-09-21T14:13:19Z", "2126-09-21T14:13:20Z", "1790000060"),
+                )
+            ),
+            ("expected_end", "1790000060"),
+        ],
+    )
+    def test_a_lifetime_that_cannot_be_is_refused(self, unchanged: Pool, field: str, value: str) -> None:
+        before = unchanged.head
+        body = f'{{"request_id": "r1", "application": "shop", "{field}": {value}}}'
+        answer = unchanged.client.post("/requests", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["wrong"][0]["field"] in (field, f"body.{field}")
+        assert unchanged.head == before
 
     def test_a_refusal_names_what_the_hosts_lack(self, client: httpx.Client) -> None:
         found = client.post("/requests", json={"request_id": "r1", "application": "shop", "count": 17}).json()
@@ -279,6 +332,7 @@ class TestApplications:
             (422, "cores", "PUT", "new", {**SMALL, "cores": 17}),
             (422, "label", "PUT", "new", {**SMALL, "label": "gpu"}),
             (422, "body.limit", "PUT", "new", {**SMALL, "limit": 0}),
+            (422, "body.lifetime_s", "PUT", "new", {**SMALL, "lifetime_s": 0}),
             (422, "body.cores", "PUT", "new", {**SMALL, "cores": 0}),
             (422, "body.cores", "PUT", "new", {**SMALL, "cores": 1.5}),
             (422, "body.memory_gib", "PUT", "new", {"cores": 1, "disk_gb": 1}),

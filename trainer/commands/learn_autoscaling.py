@@ -125,8 +125,14 @@ Exit status:
                 windows.replayed,
                 spread=lambda work, items: pool.run([(work, item) for item in items]),
             )
-        lines = _lines(learner, windows, found)
-        return Answer(_as_data(learner, windows, found), lines, 0 if found.holds else NOT_TRUE)
+        data = {**_as_data(learner, windows, found), "replaced": self._replaced(learner)}
+        return Answer(data, _lines(learner, windows, found), 0 if found.holds else NOT_TRUE)
+
+    def _replaced(self, learner: Learner) -> list[str]:
+        """Return the facts of the world and of the settings that the ledger's replace."""
+        from trainer.learning.subject import replaced_facts
+
+        return replaced_facts(learner, None if self.given is not None else os.environ)
 
     def case(self) -> Inspection:
         """Return the case for a look at the fleet's models."""
@@ -218,7 +224,10 @@ Exit status:
         if recorded.fleet.name != self.name:
             option, given = ("--from", self.origin) if self.origin is not None else ("--out", folder)
             raise BadInput(option, str(given), f"it is of fleet {recorded.fleet.name}, not of {self.name}")
-        return learner_of(recorded, self.world, ModelShelf(place), self.idle, usual_s)
+        found = learner_of(recorded, self.world, ModelShelf(place), self.idle, usual_s)
+        for sentence in self._replaced(found):
+            typer.echo(sentence, err=True)
+        return found
 
     def write_export(self, path: Path) -> Answer:
         """Write the record with the models that decided."""

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from domain.errors import BadInput
 from trainer.commands.endings import STATUSES_OF_GATE
 from trainer.commands.options import (
@@ -117,7 +119,8 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
                 words_of(SUITE if self.traces is None and own is None else self.traces or ""),
             )
         cases = [*suite(groups, short=self.short, world=chosen, seeds=self.seeds)]
-        cases += recent_cases(self.recent or (), None if own is None else own.config)
+        config = None if own is None else own.config
+        cases += recent_cases(self.recent or (), config, note=lambda text: typer.echo(text, err=True))
         rule = None
         facts = {
             "groups": ",".join(groups),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from domain.errors import BadInput
 from domain.units import DAY_S, HOUR_S
@@ -13,7 +13,16 @@ from simulator.autoscaling.world_file import preset
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.lessons import LEAST_WINDOWS, cut_out
-from trainer.learning.recorded import fitted_world, fleets_of, newest_end, read_recorded, shape_of, traced
+from trainer.learning.recorded import (
+    LEDGER_COUNTS,
+    FleetFacts,
+    fitted_world,
+    fleets_of,
+    newest_end,
+    read_recorded,
+    shape_of,
+    traced,
+)
 
 FAMILY = "recent"
 LEDGER_ENDINGS = (".db", ".sqlite", ".sqlite3")
@@ -21,17 +30,24 @@ BOOTS = 3
 """Boot seeds per trace: when a VM of production had booted is no part of a trace, so several are tried."""
 
 
-def recent_cases(sources: Sequence[str], config: SimulationConfig | None = None, *, days: int = 7) -> list[Case]:
+def recent_cases(
+    sources: Sequence[str],
+    config: SimulationConfig | None = None,
+    *,
+    days: int = 7,
+    note: Callable[[str], None] = lambda text: None,
+) -> list[Case]:
     """Return cases of trace files (CSV, SWF), workloads by name, and ledgers (a SQLite file or a URL).
 
     config: the world for traces without a fleet of their own, `live-like` by default; a ledger brings its fleet.
-    days: how many of its last days are used. Raises BadInput when a source holds nothing that can be replayed.
+    days: how many of its last days are used. note: called with the facts of config that a ledger replaces. Raises
+    BadInput when a source holds nothing that can be replayed.
     """
     world = config or preset("live-like")
     cases: list[Case] = []
     for source in sources:
         if "://" in source or source.endswith(LEDGER_ENDINGS):
-            pairs = _of_ledger(source, world, days)
+            pairs = _of_ledger(source, world, days, note if config is not None else lambda text: None)
         else:
             pairs = [(world, workload_of(source, max(world.cores)))]
         for fitted, trace in pairs:
@@ -57,14 +73,19 @@ def windows_of(trace: Trace) -> list[Trace]:
     return [part for part in parts if part.jobs > 1]
 
 
-def _of_ledger(source: str, world: SimulationConfig, days: int) -> list[tuple[SimulationConfig, Trace]]:
+def _of_ledger(
+    source: str, world: SimulationConfig, days: int, note: Callable[[str], None]
+) -> list[tuple[SimulationConfig, Trace]]:
     pairs = []
     for name in fleets_of(source):
         newest = newest_end(source, name)
         if newest is None:
             continue
         recorded = read_recorded(source, name, since=newest - days * DAY_S)
-        fitted = fitted_world(world, recorded.fleet)
+        about = recorded.fleet, recorded.context.limits, recorded.context.terms
+        fitted = fitted_world(world, *about)
+        if unlike := FleetFacts.of_world(world).unlike(FleetFacts.of_fleet(*about)):
+            note(f"fleet {name}: world: {unlike}: {LEDGER_COUNTS}")
         # Before a change of its groups it was another fleet.
         same = (one for one in traced(recorded) if shape_of(one.fleet) == shape_of(recorded.fleet))
         pairs += [(fitted, one.trace) for one in same]

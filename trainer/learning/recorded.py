@@ -6,6 +6,7 @@ fleet changes or the clock is set; what is missing within it is listed as gaps.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +25,12 @@ from agent.autoscaling.minutes import (
     read_minutes,
 )
 from agent.autoscaling.state import FleetStore
+from agent.rails.base import RailLimits
 from domain.decisions import Decision
 from domain.errors import BadInput
-from domain.fleet import Fleet
+from domain.fleet import Fleet, VmType
 from domain.samples import NEWEST_JOBS
+from domain.snapshot import Terms
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import CooldownScope, SimulationConfig
@@ -423,11 +426,66 @@ class MeasuredWorld:
     notes: tuple[str, ...]
 
 
-def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
-    """Return the world with the types, limits and minimum of a fleet, starting from its minimum.
+LEDGER_COUNTS = "the ledger's values, in brackets, are used"
 
-    What the world says by type (speed, boots, reclaims) holds for the fleet's types in their order, where there are as
-    many of them.
+
+@dataclass(frozen=True, slots=True)
+class FleetFacts:
+    """Facts of a fleet that a ledger records, so that a world file or the settings do not decide them.
+
+    types, maximum, minimum: by group. waiting_price_per_hour: dollars for an hour that a job waits. cooldown_s: after a
+    growth.
+    """
+
+    types: tuple[VmType, ...]
+    maximum: tuple[int, ...]
+    minimum: tuple[int, ...]
+    waiting_price_per_hour: float | None
+    cooldown_s: float
+
+    @classmethod
+    def of_fleet(cls, fleet: Fleet, limits: RailLimits, terms: Terms | None) -> FleetFacts:
+        """Return the facts of a fleet as a ledger or the settings have it."""
+        types, maximum, minimum = zip(*((one.vm_type, one.maximum, one.minimum) for one in fleet.groups), strict=True)
+        waiting = None if terms is None else terms.waiting_price_per_hour
+        return cls(types, maximum, minimum, waiting, limits.cooldown_out_s)
+
+    @classmethod
+    def of_world(cls, world: SimulationConfig) -> FleetFacts:
+        """Return the facts as a world has them."""
+        return cls(world.types, world.limits, world.minimum, world.waiting_price_per_hour, world.cooldown_s)
+
+    def unlike(self, ledger: FleetFacts) -> str:
+        """Return the facts that differ from those of the ledger, these in brackets; "" where none does."""
+        pairs: list[tuple[str, float, float, str]] = []
+        if len(self.types) != len(ledger.types):
+            pairs.append(("VM types", len(self.types), len(ledger.types), ""))
+        else:
+            for k, (ours, theirs) in enumerate(zip(self.types, ledger.types, strict=True)):
+                name = ours.name if ours.name == theirs.name else f"{ours.name} (in the ledger {theirs.name})"
+                pairs += [
+                    (f"cores of {name}", ours.cores, theirs.cores, ""),
+                    (f"price of {name}", ours.price_per_hour, theirs.price_per_hour, " $ an hour"),
+                    (f"most VMs of {name}", self.maximum[k], ledger.maximum[k], ""),
+                    (f"fewest VMs of {name}", self.minimum[k], ledger.minimum[k], ""),
+                ]
+        if self.waiting_price_per_hour is not None and ledger.waiting_price_per_hour is not None:
+            prices = self.waiting_price_per_hour, ledger.waiting_price_per_hour
+            pairs.append(("price of waiting", *prices, " $ an hour"))
+        pairs.append(("cool-down", self.cooldown_s, ledger.cooldown_s, " s"))
+        return ", ".join(
+            f"{what} {ours:g}{unit} ({theirs:g}{unit})"
+            for what, ours, theirs, unit in pairs
+            if not math.isclose(ours, theirs, rel_tol=1e-6)
+        )
+
+
+def fitted_world(world: SimulationConfig, fleet: Fleet, limits: RailLimits, terms: Terms | None) -> SimulationConfig:
+    """Return the world with the types, limits, minimum, prices and cool-down of a fleet, starting from its minimum.
+
+    The rest between changes is one of the fleet's limits: policies without them meet it as the world's cool-down. What
+    the world says by type (speed, boots, reclaims) holds for the fleet's types in their order, where there are as many
+    of them.
     """
     minimum = tuple(group.minimum for group in fleet.groups)
     same = len(world.types) == len(fleet.groups)
@@ -442,6 +500,8 @@ def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
         boot_highs_s=world.boot_highs_s if same else (),
         boot_quantiles_s=world.boot_quantiles_s if same else (),
         reclaims_per_hour=world.reclaims_per_hour if same else (),
+        cooldown_s=limits.cooldown_out_s,
+        waiting_price_per_hour=world.waiting_price_per_hour if terms is None else terms.waiting_price_per_hour,
     )
 
 
@@ -464,7 +524,7 @@ def measured_world(
             for found, more in zip(boots, window.boots, strict=True):
                 found += more
     limits, terms = context.limits, context.terms
-    world = fitted_world(base, recorded.fleet)
+    world = fitted_world(base, recorded.fleet, limits, terms)
     points, notes = _boot_points(recorded, boots, world)
     reclaims = tuple(float(n / h) if n else 0.0 for n, h in zip(interrupted, hours, strict=True))
     world = replace(
@@ -472,10 +532,8 @@ def measured_world(
         boot_lows_s=(),
         boot_highs_s=(),
         boot_quantiles_s=points,
-        cooldown_s=limits.cooldown_out_s,
         cooldown_scope=CooldownScope.PER_DIRECTION,
         sample_interval_s=context.sample_interval_s,
-        waiting_price_per_hour=world.waiting_price_per_hour if terms is None else terms.waiting_price_per_hour,
         reclaims_per_hour=reclaims if any(reclaims) else (),
         # What was recorded is the mean over the minute, not the queue at its end.
         integral_penalty=True,

@@ -17,7 +17,7 @@ from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import JobSizes
 from trainer.autoscaling.worlds import world_of
 from trainer.learning.minutes import Record
-from trainer.learning.recorded import fitted_world
+from trainer.learning.recorded import LEDGER_COUNTS, FleetFacts, fitted_world
 from trainer.learning.replay import Loop
 
 LIVE_LIKE = "live-like"
@@ -28,7 +28,8 @@ class Learner:
     """A fleet as a round sees it.
 
     config: its world. world: the name of it. typical_core_s: core-seconds of a job that policies expect where the job
-    source tells none; 0 where it tells them. loop: how the agent decides.
+    source tells none; 0 where it tells them. loop: how the agent decides. unlike: facts of a given world that differ
+    from those of the ledger, which replace them; "" for none.
     """
 
     recorded: Record
@@ -36,6 +37,7 @@ class Learner:
     world: str
     typical_core_s: float
     loop: Loop
+    unlike: str = ""
 
     @property
     def fleet(self) -> str:
@@ -64,11 +66,8 @@ def learner_of(
     elif recorded.terms is not None:
         idle_s = recorded.terms.idle_s
     home = world_of(world or LIVE_LIKE)
-    config = fitted_world(home.config, recorded.fleet)
-    if recorded.terms is not None:
-        config = replace(config, waiting_price_per_hour=recorded.terms.waiting_price_per_hour)
-    # The rest between changes is one of the fleet's limits: policies without them meet it as the world's cool-down.
-    config = replace(config, cooldown_s=recorded.limits.cooldown_out_s)
+    config = fitted_world(home.config, recorded.fleet, recorded.limits, recorded.terms)
+    unlike = "" if world is None else FleetFacts.of_world(home.config).unlike(_facts_of(recorded))
     if world is None and recorded.boots:
         config = replace(config, boot_lows_s=(), boot_highs_s=(), boot_quantiles_s=recorded.boots)
     known = recorded.sizes_known and home.job_sizes is not JobSizes.UNKNOWN
@@ -83,7 +82,30 @@ def learner_of(
     )
     for policy in () if only_rules else recorded.policies:
         check_policy(policy, loop.fleet, shelf)
-    return Learner(recorded, config, home.name, 0.0 if known else recorded.job_core_s or 0.0, loop)
+    return Learner(recorded, config, home.name, 0.0 if known else recorded.job_core_s or 0.0, loop, unlike)
+
+
+def _facts_of(recorded: Record) -> FleetFacts:
+    return FleetFacts.of_fleet(recorded.fleet, recorded.limits, recorded.terms)
+
+
+def replaced_facts(learner: Learner, environ: Mapping[str, str] | None) -> list[str]:
+    """Return for people which facts of the world, and of the settings, are replaced by those of the ledger.
+
+    environ: None where the settings are not those of the fleet.
+    """
+    found = []
+    if learner.unlike:
+        remedy = "correct the file if the ledger is right"
+        found.append(f"world {learner.world}: {learner.unlike}: {LEDGER_COUNTS}; {remedy}")
+    own = None if environ is None else load_settings(environ).fleets.get(learner.fleet)
+    if own is not None:
+        facts = FleetFacts.of_fleet(own.fleet(learner.fleet), own.limits(), own.terms)
+        unlike = facts.unlike(_facts_of(learner.recorded))
+        if unlike:
+            remedy = "they are of the newest decision: restart the agent if the settings are right, else correct these"
+            found.append(f"settings of {learner.fleet}: {unlike}: {LEDGER_COUNTS}; {remedy}")
+    return found
 
 
 def check_policy(policy: str, fleet: Fleet, shelf: ModelShelf) -> None:

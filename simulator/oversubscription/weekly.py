@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.oversubscription import risk
+from domain.rules.oversubscription.request_rule import RequestRule
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from domain.rules.oversubscription.usage import Moments, moments_of
 from simulator.compilation import compiled
@@ -23,6 +24,7 @@ from simulator.oversubscription.layout import (
     Weeks,
     cluster_layout,
     empty_copies,
+    ruled,
     stack,
     unguarded,
 )
@@ -170,12 +172,23 @@ class Assessor:
         """Return the rejected VMs of the last run."""
         return int(self.copies.books["rejects"][0])
 
+    def follow(self, rule: RequestRule) -> None:
+        """Set the rate of each request by another rule from now on; BadInput where none did, nor a guard."""
+        guard = self.guard
+        if guard is None or not guard.watched:
+            raise BadInput("guard", "none", "begin with a guard or a rule: without one no moments are kept")
+        self.guard = ruled(guard, rule, self.scenario.hours)
+
+    def placement(self) -> Placement:
+        """Return where the last run put the VMs."""
+        return placement_of(self.scenario, self.week, self.copies, 0)
+
     def assess(self, rates: Floats) -> Risk:
         """Return placement and risk at rates (N,) or (hours, N)."""
         by_hour = np.zeros(self.scenario.hours)
         by_machine = np.zeros((self.scenario.hours, self.scenario.machines))
         c_hot_r = self._run(rates, by_hour, by_machine)
-        placed = placement_of(self.scenario, self.week, self.copies, 0)
+        placed = self.placement()
         return Risk(placed, by_hour, np.ascontiguousarray(by_machine[:, : placed.opened]), c_hot_r)
 
     def _run(self, rates: Floats, by_hour: Floats, by_machine: Floats) -> float:

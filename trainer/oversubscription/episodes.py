@@ -113,7 +113,7 @@ def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Float
     if plan.schedule is not None:
         assessor = Assessor(task.scenario, task.week, task.start, model.moments, model.rho, plan.guard, model.shape)
         risk = assessor.assess(plan.schedule)
-        return risk.placement, risk.by_hour, risk.c_hot_r, plan.schedule
+        return risk.placement, risk.by_hour, risk.c_hot_r, _rates_of(plan, risk.placement, plan.schedule)
     options: dict[str, Any] = {"usage": model, "cost": "analytic", "observation": plan.observation}
     simulation = OversubscriptionSimulation(task.scenario, task.week, start=task.start, guard=plan.guard, **options)
     simulation.reset()
@@ -125,6 +125,25 @@ def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Float
     by_hour = np.array(chances)
     limit = task.scenario.violation_hours
     return simulation.placement(), by_hour, count_at_least(by_hour, limit), np.array(rates)
+
+
+def _rates_of(plan: Plan, placed: Placement, asked: Floats) -> Floats:
+    """Return the rates asked for, (hours, N), or a rule's: means over the cores requested of an hour.
+
+    Without requests in an hour: the mean over the subscriber's week, 1.0 where it asks for nothing.
+    """
+    if plan.guard is None or not len(plan.guard.rule.wanted):
+        return asked
+    week, given = placed.week, np.where(placed.machine >= 0, placed.rate, 1.0)
+    rows = slice(week.warm, None)
+    cores, reserved = np.zeros(asked.shape), np.zeros(asked.shape)
+    at = (week.arrival[rows], week.subscriber[rows])
+    np.add.at(cores, at, week.cores[rows])
+    np.add.at(reserved, at, (given * week.cores)[rows])
+    total = cores.sum(axis=0)
+    usual = np.divide(reserved.sum(axis=0), total, out=np.ones_like(total), where=total > 0.0)
+    found: Floats = np.divide(reserved, cores, out=np.tile(usual, (len(cores), 1)), where=cores > 0.0)
+    return found
 
 
 def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
@@ -168,7 +187,8 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
     assert first is not None
     sampled = EpisodeResults(limit, hot_hours, violations, hot_machine_hours, excess)
     s_cores = None if first.s_cores is None else float(saved.mean())
-    return Performance(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), np.array(rates))
+    given = _rates_of(plan, first, np.array(rates))
+    return Performance(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), given)
 
 
 def write_hours(judged: Performance, path: Path) -> None:

@@ -38,6 +38,7 @@ from trainer.oversubscription.unseen import arrivals_of, shifted, unseen_week
 SOURCES = (
     "domain/rules/oversubscription",
     "simulator/oversubscription",
+    "agent/oversubscription/rule_model.py",
     *(
         f"trainer/oversubscription/{name}.py"
         for name in ("calibration", "episodes", "policies", "search", "evaluation", "unseen")

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.rate_model import RateCard, open_rate_model
+from agent.oversubscription.rule_model import KIND as RULE
+from agent.oversubscription.rule_model import RuleFile, read_rule
 from domain.errors import BadInput
 from domain.rules.oversubscription import ridge
 from domain.rules.oversubscription.rates import (
@@ -30,7 +32,7 @@ from domain.rules.oversubscription.rates import (
 from domain.rules.oversubscription.ridge import moving_average_rate
 from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.batch import OversubscriptionSimulation
-from simulator.oversubscription.layout import Guard, guard_of
+from simulator.oversubscription.layout import Guard, guard_of, ruled, unguarded
 from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import DAY_BEFORE_H, peak_log
 from simulator.oversubscription.weekly import Assessor
@@ -97,7 +99,7 @@ class GuardedPolicy:
     margin: Margin = NO_MARGIN
 
     def plan(self, task: Task) -> Plan:
-        """Return the base's plan with the guard; raises BadInput."""
+        """Return the base's plan with the guard, after the base's rule for each request; raises BadInput."""
         guard = guard_of(
             task.scenario,
             self.kind,
@@ -107,7 +109,10 @@ class GuardedPolicy:
             shared=self.shared,
             margin=self.margin,
         )
-        return replace(self.base.plan(task), guard=guard)
+        plan = self.base.plan(task)
+        if plan.guard is not None and len(plan.guard.rule.wanted):
+            guard = guard._replace(watched=True, rule=plan.guard.rule)
+        return replace(plan, guard=guard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +238,26 @@ class RatesFile:
         return {"kind": KIND, "version": VERSION} | {n: v for n, v in asdict(self).items() if n != "name"}
 
 
-def read_rates(path: Path) -> RatesFile:
-    """Return the rates in a file; BadInput says what is wrong with it."""
+def read_json(path: Path) -> OversubscriptionPolicy:
+    """Return the rates, or the rule, in a file; BadInput names the fault."""
+    data = _data_in(path)
+    return (
+        RuleRates(str(path), read_rule(path))
+        if isinstance(data, dict) and data.get("kind") == RULE
+        else read_rates(path)
+    )
+
+
+def _data_in(path: Path) -> Any:
     try:
-        data = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise BadInput("policy", str(path), f"give a file of rates that can be read: {error}") from None
+
+
+def read_rates(path: Path) -> RatesFile:
+    """Return the rates in a file; BadInput says what is wrong with it."""
+    data = _data_in(path)
     if not isinstance(data, dict) or (data.get("kind"), data.get("version")) != (KIND, VERSION):
         raise BadInput("policy", str(path), f'give a file with "kind": "{KIND}" and "version": {VERSION}')
     try:
@@ -291,6 +310,25 @@ def write_rates(rates: RatesFile, path: Path) -> None:
     replace_file(path, json.dumps(rates.as_data(), indent=1, allow_nan=False) + "\n")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleRates:
+    """A rule that sets the rate of each request, from its file."""
+
+    name: str
+    file: RuleFile
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rule for a task; BadInput when subscribers or levels are not those it was trained for."""
+        scenario, file = task.scenario, self.file
+        mine, theirs = (len(file.subscribers), file.actions), (scenario.subscribers, scenario.actions)
+        if mine != theirs:
+            why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
+            raise BadInput("policy", self.name, f"{why}: train it again")
+        # The rates count for nothing: the rule sets that of each request.
+        rates = np.ones((scenario.hours, scenario.subscribers))
+        return Plan(rates, guard=ruled(unguarded(scenario), file.rule, scenario.hours))
+
+
 FORMS = (
     "none",
     "grid:RATE",
@@ -300,7 +338,7 @@ FORMS = (
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
     "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
     "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
-    "FILE.json of `trimtab tune oversubscription`, FILE.onnx of `trimtab train oversubscription`",
+    "FILE.json of `trimtab tune oversubscription`, FILE.json or FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""
 _GUARDS = (SHIELD, FILTER)
@@ -377,7 +415,7 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     name, _, rest = text.partition(":")
     if text.endswith((".json", ".onnx")) and name not in _GUARDS:
         if text.endswith(".json"):
-            return read_rates(Path(text))
+            return read_json(Path(text))
         return read_model(Path(text))
     if name in ("grid", "rates"):
         rates = tuple(tuple(_value(text, "rate", part, float) for part in row.split(",")) for row in rest.split(";"))

@@ -26,8 +26,9 @@ SHAPE = 3.0
 """Of the negative binomial arrivals, measured on the packaged weeks as 2.4 to 3.9 by subscriber."""
 LEAST_SHARE = 0.05
 """An hour's mean is at least this share of the subscriber's."""
-CALIBRATION, EVALUATION, SHIFTED, TRAINING, VALIDATION = 1, 2, 3, 4, 5
-"""Streams of seeds that never meet: weeks to hold a calibration to, for the report, to learn from, to choose by."""
+CALIBRATION, EVALUATION, SHIFTED, TRAINING, VALIDATION, RELEASE = 1, 2, 3, 4, 5, 6
+"""Streams of seeds that never meet: weeks to hold a calibration to, for the report, of shifted profiles, to learn from,
+to choose by, to release on."""
 DRAWN = "unseen"
 """Begins the name of a week drawn anew; its seed follows."""
 

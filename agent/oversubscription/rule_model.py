@@ -1,0 +1,89 @@
+"""The file of a rule that sets the rate of each request: `trimtab train oversubscription --preset machine` writes it.
+
+JSON: the rule's parameters by `domain.rules.oversubscription.request_rule`, the levels and subscribers that it was
+trained for, and constant rates, with their guard, for the hours and requests that the rule cannot decide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from agent.models.regular_files import read_file
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import RateGuard, check_actions, check_rate, guard_of_file
+from domain.rules.oversubscription.request_rule import RequestRule, Weights
+
+KIND: Final = "oversubscription-rule"
+VERSION: Final = 1
+LARGEST_BYTES: Final = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleFile:
+    """A rule, the subscribers in the order of its `base`, and the rates (N,) that take its place."""
+
+    rule: RequestRule
+    subscribers: tuple[str, ...]
+    actions: tuple[float, ...]
+    rates: tuple[float, ...]
+    guard: RateGuard | None
+    """Of the rates: the rule was trained without a guard."""
+    digest: str = ""
+    """SHA-256 of the file."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the part of the file that decides."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "subscribers": list(self.subscribers),
+            "actions": list(self.actions),
+            "base": self.rule.base.tolist(),
+            "week": self.rule.week.tolist(),
+            "day": self.rule.day.tolist(),
+            "weights": self.rule.weights._asdict(),
+            "rates": list(self.rates),
+            "guard": None if self.guard is None else asdict(self.guard),
+        }
+
+
+def read_rule(path: Path) -> RuleFile:
+    """Return the rule in a file; BadInput names the fault."""
+    try:
+        content = read_file(path, LARGEST_BYTES)
+    except OSError as error:
+        raise BadInput("rule file", str(path), f"give a JSON file of a rule that can be read: {error}") from None
+    return rule_in(content, path)
+
+
+def rule_in(content: bytes, path: Path) -> RuleFile:
+    """Return the rule in the content of a file; BadInput names the fault."""
+    where = f"rule file {path}"
+    try:
+        held: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise BadInput("rule file", str(path), f"give a JSON file of a rule that can be read: {error}") from None
+    if not isinstance(held, dict) or (held.get("kind"), held.get("version")) != (KIND, VERSION):
+        raise BadInput("rule file", str(path), f'give a JSON object with "kind": "{KIND}" and "version": {VERSION}')
+    try:
+        base, week, day = (np.array(held[name], dtype=np.float64) for name in ("base", "week", "day"))
+        found = RuleFile(
+            RequestRule(base, week, day, Weights(**{name: float(value) for name, value in held["weights"].items()})),
+            tuple(map(str, held["subscribers"])),
+            check_actions(held["actions"]),
+            tuple(check_rate(f"{where}, rates", float(rate)) for rate in held["rates"]),
+            guard_of_file(where, held["guard"]),
+            hashlib.sha256(content).hexdigest(),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput("rule file", str(path), f"it lacks or misstates {error}: train it again") from None
+    count = len(found.subscribers)
+    if count != len(set(found.subscribers)) or (len(base), len(found.rates)) != (count, count):
+        raise BadInput("rule file", str(path), "give a base and a rate for each subscriber, each subscriber once")
+    return found

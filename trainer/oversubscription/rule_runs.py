@@ -1,0 +1,189 @@
+"""Runs that train a rule for each request: a run per seed, the choice among them, the release, and the file.
+
+The choice: of the seeds whose worst validation week has at most 0.9 and whose mean at most 0.5 of the allowed risk,
+the largest saving by the objective is taken. If there is none, the smallest common offset of b, from 0.01 upwards, with
+which there is one. The release: each of further weeks, redrawn and known, keeps the promise, by the chance without
+sampling and in RELEASE_EPISODES drawn weeks of usage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agent.oversubscription.rule_model import RuleFile
+from domain.rules.oversubscription.request_rule import RequestRule
+from simulator.oversubscription.layout import ruled, unguarded
+from simulator.oversubscription.scenario import Scenario, Week, scenario_of
+from simulator.oversubscription.usage import usage_of
+from simulator.oversubscription.weekly import Assessor, sample
+from trainer.kit.checkpoint import config_hash, package_versions
+from trainer.kit.files import replace_file, write_json
+from trainer.kit.jobs import Job
+from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
+from trainer.oversubscription.policies import scenario_sha256
+from trainer.oversubscription.rule_training import (
+    Config,
+    Played,
+    Stage,
+    decoded,
+    known_weeks,
+    raised,
+    start_rates,
+    train,
+    validation_weeks,
+)
+from trainer.oversubscription.unseen import RELEASE, arrivals_of, unseen_week
+
+RULE_FILE = "rule.json"
+WORST, MEAN = 0.9, 0.5
+"""Shares of the allowed risk that a chosen rule may have on the validation weeks."""
+OFFSETS = tuple(round(0.01 * i, 2) for i in range(81))
+"""Tried in order; with the last one next to nothing is oversold."""
+RELEASE_EPISODES = 1_000
+RELEASE_SEED = 5_000_000_029
+SCORE = "score/best"
+
+
+def run(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Train as `data` describes, continuing from the last checkpoint; return `run.json`.
+
+    data: config (JSON data of a Config), directory, name, show (bar, lines or silent).
+    """
+    config, directory = Config.of(data["config"]), Path(data["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    checkpoints = checkpoints_of(directory)
+    with listeners(data, checkpoints.last(), SCORE) as listener:
+        listener.phase("compiling the simulator, and playing the first weeks")
+        learnt = train(config, checkpoints=checkpoints, on_progress=listener)
+    summary = {
+        "name": str(data["name"]),
+        "config": config.plain(),
+        "generations": config.whole,
+        "wall_s": learnt.wall_s,
+        "cpu_s": learnt.cpu_s,
+        "point": learnt.point.tolist(),
+    }
+    write_json(directory / RUN_FILE, summary)
+    return summary
+
+
+def jobs_of(config: Config, seeds: Sequence[int], out: Path, *, resume: bool) -> list[Job]:
+    """Return a job per seed; BadInput when a run would go over another one, or resume another configuration."""
+    jobs = []
+    for seed in seeds:
+        data = {"config": replace(config, seed=seed).plain(), "directory": str((out / f"seed-{seed}").resolve())}
+        jobs.append(Job(f"seed {seed}", {"name": f"seed {seed}", **data}))
+    check_directories(jobs, resume=resume, extendable=())
+    return jobs
+
+
+def train_all(
+    jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None = None, silent: bool = False
+) -> dict[str, Any]:
+    """Run the jobs, here or on a Ray cluster, choose, release, and write `rule.json` and `summary.json`.
+
+    Returns the summary. Raises JobFailed.
+    """
+    results = run_all(
+        *(run, jobs, SCORE, lambda job: Config.of(job.data["config"]).whole), at_once=at_once, ray=ray, silent=silent
+    )
+    config = Config.of(results[0]["config"])
+    scenario = scenario_of(config.scenario)
+    rules = [decoded(np.array(result["point"]), scenario.subscribers) for result in results]
+    chosen, facts = choose(scenario, config, rules)
+    rule = raised(rules[chosen], facts["offset"])
+    release = released(scenario, config, rule)
+    safe = all(week["released"] for week in release)
+    rates = start_rates(scenario, config)
+    file = RuleFile(rule, rates.subscribers, scenario.actions, rates.rates, rates.guard)
+    training = {
+        "config": {name: value for name, value in config.plain().items() if name != "seed"},
+        "config_hash": config_hash(config.plain()),
+        "seed": results[chosen]["config"]["seed"],
+    }
+    about = {
+        "scenario": scenario.name,
+        "scenario_sha256": scenario_sha256(scenario),
+        "start": config.start,
+        "alpha": config.alpha,
+        "training": training,
+        "choice": facts,
+        "release": release,
+        "packages": package_versions(),
+    }
+    replace_file(out / RULE_FILE, json.dumps(file.as_data() | about, indent=1, allow_nan=False) + "\n")
+    summary: dict[str, Any] = {
+        "config": training["config"],
+        "seeds": [result["config"]["seed"] for result in results],
+        "chosen": training["seed"],
+        "choice": facts,
+        "release": release,
+        "feasible": [safe],
+        "rule": RULE_FILE,
+        "cpu_s": [result["cpu_s"] for result in results],
+        "wall_s": [result["wall_s"] for result in results],
+    }
+    write_json(out / SUMMARY_FILE, summary)
+    return summary
+
+
+def choose(scenario: Scenario, config: Config, rules: Sequence[RequestRule]) -> tuple[int, dict[str, Any]]:
+    """Return the place of the chosen rule, and the figures of the choice with the offset."""
+    stage = Stage(scenario, validation_weeks(scenario, config), config.start)
+    first = [stage.play(rule) for rule in rules]
+    by_seed = [one.means() for one in first]
+    for offset in OFFSETS:
+        played = first if not offset else [stage.play(raised(rule, offset)) for rule in rules]
+        passing = [at for at, one in enumerate(played) if _passes(one, config)]
+        if passing:
+            break
+    best = max(passing or range(len(rules)), key=lambda at: float(played[at].saved(config.objective).mean()))
+    facts = {
+        "weeks": len(stage.assessors),
+        "by_seed": by_seed,
+        "offset": offset,
+        "passed": bool(passing),
+        **played[best].means(),
+    }
+    return best, facts
+
+
+def _passes(played: Played, config: Config) -> bool:
+    allowed = 1.0 - config.alpha
+    return bool(played.risk.max() <= WORST * allowed and played.risk.mean() <= MEAN * allowed)
+
+
+def release_weeks(scenario: Scenario, config: Config) -> list[Week]:
+    """Return the weeks that a rule is released on: nothing was learnt or chosen on the redrawn ones."""
+    arrivals = arrivals_of(scenario, config.weeks)
+    redrawn = [unseen_week(arrivals, i, RELEASE) for i in range(config.released)]
+    return [*redrawn, *known_weeks(scenario, config)]
+
+
+def released(scenario: Scenario, config: Config, rule: RequestRule) -> list[dict[str, Any]]:
+    """Return the figures of each week of the release; `released`: whether it keeps the promise."""
+    guard, allowed = ruled(unguarded(scenario), rule, scenario.hours), 1.0 - config.alpha
+    seeds, found = np.arange(RELEASE_SEED, RELEASE_SEED + RELEASE_EPISODES), []
+    for week in release_weeks(scenario, config):
+        risk = Assessor(scenario, week, config.start, guard=guard).assess(np.ones(scenario.subscribers))
+        placed = risk.placement
+        hot = sample(placed, usage_of("gauss", scenario, week), seeds).c_hot_r
+        found.append(
+            {
+                "week": week.name,
+                "c_hot_r_analytic": risk.c_hot_r,
+                "c_hot_r": hot,
+                "s_cores": placed.s_cores,
+                "s_core_hours": placed.s_core_hours,
+                "peak_machines": placed.peak_machines,
+                "rejects": placed.rejects,
+                "released": not placed.rejects and max(risk.c_hot_r, hot) <= allowed,
+            }
+        )
+    return found

@@ -9,7 +9,7 @@ usage: install.sh [--role agent|collect|both|learn] [--source CHECKOUT|WHEEL] [-
                   [--prefix $PREFIX] [--config $CONFIG] [--units $UNITS] [--state $STATE]
 
   --role     agent: the daemon, once per site (the default). collect: on each VM of a fleet. learn: the agent, and a
-             timer that learns from its ledger each night; brings torch and numba, of fixed versions without hashes
+             timer that learns from its ledger each night, and one that watches what it promoted each hour; brings torch and numba, of fixed versions without hashes
   --source   what to install; else the checkout that this script is in
   --extras   postgres: for a ledger on PostgreSQL; it is installed in any case
 PYTHON=python3.12 install.sh uses another Python than python3. Only pip uses the network, for files with hashes in requirements.txt only.
@@ -54,6 +54,6 @@ if [[ $ROLES == *learn* ]]; then
     share_state
     "$PREFIX/venv/bin/python" -I -c 'import torch, numba' 2> /dev/null \
         || say "note: $PREFIX/venv was made without what learning needs: run upgrade.sh --role learn"
-    say "to learn each night: systemctl enable --now trimtab-learn.timer"
+    say "to learn each night: systemctl enable --now trimtab-learn.timer trimtab-watch.timer"
 fi
 [[ $ROLES != *agent* ]] || say "before that, check the account: sudo $PREFIX/bin/trimtab preflight"

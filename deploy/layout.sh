@@ -102,10 +102,15 @@ install_units() {
         for name in ledger__url learned__promotion_key; do
             [ -e "$CONFIG/credentials/$name" ] || sed -i "/^LoadCredential=trimtab_$name:/d" "$UNITS/trimtab-learn.service"
         done
+        # The same service, which begins no round.
+        sed -e 's|^Description=.*|Description=Trimtab: look after promoted models|' \
+            -e '/^ExecStart=/s|learn all|learn all --watch|' "$UNITS/trimtab-learn.service" > "$UNITS/trimtab-watch.service"
         mkdir -p "$UNITS/trimtab-agent.service.d"
-        install -m 644 "$DEPLOY/systemd/trimtab-learn.timer" "$UNITS/trimtab-learn.timer"
+        for name in learn watch; do
+            install -m 644 "$DEPLOY/systemd/trimtab-$name.timer" "$UNITS/trimtab-$name.timer"
+        done
         install -m 644 "$DEPLOY/systemd/trimtab-agent-learn.conf" "$UNITS/trimtab-agent.service.d/learn.conf"
-        say "wrote $UNITS/trimtab-learn.timer and $UNITS/trimtab-agent.service.d/learn.conf"
+        say "wrote $UNITS/trimtab-learn.timer, trimtab-watch.timer, trimtab-watch.service, trimtab-agent.service.d/learn.conf"
     fi
     render "$DEPLOY/trimtab" > "$PREFIX/bin/trimtab"
     chmod 755 "$PREFIX/bin/trimtab"

@@ -18,7 +18,7 @@ for option in "${REST[@]}"; do
     PURGE=yes
 done
 
-for name in trimtab-learn.timer trimtab-learn.service trimtab-agent.service trimtab-collect.service; do
+for name in trimtab-{learn,watch}.timer trimtab-{learn,watch}.service trimtab-agent.service trimtab-collect.service; do
     unit=$UNITS/$name
     [ -e "$unit" ] || continue
     if has_systemd; then

@@ -35,7 +35,7 @@ STOPPED=()
 
 # A round of learning that is under way goes on with the version of the next night.
 end_round() {
-    if [[ $ROLES == *learn* ]] && has_systemd; then systemctl stop trimtab-learn.service; fi
+    if [[ $ROLES == *learn* ]] && has_systemd; then systemctl stop trimtab-learn.service trimtab-watch.service; fi
 }
 
 stop() {
@@ -164,4 +164,6 @@ install_units
 reload_systemd
 restart
 if [[ $ROLES == *learn* ]]; then share_state; fi
+# A host that learned before there was an hourly watch.
+if has_systemd && systemctl is-enabled --quiet trimtab-learn.timer; then systemctl enable --now trimtab-watch.timer; fi
 say "to go back: upgrade.sh --rollback"

@@ -182,7 +182,7 @@ def _rounds_of(decision: str, models: Path) -> Iterator[CheckResult]:
     for problem in problems:
         yield advice("learning", problem, "remove the file, or make it readable for this user")
     if not rounds and not problems:
-        enable = "systemctl enable --now trimtab-learn.timer; systemctl start trimtab-learn for a round at once"
+        enable = "systemctl enable --now trimtab-{learn,watch}.timer; systemctl start trimtab-learn for a round at once"
         yield advice("learning", f"no round of {decision} has ended yet", enable)
     for name, last in rounds.items():
         sentence = f"the last round for {name} ended {time_text(last.at)}: {last.outcome}"

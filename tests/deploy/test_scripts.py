@@ -268,13 +268,18 @@ def test_the_role_learn_adds_service_timer_and_the_users_of_a_host_that_learns(e
     units = empty.root / "units"
     written = {str(path.relative_to(units)) for path in units.rglob("*") if path.is_file()}
     beside = "trimtab-agent.service.d/learn.conf"
-    assert written == {"trimtab-agent.service", "trimtab-learn.service", "trimtab-learn.timer", beside}
+    services = {f"trimtab-{name}.{kind}" for name in ("learn", "watch") for kind in ("service", "timer")}
+    assert written == {"trimtab-agent.service", *services, beside}
+    learn, watch = ((units / f"trimtab-{name}.service").read_text().splitlines() for name in ("learn", "watch"))
+    assert f"ExecStart={empty.root}/opt/venv/bin/trimtab learn all --watch --out /var/lib/trimtab-learn" in watch
+    differ = {line.partition("=")[0] for line in {*learn} ^ {*watch}}
+    assert differ == {"Description", "ExecStart"}
     assert f"ExecStart={empty.root}/opt/venv/bin/trimtab learn all" in (units / "trimtab-learn.service").read_text()
     assert [path.name for path in (empty.root / "etc").glob("*.env")] == ["agent.env"]
     for words in (
         "no user was created",
         "was made without what learning needs: run upgrade.sh --role learn",
-        "systemctl enable --now trimtab-learn.timer",
+        "systemctl enable --now trimtab-learn.timer trimtab-watch.timer",
     ):
         assert words in done.stdout
     # Whoever learns goes on to, also where another role is named.

@@ -37,7 +37,11 @@ def rendered(tmp_path: Path) -> Path:
         (tmp_path / f"trimtab-{name}.service").write_text(
             text.replace("@PREFIX@", str(tmp_path)).replace("@CONFIG@", "/etc/trimtab")
         )
-    shutil.copy(ROOT / "deploy" / "systemd" / "trimtab-learn.timer", tmp_path)
+    for name in ("learn", "watch"):
+        shutil.copy(ROOT / "deploy" / "systemd" / f"trimtab-{name}.timer", tmp_path)
+    # As deploy/layout.sh derives it.
+    learn = (tmp_path / "trimtab-learn.service").read_text()
+    (tmp_path / "trimtab-watch.service").write_text(learn.replace("learn all", "learn all --watch"))
     (tmp_path / "trimtab-agent.service.d").mkdir()
     shutil.copy(
         ROOT / "deploy" / "systemd" / "trimtab-agent-learn.conf", tmp_path / "trimtab-agent.service.d" / "learn.conf"
@@ -59,7 +63,8 @@ def directives(name: str) -> dict[str, list[str]]:
 @pytest.mark.needs_systemd
 def test_systemd_finds_nothing_to_say(rendered: Path) -> None:
     units = [
-        rendered / f"trimtab-{name}" for name in ("agent.service", "collect.service", "learn.service", "learn.timer")
+        *(rendered / f"trimtab-{name}.service" for name in (*UNITS, "watch")),
+        *(rendered / f"trimtab-{name}.timer" for name in ("learn", "watch")),
     ]
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

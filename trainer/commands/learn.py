@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from trainer.promotion.gate import Term
 
 
+WAITS_FOR_WATCH_S = 10.0
+"""How long a round waits for the hourly watch to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The lengths of a round, a probation and a watch, and the action after a good probation."""
@@ -204,7 +208,7 @@ class Learning(ModelsVerb):
 
         why = "nothing is changed"
         try:
-            with locked(directory.path, self.lock, self.now):
+            with locked(directory.path, self.lock, self.now, 0.0 if self.watch_only else WAITS_FOR_WATCH_S):
                 remove_leftovers(self.folder)
                 remove_leftovers(directory.path)
                 end = with_status(directory.path, self.subject, self.now_s, work, try_only=self.try_only)

@@ -40,6 +40,7 @@ NEEDS_A_LOOK = 1
 PATIENCE_S, PATIENCE_PER_CPU_S = 600.0, 12.0
 """A call is ended after so long, and so many seconds for each second of its budget: it shares its processor."""
 LINES_KEPT = 40
+NOTHING_WATCHED = "no promotion or probation is to be looked after"
 PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
 
 
@@ -93,6 +94,7 @@ Exit status:
 
     def run(self) -> Answer:
         """Call `learn` for one subject after the other."""
+        from agent.models.rounds import Ending
         from agent.settings import load_settings
 
         settings = load_settings(os.environ)
@@ -102,6 +104,9 @@ Exit status:
             raise BadInput("settings", "no subject", "configure a fleet: there is nothing to learn for")
         place, ends = self.models_dir or settings.models_directory, []
         for subject in subjects:
+            if self.watch_only and not _is_anything_watched(place, subject, settings.learning.watch_hours):
+                ends.append(Ended(subject.decision, subject.name, Ending.KEPT.value, NOTHING_WATCHED, 0))
+                continue
             words = [subject.decision, subject.name, "--out", str(self.out / subject.decision / subject.name)]
             words += ["--cpu-minutes", f"{minutes:g}"]
             words += ["--ledger", self.ledger] if self.ledger is not None else []
@@ -113,6 +118,20 @@ Exit status:
             typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
         status = NEEDS_A_LOOK if any(end.needs_a_look for end in ends) else 0
         return Answer([asdict(end) for end in ends], _lines(ends), status)
+
+
+def _is_anything_watched(place: Path, subject: Subject, watch_hours: float) -> bool:
+    """Return whether a promotion or a probation of a subject is to be looked after; also where that cannot be read."""
+    from trainer.learning.trial import watched_promotion
+    from trainer.promotion.directory import ModelsWriter
+
+    models = ModelsWriter(place)
+    try:
+        champion = watched_promotion(models, subject, time.time(), watch_hours)
+        return champion is not None or subject in models.probationers()
+    except BadInput:
+        # The call for the subject names the fault.
+        return True
 
 
 def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:

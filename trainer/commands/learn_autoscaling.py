@@ -154,6 +154,8 @@ Exit status:
             Budget(self.terms.cpu_s).spread,
             usual_idle_s(self.name, os.environ),
             None if own is None else own.own_rule,
+            self.watch_only,
+            not self.try_only,
         )
         return evidence.inspection(self.now_s, self.settings.limits)
 

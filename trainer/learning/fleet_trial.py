@@ -30,10 +30,21 @@ from domain.fleet import Fleet
 from domain.rules.queue_rule import RuleSetting
 from domain.subject import AUTOSCALING, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
+from trainer.autoscaling.worlds import world_of
 from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, escape, table
-from trainer.learning.fidelity import SEEDS, WITHIN, Map, WindowCost, replay_windows
-from trainer.learning.lived_hours import CHANGED, EARLIER, RULE, decided_by, lived_hours
+from trainer.learning.fidelity import CHECK_VERSION, SEEDS, WITHIN, Map, WindowCost, replay_windows
+from trainer.learning.lived_hours import (
+    CHANGED,
+    EARLIER,
+    LEAD_S,
+    RULE,
+    LivedHours,
+    decided_by,
+    lived_hours,
+    read_kept,
+    write_kept,
+)
 from trainer.learning.loss_watch import DEVIATIONS, LossResult, LossVerdict, loss_watch
 from trainer.learning.minutes import DecidedMinute, Record, Span, read_record_since
 from trainer.learning.recorded import read_decisions
@@ -61,7 +72,8 @@ class FleetEvidence:
     """The ledger of a fleet, and its world.
 
     ledger: a SQLite file or a URL. world, idle_s: as of `subject.learner_of`, `usual_s` is usual_idle_s. seeds: boot
-    seeds of each replay. spread: maps a function over items. rule: of day 0, None for the recorded terms.
+    seeds of each replay. spread: maps a function over items. rule: of day 0, None for the recorded terms. hourly: a
+    promotion is compared with that rule alone. keeps: compared hours are kept for the next call.
     """
 
     fleet: str
@@ -74,6 +86,8 @@ class FleetEvidence:
     spread: Map = map
     usual_idle_s: float = 0.0
     rule: RuleSetting | None = None
+    hourly: bool = False
+    keeps: bool = True
 
     def inspection(self, now_s: float, limits: Limits) -> Inspection:
         """Return the case for a look at the fleet's models; now_s: epoch seconds."""
@@ -91,23 +105,41 @@ class FleetEvidence:
         """
         assert champion.at_s is not None, "a promotion that is watched has a time"
         try:
-            recorded = read_record_since(self.ledger, self.fleet, champion.at_s - SEEN_S)
+            loss = self.loss(self.compared(champion), champion)
+            if self.hourly:
+                return beside_loss(loss, "the prediction is compared by the round of each night")
+            recorded = read_record_since(self.ledger, self.fleet, champion.at_s - DAY_S)
         except BadInput:
             return "the ledger has no minute since then"
-        loss = self.loss(recorded, champion)
-        return beside_loss(loss, self._predicted(part_of(recorded, champion.at_s - DAY_S), champion))
+        return beside_loss(loss, self._predicted(recorded, champion))
 
-    def loss(self, recorded: Record, champion: Champion) -> LossResult:
-        """Return the hours of promoted models since the last rollback, compared with the rule of day 0.
+    def compared(self, champion: Champion) -> LivedHours:
+        """Return the hours since SEEN_S before a promotion; kept hours are not replayed again."""
+        at_s = champion.at_s or 0.0
+        path = self.directory.path / f"watch-{AUTOSCALING}-{self.fleet}.json"
+        rule = None if self.rule is None else asdict(self.rule)
+        world = "" if self.world is None else repr(world_of(self.world).config)
+        facts = {"version": CHECK_VERSION, "model": champion.model, "at": champion.at, "rule": rule, "world": world}
+        facts |= {"fleet": self.fleet, "idle_s": self.idle_s, "since": self._since_s}
+        kept = read_kept(path, facts, self.directory.key)
+        since_s = at_s - SEEN_S if kept.until is None else at_s + kept.until * HOUR_S - LEAD_S
+        recorded = read_record_since(self.ledger, self.fleet, since_s)
+        hours = kept.with_newer(self.hours(recorded, champion))
+        if self.keeps:
+            write_kept(path, kept.kept_of(hours, recorded.minutes[-1].end_s - at_s), self.directory.key)
+        return hours
 
-        A loss is that of the champion only where its own hours cost more, too.
-        """
-        own = f"{LEARNED}:{Path(champion.model).stem}"
+    @property
+    def _since_s(self) -> float:
+        """When the last rollback was, epoch seconds: the hours of promoted models count since then."""
         changes = self.directory.history(Subject(AUTOSCALING, self.fleet))
-        backs = [moment_s(one["at"]) for one in changes if one.get("event") == ROLLED_BACK]
-        since_s = max(backs, default=0.0)
-        watched = {f"{LEARNED}:{Path(one['model']).stem}" for one in changes if one.get("event") == PROMOTED}
+        return max((moment_s(one["at"]) for one in changes if one.get("event") == ROLLED_BACK), default=0.0)
 
+    def hours(self, recorded: Record, champion: Champion) -> LivedHours:
+        """Return the recorded hours that the rule of day 0 or promoted models since the last rollback decided."""
+        own, since_s = f"{LEARNED}:{Path(champion.model).stem}", self._since_s
+        changes = self.directory.history(Subject(AUTOSCALING, self.fleet))
+        watched = {f"{LEARNED}:{Path(one['model']).stem}" for one in changes if one.get("event") == PROMOTED}
         learner = self.learner(recorded, only_rules=True)
         setting = self.rule or _recorded_rule(learner)
 
@@ -116,7 +148,13 @@ class FleetEvidence:
                 return CHANGED if minute.policy == own else EARLIER
             return RULE if decided_by(minute, setting) else None
 
-        hours = lived_hours(learner, setting, kind_of, champion.at_s or 0.0)
+        return lived_hours(learner, setting, kind_of, champion.at_s or 0.0)
+
+    def loss(self, hours: LivedHours, champion: Champion) -> LossResult:
+        """Return the verdict on the hours of promoted models, compared with the rule of day 0.
+
+        A loss is that of the champion only where its own hours cost more, too.
+        """
         found = loss_watch(*hours.of(EARLIER, CHANGED), hours.of(RULE))
         lived, rule = hours.of(CHANGED)
         if found.is_loss and lived.sum() <= found.bias * (1.0 + found.tolerance) * rule.sum():

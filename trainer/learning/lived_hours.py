@@ -3,30 +3,43 @@
 The rule of day 0 is the queue rule with the fleet's settings: it needs no model, and no promotion changes it. The
 replay begins with the recorded fleet where another kind of policy begins to decide, so that no policy pays for the
 fleet that the one before it left.
+
+A watch that is called each hour keeps the sums of the hours that it has compared (`KeptHours`), and replays the others
+alone, with LEAD_S before them. The newest KEPT_AFTER_H hours are replayed again: how long their jobs are is known when
+these have finished.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.registry import policy_from_name
+from agent.models.directory import Seal, seal_of
+from agent.models.regular_files import read_file
 from domain.rules.queue_rule import RuleSetting
 from domain.units import DAY_S, HOUR_S, MINUTE_S
+from trainer.kit.files import replace_file
 from trainer.learning.loss_watch import LossResult, loss_watch
 from trainer.learning.minutes import DecidedMinute, jobs_of, span_of
 from trainer.learning.self_tuning import Simulate, by_rule, names_rule, simulate, under
 from trainer.learning.subject import Learner
+from trainer.promotion.directory import sealed
 
 DAY_ZERO_SEED: Final = 2_900_000_000
 """Boot seed of the replay; training, tuning and judgement use others."""
 LEAST_MINUTES: Final = 55
 """Of an hour, recorded and decided by policies of one kind."""
+KEPT_AFTER_H: Final = 6
+LEAD_S: Final = DAY_S
+LARGEST_KEPT_BYTES: Final = 1024 * 1024
 HORIZON_WITHIN: Final = 1e-5
 """Share by which a recorded horizon may differ from a setting: names have six digits."""
 RULE, EARLIER, CHANGED = 0, 1, 2
@@ -38,16 +51,71 @@ KindOf = Callable[[DecidedMinute], int | None]
 
 @dataclass(frozen=True, slots=True)
 class LivedHours:
-    """Dollars of hours, oldest first: recorded, and replayed under the rule of day 0. kind: of each hour."""
+    """Dollars of hours, oldest first: recorded, and replayed under the rule of day 0. kind, number: of each hour."""
 
     lived: NDArray[np.float64]
     rule: NDArray[np.float64]
     kind: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Sequence[float]]) -> LivedHours:
+        """Return hours of rows (lived, rule, kind, number)."""
+        lived, rule, kind, number = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+        return cls(lived, rule, kind.astype(np.int64), number.astype(np.int64))
+
+    @property
+    def rows(self) -> list[list[float]]:
+        """The rows of `of_rows`."""
+        found: list[list[float]] = np.column_stack([self.lived, self.rule, self.kind, self.number]).tolist()
+        return found
 
     def of(self, *kinds: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return recorded and replayed dollars of the hours of some kinds."""
         chosen = np.isin(self.kind, kinds)
         return self.lived[chosen], self.rule[chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptHours:
+    """Hours whose comparison is kept, those with numbers below `until`; the hour with number 0 begins at a promotion.
+
+    facts: the inputs of the comparison. until: None before the first one.
+    """
+
+    facts: Mapping[str, Any]
+    hours: LivedHours = field(default_factory=lambda: LivedHours.of_rows([]))
+    until: int | None = None
+
+    def with_newer(self, newer: LivedHours) -> LivedHours:
+        """Return the kept hours, and newer hours after them."""
+        if self.until is None:
+            return newer
+        return LivedHours.of_rows([*self.hours.rows, *(row for row in newer.rows if row[3] >= self.until)])
+
+    def kept_of(self, hours: LivedHours, end_s: float) -> KeptHours:
+        """Return those of the hours that need no further replay. end_s: of the newest minute, since the promotion."""
+        until = max(int(end_s // HOUR_S) - KEPT_AFTER_H, self.until or 0)
+        return KeptHours(self.facts, LivedHours.of_rows([row for row in hours.rows if row[3] < until]), until)
+
+
+def read_kept(path: Path, facts: Mapping[str, Any], key: bytes | None) -> KeptHours:
+    """Return the kept hours of a file; none where they have other facts, or the seal does not hold.
+
+    key: that signs reports, None without one.
+    """
+    try:
+        data = json.loads(read_file(path, LARGEST_KEPT_BYTES))
+        is_ours = seal_of(data, key) is (Seal.UNSIGNED if key is None else Seal.SIGNED) and data["facts"] == facts
+        return KeptHours(facts, LivedHours.of_rows(data["hours"]), int(data["until"])) if is_ours else KeptHours(facts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return KeptHours(facts)
+
+
+def write_kept(path: Path, kept: KeptHours, key: bytes | None) -> None:
+    """Write the kept hours, sealed, whole or not at all; OSError."""
+    body = {"facts": kept.facts, "hours": kept.hours.rows, "until": kept.until}
+    replace_file(path, json.dumps(sealed(body, key)) + "\n")
 
 
 def decided_by(minute: DecidedMinute, setting: RuleSetting) -> bool:
@@ -105,9 +173,8 @@ def lived_hours(
                 held[0] += float((span.rent + span.penalty)[own].sum())
                 held[1] += float(cost[own].sum())
                 held[2] += float(own.sum())
-    rows = [(*found[:2], kind) for (_, kind), found in sorted(costs.items()) if found[2] >= LEAST_MINUTES]
-    whole = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return LivedHours(whole[:, 0], whole[:, 1], whole[:, 2].astype(np.int64))
+    known = ((*key, found) for key, found in sorted(costs.items()) if found[2] >= LEAST_MINUTES)
+    return LivedHours.of_rows([(lived, rule, kind, hour) for hour, kind, (lived, rule, _) in known])
 
 
 def _parts(stretch: Sequence[DecidedMinute], kind_of: KindOf) -> Iterator[tuple[int, Sequence[DecidedMinute]]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Then, moment_text
+from agent.models.directory import FORCED, ROLLED_BACK, Champion, Then, moment_text
 from agent.models.queue_rule import load_rule, rule_file
 from agent.models.rounds import Ending, RoundStatus, read_status, status_file
 from domain.errors import BadInput
@@ -30,7 +30,7 @@ from trainer.learning.minutes import Record, read_record, read_record_since
 from trainer.learning.recorded import shape_of
 from trainer.learning.self_tuning import MOST_DAYS, Simulate, Tuning, missing, simulate, tune
 from trainer.learning.subject import Learner, learner_of
-from trainer.promotion.directory import ModelsWriter, write_round
+from trainer.promotion.directory import USES, ModelsWriter, last_use, write_round
 
 TUNED_EVERY_S: Final = 23.5 * HOUR_S
 """A little less than a day, so that an hourly call does not slip by an hour a day."""
@@ -244,11 +244,7 @@ def is_watched(hours: float) -> bool:
 
 def is_forced(champion: Champion, history: list[dict[str, Any]]) -> bool:
     """Return whether a champion came into use by a person's choice, without an evaluation."""
-    uses = [line["event"] for line in history if line.get("model") == champion.model and line.get("event") in _USES]
-    return bool(uses) and uses[-1] == FORCED
-
-
-_USES = (PROMOTED, FORCED)
+    return last_use(champion.model, history) == FORCED
 
 
 def changed_at(history: list[dict[str, Any]]) -> float:
@@ -257,7 +253,7 @@ def changed_at(history: list[dict[str, Any]]) -> float:
     for line in history:
         if line.get("event") == ROLLED_BACK and not line.get("model"):
             since = None
-        elif since is None and line.get("event") in _USES:
+        elif since is None and line.get("event") in USES:
             since = Champion("", at=line.get("at")).at_s
     return 0.0 if since is None else since
 

@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import EnumType
@@ -39,6 +40,7 @@ from trainer.promotion.directory import sealed
 STATE_FILE, RECORD_FILE = "state.json", "recorded.json.gz"
 PAGE_FILE, DATA_FILE = "report.html", "summary.json"
 FORMAT = 1
+LOOKS_EVERY_S = 0.1
 _ANEW = "give another --out, or remove it to start again"
 _SUBJECTS = ("fleet", "cluster", "pool")
 
@@ -225,26 +227,35 @@ def record_digest(folder: Path) -> str:
     return hashlib.sha256((folder / RECORD_FILE).read_bytes()).hexdigest()
 
 
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 class Busy(BadInput):
     """Another process learns for the subject."""
 
 
 @contextlib.contextmanager
-def locked(place: Path, subject: str, at: str) -> Iterator[None]:
+def locked(place: Path, subject: str, at: str, waits_s: float = 0.0) -> Iterator[None]:
     """Let one process alone learn for a subject while the block runs.
 
-    place: a directory that all processes share. at: now, for the message to others. Raises Busy that names the
-    process with the lock and its time. The lock ends with the process, however that ends.
+    place: a directory that all processes share. at: now, for the message to others. waits_s: for another process.
+    Raises Busy that names the process with the lock and its time. The lock ends with the process, however that ends.
     """
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"learn-{subject}.lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o664)
     with os.fdopen(handle, "r+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = file.read().strip() or "another process"
-            raise Busy("learn", subject, f"{holder} learns for it: wait for its end, or stop it") from None
+        until_s = time.monotonic() + waits_s
+        while not _taken(file.fileno()):
+            if time.monotonic() >= until_s:
+                holder = file.read().strip() or "another process"
+                raise Busy("learn", subject, f"{holder} learns for it: wait for its end, or stop it")
+            time.sleep(LOOKS_EVERY_S)
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {at},")

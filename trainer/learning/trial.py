@@ -16,14 +16,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from agent.models.directory import FORCED, PROMOTED, ROLLED_BACK, Champion, Probationer, moment_text
+from agent.models.directory import PROMOTED, ROLLED_BACK, Champion, Probationer, moment_text
 from domain.rules.oversubscription.risk import clopper_pearson_lower, clopper_pearson_upper
 from domain.subject import AUTOSCALING, Subject
 from domain.units import HOUR_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.state import PAGE_FILE, write_folder
-from trainer.promotion.directory import ModelsWriter, Verify
+from trainer.promotion.directory import ModelsWriter, Verify, last_use
 from trainer.promotion.gate import Limits
 
 LEAST_SHARE: Final = 0.5
@@ -204,18 +204,19 @@ class WatchResult:
 
 
 def watched_promotion(directory: ModelsWriter, subject: Subject, now_s: float, hours: float) -> Champion | None:
-    """Return the subject's own champion if the gate promoted it in the last hours, else None.
+    """Return the subject's own champion if it came into use in the last hours by the gate, else None.
 
-    One that was forced is the choice of a person, and one that a rollback restored was in use before: neither is
-    watched. BadInput for a pointer that cannot be read.
+    A fleet's champion that a rollback restored is watched too. One of a pool or a cluster is not: VMs and deployments
+    of the model before it are still there, and would count against it. One that a person forced is that person's
+    choice, also after a rollback to it, and is not watched. BadInput for a pointer that cannot be read.
     """
     champion = directory.champions().get(subject)
     if champion is None or champion.at_s is None or not now_s - hours * HOUR_S <= champion.at_s <= now_s:
         return None
-    changes = [one for one in directory.history(subject) if one.get("event") in (PROMOTED, FORCED, ROLLED_BACK)]
-    if not changes or changes[-1]["event"] != PROMOTED or changes[-1].get("model") != champion.model:
+    history = directory.history(subject)
+    if subject.decision != AUTOSCALING and history and history[-1].get("event") == ROLLED_BACK:
         return None
-    return champion
+    return champion if last_use(champion.model, history) == PROMOTED else None
 
 
 def watch(case: Inspection, champion: Champion) -> WatchResult:

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ from domain.subject import AUTOSCALING, Subject
 from trainer.kit.files import replace_file, sync_directory
 
 LOCK = "promotion.lock"
+USES = (PROMOTED, FORCED)
+"""Events by which a model came into use."""
 WAITS_S, LOOKS_EVERY_S = 10.0, 0.1
 """How long `to_day_0` waits for another change of the pointer."""
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -334,6 +336,12 @@ def sealed(body: Mapping[str, Any], key: bytes | None) -> dict[str, Any]:
     if key is not None:
         signature = {"algorithm": ALGORITHM, "value": hmac.new(key, text, hashlib.sha256).hexdigest()}
     return {**body, "sha256": hashlib.sha256(text).hexdigest(), "signature": signature}
+
+
+def last_use(model: str, history: Sequence[Mapping[str, Any]]) -> str:
+    """Return the event by which a model of a subject came into use last, PROMOTED or FORCED; "" where none did."""
+    uses = [str(line["event"]) for line in history if line.get("model") == model and line.get("event") in USES]
+    return uses[-1] if uses else ""
 
 
 def _named(subject: Subject) -> dict[str, str]:

@@ -30,6 +30,7 @@ from tests.trainer.learning.recorded_clusters import SMALL, record
 
 CHECKOUT, WHEELS, OURS = "/root/trimtab", "/opt/wheels", "/opt/tests"
 AGENT, COLLECT, LEARN, TIMER = "trimtab-agent", "trimtab-collect", "trimtab-learn", "trimtab-learn.timer"
+WATCH, WATCH_TIMER = "trimtab-watch", "trimtab-watch.timer"
 GROUP, QUEUE, REGION, API_PORT = "web-workers", "web-jobs", "eu-west-1", 8080
 AGENT_KEY, OWNER_KEY, SECRET = "agent", "owner", "simulated-secret-key"
 TICK_S = 10

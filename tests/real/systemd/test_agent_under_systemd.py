@@ -29,6 +29,8 @@ from tests.real.systemd.host import (
     REGION,
     TIMER,
     TOKEN,
+    WATCH,
+    WATCH_TIMER,
     WATCHDOG_DROP_IN,
     Host,
     running_host,
@@ -359,6 +361,10 @@ class TestLearning:
         compiled = machine.path("/var/cache/trimtab-learn").rglob("*.nbi")
         assert "fits" in {path.name.partition(".")[0] for path in compiled}
         assert machine.path("/var/lib/trimtab-learn/admission/main").is_dir()
+        # Enabled with the other one, and its service begins no round.
+        assert machine.show(WATCH_TIMER, "UnitFileState") == {"UnitFileState": "enabled"}
+        machine.run("systemctl", "start", WATCH)
+        assert machine.show(WATCH, "Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
 
 
 class TestTheRemoval:

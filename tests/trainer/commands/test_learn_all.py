@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,20 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from agent.ledger import Ledger
+from agent.models.directory import moment_text, read_model_file
+from agent.models.file import load_model
 from agent.models.rounds import Ending, read_rounds
 from agent.settings import load_settings
 from domain.decisions import Mode
 from domain.snapshot import Snapshot
 from domain.subject import Subject
 from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
+from tests.agent.models.making import reported, scorer
+from trainer.commands import learn_all
 from trainer.commands.endings import TOO_LITTLE
 from trainer.commands.learn_all import PROGRAM, Ended, learn_one, subjects_of
 from trainer.learning.minutes import NO_QUEUE, OBSERVED
-from trainer.promotion.directory import write_round
+from trainer.promotion.directory import ModelsWriter, write_round
 
 WEB = Subject("autoscaling", "web")
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.086", "MAX": "10"}
@@ -147,6 +152,34 @@ def test_one_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     assert "batch" in ends["batch"]["sentence"]
     assert set(read_rounds(tmp_path / "models", "autoscaling")[0]) == {"batch", "other"}
     assert PROGRAM[0] == sys.executable
+
+
+def test_the_watch_begins_no_process_where_nothing_was_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (described("web") | {"TRIMTAB_STATE_DIRECTORY": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    calls: list[Subject] = []
+
+    def called(subject: Subject, *_: object) -> Ended:
+        calls.append(subject)
+        return Ended(subject.decision, subject.name, Ending.KEPT.value, "", 0)
+
+    monkeypatch.setattr(learn_all, "learn_one", called)
+    words = ["learn", "all", "--watch", "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert calls == []
+    models = tmp_path / "models"
+    models.mkdir()
+    model = scorer(tmp_path, {"is_rule": 1.0})
+    report = reported(models, model.name, None, WEB)
+    ModelsWriter(models).promote(read_model_file(model), WEB, report, moment_text(time.time() - 60.0), load_model)
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert calls == [WEB]
+    # A pointer that cannot be read is named by the call for the subject.
+    (models / "champion.json").write_text("{")
+    CliRunner().invoke(app, words)
+    assert calls == [WEB, WEB]
 
 
 def test_a_watch_that_changed_nothing_leaves_the_status_of_the_last_round(tmp_path: Path) -> None:

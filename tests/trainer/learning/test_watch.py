@@ -4,26 +4,30 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.models.directory import read_model_file
+from agent.models.directory import moment_text, read_model_file
 from agent.models.file import load_model
 from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
-from domain.units import HOUR_S
+from domain.rules.queue_rule import RuleSetting
+from domain.units import DAY_S, HOUR_S
 from simulator.autoscaling.world_file import World, write_world
 from tests.agent.models.making import reported, scorer
 from tests.golden import check_wording
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site
+from trainer.learning import fleet_trial
 from trainer.learning.fidelity import replay_windows
 from trainer.learning.fleet_trial import WatchWindow, weighed
-from trainer.learning.minutes import read_record_since
+from trainer.learning.minutes import Record, read_record_since
 from trainer.learning.trial import WatchEvidence, WatchResult, take_back, watch, watched_promotion
 from trainer.learning.windows import marked_stretches, part_of
+from trainer.promotion.directory import sealed
 
 NOW = HOURS + 1.0
 
@@ -187,10 +191,77 @@ def test_what_was_not_promoted_lately_by_the_gate_is_not_watched(site: Site) -> 
     newest = watched_promotion(directory, SUBJECT, now_s, 168.0)
     assert newest is not None
     assert newest.model == site.wary.name
-    directory.rollback("2026-11-20T23:00:00Z", SUBJECT, load_model)
-    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is None
     directory.force(read_model_file(site.lavish), SUBJECT, "a trial", "2026-11-20T23:00:00Z", load_model)
     assert watched_promotion(directory, SUBJECT, now_s, 168.0) is None
+    site.promoted(site.thrifty, 3.0)
+    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is not None
+    # Back to the one that a person forced.
+    directory.rollback("2026-11-21T01:00:00Z", SUBJECT, load_model)
+    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is None
+
+
+def test_one_that_a_rollback_restored_is_watched_since_then_and_taken_back_where_it_costs_more(site: Site) -> None:
+    site.promoted(site.lavish, 0.0)
+    site.promoted(site.wary, 1.0)
+    site.live([(RULE, 6.0), (site.lavish, 3.0)])
+    site.directory.rollback(moment_text(START + 6.0 * HOUR_S), SUBJECT, load_model)
+    seen = found(site, hour=9.0)
+    assert seen.model == site.lavish.name
+    assert "rule of day 0" in seen.fault
+    take_back(site.look(9.0), seen)
+    assert site.directory.champion(SUBJECT) is None
+
+
+def test_hours_that_were_compared_are_kept_and_only_the_others_are_replayed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.live([(RULE, 3.0), (site.thrifty, 9.1)])
+    champion = site.promoted(site.thrifty, 3.0)
+    asked: list[float] = []
+
+    def read(source: str, fleet: str, since_s: float, until_s: float | None = None) -> Record:
+        asked.append(since_s)
+        return read_record_since(source, fleet, since_s, until_s)
+
+    monkeypatch.setattr(fleet_trial, "read_record_since", read)
+    evidence = replace(site.evidence(), hourly=True)
+    first, second = (evidence.compared(champion).rows for _ in range(2))
+    assert first == second
+    assert [row[3] for row in first] == list(range(-3, 9))
+    at_s = START + 3.0 * HOUR_S
+    # Nine hours after the promotion the first three of them are kept.
+    assert asked == [at_s - 28 * DAY_S, at_s + 3 * HOUR_S - DAY_S]
+    path = site.directory.path / f"watch-autoscaling-{FLEET}.json"
+    data = json.loads(path.read_text())
+    assert [row[3] for row in data["hours"]] == list(range(-3, 3))
+    # Kept sums count as they are, and one that was changed by hand does not count.
+    path.write_text(json.dumps(sealed({**data_of(data), "hours": [[7.0, *row[1:]] for row in data["hours"]]}, None)))
+    assert [row[0] for row in evidence.compared(champion).rows[:6]] == [7.0] * 6
+    path.write_text(path.read_text().replace("7.0", "8.0"))
+    assert evidence.compared(champion).rows == first
+    for other in (replace(evidence, idle_s=60.0), replace(evidence, rule=RuleSetting(600.0, 120.0))):
+        assert other.compared(champion).rows != first
+    assert asked[-2:] == [at_s - 28 * DAY_S] * 2
+
+
+def data_of(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in ("sha256", "signature")}
+
+
+def test_with_try_nothing_is_kept(site: Site) -> None:
+    site.live([(RULE, 1.0), (site.thrifty, 1.0)])
+    champion = site.promoted(site.thrifty, 1.0)
+    replace(site.evidence(), keeps=False).compared(champion)
+    assert not (site.directory.path / f"watch-autoscaling-{FLEET}.json").exists()
+
+
+def test_the_hourly_call_compares_with_the_rule_of_day_0_alone(site: Site) -> None:
+    site.live([(RULE, 1.0), (site.thrifty, 2.0)])
+    champion = site.promoted(site.thrifty, 1.0)
+    seen = replace(site.evidence(), hourly=True).lived(champion)
+    assert isinstance(seen, WatchEvidence)
+    assert set(seen.data) == {"day_0"}
+    assert seen.data["day_0"]["hours"] == 2
 
 
 def test_a_champion_that_came_meanwhile_is_not_taken_back(site: Site) -> None:
@@ -253,10 +324,11 @@ def test_a_champion_that_costs_what_the_rule_does_is_not_taken_back_for_those_be
     champion = site.promoted(site.thrifty, 4.0)
     evidence = site.evidence()
     record = read_record_since(str(site.ledger), FLEET, START)
-    assert evidence.loss(record, champion).verdict == "continue"
+    assert evidence.loss(evidence.hours(record, champion), champion).verdict == "continue"
     # The same hours under the name of the second champion.
     stretches = (tuple(replace(one, policy=named(one.policy, site)) for one in each) for each in record.stretches)
-    found = evidence.loss(replace(record, stretches=tuple(stretches)), champion)
+    hours = evidence.hours(replace(record, stretches=tuple(stretches)), champion)
+    found = evidence.loss(hours, champion)
     assert (found.verdict, found.hours) == ("continue", 7)
     assert found.lost > found.budget
 

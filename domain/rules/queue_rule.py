@@ -31,13 +31,16 @@ class RuleSetting:
         return f"{given},job_core_s={self.job_core_s:g}" if self.job_core_s else given
 
 
-def first_horizon_s(job_core_s: float, core_price: float, waiting_price: float) -> float:
+def first_horizon_s(
+    job_core_s: float, core_price: float, waiting_price: float, longest_s: float = LONGEST_GUESS_S
+) -> float:
     """Return a first guess of the queue rule's horizon, seconds: 1.2 * job_core_s * core_price / waiting_price.
 
     job_core_s: core-seconds of a job. core_price: dollars per core and hour. waiting_price: dollars for an hour that a
     job waits, above 0. A queue of n jobs then gets n * waiting_price / (1.2 * core_price) cores. At least 60 s, and at
-    most 600: real jobs have lengths of many orders, and their mean is that of the longest. Whole seconds, all
-    of whose digits are in the policy's name. The factor was fitted by cost (`benchmarks.rule_defaults`).
+    most longest_s, 600 where no replay confirms it: real jobs have lengths of many orders, and their mean is that of
+    the longest. Whole seconds, all of whose digits are in the policy's name. The factor was fitted by cost
+    (`benchmarks.rule_defaults`).
     """
     guess_s = GUESS_OF_JOBS * job_core_s * core_price / waiting_price
-    return float(round(min(max(guess_s, SHORTEST_GUESS_S), LONGEST_GUESS_S)))
+    return float(round(min(max(guess_s, SHORTEST_GUESS_S), longest_s)))

@@ -1,19 +1,22 @@
 """Tunes the queue rule of a fleet by its record: a setting that is surely cheaper, or nothing and the reason.
 
 The record's jobs are replayed by the agent's own decision and rails (`trainer.learning.replay`) on the plain twin, so
-that neither numba nor torch is loaded. Horizons within FACTOR of the present one, then idle times, are played on the
-newest day, the best of them on SEARCHED_DAYS, and the best of these and the present setting on all days. A setting
-counts as dearer by NEARER for each e-fold of the horizon, or ten minutes of idle time, between it and the present one.
-The cheapest is held to the evidence. It must be
+that neither numba nor torch is loaded. Horizons within FACTOR of the present one and the first guess for the recorded
+jobs (`guess_s`), then idle times, are played on the newest day, the best of them on SEARCHED_DAYS, and the best of
+these and the present setting on all days. The guess may lie beyond FACTOR: the cost often has a ridge between, and a
+closed form that knows nothing of the replay supports it. A setting counts as dearer by NEARER for each e-fold of the
+horizon, or ten minutes of idle time, between it and the present one. The cheapest is held to the evidence. It must be
 
-    LEAST_GAIN cheaper than the present setting on the record,
-    cheaper in SURE of the resamples of blocks of BLOCK_HOURS consecutive hours, the boot seeds averaged: hours
-    correlate, and among single ones a setting without an effect would pass in more than one case of ten,
+    LEAST_GAIN cheaper than the present setting in SURE of the resamples of blocks of BLOCK_HOURS consecutive hours of
+    the record, the boot seeds averaged: hours correlate, and the best of many settings is cheaper by luck,
+    FEW_DAYS_GAIN cheaper on less than FEW_DAYS: days differ, and settings without an effect over three days often save
+    half of that on one of them,
     cheaper in the first two thirds of the record and in its last third,
-    cheaper with boots LONGER_BOOTS times as long,
+    cheaper with boots LONGER_BOOTS times as long.
 
-and a replay under the recorded settings must cost the recorded dollars, as in `trainer.learning.fidelity`. Within
-PROPOSED_WITHIN the setting may be proposed to people and not be put in use. Minutes of other policies are left out.
+A replay under the recorded settings differs from the record because rebuilt jobs are not the true ones. Its cost and
+its work must lie within WITHIN of the record, boots as in `trainer.learning.fidelity`. A setting is put in use if it
+saves LEAST_GAIN more than the replay is off, else it may be proposed to people. Minutes of other policies are left out.
 
 `trainer.learning.lived_hours` compares the hours after a change with the rule of day 0.
 """
@@ -31,12 +34,12 @@ from numpy.typing import NDArray
 
 from agent.autoscaling.policies.registry import policy_from_name
 from agent.autoscaling.policies.rules import QueueRulePolicy
-from domain.rules.queue_rule import RuleSetting
+from domain.rules.queue_rule import RuleSetting, first_horizon_s
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
 from trainer.learning.fidelity import Fidelity, check_fidelity, replayed
 from trainer.learning.jobs import Jobs
-from trainer.learning.minutes import DecidedMinute, Record, Span, jobs_of, span_of
+from trainer.learning.minutes import DecidedMinute, Record, Span, jobs_of, mean_job_core_s, span_of
 from trainer.learning.replay import Loop
 from trainer.learning.subject import Learner
 
@@ -51,7 +54,7 @@ SEARCHED_DAYS: Final = 3.0
 MOST_DAYS: Final = 7.0
 """Days of record that a setting is searched on, and judged on."""
 FACTOR: Final = 4.0
-"""By so much a horizon may change at once."""
+"""By so much a horizon may change at once, save to the first guess."""
 FACTORS: Final = (1 / FACTOR, 0.5, 1.0, 2.0, FACTOR)
 FINER: Final = (math.sqrt(0.5), math.sqrt(2.0))
 """Factors of the best horizon of these that are tried next."""
@@ -61,12 +64,14 @@ FINALISTS: Final = 3
 """Settings that are played on SEARCHED_DAYS; the best of them on all days."""
 NEARER: Final = 0.005
 """Share of the cost that a setting must save more for being farther from the present one, by `_distance`."""
+LONGEST_GUESS_S: Final = 4_800.0
 LEAST_GAIN: Final = 0.03
-SURE: Final = 0.9
+FEW_DAYS, FEW_DAYS_GAIN = 3.0, 0.1
+SURE: Final = 0.95
 LONGER_BOOTS: Final = 1.5
 EARLIER: Final = 2 / 3
-PROPOSED_WITHIN, USED_WITHIN = 0.1, 0.05
-"""By how much the replay may differ from the record for a setting that is proposed, and for one that is used."""
+WITHIN: Final = 0.25
+"""By how much the replay may differ from the record."""
 RESAMPLES: Final = 2_000
 BLOCK_HOURS: Final = 6
 SEEDS: Final = 2
@@ -85,9 +90,9 @@ MONTH_HOURS: Final = 730.0
 class Tuning:
     """The result of a tuning.
 
-    now, setting: the present setting, and the one to use; None for nothing. why: a sentence. may_be_used: whether the
-    replay is near enough for a setting to be put in use without a person. gain: share of the present cost that is
-    saved; low, high: 90 % of the resamples lie between them. hours: of the record. tried: settings. off: replayed
+    now, setting: the present setting, and the one to use; None for nothing. why: a sentence. may_be_used: whether it
+    saves enough, as far as the replay is off, to be put in use without a person. gain: share of the present cost that
+    is saved; low, high: 90 % of the resamples lie between them. hours: of the record. tried: settings. off: replayed
     over recorded cost, minus 1.
     """
 
@@ -155,20 +160,30 @@ def tune(
     found = check_fidelity(learner.loop, learner.config, plays.spans(days), (), seeds=1)
     if faults := _faults(found):
         return Tuning(now, None, faults, off=found.off)
-    return replace(choose(now, days, plays), may_be_used=abs(found.off) <= USED_WITHIN, off=found.off)
+    chosen = choose(now, days, plays, guess_s(learner))
+    return replace(chosen, may_be_used=chosen.gain >= LEAST_GAIN + abs(found.off), off=found.off)
+
+
+def guess_s(learner: Learner) -> float | None:
+    """Return the first guess of the horizon for the recorded jobs, None where waiting costs nothing or none ended."""
+    recorded, waiting_price = learner.recorded, learner.config.waiting_price_per_hour
+    job_core_s = mean_job_core_s([one.load for one in recorded.minutes])
+    if job_core_s is None or waiting_price <= 0.0:
+        return None
+    return first_horizon_s(job_core_s, recorded.fleet.core_price_per_hour, waiting_price, LONGEST_GUESS_S)
 
 
 def _faults(found: Fidelity) -> str:
     """Return by which quantities the replay is too far from the record, and the remedy; "" for none."""
     faults = {
         f"the replay of the record costs {found.off:+.1%} of its cost: check limits, prices and IDLE_S": (
-            abs(found.off) > PROPOSED_WITHIN
+            abs(found.off) > WITHIN
         ),
         f"boots in the replay take {found.boots:+.0%} of the recorded time: boot times change, or VMs report none": (
             not found.are_boots_met
         ),
         f"the replay does {found.work:+.0%} of the recorded work: check finished_core_seconds_total": (
-            not found.is_work_met
+            found.is_work_recorded and abs(found.work) > WITHIN
         ),
     }
     return "; ".join(fault for fault, holds in faults.items() if holds)
@@ -224,10 +239,11 @@ class _Plays:
         return self._known[key]
 
 
-def choose(now: RuleSetting, days: float, costs: Costs) -> Tuning:
+def choose(now: RuleSetting, days: float, costs: Costs, guess_s: float | None = None) -> Tuning:
     """Return the setting within reach that the evidence speaks for, or the reason why there is none.
 
-    days: of the record that may be used. may_be_used of the answer is open: it hangs on the check of the replay.
+    days: of the record that may be used. guess_s: a horizon that is tried, however far it lies. may_be_used of the
+    answer is open: it hangs on the check of the replay.
     """
     tried: set[RuleSetting] = set()
 
@@ -243,7 +259,8 @@ def choose(now: RuleSetting, days: float, costs: Costs) -> Tuning:
         shortest_s, longest_s = max(SHORTEST_S, now.horizon_s / FACTOR), min(LONGEST_S, now.horizon_s * FACTOR)
         return replace(of, horizon_s=float(round(min(max(of.horizon_s * factor, shortest_s), longest_s))))
 
-    ahead = list(dict.fromkeys([now, *(at(factor, now) for factor in FACTORS)]))
+    guessed = [] if guess_s is None else [replace(now, horizon_s=guess_s)]
+    ahead = list(dict.fromkeys([now, *(at(factor, now) for factor in FACTORS), *guessed]))
     best = ranked(1.0)[0]
     ahead = list(dict.fromkeys([*ahead, *(at(factor, best) for factor in FINER)]))
     best = ranked(1.0)[0]
@@ -270,11 +287,13 @@ def _judged(now: RuleSetting, best: RuleSetting, days: float, costs: Costs) -> T
     drawn = resampled(saved.size)
     sums, spent = saved[drawn].sum(axis=1), before[drawn].sum(axis=1)
     low, high = np.quantile(sums / np.maximum(spent, 1e-12), [0.05, 0.95]).tolist()
-    cut, sure = round(EARLIER * saved.size), float((sums > 0.0).mean())
+    cut, sure = round(EARLIER * saved.size), float((sums >= LEAST_GAIN * spent).mean())
     longer = [float(costs(one, min(days, SEARCHED_DAYS), 0, LONGER_BOOTS).sum()) for one in (now, best)]
     against = {
-        f"at least {LEAST_GAIN:.0%} are needed": gain < LEAST_GAIN,
-        f"in {sure:.0%} of the resamples, {SURE:.0%} are needed": sure < SURE,
+        f"with less than {FEW_DAYS * 24.0:.0f} h at least {FEW_DAYS_GAIN:.0%} are needed": (
+            saved.size < FEW_DAYS * 24.0 and gain < FEW_DAYS_GAIN
+        ),
+        f"{LEAST_GAIN:.0%} or more in {sure:.0%} of the resamples, {SURE:.0%} are needed": sure < SURE,
         "it costs more in the earlier part": saved[:cut].sum() <= 0.0,
         "it costs more in the latest part": saved[cut:].sum() <= 0.0,
         "it costs more where boots take longer": longer[1] >= longer[0],

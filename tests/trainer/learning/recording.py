@@ -24,6 +24,7 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import preset
 from trainer.learning.ledgers import ledger_url
+from trainer.learning.minutes import Record
 from trainer.learning.replay import Loop, play
 
 WORLD = preset("live-like")
@@ -81,3 +82,12 @@ def recorded_in(
             store.record([row], measured={FLEET: more})
         store.record(rows[len(measured) :])
     return str(path)
+
+
+def dearer(recorded: Record, factor: float) -> Record:
+    """A record whose minutes cost so many times as much."""
+    stretches = tuple(
+        tuple(replace(one, rent=factor * one.rent, penalty=factor * one.penalty) for one in stretch)
+        for stretch in recorded.stretches
+    )
+    return replace(recorded, stretches=stretches)

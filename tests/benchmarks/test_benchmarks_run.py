@@ -55,6 +55,7 @@ MAY_BE_ZERO = {
     "other_settings",
     *("promotions", "rolled_back", "regretted_promotions"),
     *(f"{half}_{null}above{single}" for half in HALVES for null in ("", "null_") for single in ("", "_single")),
+    *(f"{half}_surely_above" for half in HALVES),
     *("apart", "changed_cases", "false_changes_per_year"),
     *("false_promotions_per_year_high", "false_promotions_per_year_low"),
     *(f"{draw}{name}" for draw in ("", "normal_", "heavy_", "autocorrelated_") for name in RATES),

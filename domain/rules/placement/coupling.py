@@ -1,0 +1,52 @@
+"""A pool of hosts and the fleet that they are VMs of: which hosts run empty, and what the fleet need not start for.
+
+Placement with lifetimes, §8: a host that only drains saves money when the fleet gives it back. While the fleet is to
+shrink, the hosts that end soonest take no more containers, as many as it has too many; when it is not, they take them
+again. A VM goes once its host drains and is empty, so a wrong end ends no container.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from domain.rules.placement.cluster import Cluster
+from domain.rules.placement.lifetimes import FAIR_R2, Floats
+from domain.rules.placement.policies import Ints
+
+SOON_S = 1800.0
+"""A host is to run empty where it ends within this time, and for twice that time: it is paid for and not used."""
+_NEARLY = 1e-6
+
+
+def left_s(cluster: Cluster, hosts: Ints) -> Floats:
+    """Return the seconds until hosts end, float64 [K]: 0 for an empty one, inf where hints are of no use."""
+    known = cluster.lives.left_s(hosts, cluster.now) if cluster.lives.fit.r2 >= FAIR_R2 else np.inf
+    return np.where(cluster.containers[hosts] == 0, 0.0, known)
+
+
+def by_end(cluster: Cluster, hosts: Ints) -> Ints:
+    """Return hosts by their ends, the soonest first, int64 [K]; of equal ones the one added last."""
+    order = np.lexsort((-hosts, left_s(cluster, hosts)))
+    found: Ints = hosts[order]
+    return found
+
+
+def draining(cluster: Cluster, taking: Ints, drained: Ints, leaving_cores: float) -> Ints:
+    """Return the hosts that are to take no more containers, by index, where the fleet has so many cores too many.
+
+    taking: hosts of the fleet that take containers. drained: those that this rule took out before; they come first.
+    """
+    kept = drained[left_s(cluster, drained) <= 2.0 * SOON_S]
+    soon = taking[left_s(cluster, taking) <= SOON_S]
+    out: list[int] = []
+    for host in [*by_end(cluster, kept).tolist(), *by_end(cluster, soon).tolist()]:
+        cores = float(cluster.capacity[0, host])
+        if cores <= leaving_cores + _NEARLY:
+            out.append(host)
+            leaving_cores -= cores
+    return np.array(sorted(out), dtype=np.int64)
+
+
+def freed_cores(cluster: Cluster, hosts: Ints, within_s: float) -> float:
+    """Return the cores in use on hosts that end within some seconds."""
+    return float(cluster.used[0, hosts[left_s(cluster, hosts) <= within_s]].sum())

@@ -82,6 +82,10 @@ REPORTING_WITHIN_INTERVALS: Final = 6
 TURN_PATIENCE_S: Final = 0.5
 """So long a turn waits for a model that it has not seen before; it goes on with the one before, or the rules."""
 SPARE_FRESH_S: Final = 600.0
+_WAITS: Final = frozenset(
+    (Reason.BUSY, Reason.COOLING_DOWN, Reason.IN_FLIGHT, Reason.PROTECTED, Reason.REMOVAL_REFUSED)
+)
+"""Reasons for which a scale-in that the policy proposes waits until a VM may go."""
 """Spare cores that were measured longer ago are not known."""
 
 
@@ -179,9 +183,9 @@ class AutoscalingPart(Part):
         if record is None or record.inputs.snapshot is None:
             return None
         pairs = list(zip(record.inputs.fleet.groups, record.inputs.snapshot.groups, strict=True))
-        asked = {
-            one.group: one.target for one in self.host.ledger.open_intents(subject) if one.direction is Direction.OUT
-        }
+        intents = self.host.ledger.open_intents(subject)
+        asked = {one.group: one.target for one in intents if one.direction is Direction.OUT}
+        going = {one.group: len(one.victims) for one in intents if one.direction is Direction.IN}
         wanted = [max(seen.requested, asked.get(group.key, 0)) for group, seen in pairs]
         return Capacity(
             free=sum(
@@ -193,6 +197,19 @@ class AutoscalingPart(Part):
             ),
             spare=self._spare(record.inputs.snapshot.taken_at, pairs),
             total=float(sum(seen.warm * group.vm_type.cores for group, seen in pairs)),
+            leaving=max(
+                self._leaving(record.decision, record.inputs.snapshot.taken_at, pairs),
+                float(sum(going.get(group.key, 0) * group.vm_type.cores for group, _ in pairs)),
+            ),
+        )
+
+    def _leaving(self, decision: Decision, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float:
+        """Return the cores of VMs that go, or that the rails keep only until one may go."""
+        size = decision.proposal.desired if decision.reason in _WAITS else decision.desired
+        if not 0.0 <= self.host.clock.now() - taken_at <= SPARE_FRESH_S or len(size) != len(pairs):
+            return 0.0
+        return float(
+            sum(max(0, seen.requested - n) * group.vm_type.cores for (group, seen), n in zip(pairs, size, strict=True))
         )
 
     def _spare(self, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float | None:
@@ -259,7 +276,7 @@ class AutoscalingPart(Part):
             fleets,
             self.store,
             self._actuator(settings, fleets),
-            Aggregator(series),
+            Aggregator(series, host.retained),
             Proposer(evaluate_within(POLICY_DEADLINE_S), models=models, shadows=ShadowTime()),
             host.clock,
             settings.mode,

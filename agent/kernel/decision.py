@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -221,6 +221,10 @@ class Part:
     def groups(self) -> Mapping[tuple[str, str], str]:
         """Return the AWS name of every Auto Scaling group that it sizes, by subject and group key."""
         return {}
+
+    def retained(self, fleet: str) -> Set[str]:
+        """Return the VMs of a fleet that must not be removed now; LedgerUnavailable where that is not known."""
+        return frozenset()
 
     # In the daemon
 
@@ -451,7 +455,8 @@ class Capacity:
 
     free: cores that may still be asked for, None where that is not known. pending: asked for and not there yet.
     reserved: promised to something that has not come. spare: there, and used by nothing; None where that is not known.
-    total: all cores, of which `spare` is a part, None where that is not known.
+    total: all cores, of which `spare` is a part, None where that is not known. leaving: cores of VMs that go as soon as
+    they may.
     """
 
     free: float | None = None
@@ -459,6 +464,7 @@ class Capacity:
     reserved: float = 0.0
     spare: float | None = None
     total: float | None = None
+    leaving: float = 0.0
 
 
 CapacityOf = Callable[[str, str], Capacity | None]
@@ -478,10 +484,10 @@ class Host:
     """What a part is made from.
 
     settings: None where they cannot be read, as for a verb on a ledger alone. capacity: of the subjects of other
-    parts. The others are the daemon's. session: the one road to AWS. fence: raises Fenced once
-    this process may no longer act under an epoch. epoch: the one under which it leads, None while it does not. note:
-    records an event (reason, detail, subject). problem: sets a named operator-visible problem, or clears it
-    with "". adopt: the agent works by these settings from now on.
+    parts. retained: the VMs of a fleet that some part needs where they are. The others are the daemon's. session: the
+    one road to AWS. fence: raises Fenced once this process may no longer act under an epoch. epoch: the one under which
+    it leads, None while it does not. note: records an event (reason, detail, subject). problem: sets a named
+    operator-visible problem, or clears it with "". adopt: the agent works by these settings from now on.
     """
 
     ledger: Ledger
@@ -489,6 +495,7 @@ class Host:
     clock: Clock
     capacity: CapacityOf = _unknown_capacity
     groups: Callable[[], Mapping[tuple[str, str], str]] = dict
+    retained: Callable[[str], Set[str]] = lambda fleet: frozenset()
     session: AwsSession | None = None
     fence: Callable[[int], None] = _nothing
     epoch: Callable[[], int | None] = lambda: None

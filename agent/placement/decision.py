@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -151,6 +151,12 @@ class PlacementPart(Part):
             return None
         view = self.pools[subject].view()
         return Capacity(float(view.figures.free_cores), view.pending_cores, float(view.reserved_cores))
+
+    def retained(self, fleet: str) -> Set[str]:
+        """Return the VMs of a fleet whose hosts take containers or have some, where the agent acts."""
+        return frozenset[str]().union(
+            *(pool.retained() for pool in self.pools.values() if pool.settings.fleet == fleet and pool.mode is Mode.ACT)
+        )
 
     # In the daemon
 

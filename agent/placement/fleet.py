@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from agent.placement.records import HostRecord, HostState, Origin
 from agent.placement.settings import PlacementSettings
 from collectors.aws import AwsSession
 from collectors.tagged_groups import TaggedGroups, VmSize
+from domain.rules.placement.cluster import Cluster
+from domain.rules.placement.coupling import draining
 from domain.rules.placement.instance import Vector
 
 _NAMES_PER_CALL: Final = 50
@@ -92,12 +96,38 @@ def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | No
     return (cores, memory, settings.vm_disk_gb) if cores >= 1 and memory >= 1 else None
 
 
-def merged(vms: FleetVms, known: Mapping[str, HostRecord]) -> tuple[dict[str, HostRecord], tuple[str, ...]]:
-    """Return the fleet's hosts that changed, by name, and the names of those that AWS no longer lists.
+def to_drain(
+    cluster: Cluster, vms: FleetVms, known: Mapping[str, HostRecord], leaving_cores: float, set_aside_cores: int
+) -> frozenset[str]:
+    """Return the hosts to drain while the fleet has this number of cores too many.
 
-    known: every host that the pool has a record of. What an operator ordered stays: a drained or
+    known: every host that the pool has a record of. set_aside_cores: of each VM. Hosts that an operator drained, or
+    that AWS takes out, are left out: they take none anyway.
+    """
+    by_state: dict[HostState, list[int]] = {HostState.UP: [], HostState.DRAINING: []}
+    whole, taken = 0, 0
+    for name, seen in vms.hosts.items():
+        one = known.get(name)
+        if one is None or one.ordered or one.state not in by_state or seen.state is not HostState.UP:
+            continue
+        by_state[one.state].append(cluster.host(name))
+        whole, taken = whole + seen.capacity[0] + set_aside_cores, taken + one.capacity[0]
+    if not whole:
+        return frozenset()
+    taking, drained = (np.array(by_state[state], dtype=np.int64) for state in (HostState.UP, HostState.DRAINING))
+    # The capacity of a host is less than its VM by the share that is set aside.
+    found = draining(cluster, taking, drained, leaving_cores * taken / whole)
+    return frozenset(cluster.hosts[host].name for host in found.tolist())
+
+
+def merged(
+    vms: FleetVms, known: Mapping[str, HostRecord], drain: Set[str] = frozenset()
+) -> tuple[dict[str, HostRecord], tuple[str, ...]]:
+    """Return the fleet's hosts that changed, by name, and the names of hosts that AWS no longer lists.
+
+    known: every host that the pool has a record of. drain: hosts to drain. What an operator ordered stays: a drained or
     failed host is not opened again, and a capacity that was changed holds. A host that is listed and can be none for
-    now, such as one that comes back from standby, takes no more containers and keeps those that it has.
+    now, such as one that comes back from standby, takes no more containers and keeps its own.
     """
     changed: dict[str, HostRecord] = {}
     for name, host in vms.hosts.items():
@@ -107,7 +137,8 @@ def merged(vms: FleetVms, known: Mapping[str, HostRecord]) -> tuple[dict[str, Ho
             continue
         if before.origin is not Origin.FLEET or before.state is HostState.FAILED:
             continue
-        state = before.state if before.ordered and host.state is HostState.UP else host.state
+        listed = HostState.DRAINING if name in drain else host.state
+        state = before.state if before.ordered and host.state is HostState.UP else listed
         capacity = before.capacity if before.rated == host.rated else host.capacity
         now = HostRecord(
             name, capacity, Origin.FLEET, state, host.rack, host.label, host.rated, host.vm_type, before.ordered

@@ -248,6 +248,17 @@ class PoolQueries:
                 if one.origin is origin and one.state is not HostState.FAILED
             )
 
+    def retained(self) -> frozenset[str]:
+        """Return the VMs of the pool's fleet that take containers or have some; the others may go."""
+        with self._lock:
+            book = self.current()
+            return frozenset(
+                one.name
+                for one in book.records.values()
+                if one.origin is Origin.FLEET
+                and (one.state is HostState.UP or book.cluster.containers[book.cluster.host(one.name)] > 0)
+            )
+
     def cores_of(self) -> dict[str, int]:
         """Return the cores that one container of each application needs."""
         with self._lock:

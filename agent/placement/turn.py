@@ -6,22 +6,23 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from agent.kernel.decision import Host
+from agent.kernel.decision import Capacity, Host
 from agent.models.directory import ModelsDirectory
 from agent.models.regular_files import read_file
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser
-from agent.placement.fleet import FleetHosts, merged
+from agent.placement.fleet import FleetHosts, merged, to_drain
 from agent.placement.records import Comparison, PlacementDecision, PoolHead, Reservation
 from agent.placement.reserve import PlacementPool
 from agent.placement.settings import FILE, SUBJECTS, PlacementSettings
 from agent.placement.state import PLACEMENT, PoolState
-from domain.decisions import Event, Reason
+from domain.decisions import Event, Mode, Reason
 from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
 from domain.rules.placement.instance import Instance, parse_instance
@@ -207,7 +208,11 @@ def _no_spare() -> None:
 
 
 class PoolTurns:
-    """Turns one pool. groups: returns the AWS names of its fleet's groups by the fleet's key for each."""
+    """Turns one pool.
+
+    groups: returns the AWS names of its fleet's groups by the fleet's key for each. capacity: that of its fleet, None
+    where it is not known.
+    """
 
     def __init__(
         self,
@@ -215,8 +220,9 @@ class PoolTurns:
         models: ModelsDirectory,
         fleet: FleetHosts | None,
         groups: Callable[[], Mapping[str, str]],
+        capacity: Callable[[], Capacity | None],
     ) -> None:
-        self.pool, self._fleet, self._groups = pool, fleet, groups
+        self.pool, self._fleet, self._groups, self._capacity = pool, fleet, groups, capacity
         self._file = InventoryFile(pool)
         settings = pool.settings
         self._models = models
@@ -300,7 +306,13 @@ class PoolTurns:
             return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts are unchanged: {error}"
         except (KeyError, TypeError, ValueError) as error:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
-        changed, gone = merged(found, known)
+        capacity = self._capacity()
+        drain = frozenset[str]()
+        if self.pool.mode is Mode.ACT and capacity is not None and capacity.leaving > 0.0:
+            cluster, _, _ = self.pool.snapshot()
+            cluster.declare(None, self.pool.clock.now())
+            drain = to_drain(cluster, found, known, capacity.leaving, self.pool.settings.set_aside_cores)
+        changed, gone = merged(found, known, drain)
         self.pool.follow(changed, gone, epoch, known)
         return ""
 
@@ -375,21 +387,24 @@ def turns_of(host: Host) -> dict[str, PoolTurns]:
     turns = {}
     for name, settings in SUBJECTS.of(host.settings).items():
         chooser = Chooser(name, settings, models)
-        pending = _pending(host, settings)
-        pool = PlacementPool(name, settings, host.ledger, host.clock, chooser, host.settings.mode, pending)
+        capacity = _capacity(host, settings)
+        pool = PlacementPool(
+            name, settings, host.ledger, host.clock, chooser, host.settings.mode, partial(_pending, capacity)
+        )
         fleet = FleetHosts(host.session, settings) if settings.fleet and host.session is not None else None
-        turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings))
+        turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings), capacity)
     return turns
 
 
-def _pending(host: Host, settings: PlacementSettings) -> Callable[[], float]:
-    """Return what asks how many cores a pool's fleet waits for."""
+def _capacity(host: Host, settings: PlacementSettings) -> Callable[[], Capacity | None]:
+    """Return what asks for the capacity of a pool's fleet."""
+    return lambda: None if settings.fleet is None else host.capacity("autoscaling", settings.fleet)
 
-    def pending() -> float:
-        found = host.capacity("autoscaling", settings.fleet) if settings.fleet is not None else None
-        return 0.0 if found is None else found.pending
 
-    return pending
+def _pending(capacity: Callable[[], Capacity | None]) -> float:
+    """Return the cores that a pool's fleet waits for."""
+    found = capacity()
+    return 0.0 if found is None else found.pending
 
 
 def _groups(host: Host, settings: PlacementSettings) -> Callable[[], Mapping[str, str]]:

@@ -2,7 +2,7 @@
 
 Once a minute the fleet follows W by the rule of the policy `signal-tracking`: W are the cores that containers hold or
 wait for over the target use. VMs that it starts take containers after their boot. VMs that it has too many end once
-they are empty: of a coupled pool those that drain (`domain.rules.placement.coupling`), else the newest. A container
+they are empty: of a coupled pool hosts that drain (`domain.rules.placement.coupling`), else the newest. A container
 without a host waits, asks again each minute, and runs for its whole life from then on.
 """
 
@@ -88,7 +88,7 @@ class _Pool:
             self.cluster.lives.end(number, at_s)
 
     def turn(self, now: float) -> None:
-        """Take a minute's turn: VMs join, those that wait ask again, the pool drains hosts, the fleet sizes itself."""
+        """Take a minute's turn: VMs join, containers ask again, the pool drains hosts, the fleet is sized."""
         cluster = self.cluster
         for _ in [at for at in self.boots if at <= now]:
             cluster.join(Host(f"vm-{len(cluster.hosts)}", self.instance.hosts[0].capacity))
@@ -96,7 +96,7 @@ class _Pool:
         cluster.declare(None, now)
         there = ~cluster.failed[: len(cluster.hosts)]
         cores = self.instance.hosts[0].capacity[0]
-        held = float(cluster.used[0, :there.size][there].sum())
+        held = float(cluster.used[0, : there.size][there].sum())
         missing = float(sum(cluster.applications[one.app].demand[0] for one in self.waiting))
         if self.coupled:
             missing -= min(missing, freed_cores(cluster, self._taking(there), BOOT_S[0]))

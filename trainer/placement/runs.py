@@ -26,6 +26,8 @@ from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoi
 from trainer.placement.swarm import NOMINAL, SELECTION, Floats, History, Plan, Samples, Step, Valuation, search
 
 POLICY_FILE = "policy.json"
+LISTED = 64
+"""Characters of the names of instances in the name of a policy, at most."""
 VALUE = "value"
 """The figure that is searched for: mean cost of the best vector plus its price of the range."""
 
@@ -90,7 +92,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         found = search(config.plan, valuation, history=history, on_step=on_step)
     costs = valuation.costs(found.theta, SELECTION)
     policy = Policy(
-        f"{config.plan.family} {config.plan.method} on {', '.join(config.instances)}, seed {config.plan.seed}",
+        f"{config.plan.family} {config.plan.method} on {_listed(config.instances)}, seed {config.plan.seed}",
         config.plan.family,
         tuple(found.theta.tolist()),
         instances[0].hosts[0].capacity[0],
@@ -126,6 +128,12 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     write_json(directory / RUN_FILE, summary)
     return summary
+
+
+def _listed(instances: Sequence[str]) -> str:
+    """Return the names of instances, of many the first and the last: a policy's name has 128 characters at most."""
+    whole = ", ".join(instances)
+    return whole if len(whole) <= LISTED else f"{len(instances)} instances, {instances[0]} to {instances[-1]}"
 
 
 def _standard_error(values: Floats) -> float:

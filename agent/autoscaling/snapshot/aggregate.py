@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -239,8 +239,8 @@ FleetInputs = tuple[Fleet, Observed, LoopState, AggregationSettings]
 class Aggregator:
     """Folds the store of readings with a roster of VMs per fleet and group; called by one thread, the loop's."""
 
-    def __init__(self, store: SeriesStore) -> None:
-        self._store = store
+    def __init__(self, store: SeriesStore, retained: Callable[[str], Set[str]] = lambda fleet: frozenset()) -> None:
+        self._store, self._retained = store, retained
         self._seats = Seats()
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -314,6 +314,7 @@ class Aggregator:
         reports = self._due_to_report(fleet, state, settings, end)
         ours, refused = frozenset(state.protected), refused_by_aws(state, now)
         excused = state.interrupted.keys() | state.seen_interruptions.keys()
+        retained = self._retained(fleet.name)
         return [
             GroupInputs(
                 fleet.name,
@@ -325,6 +326,7 @@ class Aggregator:
                 ours,
                 refused,
                 excused,
+                retained,
                 reports,
             )
             for group in fleet.groups

@@ -84,8 +84,8 @@ class GroupInputs:
     """The input of one group's fold.
 
     ours: VMs that the agent protects. refused: VMs that AWS refused to terminate not long ago. excused: VMs with a spot
-    notice. reports: whether VMs are due to report. Where they are not, a VM is warm from its service on, and none of
-    them may be removed: each may be at work.
+    notice. retained: VMs that another decision needs where they are. reports: whether VMs are due to report. Where they
+    are not, a VM is warm from its service on, and none of them may be removed: each may be at work.
     """
 
     fleet: str
@@ -97,6 +97,7 @@ class GroupInputs:
     ours: Set[str]
     refused: Set[str]
     excused: Set[str]
+    retained: Set[str]
     reports: bool
 
 
@@ -105,7 +106,7 @@ class _Vms:
     """The VMs of all groups as parallel arrays, group after group; `rows` is of shape (VMs, metrics).
 
     bounds: where each group begins, and the number of VMs. kept: VMs that may not go, for a reason in `may_not_go` of
-    their group. lost_core_s: by group.
+    their group. retained: VMs that stay for another decision. lost_core_s: by group.
     """
 
     names: list[str]
@@ -118,6 +119,7 @@ class _Vms:
     healthy: Mask
     launched: Floats
     kept: Mask
+    retained: Mask
     may_not_go: list[dict[str, Reason]]
     lost_core_s: list[float]
 
@@ -187,7 +189,7 @@ def fold_groups(
     unwarmed = present & ~warm
     late = unwarmed & (now - seats.boot_since(vms.seats, since) > boot_deadline_s)
     mature = warm & (age >= min_lifetime_s)
-    allowed = mature & vms.healthy & ~silent & ~vms.kept & reports
+    allowed = mature & vms.healthy & ~silent & ~vms.kept & ~vms.retained & reports
     loss = np.where(idle, -1.0, np.where(np.isnan(work_now), np.inf, work_now))
     loss[newest_goes] = 0.0
     # After a restart of the agent no report is old, but a VM launched so long ago has warmed up.
@@ -292,6 +294,7 @@ def _vms(asked: Sequence[GroupInputs], store: SeriesStore, now: float) -> _Vms:
     seats: list[int] = []
     rows: list[Sequence[int]] = []
     kept: list[bool] = []
+    retained: list[bool] = []
     lost_core_s: list[float] = []
     may_not_go: list[dict[str, Reason]] = []
     bounds = [0]
@@ -306,6 +309,7 @@ def _vms(asked: Sequence[GroupInputs], store: SeriesStore, now: float) -> _Vms:
         rows += [rows_of.get(name, _NO_ROWS) for name in names]
         stay = _may_not_go(one)
         kept += [name in stay for name in names]
+        retained += [name in one.retained for name in names]
         may_not_go.append(stay)
         instances += found
         bounds.append(len(instances))
@@ -321,6 +325,7 @@ def _vms(asked: Sequence[GroupInputs], store: SeriesStore, now: float) -> _Vms:
         healthy=np.array([instance.healthy for instance in instances], dtype=np.bool_),
         launched=np.array([math.nan if i.launched_at is None else i.launched_at for i in instances], dtype=np.float64),
         kept=np.array(kept, dtype=np.bool_),
+        retained=np.array(retained, dtype=np.bool_),
         may_not_go=may_not_go,
         lost_core_s=lost_core_s,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +11,23 @@ import pytest
 from agent.autoscaling.decision import SPARE_FRESH_S, AutoscalingPart
 from agent.kernel.decision import Capacity
 from domain.clock import VirtualClock
+from domain.decisions import Direction, Reason
 
 NOW = 1_790_002_800.0
 
 
-def capacity(*groups: tuple[int, int, float | None], age_s: float = 0.0) -> Capacity | None:
-    """Of a fleet with groups of this many cores for each VM, warm VMs, and busy cores, of which ten VMs may exist."""
+def capacity(
+    *groups: tuple[int, int, float | None],
+    age_s: float = 0.0,
+    proposed: Sequence[int] = (),
+    desired: Sequence[int] = (),
+    reason: Reason = Reason.LOAD_IN_BAND,
+    going: Mapping[str, int] = MappingProxyType({}),
+) -> Capacity | None:
+    """Of a fleet with groups of this many cores for each VM, warm VMs, and busy cores, of which ten VMs may exist.
+
+    proposed, desired: sizes before and after the rails. going: VMs of open scale-ins by group.
+    """
     part: Any = object.__new__(AutoscalingPart)
     described = [
         SimpleNamespace(key=f"g{n}", maximum=10, vm_type=SimpleNamespace(cores=own[0])) for n, own in enumerate(groups)
@@ -24,8 +36,10 @@ def capacity(*groups: tuple[int, int, float | None], age_s: float = 0.0) -> Capa
     inputs = SimpleNamespace(
         fleet=SimpleNamespace(groups=described), snapshot=SimpleNamespace(groups=seen, taken_at=NOW - age_s)
     )
-    part.store = SimpleNamespace(newest=lambda subject: SimpleNamespace(inputs=inputs))
-    part.host = SimpleNamespace(ledger=SimpleNamespace(open_intents=lambda subject: []), clock=VirtualClock(NOW))
+    decision = SimpleNamespace(proposal=SimpleNamespace(desired=proposed), desired=desired, reason=reason)
+    part.store = SimpleNamespace(newest=lambda subject: SimpleNamespace(inputs=inputs, decision=decision))
+    intents = [SimpleNamespace(group=key, direction=Direction.IN, victims=("vm",) * n) for key, n in going.items()]
+    part.host = SimpleNamespace(ledger=SimpleNamespace(open_intents=lambda subject: intents), clock=VirtualClock(NOW))
     found: Capacity | None = part.capacity("web")
     return found
 
@@ -46,3 +60,37 @@ def test_spare_is_not_known_where_a_group_was_not_measured_or_long_ago() -> None
     fresh = capacity((4, 3, 5.0), (4, 0, None), age_s=SPARE_FRESH_S)
     assert fresh is not None
     assert fresh.spare == 7.0
+
+
+@pytest.mark.parametrize(
+    ("reason", "cores"),
+    [
+        # 2 VMs of 4 cores and 1 of 8 are proposed to go, and the rails let one of 4 cores go.
+        (Reason.BUSY, 16.0),
+        (Reason.COOLING_DOWN, 16.0),
+        (Reason.LOAD_LOW, 4.0),
+        (Reason.NOT_YET_STABLE, 4.0),
+        (Reason.PAUSED, 4.0),
+    ],
+)
+def test_vms_leave_that_go_or_that_wait_until_they_may(reason: Reason, cores: float) -> None:
+    fleet = ((4, 3, 5.0), (8, 1, 0.5))
+    found = capacity(*fleet, proposed=(1, 0), desired=(2, 1), reason=reason)
+    assert found is not None
+    assert found.leaving == cores
+
+
+def test_nothing_leaves_by_an_old_decision_or_one_without_a_proposal() -> None:
+    for found in (
+        capacity((4, 3, 5.0), proposed=(1,), desired=(1,), age_s=SPARE_FRESH_S + 1.0),
+        capacity((4, 3, 5.0), reason=Reason.BUSY),
+        capacity((4, 3, 5.0), proposed=(7,), desired=(7,)),
+    ):
+        assert found is not None
+        assert found.leaving == 0.0
+
+
+def test_vms_that_a_scale_in_under_way_names_leave() -> None:
+    found = capacity((4, 3, 5.0), proposed=(3,), desired=(3,), going={"g0": 2})
+    assert found is not None
+    assert found.leaving == 8.0

@@ -64,6 +64,9 @@ class Busy(Part):
     def capacity(self, subject: str) -> Capacity | None:
         return Capacity(free=1.0) if subject == "north" else None
 
+    def retained(self, fleet: str) -> frozenset[str]:
+        return frozenset({f"{fleet}-vm"})
+
     def groups(self) -> dict[tuple[str, str], str]:
         return {("north", "s"): "web-s"}
 
@@ -244,6 +247,11 @@ def test_a_decision_is_found_with_its_part_or_said_not_to_be_installed(ledger: L
     assert parts.summary(gone) == Summary("gone is not installed", "")
     with pytest.raises(UnknownName, match="DECISION is 'gone'"):
         parts.find("b")
+
+
+def test_a_vm_that_any_part_needs_is_retained(parts: Parts) -> None:
+    assert [part.retained("web") for part in parts] == [{"web-vm"}, set()]
+    assert parts.retained("web") == {"web-vm"}
 
 
 def test_capacity_is_asked_of_a_part_by_its_name_and_subject(parts: Parts) -> None:
@@ -446,7 +454,7 @@ def test_the_smallest_form_decides_is_recorded_and_replayed_from_its_observation
     newest = part.decisions.get("north-ceiling2")
     assert part.explain(newest).lines[2:] == (
         "  reason ceiling/steady",
-        "  capacity of busy/north: free 4, pending 0, reserved 0",
+        "  capacity of busy/north: free 4, leaving 0, pending 0, reserved 0",
     )
     # A host that knows of no capacity: what was read is on record.
     again = list(Ceiling(a_host(ledger)).replay("north", None, None))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.alarms.book import AlarmBook
+from agent.kernel.decision import Capacity
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.placement.fleet import FleetHosts, FleetVms
@@ -36,8 +37,10 @@ from trainer.promotion.directory import ModelsWriter
 NO_MODELS = ModelsWriter(Path("/nonexistent"), None)
 
 
-def turns_of(pool: PlacementPool, fleet: FleetHosts | None = None, **groups: str) -> PoolTurns:
-    return PoolTurns(pool, NO_MODELS, fleet, lambda: groups)
+def turns_of(
+    pool: PlacementPool, fleet: FleetHosts | None = None, capacity: Capacity | None = None, **groups: str
+) -> PoolTurns:
+    return PoolTurns(pool, NO_MODELS, fleet, lambda: groups, lambda: capacity)
 
 
 def turn(turns: PoolTurns, clock: VirtualClock, pass_s: float = 0.0) -> list[Reason]:

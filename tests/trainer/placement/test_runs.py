@@ -119,3 +119,9 @@ def test_instances_are_named_once(tmp_path: Path) -> None:
             replace(CONFIG, instances=names)
     assert Config.of(CONFIG.plain()) == CONFIG
     assert runs.POLICY_FILE == "policy.json"
+
+
+def test_a_policy_of_many_instances_has_a_name_that_a_file_may_have() -> None:
+    assert runs._listed(("S1", "L219")) == "S1, L219"
+    many = tuple(f"small-{seed}" for seed in range(100, 132))
+    assert runs._listed(many) == "32 instances, small-100 to small-131"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.autoscaling.snapshot.aggregate import Aggregator
 from agent.rails.state import Cooldown, RefusalMark
 from domain.decisions import Direction, Reason, VmRefusal
 from domain.observed import DrainHook, Instance, Lifecycle
@@ -265,3 +266,16 @@ def test_the_roster_does_not_grow_with_vms_that_come_and_go(churn: int) -> None:
     roster = scene.aggregator._rosters["web", "s"]
     assert tuple(roster._seats) == (f"i-{churn - 1}",)
     assert scene.aggregator._seats.size == 16
+
+
+def test_a_vm_that_another_decision_needs_is_not_removable_and_counts_as_before() -> None:
+    kept: set[str] = set()
+    scene = Scene()
+    scene.aggregator = Aggregator(scene.store, lambda fleet: kept if fleet == "web" else set())
+    scene.place("s", running("i-1"), running("i-2"))
+    scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0)
+    free = group(scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0), "s")
+    kept.add("i-2")
+    retained = group(scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0), "s")
+    assert (free.removable, retained.removable) == (("i-2", "i-1"), ("i-1",))
+    assert (retained.idle, retained.mature, retained.refused) == (free.idle, free.mature, ())

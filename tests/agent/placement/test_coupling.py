@@ -1,0 +1,109 @@
+"""A pool on a fleet: hosts that end soonest drain while the fleet shrinks, and a VM with containers stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.kernel.decision import Capacity
+from agent.ledger import Ledger
+from agent.placement.decision import PlacementPart
+from agent.placement.fleet import FleetVms, merged, to_drain
+from agent.placement.records import HostRecord, HostState, Origin
+from agent.placement.reserve import PlacementPool
+from domain.clock import VirtualClock
+from domain.decisions import Mode
+from tests.agent.placement.hosts import app, ask, inventory, kind, made
+from tests.agent.placement.test_turn import turn, turns_of
+
+VM = HostRecord("i-1", (15, 60, 100), Origin.FLEET, HostState.UP, "a", "s", (15, 60, 100), "m5a.4xlarge")
+"""Of 16 cores, one of which is set aside."""
+VMS = {name: replace(VM, name=name) for name in ("i-1", "i-2", "i-3")}
+LISTED = FleetVms(VMS, set(VMS))
+
+
+class Listing:
+    """What AWS lists, in place of a reader of it."""
+
+    def __init__(self, found: FleetVms) -> None:
+        self.found = found
+
+    def read(self, groups: Mapping[str, str]) -> FleetVms:
+        return self.found
+
+
+def pool_of(ledger: Ledger, clock: VirtualClock, **more: Any) -> PlacementPool:
+    document = inventory(app("shop"), hosts=[kind(count=0)])
+    pool = made(ledger, clock, document, fleet="web", set_aside_cores=1, shadow=None, **more)
+    pool.follow(VMS, (), epoch=1)
+    return pool
+
+
+def states(pool: PlacementPool) -> dict[str, HostState]:
+    return {one.name: one.state for one in pool.hosts()}
+
+
+def turned(pool: PlacementPool, clock: VirtualClock, leaving: float) -> set[str]:
+    """Turn once while the fleet has so many cores too many; return the hosts that drain."""
+    listing: Any = Listing(LISTED)
+    turn(turns_of(pool, listing, Capacity(leaving=leaving), s="web-s"), clock)
+    return {name for name, state in states(pool).items() if state is HostState.DRAINING}
+
+
+def test_empty_hosts_drain_while_the_fleet_shrinks_and_take_containers_again(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock)
+    (placed,) = pool.request(ask("r1")).containers
+    empty = {"i-1", "i-2", "i-3"} - {placed.host}
+    assert turned(pool, clock, 0.0) == set()
+    assert turned(pool, clock, 16.0) == {max(empty)}
+    assert turned(pool, clock, 48.0) == empty
+    assert pool.retained() == {placed.host}
+    assert turned(pool, clock, 0.0) == set()
+    assert pool.retained() == set(VMS)
+
+
+def test_a_host_with_containers_is_retained_however_many_vms_leave(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = pool_of(ledger, clock)
+    for k in range(6):
+        pool.request(ask(f"r{k}"))
+        pool.confirm(f"r{k}")
+    busy = {one.name for one in pool.hosts() if one.containers}
+    assert busy == set(VMS)
+    turned(pool, clock, 1e6)
+    pool.drain("i-2")
+    assert pool.retained() == set(VMS)
+    for k in range(6):
+        pool.release(f"r{k}")
+    assert pool.retained() == {"i-1", "i-3"}
+
+
+def test_a_pool_that_only_observes_drains_nothing(ledger: Ledger, clock: VirtualClock) -> None:
+    assert turned(pool_of(ledger, clock, mode=Mode.OBSERVE), clock, 48.0) == set()
+
+
+def test_hosts_that_an_operator_drained_or_aws_takes_out_are_left_as_they_are(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock)
+    pool.drain("i-3")
+    cluster, _, _ = pool.snapshot()
+    leaving = FleetVms({**VMS, "i-2": replace(VMS["i-2"], state=HostState.DRAINING)}, set(VMS))
+    drain = to_drain(cluster, leaving, pool.host_records(), 1e6, 1)
+    assert drain == {"i-1"}
+    changed, _ = merged(leaving, pool.host_records(), drain)
+    assert {name: one.state for name, one in changed.items()} == dict.fromkeys(("i-1", "i-2"), HostState.DRAINING)
+    assert not pool.host_records()["i-1"].ordered
+
+
+@pytest.mark.parametrize(("fleet", "mode", "kept"), [("web", "act", 3), ("batch", "act", 0), ("web", "observe", 0)])
+def test_the_vms_of_a_pool_that_acts_are_retained_in_its_fleet(
+    ledger: Ledger, clock: VirtualClock, fleet: str, mode: str, kept: int
+) -> None:
+    part: Any = object.__new__(PlacementPart)
+    part.__dict__["pools"] = {"main": pool_of(ledger, clock, mode=Mode(mode))}
+    assert len(part.retained(fleet)) == kept

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,20 @@ def shuffled(instance: Instance, k: int) -> Instance:
 def shuffle_order(requests: int, k: int) -> Ints:
     """Return shuffle k of so many requests, as positions in the nominal order."""
     return np.random.default_rng(k).permutation(requests)
+
+
+def looked_ahead(instance: Instance, order: Iterable[int], ahead: int) -> list[int]:
+    """Return the requests of an order as a pool places them that knows `ahead` more than the next one.
+
+    Of the requests that are known, the one of most containers comes first, of equal ones the earliest.
+    """
+    known: list[tuple[int, int, int]] = []
+    found: list[int] = []
+    for place, number in enumerate(order):
+        heappush(known, (-instance.requests[number].count, place, number))
+        if len(known) > ahead:
+            found.append(heappop(known)[2])
+    return [*found, *(number for _, _, number in sorted(known))]
 
 
 def taken_over(instance: Instance, share: float, policy: Policy = BF) -> Instance:

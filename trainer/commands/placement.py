@@ -86,6 +86,9 @@ the given order and in others (--shuffles 50).
     shuffles: Annotated[
         int, "K", "Also play the requests in K other orders, shuffles 0 to K-1.", Bounds(min=0, max=10_000)
     ] = 0
+    ahead: Annotated[
+        int, "K", "Requests known beyond the next one, of which the largest is placed first.", Bounds(min=0)
+    ] = 0
     warm_up: Annotated[float, "DAYS", "Days that host-hours and peak leave out.", Bounds(min=0.0)] = 0.0
     hints: Annotated[
         str, "SIGMA|shuffled", "Declared lifetimes of a public trace: true ones times exp(SIGMA z), or permuted."
@@ -105,7 +108,7 @@ the given order and in others (--shuffles 50).
         with phases(self.as_json) as on_phase:
             on_phase(f"playing {self.policy} on {self.instance}; the first run compiles the simulator")
             instance, policy = instance_of(self.instance, self.hints), policy_of(self.policy)
-            played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up)
+            played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up, ahead=self.ahead)
         if self.plot is not None:
             if played.packing is None:
                 remedy = "leave it out: containers of this instance end, so no packing stays"

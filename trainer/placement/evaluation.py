@@ -36,7 +36,7 @@ from domain.rules.placement.policies import (
 from domain.units import DAY_S, HOUR_S
 from simulator.placement import engine
 from simulator.placement.choosing import Arrays
-from simulator.placement.instances import shuffle_order, shuffled
+from simulator.placement.instances import looked_ahead, shuffle_order, shuffled
 from trainer.kit.files import code_version, replace_file
 from trainer.kit.intervals import mean_interval
 from trainer.placement.exact import REJECTED, Packing, Solution, largest_host, lower_bound, solve, violations
@@ -131,13 +131,22 @@ def _spread(hosts: NDArray[Any]) -> dict[str, Any]:
     return {"mean": float(hosts.mean()), "p5": low, "p95": high, "min": least, "max": most, "range": most - least}
 
 
-def play(instance: Instance, policy: Policy, *, shuffles: int = 0, warm_up_days: float = 0.0) -> Play:
+def play(instance: Instance, policy: Policy, *, shuffles: int = 0, warm_up_days: float = 0.0, ahead: int = 0) -> Play:
     """Play the given order, and shuffles 0 to `shuffles` - 1; days before `warm_up_days` do not count to host-hours.
 
-    Raises BadInput for shuffles of an instance with releases, FigureWrong where the packing breaks a rule.
+    ahead: requests that are known beyond the next one, of which the largest is placed first. Raises BadInput for
+    shuffles or a look-ahead of an instance with releases, FigureWrong where the packing breaks a rule.
     """
-    if shuffles and instance.releases:
-        raise BadInput("shuffles", shuffles, f"{instance.name} has releases, whose order is part of it: leave it out")
+    for name, value in (("shuffles", shuffles), ("ahead", ahead)):
+        if value and instance.releases:
+            raise BadInput(name, value, f"{instance.name} has releases, whose order is part of it: leave it out")
+    requests = len(instance.requests)
+    orders = [looked_ahead(instance, shuffle_order(requests, k).tolist(), ahead) for k in range(shuffles)]
+    # Shuffles are of the given order, which itself is looked ahead in last.
+    given = instance
+    if ahead:
+        first = looked_ahead(instance, range(requests), ahead)
+        instance = replace(instance, requests=tuple(instance.requests[k] for k in first))
     _, times = engine.events_of(instance)
     end_s = float(times[-1]) if times.size else 0.0
     begin_s = warm_up_days * DAY_S
@@ -146,9 +155,8 @@ def play(instance: Instance, policy: Policy, *, shuffles: int = 0, warm_up_days:
     arrays = engine.arrays_of(instance)
     outcome = engine.play(instance, policy, arrays=arrays, measured_from_s=begin_s)
     packing = None if instance.releases else checked_packing(instance, policy, outcome.host, outcome.hosts)
-    requests = len(instance.requests)
-    orders = np.array([shuffle_order(requests, k) for k in range(shuffles)], dtype=np.int64).reshape(shuffles, requests)
-    found = engine.play_orders(instance, policy, orders, arrays)
+    of_given = arrays if instance is given else engine.arrays_of(given)
+    found = engine.play_orders(given, policy, np.array(orders, dtype=np.int64).reshape(shuffles, requests), of_given)
     return Play(instance, policy, outcome, packing, lower_bound(instance), (end_s - begin_s) / HOUR_S, found)
 
 

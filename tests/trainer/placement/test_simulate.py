@@ -16,7 +16,8 @@ from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, as_document
 from domain.rules.placement.policies import BF, RESERVE, WF, Policy, policy_document
 from simulator.placement import engine
-from simulator.placement.instances import churn, instance_of, s1
+from simulator.placement.instances import churn, instance_of, looked_ahead, s1
+from tests.architecture.product import ROOT
 from tests.simulator.placement.vectors import FIRST
 from trainer.placement.evaluation import decisions, play, policy_of
 
@@ -131,3 +132,28 @@ def test_policies_are_named_or_read_from_files(tmp_path: Path) -> None:
     path.write_text(json.dumps(policy_document(FIRST) | {"theta": [2.0]}))
     with pytest.raises(ConfigurationError, match="17 numbers"):
         policy_of(str(path))
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 4, 29, 100])
+def test_of_the_known_requests_the_largest_comes_first(ahead: int) -> None:
+    instance, left, expected = s1(), list(range(30)), []
+    while left:
+        known = left[: ahead + 1]
+        expected.append(max(known, key=lambda k: (instance.requests[k].count, -k)))
+        left.remove(expected[-1])
+    assert looked_ahead(instance, range(30), ahead) == expected
+    assert play(instance, BF, ahead=ahead).instance.requests == tuple(instance.requests[k] for k in expected)
+
+
+def test_a_look_ahead_narrows_the_range_over_ten_orders() -> None:
+    """At most 5 hosts over shuffles 0 to 9; the published range over ten orders is 3."""
+    vector = str(ROOT / "trainer/placement/shipped/tiers18a.json")
+    hosts = {ahead: play(instance_of("L219"), policy_of(vector), shuffles=10, ahead=ahead).orders for ahead in (0, 100)}
+    assert np.ptp(hosts[100][:, 0]) <= 5 < np.ptp(hosts[0][:, 0])
+    assert hosts[100][:, 0].mean() < hosts[0][:, 0].mean()
+    assert not hosts[100][:, 1].any()
+
+
+def test_a_look_ahead_of_containers_that_end_is_refused() -> None:
+    with pytest.raises(BadInput, match="ahead is 3"):
+        play(churn(1), BF, ahead=3)

@@ -18,7 +18,7 @@ import numpy as np
 
 from agent.models.directory import ModelRefused, ModelsDirectory
 from agent.models.regular_files import read_file
-from agent.placement.settings import FILE, LEARNED, PlacementSettings
+from agent.placement.settings import FILE, LEARNED, SMALL_POOLS, PlacementSettings
 from agent.settings import Settings
 from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
@@ -28,6 +28,7 @@ from domain.subject import Subject
 LARGEST_POLICY_BYTES = 2**20
 SHIPPED = Path(__file__).with_name("shipped") / "tiers17a.json"
 """The policy that comes with the agent: what `learned` means until a file is put in use."""
+SHIPPED_SMALL = SHIPPED.with_name(f"{SMALL_POOLS}.json")
 Best = tuple[int, float, Mapping[str, float]]
 """A host by its index, its score, and the terms that the score sums."""
 Pick = Callable[[Cluster, Policy, int, int], Choice | None]
@@ -88,12 +89,18 @@ def named_policy(text: str, pool: str, models: ModelsDirectory) -> Policy:
             return read_policy(SHIPPED)
         models.check(subject, champion)
         return operable(policy_in(models.read(champion.model).content, models.file_of(champion.model)))
+    if text == SMALL_POOLS:
+        return read_policy(SHIPPED_SMALL)
     if name == "reserve" and given:
         hosts, cores, count = (int(number) for number in given.split(","))
         return reserve(hosts, cores, count)
     found = NAMED.get(name)
     if found is None or given:
-        raise BadInput("policy", text, f"give one of {', '.join(NAMED)}, reserve:X,CORES,COUNT, file:FILE or learned")
+        raise BadInput(
+            "policy",
+            text,
+            f"give one of {', '.join(NAMED)}, {SMALL_POOLS}, reserve:X,CORES,COUNT, file:FILE or learned",
+        )
     return found
 
 

@@ -13,12 +13,16 @@ BEST_FIT = "bf"
 """The policy that stands in for one that failed."""
 FILE = "file"
 LEARNED = "learned"
-_POLICY = r"(ff|oldest|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file:/.+|learned)"
+SMALL_POOLS = "small-pools"
+"""The bundled policy for pools of 10 to 20 hosts that fill again and again."""
+_POLICY = r"(ff|oldest|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file:/.+|learned|small-pools)"
 
 PlacementPolicyText = Annotated[
     str,
     Field(max_length=300, pattern=rf"^{_POLICY}$"),
-    ValueHint("ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE with an absolute path, or learned"),
+    ValueHint(
+        "ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE (an absolute path), learned, or small-pools"
+    ),
 ]
 
 
@@ -50,7 +54,8 @@ class PlacementSettings(Section, title="A placement pool"):
         "alone, `dp` and `wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with CORES free "
         "cores for requests of COUNT containers, `file:FILE` scores by a file of `trimtab train placement`, "
         "`learned` uses the promoted "
-        "file, else the bundled one. A file that is refused leaves the policy before it, "
+        "file, else the bundled one, `small-pools` is bundled for pools of 10 to 20 hosts that fill again and again. "
+        "A file that is refused leaves the policy before it, "
         "at a start `bf`.",
     )
     canary: PlacementPolicyText | None = Field(

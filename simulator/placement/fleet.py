@@ -15,7 +15,7 @@ import numpy as np
 
 from domain.rules.autoscaling import signal_tracking_step
 from domain.rules.placement.cluster import Cluster, Host, choose
-from domain.rules.placement.coupling import by_end, draining, freed_cores
+from domain.rules.placement.coupling import by_end, draining
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Bools, Ints, Policy
 from domain.units import HOUR_S, MINUTE_S
@@ -98,8 +98,6 @@ class _Pool:
         cores = self.instance.hosts[0].capacity[0]
         held = float(cluster.used[0, : there.size][there].sum())
         missing = float(sum(cluster.applications[one.app].demand[0] for one in self.waiting))
-        if self.coupled:
-            missing -= min(missing, freed_cores(cluster, self._taking(there), BOOT_S[0]))
         self.waiting = [one for one in self.waiting if not self.place(one, now)]
         vms = int(there.sum()) + len(self.boots)
         desired, self.above, self.below = signal_tracking_step(

@@ -1,4 +1,4 @@
-"""A pool of hosts and the fleet that they are VMs of: hosts that drain, and cores that are free before a boot ends.
+"""A pool of hosts and the fleet that they are VMs of: the hosts that drain while it shrinks.
 
 Placement with lifetimes, §8: a host that only drains saves money when the fleet gives it back. While the fleet has VMs
 too many, that number of hosts drains, the soonest to end first; afterwards they take containers again. A VM is removed
@@ -49,8 +49,3 @@ def draining(cluster: Cluster, taking: Ints, drained: Ints, leaving_cores: float
             out.append(host)
             leaving_cores -= cores
     return np.array(sorted(out), dtype=np.int64)
-
-
-def freed_cores(cluster: Cluster, hosts: Ints, within_s: float) -> float:
-    """Return the cores in use on hosts that end within some seconds."""
-    return float(cluster.used[0, hosts[left_s(cluster, hosts) <= within_s]].sum())

@@ -100,6 +100,12 @@ class TestAPolicysName:
     def test_means_a_policy(self, text: str, policy: Policy) -> None:
         assert named_policy(text, "main", NO_MODELS) == policy
 
+    def test_small_pools_is_a_bundled_one_by_its_name_alone(self) -> None:
+        assert named_policy("small-pools", "main", NO_MODELS).family == "potential17+linear14"
+        assert PlacementSettings(policy="small-pools").policy == "small-pools"
+        with pytest.raises(BadInput, match="small-pools"):
+            named_policy("small-pools:1", "main", NO_MODELS)
+
     def test_learned_is_the_one_that_comes_with_the_agent_where_none_is_in_use(self) -> None:
         assert named_policy("learned", "main", NO_MODELS) == read_policy(SHIPPED)
 

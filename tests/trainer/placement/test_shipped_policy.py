@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from domain.rules.placement.mix import mix_of_instances
-from domain.rules.placement.policies import BF, Policy, parse_policy
+from domain.rules.placement.policies import BF, NAMED, Policy, parse_policy
 from simulator.placement import engine, instances
 from tests.architecture.product import ROOT
 from trainer.placement.swarm import SELECTION, Samples, Valuation
@@ -78,3 +78,20 @@ def test_it_opens_few_hosts_in_any_order(shipped: Policy, name: str, mean: float
     assert hosts.mean() == pytest.approx(mean)
     assert np.ptp(hosts) <= 30
     assert np.percentile(hosts, 95) - np.percentile(hosts, 5) <= 18
+
+
+def test_the_vector_for_small_pools_opens_fewer_hosts_than_worst_fit_where_it_was_not_trained() -> None:
+    small = parse_policy(json.loads((FILE.parent / "small-pools.json").read_text("utf-8")))
+    assert small.training is not None
+    trained = [instances.instance_of(f"small-{seed}") for seed in range(101, 133)]
+    assert small.training.instances == tuple(instances.digest_of(one) for one in trained)
+    assert min(small.training.shuffles) >= 10_000
+    order = np.array([range(30), *(instances.shuffle_order(30, k) for k in range(30))])
+    hosts = {}
+    for name, policy in (("small", small), ("wf", NAMED["wf"])):
+        played = [engine.play_orders(instances.small(seed), policy, order) for seed in range(9000, 9012)]
+        assert not any(one[:, 1].any() for one in played)
+        hosts[name] = np.array([one[:, 0] for one in played])
+    means = {name: found[:, 1:].mean().round(2) for name, found in hosts.items()}
+    assert means == {"small": 16.64, "wf": 17.36}
+    assert [int((found[:, 0] == 15).sum()) for found in hosts.values()] == [5, 4]

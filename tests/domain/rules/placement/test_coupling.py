@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from domain.rules.placement.cluster import Cluster, Host
-from domain.rules.placement.coupling import SOON_S, by_end, draining, freed_cores, left_s
+from domain.rules.placement.coupling import SOON_S, by_end, draining, left_s
 from domain.rules.placement.instance import Application
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -71,9 +71,3 @@ def test_an_empty_host_that_drains_stays_out_while_any_vm_leaves() -> None:
 def test_without_hints_of_use_only_empty_hosts_drain() -> None:
     cluster = pool_of(60.0, None, 60.0, good=False)
     assert draining(cluster, everyone(cluster), NONE, 1000.0).tolist() == [1]
-    assert freed_cores(cluster, everyone(cluster), 1e9) == 0.0
-
-
-def test_cores_that_free_are_those_of_hosts_that_end_in_time() -> None:
-    cluster = pool_of(100.0, 250.0, 7200.0, None)
-    assert [freed_cores(cluster, everyone(cluster), within) for within in (10.0, 150.0, 300.0)] == [0.0, 4.0, 8.0]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -205,7 +206,10 @@ class AutoscalingPart(Part):
 
     def _leaving(self, decision: Decision, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float:
         """Return the cores of VMs that go, or that the rails keep only until one may go."""
-        size = decision.proposal.desired if decision.reason in _WAITS else decision.desired
+        # A policy, a pin or a smaller maximum asks for less, and the last rails hold VMs only until they may go.
+        spoke = [one for one in reversed(decision.effects) if one.reason is not None]
+        waits = list(takewhile(lambda one: one.reason in _WAITS, spoke))
+        size = waits[-1].before if waits else decision.desired
         if not 0.0 <= self.host.clock.now() - taken_at <= SPARE_FRESH_S or len(size) != len(pairs):
             return 0.0
         return float(

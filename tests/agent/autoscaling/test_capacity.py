@@ -11,7 +11,10 @@ import pytest
 from agent.autoscaling.decision import SPARE_FRESH_S, AutoscalingPart
 from agent.kernel.decision import Capacity
 from domain.clock import VirtualClock
+from domain.controls import PauseScope
 from domain.decisions import Direction, Reason
+from tests.agent.autoscaling.test_decide import decided
+from tests.agent.rails.scenes import paused, pinned, scene
 
 NOW = 1_790_002_800.0
 
@@ -26,7 +29,7 @@ def capacity(
 ) -> Capacity | None:
     """Of a fleet with groups of this many cores for each VM, warm VMs, and busy cores, of which ten VMs may exist.
 
-    proposed, desired: sizes before and after the rails. going: VMs of open scale-ins by group.
+    proposed, desired: sizes before and after the rail that decides. going: VMs of open scale-ins by group.
     """
     part: Any = object.__new__(AutoscalingPart)
     described = [
@@ -36,7 +39,11 @@ def capacity(
     inputs = SimpleNamespace(
         fleet=SimpleNamespace(groups=described), snapshot=SimpleNamespace(groups=seen, taken_at=NOW - age_s)
     )
-    decision = SimpleNamespace(proposal=SimpleNamespace(desired=proposed), desired=desired, reason=reason)
+    effects = [
+        SimpleNamespace(before=(9,) * len(proposed), reason=None),
+        SimpleNamespace(before=proposed, reason=reason),
+    ]
+    decision = SimpleNamespace(effects=effects, desired=desired, reason=reason)
     part.store = SimpleNamespace(newest=lambda subject: SimpleNamespace(inputs=inputs, decision=decision))
     intents = [SimpleNamespace(group=key, direction=Direction.IN, victims=("vm",) * n) for key, n in going.items()]
     part.host = SimpleNamespace(ledger=SimpleNamespace(open_intents=lambda subject: intents), clock=VirtualClock(NOW))
@@ -83,7 +90,7 @@ def test_vms_leave_that_go_or_that_wait_until_they_may(reason: Reason, cores: fl
 def test_nothing_leaves_by_an_old_decision_or_one_without_a_proposal() -> None:
     for found in (
         capacity((4, 3, 5.0), proposed=(1,), desired=(1,), age_s=SPARE_FRESH_S + 1.0),
-        capacity((4, 3, 5.0), reason=Reason.BUSY),
+        capacity((4, 3, 5.0), reason=Reason.CLOUD_UNREADABLE),
         capacity((4, 3, 5.0), proposed=(7,), desired=(7,)),
     ):
         assert found is not None
@@ -94,3 +101,24 @@ def test_vms_that_a_scale_in_under_way_names_leave() -> None:
     found = capacity((4, 3, 5.0), proposed=(3,), desired=(3,), going={"g0": 2})
     assert found is not None
     assert found.leaving == 8.0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "more", "cores"),
+    [
+        # workers_m has four VMs of 2 cores, and none of them may be removed.
+        ((1, 4, 4), {}, 6.0),
+        ((4, 4, 4), {"controls": pinned({"workers_m": 2})}, 4.0),
+        ((1, 4, 4), {"controls": paused(PauseScope.ALL)}, 0.0),
+        ((5, 4, 4), {}, 0.0),
+    ],
+)
+def test_vms_that_the_rails_hold_until_one_may_go_leave(
+    wanted: tuple[int, ...], more: dict[str, Any], cores: float
+) -> None:
+    context = scene(groups={"workers_m": {"removable": ()}}, **more)
+    found = decided(context, *wanted).decision
+    part: Any = object.__new__(AutoscalingPart)
+    part.host = SimpleNamespace(clock=VirtualClock(NOW))
+    pairs = list(zip(context.fleet.groups, context.snapshot.groups, strict=True))
+    assert part._leaving(found, NOW, pairs) == cores

@@ -104,17 +104,23 @@ class FleetEvidence:
         Raises LedgerUnavailable, and BadInput for a world that does not go with the fleet.
         """
         assert champion.at_s is not None, "a promotion that is watched has a time"
-        try:
-            loss = self.loss(self.compared(champion), champion)
-            if self.hourly:
-                return beside_loss(loss, "the prediction is compared by the round of each night")
-            recorded = read_record_since(self.ledger, self.fleet, champion.at_s - DAY_S)
-        except BadInput:
+        hours = self.compared(champion)
+        recorded = None if self.hourly else self._read_since(champion.at_s - DAY_S)
+        if hours is None or (recorded is None and not self.hourly):
             return "the ledger has no minute since then"
-        return beside_loss(loss, self._predicted(recorded, champion))
+        predicted = "the prediction is compared by the round of each night"
+        return beside_loss(
+            self.loss(hours, champion), predicted if recorded is None else self._predicted(recorded, champion)
+        )
 
-    def compared(self, champion: Champion) -> LivedHours:
-        """Return the hours since SEEN_S before a promotion; kept hours are not replayed again."""
+    def _read_since(self, since_s: float) -> Record | None:
+        try:
+            return read_record_since(self.ledger, self.fleet, since_s)
+        except BadInput:
+            return None
+
+    def compared(self, champion: Champion) -> LivedHours | None:
+        """Return the hours since SEEN_S before a promotion; kept hours are not replayed again. None without any."""
         at_s = champion.at_s or 0.0
         path = self.directory.path / f"watch-{AUTOSCALING}-{self.fleet}.json"
         rule = None if self.rule is None else asdict(self.rule)
@@ -123,7 +129,9 @@ class FleetEvidence:
         facts |= {"fleet": self.fleet, "idle_s": self.idle_s, "since": self._since_s}
         kept = read_kept(path, facts, self.directory.key)
         since_s = at_s - SEEN_S if kept.until is None else at_s + kept.until * HOUR_S - LEAD_S
-        recorded = read_record_since(self.ledger, self.fleet, since_s)
+        recorded = self._read_since(since_s)
+        if recorded is None:
+            return None
         hours = kept.with_newer(self.hours(recorded, champion))
         if self.keeps:
             write_kept(path, kept.kept_of(hours, recorded.minutes[-1].end_s - at_s), self.directory.key)

@@ -23,7 +23,7 @@ from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site
 from trainer.learning import fleet_trial
 from trainer.learning.fidelity import replay_windows
-from trainer.learning.fleet_trial import WatchWindow, weighed
+from trainer.learning.fleet_trial import FleetEvidence, WatchWindow, weighed
 from trainer.learning.minutes import Record, read_record_since
 from trainer.learning.trial import WatchEvidence, WatchResult, take_back, watch, watched_promotion
 from trainer.learning.windows import marked_stretches, part_of
@@ -225,7 +225,13 @@ def test_hours_that_were_compared_are_kept_and_only_the_others_are_replayed(
 
     monkeypatch.setattr(fleet_trial, "read_record_since", read)
     evidence = replace(site.evidence(), hourly=True)
-    first, second = (evidence.compared(champion).rows for _ in range(2))
+
+    def rows(given: FleetEvidence = evidence) -> list[list[float]]:
+        found = given.compared(champion)
+        assert found is not None
+        return found.rows
+
+    first, second = rows(), rows()
     assert first == second
     assert [row[3] for row in first] == list(range(-3, 9))
     at_s = START + 3.0 * HOUR_S
@@ -236,16 +242,23 @@ def test_hours_that_were_compared_are_kept_and_only_the_others_are_replayed(
     assert [row[3] for row in data["hours"]] == list(range(-3, 3))
     # Kept sums count as they are, and one that was changed by hand does not count.
     path.write_text(json.dumps(sealed({**data_of(data), "hours": [[7.0, *row[1:]] for row in data["hours"]]}, None)))
-    assert [row[0] for row in evidence.compared(champion).rows[:6]] == [7.0] * 6
+    assert [row[0] for row in rows()[:6]] == [7.0] * 6
     path.write_text(path.read_text().replace("7.0", "8.0"))
-    assert evidence.compared(champion).rows == first
+    assert rows() == first
     for other in (replace(evidence, idle_s=60.0), replace(evidence, rule=RuleSetting(600.0, 120.0))):
-        assert other.compared(champion).rows != first
+        assert rows(other) != first
     assert asked[-2:] == [at_s - 28 * DAY_S] * 2
 
 
 def data_of(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in ("sha256", "signature")}
+
+
+def test_a_world_that_does_not_go_with_the_fleet_is_no_lack_of_minutes(site: Site) -> None:
+    site.live([(RULE, 1.0), (site.thrifty, 1.0)])
+    champion = site.promoted(site.thrifty, 1.0)
+    with pytest.raises(BadInput):
+        replace(site.evidence(), world="none.toml", hourly=True).lived(champion)
 
 
 def test_with_try_nothing_is_kept(site: Site) -> None:

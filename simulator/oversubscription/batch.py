@@ -70,8 +70,8 @@ def take_in_beliefs(state: State, weeks: Weeks, guard: Guard) -> None:
             first, second, third = clipped_moments(mu, sd)
             new = (c * guard.factor * (first + guard.excess[n, hour]), c * c * second, c * c * c * third)
             for power in range(3):
-                state.day[k, hour, power] += new[power] - state.own[row, hour, power]
-                state.own[row, hour, power] = new[power]
+                state.day[k, power, hour] += new[power] - state.own[row, power, hour]
+                state.own[row, power, hour] = new[power]
 
 
 OBSERVATIONS = ("obs-o", "obs-o-ext")

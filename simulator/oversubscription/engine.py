@@ -94,26 +94,22 @@ def clear(state: State, cluster: Cluster, week: int, seed: np.uint64) -> None:
     books.requested, books.saved, books.expected_hot_hours = 0.0, 0.0, 0.0
 
 
-@compiled
-def _share(state: State, guard: Guard, tables: Tables, row: int, n: int, c: float, hour: int, power: int) -> float:
-    """Return what a VM adds to a moment of its machine's usage in an hour of the day: mean, variance, third.
-
-    The mean has the guard's margin.
-    """
-    if guard.posterior and state.machine[row] >= 0:
-        return float(state.own[row, hour, power])
-    if power == 0:
-        return float(c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour]))
-    if power == 1:
-        return float(c * c * tables.variance[n, hour])
-    return float(c * c * c * tables.third[n, hour])
-
-
-@compiled
+@inlined
 def _add_to_day(state: State, guard: Guard, tables: Tables, row: int, k: int, n: int, c: float, sign: float) -> None:
-    for hour in range(24):
+    """Add a VM's moments to those of its machine, or take them away; the mean has the guard's margin."""
+    # No views of rows, whose owners would be counted; a loop for each moment, which takes several hours at once.
+    if guard.posterior and sign < 0.0:
         for power in range(3):
-            state.day[k, hour, power] += sign * _share(state, guard, tables, row, n, c, hour, power)
+            for hour in range(24):
+                state.day[k, power, hour] -= state.own[row, power, hour]
+        return
+    first, second, third = sign * c * guard.factor, sign * c * c, sign * c * c * c
+    for hour in range(24):
+        state.day[k, 0, hour] += first * (tables.mean[n, hour] + guard.excess[n, hour])
+    for hour in range(24):
+        state.day[k, 1, hour] += second * tables.variance[n, hour]
+    for hour in range(24):
+        state.day[k, 2, hour] += third * tables.third[n, hour]
 
 
 @compiled
@@ -184,7 +180,7 @@ def _within(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
     highest, worst = -1.0, start
     for i in range(24):
         hour = (start + i) % 24
-        mean = state.day[k, hour, 0] + c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
+        mean = state.day[k, 0, hour] + c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
         moved, spread = 0.0, 0.0
         for owner in range(guard.moved.shape[0]):
             cores = state.loads[0, owner, k] + (c if owner == n else 0.0)
@@ -192,8 +188,8 @@ def _within(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
             spread += (cores * guard.spread[owner, hour]) ** 2
         p = hot_probability(
             mean + max(moved + np.sqrt(spread), 0.0),
-            state.day[k, hour, 1] + c * c * tables.variance[n, hour],
-            state.day[k, hour, 2] + c * c * c * tables.third[n, hour],
+            state.day[k, 1, hour] + c * c * tables.variance[n, hour],
+            state.day[k, 2, hour] + c * c * c * tables.third[n, hour],
             cluster.threshold,
         )
         if p > highest:
@@ -215,7 +211,7 @@ def _fits(state: State, weeks: Weeks, row: int, rate: float, room: Floats) -> in
     return best_fit(room)
 
 
-@compiled
+@inlined
 def _ruled(
     state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, room: Floats, added: Floats
 ) -> tuple[int, float]:
@@ -238,7 +234,7 @@ def _ruled(
         # The machine of the level before asks for the same again.
         if k != looked:
             day = state.day[k]
-            margin = least_margin(day[:, 0], day[:, 1], added[0], added[1], weights.spread, cluster.threshold)
+            margin = least_margin(day[0], day[1], added[0], added[1], weights.spread, cluster.threshold)
             need = need_of(wanted, margin, state.free_cores[k] / cluster.cores, weights)
             looked = k
         if level >= need:
@@ -364,9 +360,9 @@ def _place(
         if guard.watched:
             if guard.posterior:
                 for hour in range(24):
-                    state.own[row, hour, 0] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
-                    state.own[row, hour, 1] = c * c * tables.variance[n, hour]
-                    state.own[row, hour, 2] = c * c * c * tables.third[n, hour]
+                    state.own[row, 0, hour] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
+                    state.own[row, 1, hour] = c * c * tables.variance[n, hour]
+                    state.own[row, 2, hour] = c * c * c * tables.third[n, hour]
             _add_to_day(state, guard, tables, row, k, n, c, 1.0)
     books.opened, books.used, books.peak, books.alive, books.rejects = opened, used, peak, alive, rejects
     books.requested = requested

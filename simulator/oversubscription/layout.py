@@ -138,10 +138,10 @@ class Copies(NamedTuple):
     usage: Floats
     hot: Flags
     day: Floats
-    """Watched copies: moments of each machine's usage by hour of day, (B, K, 24, 3)."""
+    """Watched copies: moments of each machine's usage by hour of day, (B, K, 3, 24)."""
     worst: Ints
     own: Floats
-    """With beliefs: the moments that each VM contributes, (B, VMs, 24, 3)."""
+    """With beliefs: the moments that each VM contributes, (B, VMs, 3, 24)."""
     residual: Floats
     seen: Ints
 
@@ -231,9 +231,9 @@ def empty_copies(
         chance=np.zeros((copies, machines)),
         usage=np.zeros((copies, machines)),
         hot=np.zeros((copies, machines), np.bool_),
-        day=np.zeros((copies, guarded, 24, 3)),
+        day=np.zeros((copies, guarded, 3, 24)),
         worst=np.zeros((copies, guarded), np.int64),
-        own=np.zeros((copies, believed, 24, 3)),
+        own=np.zeros((copies, believed, 3, 24)),
         residual=np.zeros((copies, believed)),
         seen=np.zeros((copies, believed), np.int64),
     )

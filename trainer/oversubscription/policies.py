@@ -329,6 +329,28 @@ class RuleRates:
         return Plan(rates, guard=ruled(unguarded(scenario), file.rule, scenario.hours))
 
 
+def shipped_rule(scenario: str, start: str, objective: str) -> RuleRates:
+    """Return the rule that ships for a packaged scenario, start and objective; BadInput where none does."""
+    path = SHIPPED / "rules" / f"{scenario}-{start}-{objective}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(one.stem for one in path.parent.glob("*.json")))
+        raise BadInput("policy", f"{MACHINE}:{objective}", f"train one for {scenario}, {start}; there are {known}")
+    return RuleRates(f"{MACHINE}:{objective}", read_rule(path))
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedRule:
+    """The rule that ships for the task's scenario and start."""
+
+    name: str
+    objective: str
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rule for a task; BadInput where none ships."""
+        return shipped_rule(task.scenario.name, task.start, self.objective).plan(task)
+
+
+MACHINE = "machine"
 FORMS = (
     "none",
     "grid:RATE",
@@ -338,6 +360,7 @@ FORMS = (
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
     "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
     "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
+    "machine:cores|core-hours|machines, the rules for each request that ship",
     "FILE.json of `trimtab tune oversubscription`, FILE.json or FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""
@@ -417,6 +440,8 @@ def policy_of(text: str) -> OversubscriptionPolicy:
         if text.endswith(".json"):
             return read_json(Path(text))
         return read_model(Path(text))
+    if name == MACHINE and rest:
+        return ShippedRule(text, rest)
     if name in ("grid", "rates"):
         rates = tuple(tuple(_value(text, "rate", part, float) for part in row.split(",")) for row in rest.split(";"))
         if name == "grid" and (len(rates) != 1 or len(rates[0]) != 1):

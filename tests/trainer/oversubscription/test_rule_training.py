@@ -20,7 +20,7 @@ from trainer.kit.progress import Progress
 from trainer.oversubscription import rule_runs
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evolution import LARGEST_STEP, Evolution
-from trainer.oversubscription.policies import Task, policy_of
+from trainer.oversubscription.policies import SHIPPED, Task, policy_of, scenario_sha256
 from trainer.oversubscription.rule_runs import OFFSETS, choose, released
 from trainer.oversubscription.rule_training import (
     Config,
@@ -198,3 +198,28 @@ def test_a_rule_of_another_scenario_is_refused(tmp_path: Path) -> None:
 def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=next(iter(change)) if "times" not in change else "redrawn"):
         replace(TINY, **change)
+
+
+RULES = sorted((SHIPPED / "rules").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_a_bundled_rule_was_released_and_places_a_week_as_it_did_then(path: Path) -> None:
+    held = json.loads(path.read_text())
+    scenario = scenario_of(held["scenario"])
+    assert held["scenario_sha256"] == scenario_sha256(scenario)
+    assert path.stem == f"{held['scenario']}-{held['start']}-{held['training']['config']['objective']}"
+    assert len(held["release"]) >= 20
+    assert all(max(week["c_hot_r"], week["c_hot_r_analytic"]) <= 0.05 for week in held["release"])
+    (known,) = [week for week in held["release"] if week["week"] == "s0"]
+    objective = held["training"]["config"]["objective"]
+    task = Task(scenario, scenario.week("s0"), held["start"])
+    played = judge(policy_of(f"machine:{objective}"), task, episodes=1)
+    assert played.s_cores == pytest.approx(known["s_cores"], abs=1e-9)
+    assert played.chance == pytest.approx(known["c_hot_r_analytic"], abs=1e-9)
+
+
+def test_an_objective_without_a_bundled_rule_is_refused() -> None:
+    task = Task(replace(INTERNAL, name="mine"), INTERNAL.week("s0"))
+    with pytest.raises(BadInput, match="there are"):
+        policy_of("machine:cores").plan(task)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agent.autoscaling.decision import AutoscalingPart
+from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
+from agent.autoscaling.snapshot.series import SeriesStore
 from agent.kernel.decision import Capacity
 from agent.ledger import Ledger
 from agent.placement.decision import PlacementPart
+from agent.placement.demand import FleetDemand
 from agent.placement.fleet import FleetVms, merged, to_drain
 from agent.placement.records import HostRecord, HostState, Origin
 from agent.placement.reserve import PlacementPool
+from agent.rails.base import RailContext, RailLimits
 from domain.clock import VirtualClock
+from domain.controls import Controls
 from domain.decisions import Mode
+from domain.observed import DrainHook
+from tests.agent.autoscaling.snapshot.scene import FLEET as FLEET_OF_TWO
+from tests.agent.autoscaling.snapshot.scene import T0, Scene, running
+from tests.agent.autoscaling.test_decide import decided
 from tests.agent.placement.hosts import app, ask, inventory, kind, made
 from tests.agent.placement.test_turn import turn, turns_of
 
-VM = HostRecord("i-1", (15, 60, 100), Origin.FLEET, HostState.UP, "a", "s", (15, 60, 100), "m5a.4xlarge")
+VM = HostRecord("i-1", (15, 60, 100), Origin.FLEET, HostState.UP, "a", "l", (15, 60, 100), "m5a.4xlarge")
 """Of 16 cores, one of which is set aside."""
 VMS = {name: replace(VM, name=name) for name in ("i-1", "i-2", "i-3")}
 LISTED = FleetVms(VMS, set(VMS))
@@ -107,3 +118,51 @@ def test_the_vms_of_a_pool_that_acts_are_retained_in_its_fleet(
     part: Any = object.__new__(PlacementPart)
     part.__dict__["pools"] = {"main": pool_of(ledger, clock, mode=Mode(mode))}
     assert len(part.retained(fleet)) == kept
+
+
+def test_a_fleet_that_shrinks_gets_back_only_vms_that_the_pool_has_emptied(ledger: Ledger) -> None:
+    clock = VirtualClock(T0)
+    pool = pool_of(ledger, clock, policy="oldest")
+    settings = AggregationSettings(needed=("cpu",))
+    scene = Scene(settings=settings, store=SeriesStore(watched=[FLEET_OF_TWO]))
+    scene.aggregator = Aggregator(scene.store, lambda fleet: pool.retained())
+    scene.place("s", running("s-1"))
+    scene.place("l", *(running(vm) for vm in VMS), drain_hook=DrainHook("drain", 300.0, 7200.0))
+    part: Any = object.__new__(AutoscalingPart)
+    part.host = SimpleNamespace(clock=clock)
+    victims: list[tuple[str, ...]] = []
+
+    def minute(wanted: int) -> set[str]:
+        """Let a minute pass in which the policy wants so many large VMs; return the hosts that drain after it."""
+        clock.advance(60.0)
+        scene.store.append_samples(list(FleetDemand(pool, "web", signal=False).collect(clock.now())), clock.now())
+        for key, vm in (("s", "s-1"), *(("l", vm) for vm in VMS)):
+            own = {"busy_cores": 1.0} if key == "s" else {}
+            scene.report(key, vm, (scene.now + 10.0 * k for k in range(1, 7)), cpu_percent=5.0, ram_percent=5.0, **own)
+        snapshot = scene.minute()
+        context = RailContext(
+            clock.now(), FLEET_OF_TWO, snapshot, scene.state, Controls(), RailLimits(), Mode.ACT, True
+        )
+        result = decided(context, 1, wanted)
+        scene.state = result.state
+        victims.extend(one.victims for one in result.decision.intents)
+        pairs = list(zip(FLEET_OF_TWO.groups, snapshot.groups, strict=True))
+        leaving = part._leaving(result.decision, clock.now(), pairs)
+        listing: Any = Listing(LISTED)
+        turn(turns_of(pool, listing, Capacity(leaving=leaving), s="web-s"), clock)
+        return {name for name, state in states(pool).items() if state is HostState.DRAINING}
+
+    pool.request(ask("r1"))
+    pool.confirm("r1")
+    for _ in range(3):
+        assert minute(3) == set()
+    for _ in range(12):
+        drained = minute(0)
+        # However few VMs the policy wants, the one with a container takes and keeps containers.
+        assert drained <= {"i-2", "i-3"}
+        if victims:
+            break
+    # Two VMs of the fleet's 8 cores are one host of this pool's 16.
+    assert victims == [("i-3",)]
+    assert drained == {"i-3"}
+    assert [one.host for one in pool.request(ask("r2")).containers] == ["i-1"]

@@ -2,7 +2,8 @@
 
     record     the deployments of the earlier and of the later part of the record, as tables in the folder
     now        the rule in use when the round begins
-    fit        the population of the earlier part; that of the later part is the world of the judgement
+    fit        the population of the earlier part, or the present one; that of the later part is the
+               world of the judgement
     fidelity   that world must give the recorded cores (`trainer.learning.promise_fidelity`)
     plan       the number of simulated runs within the budget
     threshold  of `zeroth`, the rule of cores alone, and of `second`, in the earlier world
@@ -134,9 +135,10 @@ class RuleInUse(StageResult):
 
 @dataclass(frozen=True, slots=True)
 class Fit(StageResult):
-    """The fits of both parts. population: from now on the belief: the earlier fit, unless the present one is likelier.
+    """The fits of both parts. population: from now on the belief: the earlier fit, or the present one.
 
-    fresh: whether it is the earlier fit. scores: mean log-likelihood of a deployment of the later part.
+    fresh: whether it is the earlier fit, by `is_fit_likelier`. scores: mean log-likelihood of a deployment of the later
+    part.
     """
 
     STAGE: ClassVar = "fit"
@@ -149,6 +151,23 @@ class Fit(StageResult):
     recorded: Mapping[str, Mapping[str, Any]]
     scores: Mapping[str, float | None]
     arrival_rate: Mapping[str, float]
+
+
+def is_fit_likelier(earlier: Histories, now: Population) -> bool:
+    """Return whether a fit describes new deployments of a cluster better than the present belief.
+
+    A fit to the deployments that began first is compared on the others of the earlier part, which began in its latest
+    LATER_SHARE; the later part is for the judgement alone. False where either is too small.
+    """
+    is_first = earlier.began_h < (1.0 - LATER_SHARE) * earlier.window_h
+    first, choosing = earlier.some(is_first), earlier.some(~is_first)
+    if not len(first) or not len(choosing):
+        return False
+    try:
+        fitted = fit_marginal(first, START).population
+    except TraceError:
+        return False
+    return log_likelihood(choosing, fitted) > log_likelihood(choosing, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +261,7 @@ class ClusterRound(Round):
         now, later = self.now.population, parts[LATER]
         populations = {LEARNT: found[EARLIER].population, NOW: now, LATER: found[LATER].population}
         scores = {name: log_likelihood(later, population) / len(later) for name, population in populations.items()}
-        fresh = scores[LEARNT] > scores[NOW]
+        fresh = is_fit_likelier(parts[EARLIER], now)
         believed = found[EARLIER].population if fresh else now
         for part, population in ((EARLIER, believed), (LATER, found[LATER].population)):
             offered = len(parts[part]) + sides[part]["recorded"]["turned_away"]
@@ -453,7 +472,7 @@ def _population(fit: Fit) -> str:
         [escape(name), f"{value:.4g}", f"{np.nan_to_num(errors.get(name, 0.0)):.2g}", f"{later[name]:.4g}"]
         for name, value in asdict(fit.population).items()
     ]
-    origin = "fitted to the earlier part" if fit.fresh else "the present one, which describes the later part better"
+    origin = "fitted to the earlier part" if fit.fresh else "the present one, which a fit to that part does not beat"
     scores = fit.scores
     words = (
         f"It is {origin}. Log-likelihood of a deployment of the later part: {scores[LEARNT]:.4f} by the earlier fit, "

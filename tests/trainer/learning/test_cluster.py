@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,12 @@ from domain.subject import Subject
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from tests.trainer.learning.steps import trimtab
+from trainer.admission.fitting.fits import fit_marginal
+from trainer.admission.fitting.histories import histories_of, read_vm_table
+from trainer.admission.fitting.report import START
 from trainer.kit.intervals import Estimate, Kind
-from trainer.learning.cluster import ClusterInUse, ClusterRound, ClusterSettings, keep_tables
+from trainer.learning import cluster
+from trainer.learning.cluster import ClusterInUse, ClusterRound, ClusterSettings, Fit, is_fit_likelier, keep_tables
 from trainer.learning.clusters import read_cluster
 from trainer.learning.state import opened
 from trainer.learning.windows import TooLittle
@@ -53,6 +57,25 @@ def round_of(ledger: Path, folder: Path, now: ClusterInUse = NOW) -> ClusterRoun
     state = opened(folder / "round", {"hours": settings.hours})
     directory = ModelsWriter(folder / "models")
     return ClusterRound(in_use=now, settings=settings, state=state, cpu_s=600.0, directory=directory, at=AT)
+
+
+def test_the_earlier_part_alone_chooses_the_belief(tables: Path) -> None:
+    earlier = histories_of(read_vm_table(tables / "earlier.csv.gz"))
+    fitted = fit_marginal(earlier, START).population
+    far = replace(SMALL, mu_rate=20.0 * SMALL.mu_rate, sig_rate=20.0 * SMALL.sig_rate)
+    assert is_fit_likelier(earlier, far)
+    assert not is_fit_likelier(earlier, fitted)
+    assert not is_fit_likelier(earlier.some(earlier.began_h < 0.1 * earlier.window_h), far)
+
+
+def test_the_later_part_chooses_no_belief(ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = replace(SMALL, mu_rate=20.0 * SMALL.mu_rate, sig_rate=20.0 * SMALL.sig_rate)
+    for is_likelier in (True, False):
+        monkeypatch.setattr(cluster, "is_fit_likelier", lambda earlier, now, found=is_likelier: found)
+        work = round_of(ledger, tmp_path / f"{is_likelier}", replace(NOW, population=far))
+        work.prepare()
+        assert work.state.result(Fit).fresh is is_likelier
+        assert (work.state.result(Fit).population == far) is not is_likelier
 
 
 @pytest.mark.exhaustive

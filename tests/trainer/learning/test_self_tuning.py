@@ -13,6 +13,7 @@ from domain.units import HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
 from tests.trainer.learning.recording import FLEET, WORLD, batches, dearer, loop_of, made
 from trainer.learning import self_tuning
+from trainer.learning.fidelity import Fidelity
 from trainer.learning.lived_hours import decided_by, loss_of
 from trainer.learning.minutes import Record, Span, record_of
 from trainer.learning.replay import Lived, Loop
@@ -180,8 +181,18 @@ def test_the_first_guess_comes_from_the_recorded_jobs(learner: Learner) -> None:
     price = learner.recorded.fleet.core_price_per_hour / learner.config.waiting_price_per_hour
     work, done = sum(one.load.busy_cores for one in minutes[1:]) * MINUTE_S, minutes[-1].load.finished
     assert self_tuning.guess_s(learner) == round(max(1.2 * work / done * price, 60.0))
-    free = replace(learner, config=replace(learner.config, waiting_price_per_hour=0.0))
-    assert self_tuning.guess_s(free) is None
+    for waiting_price, expected in ((0.0, None), (1e-9, 4800.0)):
+        config = replace(learner.config, waiting_price_per_hour=waiting_price)
+        assert self_tuning.guess_s(replace(learner, config=config)) == expected
+
+
+@pytest.mark.parametrize(
+    ("work", "is_recorded", "is_named"),
+    [(0.2, True, False), (0.3, True, True), (-0.3, True, True), (0.3, False, False)],
+)
+def test_a_replay_with_other_work_names_it(work: float, is_recorded: bool, is_named: bool) -> None:
+    found = Fidelity((), 0.0, 0.0, 0.0, work, is_work_recorded=is_recorded)
+    assert ("recorded work" in self_tuning._faults(found)) == is_named
 
 
 def test_with_too_many_jobs_to_replay_nothing_is_tuned(learner: Learner) -> None:

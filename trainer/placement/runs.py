@@ -26,8 +26,8 @@ from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoi
 from trainer.placement.swarm import NOMINAL, SELECTION, Floats, History, Plan, Samples, Step, Valuation, search
 
 POLICY_FILE = "policy.json"
-LISTED = 64
-"""Characters of the names of instances in the name of a policy, at most."""
+LISTED, END = 64, 24
+"""Characters of the names of instances in the name of a policy, at most, and of a single one where they are more."""
 VALUE = "value"
 """The figure that is searched for: mean cost of the best vector plus its price of the range."""
 
@@ -133,7 +133,11 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
 def _listed(instances: Sequence[str]) -> str:
     """Return the names of instances, of many the first and the last: a policy's name has 128 characters at most."""
     whole = ", ".join(instances)
-    return whole if len(whole) <= LISTED else f"{len(instances)} instances, {instances[0]} to {instances[-1]}"
+    if len(whole) <= LISTED:
+        return whole
+    # Of the path of a file the end.
+    first, last = (one if len(one) <= END else f"...{one[-END:]}" for one in (instances[0], instances[-1]))
+    return first if len(instances) == 1 else f"{len(instances)} instances, {first} to {last}"
 
 
 def _standard_error(values: Floats) -> float:

@@ -125,3 +125,6 @@ def test_a_policy_of_many_instances_has_a_name_that_a_file_may_have() -> None:
     assert runs._listed(("S1", "L219")) == "S1, L219"
     many = tuple(f"small-{seed}" for seed in range(100, 132))
     assert runs._listed(many) == "32 instances, small-100 to small-131"
+    path = f"/{'deep/' * 40}mine.json"
+    assert runs._listed((path,)) == f"...{path[-24:]}"
+    assert len(runs._listed((path, path + "x"))) < 80

@@ -123,3 +123,9 @@ def test_parameters_of_another_number_or_not_finite_are_refused() -> None:
         RequestRule(np.ones(2), np.zeros(3), np.zeros(4), NEUTRAL)
     with pytest.raises(BadInput, match="finite"):
         RequestRule(np.array([0.2, np.nan]), np.zeros(0), np.zeros(4), NEUTRAL)
+
+
+def test_a_rule_cannot_follow_where_no_moments_are_kept() -> None:
+    scenario = scenario_of("internal_like")
+    with pytest.raises(BadInput, match="moments"):
+        Assessor(scenario, scenario.week("s0")).follow(drawn_rule(scenario.subscribers))

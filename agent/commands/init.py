@@ -65,6 +65,10 @@ def init(
     region: Annotated[str | None, typer.Option(help="AWS region; else $AWS_REGION.")] = None,
     mode: Annotated[str | None, typer.Option(help="observe or act; else observe.")] = None,
     policy: Annotated[str | None, typer.Option(help="Policy of the fleet; else the default.")] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Placement pool whose hosts are the fleet's VMs; its policy is lifetime."),
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File of the ledger; else that of the settings.")
     ] = None,
@@ -123,6 +127,9 @@ def init(
     settings |= {f"{below}__QUEUE_URL": queue_url or None, f"{below}__POLICY": policy, f"{below}__CPU_FROM": cpu_from}
     if job_length is not None:
         settings[f"{below}__QUEUE_RULE__JOB_CORE_S"] = f"{_length(job_length):g}"
+    if placement is not None:
+        pool = f"PLACEMENTS__{_key_of('--placement', placement)}"
+        settings |= {f"{pool}__FLEET": name, f"{pool}__POLICY": "lifetime"}
     settings |= {f"{below}__GROUPS__{key}__{field.upper()}": v for key, of in groups.items() for field, v in of.items()}
     environ = {f"TRIMTAB_{setting}": str(value) for setting, value in settings.items() if value is not None}
     checked = _check(environ)
@@ -139,6 +146,7 @@ def init(
             f"wrote {variables}, readable by you alone: the variable that names {file.name}",
             *prices.sources,
             *([] if job_length is None else [_first_guess(checked.fleets[name], name)]),
+            *([] if placement is None else [PLACEMENT.format(pool=placement)]),
             *_first_decision(checked, name, session),
             "next:",
             # Without a slash a shell looks for the file on its path.
@@ -150,6 +158,10 @@ def init(
 
 
 EXAMPLE_JOBS = 20
+PLACEMENT = (
+    "placement pool {pool}: put its applications by HTTP or INVENTORY_FILE; policy lifetime for containers that end, "
+    "and learned (tiers17a) for a pool that only fills"
+)
 
 
 def _first_guess(settings: FleetSettings, name: str) -> str:
@@ -211,9 +223,13 @@ def _setting(name: str) -> Callable[[str], None]:
 
 
 def _fleet_key(name: str) -> str:
+    return _key_of("--fleet", name)
+
+
+def _key_of(option: str, name: str) -> str:
     if not _KEY.fullmatch(name):
         remedy = "give lower-case letters, digits and single _ between them, beginning with a letter"
-        raise BadInput("--fleet", name, f"{remedy}: it is part of the names of variables")
+        raise BadInput(option, name, f"{remedy}: it is part of the names of variables")
     return name
 
 

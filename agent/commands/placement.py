@@ -45,17 +45,26 @@ def what_if(
     is_partial: Annotated[
         bool, typer.Option("--partial", help="Place a part of the containers if not all fit.")
     ] = False,
+    lifetime: Annotated[
+        str | None, typer.Option("--lifetime", metavar="DURATION", help="Expected lifetime of each, such as 2h.")
+    ] = None,
     policy: PolicyOption = None,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Place requests one after the other on a copy of a pool, and print their hosts; the agent may be running."""
+    from agent.commands.options import duration_s
     from agent.kernel.text import columns, counted
     from agent.ledger.codec import plain
+    from agent.placement.records import PlaceRequest
 
-    asked = [(*_request(text), is_partial) for text in requests]
+    hint = None if lifetime is None else duration_s("--lifetime", lifetime)
     with _pool(pool, ledger, policy) as found:
-        result = found.what_if(asked)
+        asked = (
+            PlaceRequest(found.name, "what-if", *_request(text), partial=is_partial, lifetime_s=hint)
+            for text in requests
+        )
+        result = found.what_if(list(asked))
     if as_json:
         print_json(plain(result))
         return

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from agent.placement.book import Book
 from agent.placement.choosing import HostChoice
 from agent.placement.records import (
     Candidate,
-    Cause,
     ContainerPlacement,
-    Ended,
     HintSource,
     PlacementDecision,
     PlaceRequest,
@@ -96,6 +94,7 @@ def decision_on(
         requested_by=request.requested_by,
         lifetime_s=hint[0],
         lifetime_from=hint[1],
+        lifetime=chosen.lifetime,
         policy_digest=chosen.policy.digest,
         outside=() if mix is None else outside(book.application(request.application), request.count, mix),
     )
@@ -114,13 +113,6 @@ def reservation_of(request: PlaceRequest, made: PlacementDecision) -> Reservatio
         requested_by=request.requested_by,
         lifetime_s=made.lifetime_s,
     )
-
-
-def ended_of(book: Book, one: Reservation, containers: Iterable[str], now: float, cause: Cause) -> Ended:
-    """Return the record of containers of a reservation, by index, that end now."""
-    numbers = tuple(sorted(map(int, containers)))
-    cores = book.application(one.application).demand[0]
-    return Ended(one.request_id, one.application, numbers, cores, one.lifetime_s, one.began, now, cause)
 
 
 def refusal_alarm(book: Book, made: PlacementDecision) -> str:

@@ -123,6 +123,12 @@ class WouldBeOrder(Body):
         bool, Field(description="Place a part of the containers if not all fit; default: all or none.")
     ] = False
 
+    lifetime_s: Lifetime | None = Field(None, description="Expected seconds of each container.")
+
+    def request(self, pool: str) -> PlaceRequest:
+        """Return it as the pool takes it."""
+        return PlaceRequest(pool, "what-if", self.application, self.count, self.partial, lifetime_s=self.lifetime_s)
+
 
 class WhatIfOrder(Body):
     """Requests that would come one after the other."""
@@ -276,8 +282,7 @@ def create_router(part: PlacementPart) -> APIRouter:
     @router.post("/{pool}/what-if", summary="Where would these be placed?", responses=UNKNOWN)
     def what_if(pool: PoolPath, order: WhatIfOrder) -> WhatIf:
         """Placed one after the other on a copy; nothing is reserved or recorded."""
-        asked = [(one.application, one.count, one.partial) for one in order.requests]
-        return pools.one(pool).what_if(asked)
+        return pools.one(pool).what_if([one.request(pool) for one in order.requests])
 
     @router.get("/{pool}/capacity-for/{application}", summary="How many more fit?", responses=UNKNOWN)
     def capacity_for(pool: PoolPath, application: ApplicationPath) -> Room:
@@ -289,9 +294,12 @@ def create_router(part: PlacementPart) -> APIRouter:
         pool: PoolPath,
         application: ApplicationPath,
         count: Annotated[int, Query(ge=1, le=MOST_COUNT, description="Containers of the request."), DIGITS] = 1,
+        lifetime_s: Annotated[
+            float | None, Query(gt=0, le=LONGEST_LIFETIME_S, description="Expected seconds of each container.")
+        ] = None,
     ) -> Reasons:
         """The five best hosts for a container now with the terms of their scores, and why others cannot take it."""
-        return pools.one(pool).explained(application, count)
+        return pools.one(pool).explained(application, count, lifetime_s)
 
     @router.get("/{pool}/hosts", summary="A pool's hosts", responses=UNKNOWN)
     def hosts(

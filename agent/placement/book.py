@@ -6,20 +6,22 @@ same hosts in the same order, so that they choose alike.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy as shallow_copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from agent.placement.records import HostRecord, HostState, Origin, Reservation, Stage
+from agent.placement.records import Cause, Ended, HostRecord, HostState, Origin, Reservation, Stage
 from agent.placement.state import PoolState
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.bounds import least_hosts, needs_of
 from domain.rules.placement.cluster import Cluster, Host
 from domain.rules.placement.instance import Application, HostType, Instance, Vector, excluded_pairs, parse_instance
+from domain.rules.placement.lifetimes import ln_of
 
 STRANDED: Final[Vector] = (8, 16, 1)
 """Free cores on a host that cannot take a container of this size are stranded."""
@@ -87,6 +89,8 @@ class Book:
         names = {host.name for host in self._listed}
         others = [_host(self.records[name]) for name in sorted(self.records) if name not in names]
         self.cluster = Cluster([*self._listed, *others], self.instance.applications)
+        if state.head.sums:
+            self.cluster.lives.sums = np.array(state.head.sums)
         for index, host in enumerate(self.cluster.hosts):
             record = self.records.get(host.name)
             if record is not None:
@@ -96,8 +100,11 @@ class Book:
         # Those of a release without openings come first: their hosts were opened before any that has a number.
         for one in sorted(state.reservations.values(), key=lambda one: bool(one.openings)):
             app = self.cluster.application(one.application)
-            for name in one.hosts.values():
-                self.cluster.restore(self.cluster.host(name), app, 1)
+            began, hint = one.at if one.began is None else one.began, ln_of(one.lifetime_s)
+            for container, name in one.hosts.items():
+                where = self.cluster.host(name)
+                self.cluster.restore(where, app, 1)
+                self.cluster.lives.restore((one.request_id, int(container)), where, hint, began)
             for name, number in one.openings.items():
                 self.cluster.opened_as(self.cluster.host(name), number)
             self.take(one)
@@ -155,6 +162,8 @@ class Book:
         """Put what the inventory says runs on a host there."""
         for name, count in self._snapshot.get(self.cluster.hosts[index].name, {}).items():
             self.cluster.restore(index, self.cluster.application(name), count)
+            # Of unknown age and without an expectation, so that one entry has the end of all.
+            self.cluster.lives.restore((index, name, "inventory"), index, math.nan, math.inf)
 
     def apply(self, record: HostRecord, index: int) -> None:
         """Bring a host of the cluster to what its record says."""
@@ -163,6 +172,7 @@ class Book:
         if (known.capacity, known.label, known.rack) != (record.capacity, record.label, record.rack):
             cluster.change(index, replace(known, capacity=record.capacity, label=record.label, rack=record.rack))
         if record.state is HostState.FAILED:
+            cluster.lives.fail(index, cluster.now)
             cluster.fail(index)
         elif record.state is HostState.DRAINING:
             cluster.drain(index)
@@ -223,14 +233,31 @@ class Book:
         self.reservations.pop(request_id, None)
         self.unconfirmed.pop(request_id, None)
 
-    def free(self, one: Reservation, hosts: Mapping[str, str]) -> None:
-        """Take these containers of a reservation, hosts by index, off their hosts; of all of them it is forgotten."""
+    def start(self, one: Reservation, now: float) -> Reservation:
+        """Hold a reservation that is confirmed, whose containers begin now; return it as `take`."""
+        for index in one.hosts:
+            self.cluster.lives.restart((one.request_id, int(index)), now)
+        return self.take(replace(one, stage=Stage.CONFIRMED, began=now))
+
+    def free(self, one: Reservation, hosts: Mapping[str, str], now: float, cause: Cause) -> Ended:
+        """Take these containers of a reservation, hosts by index, off their hosts; of all of them it is forgotten.
+
+        The calibration learns from released ones alone: the others did not run to their end.
+        """
         self.touched = True
-        app = self.cluster.application(one.application)
-        for name in hosts.values():
+        app, lives = self.cluster.application(one.application), self.cluster.lives
+        for index, name in sorted(hosts.items()):
             self.cluster.release(self.cluster.host(name), app)
+            (lives.end if cause is Cause.RELEASED else lives.forget)((one.request_id, int(index)), now)
         if len(hosts) == len(one.hosts):
             self.drop(one.request_id)
+        return self.ended(one, hosts, now, cause)
+
+    def ended(self, one: Reservation, containers: Iterable[str], now: float, cause: Cause) -> Ended:
+        """Return the record of containers of a reservation, by index, that end now."""
+        numbers = tuple(sorted(map(int, containers)))
+        cores = self.application(one.application).demand[0]
+        return Ended(one.request_id, one.application, numbers, cores, one.lifetime_s, one.began, now, cause)
 
     def find(self, name: str) -> int | None:
         """Return the index of a host, None when there is none."""

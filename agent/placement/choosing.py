@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +18,12 @@ import numpy as np
 
 from agent.models.directory import ModelRefused, ModelsDirectory
 from agent.models.regular_files import read_file
+from agent.placement.records import BEST_FIT, LIFETIME, HostEnd, LifetimeReason, PoolHead
 from agent.placement.settings import FILE, LEARNED, SMALL_POOLS, PlacementSettings
 from agent.settings import Settings
 from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
+from domain.rules.placement.lifetimes import CLASS, GAP, rule_of
 from domain.rules.placement.policies import BF, NAMED, TIERS, Policy, parse_policy, reserve, scores, tier_price
 from domain.subject import Subject
 
@@ -40,7 +42,7 @@ class HostChoice:
     """The hosts of a request, by its containers, and the policy that chose; replaced: why not the pool's, "" if so.
 
     best: for the first container, up to five hosts with score and terms. infeasible: hosts by the reason for which each
-    could not take a container: the one that found none, or else the first.
+    could not take a container: the one that found none, or else the first. lifetime: None for another policy.
     """
 
     choices: tuple[Choice, ...]
@@ -48,6 +50,7 @@ class HostChoice:
     best: tuple[Best, ...]
     infeasible: Mapping[str, int]
     replaced: str = ""
+    lifetime: LifetimeReason | None = None
 
 
 def read_policy(path: Path) -> Policy:
@@ -163,7 +166,7 @@ class Chooser:
 
     def __init__(self, pool: str, settings: PlacementSettings, models: ModelsDirectory, pick: Pick = choose) -> None:
         self._settings, self._pick, self._models, self._pool = settings, pick, models, pool
-        self.main = PolicySource(settings.policy, pool, models)
+        self.main = PolicySource(settings.policy or BEST_FIT, pool, models)
         self.canary = None if settings.canary is None else PolicySource(settings.canary, pool, models)
         self.switched: PolicySource | None = None
         self._preferred = False
@@ -175,9 +178,15 @@ class Chooser:
             if source is not None:
                 source.look()
 
-    def switch(self, text: str) -> None:
-        """Let another policy decide everything, "" for those of the settings; a text that cannot be used is refused."""
-        if self._preferred or (self.switched.text if self.switched else "") == text:
+    def follow(self, head: PoolHead) -> None:
+        """Let the policy decide to which an operator switched, if any, and the pool's default where none is set."""
+        if self._preferred:
+            return
+        if self._settings.policy is None and self.main.text != head.default_policy:
+            self.main = PolicySource(head.default_policy, self._pool, self._models)
+            self.main.look()
+        text = head.switch.policy if head.switch else ""
+        if (self.switched.text if self.switched else "") == text:
             return
         if not text:
             self.switched = None
@@ -226,17 +235,18 @@ class Chooser:
         return found
 
     def place(
-        self, cluster: Cluster, application: str, count: int, *, partial: bool, spare: Callable[[], None]
+        self, cluster: Cluster, application: str, keys: Sequence[Hashable], *, partial: bool, spare: Callable[[], None]
     ) -> HostChoice:
         """Place the containers of a request on the cluster: all of them, or those that fit where `partial`, else none.
 
-        spare: called before each container, to bring closed hosts of types without bound.
+        keys: of the containers, under which the cluster follows their lives; declare their lifetime before. spare:
+        called before each container, to bring closed hosts of types without bound.
         """
         policy = self.policy_for(application)
         try:
-            return self._placed(cluster, policy, application, count, partial, spare)
+            return self._placed(cluster, policy, application, keys, partial, spare)
         except PolicyFailure as error:
-            return self._placed(cluster, BF, application, count, partial, spare, str(error))
+            return self._placed(cluster, BF, application, keys, partial, spare, str(error))
 
     def scores(self, cluster: Cluster, application: str, hosts: Sequence[int]) -> list[float]:
         """Return the scores of hosts that can take a container, the higher the better, in their order.
@@ -258,37 +268,40 @@ class Chooser:
         cluster: Cluster,
         policy: Policy,
         application: str,
-        count: int,
+        keys: Sequence[Hashable],
         partial: bool,
         spare: Callable[[], None],
         replaced: str = "",
     ) -> HostChoice:
         """Place a request; replaced: why the pool's policy does not decide, so that this one is followed unguarded."""
         app, before = cluster.application(application), (cluster.opened, cluster.largest, cluster.large)
+        count = len(keys)
         cluster.saw(count)
         made: list[Choice] = []
         best: tuple[Best, ...] = ()
         infeasible: Mapping[Obstacle, int] = {}
+        lifetime: LifetimeReason | None = None
         try:
-            for k in range(count):
+            for k, key in enumerate(keys):
                 spare()
                 if k == 0:
                     best, infeasible = self._grounds(cluster, policy, app, count, guarded=not replaced)
+                    lifetime = lifetime_reason(cluster, policy, best)
                 choose_one = choose if replaced else self._guarded
                 choice = choose_one(cluster, policy, app, count)
                 if choice is None:
                     infeasible = cluster.reasons(app)
                     break
-                cluster.place(choice.host, app)
+                cluster.place(choice.host, app, key)
                 made.append(choice)
         except BaseException:
-            _undo(cluster, made, app, before)
+            _undo(cluster, made, app, keys, before)
             raise
         if len(made) < count and not partial:
-            _undo(cluster, made, app, before)
+            _undo(cluster, made, app, keys, before)
             made = []
         counted = {reason.value: number for reason, number in sorted(infeasible.items())}
-        return HostChoice(tuple(made), policy, best, counted, replaced)
+        return HostChoice(tuple(made), policy, best, counted, replaced, lifetime)
 
     def _grounds(
         self, cluster: Cluster, policy: Policy, app: int, count: int, *, guarded: bool
@@ -324,10 +337,38 @@ class Chooser:
         return choice
 
 
-def _undo(cluster: Cluster, made: Sequence[Choice], app: int, before: tuple[int, float, int]) -> None:
-    for choice in reversed(made):
-        cluster.release(choice.host, app)
+def _undo(
+    cluster: Cluster, made: Sequence[Choice], app: int, keys: Sequence[Hashable], before: tuple[int, float, int]
+) -> None:
+    take_back(cluster, made, app, keys)
     cluster.opened, cluster.largest, cluster.large = before
+
+
+def take_back(cluster: Cluster, made: Sequence[Choice], app: int, keys: Sequence[Hashable]) -> None:
+    """Take containers of an application off the cluster that were placed last, under the first of these keys."""
+    for choice, key in reversed(list(zip(made, keys, strict=False))):
+        cluster.release(choice.host, app)
+        cluster.lives.forget(key, cluster.now)
+
+
+def lifetime_reason(cluster: Cluster, policy: Policy, best: Sequence[Best]) -> LifetimeReason | None:
+    """Return the reason of `lifetime` for the next container, whose best hosts these are; None for another policy."""
+    if policy.family != LIFETIME:
+        return None
+    fit, hinted = cluster.lives.fit, not math.isnan(cluster.hint)
+    left = cluster.lives.left_s(np.array([host for host, _, _ in best], dtype=np.int64), cluster.now)
+    hosts = tuple(
+        HostEnd(
+            cluster.hosts[host].name,
+            left_s,
+            round(-terms["extension"] / CLASS),
+            round(-terms["gap"] / GAP),
+            round(-terms["opening"]),
+        )
+        for (host, _, terms), left_s in zip(best[:2], left.tolist(), strict=False)
+    )
+    life_s = cluster.lives.life_s(cluster.hint, cluster.now - cluster.began) if hinted else None
+    return LifetimeReason(rule_of(fit.r2, hinted=hinted), fit.r2, life_s, hosts)
 
 
 def _target(theta: Sequence[float], tier: int) -> float:

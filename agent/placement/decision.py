@@ -75,6 +75,7 @@ class PlacementPart(Part):
             (
                 gauge("placement_hosts", "Hosts of a pool.", "pool", "state"),
                 gauge("placement_open_hosts", "Hosts on which containers run.", "pool"),
+                counter("placement_host_hours", "Hours of open hosts since the start of the ledger.", "pool"),
                 gauge("placement_lower_bound_hosts", "Lower bound of hosts for the running containers.", "pool"),
                 gauge("placement_gap_ratio", "Open hosts over the lower bound, less 1.", "pool", unit="ratio"),
                 gauge(
@@ -112,6 +113,13 @@ class PlacementPart(Part):
                     "pool",
                     "part",
                 ),
+                gauge(
+                    "placement_lifetime_r2_ratio",
+                    "Share of the variance of the logarithm of lifetimes that expected lifetimes explain.",
+                    "pool",
+                ),
+                counter("placement_requests", "Requests decided since the start of the ledger.", "pool"),
+                counter("placement_hinted_requests", "Requests with an expected lifetime.", "pool"),
                 counter("placement_decisions", "Decisions since the start of the ledger.", "pool"),
                 counter("placement_placed_containers", "Containers placed since the start of the ledger.", "pool"),
                 counter("placement_refused_containers", "Containers that found no host.", "pool", "reason"),
@@ -294,6 +302,10 @@ def _readings(name: str, pool: PlacementPool, drift: float) -> Iterator[Reading]
     for state, number in figures.hosts.items():
         yield "placement_hosts", (name, state), number
     yield "placement_open_hosts", (name,), figures.open_hosts
+    yield "placement_host_hours_total", (name,), view.host_hours
+    yield "placement_lifetime_r2_ratio", (name,), view.lifetimes.r2
+    yield "placement_requests_total", (name,), head.requests
+    yield "placement_hinted_requests_total", (name,), head.hinted
     yield "placement_lower_bound_hosts", (name,), figures.lower_bound
     yield "placement_gap_ratio", (name,), figures.gap
     for dimension, share in figures.allocation.items():

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.cluster import Obstacle
+from domain.rules.placement.instance import LONGEST_LIFETIME_S
 
 if TYPE_CHECKING:
     from agent.placement.reserve import PlacementPool
@@ -51,10 +52,17 @@ class ObjectMeta(_Published):
     annotations: Names | None = None
 
 
+class PodSpec(_Published):
+    """The part of a pod's specification that is read."""
+
+    deadline: Annotated[Any, Field(alias="activeDeadlineSeconds")] = None
+
+
 class Pod(_Published):
     """What is read of a pod."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec | None = None
 
 
 class NodeList(_Published):
@@ -106,6 +114,14 @@ def application_of(pod: Pod) -> str:
     return (meta.labels or {}).get(APPLICATION) or (meta.annotations or {}).get(APPLICATION) or ""
 
 
+def lifetime_of(pod: Pod) -> float | None:
+    """Return the deadline of a pod as its expected seconds, None for no deadline, or one that is not possible."""
+    found = None if pod.spec is None else pod.spec.deadline
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found <= LONGEST_LIFETIME_S:
+        return None
+    return float(found)
+
+
 def names_of(args: ExtenderArgs) -> list[str]:
     """Return the names of the nodes that were sent."""
     if args.node_names is not None:
@@ -149,7 +165,8 @@ def prioritized(pool: PlacementPool, args: ExtenderArgs) -> list[HostPriority]:
     scores: dict[str, float] = {}
     if application:
         try:
-            scores = pool.judge(application, names)[0]
+            hint = lifetime_of(args.pod) if pool.settings.deadline_as_lifetime else None
+            scores = pool.judge(application, names, hint)[0]
         except BadInput:
             scores = {}
     finite = [score for score in scores.values() if math.isfinite(score)]

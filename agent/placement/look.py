@@ -13,11 +13,12 @@ from typing import Final
 
 from agent.ledger import Ledger
 from agent.placement.book import Book, Figures, HostView
-from agent.placement.choosing import Chooser
+from agent.placement.choosing import Chooser, lifetime_reason
 from agent.placement.records import (
     Candidate,
     HostRecord,
     HostState,
+    LifetimeReason,
     Origin,
     PlacementDecision,
     PlaceRequest,
@@ -32,11 +33,28 @@ from domain.decisions import Event, Mode
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.cluster import Cluster, explain
 from domain.rules.placement.instance import Application, Instance
+from domain.rules.placement.lifetimes import LifetimeRule, rule_of
 from domain.rules.placement.repacking import plan_repacking
+from domain.units import HOUR_S
 
 WHAT_IF_MOST: Final = 200
 CAPACITY_ENDLESS: Final = 1_000_000
 """What `capacity_for` says of a pool with a type of hosts without bound, which takes the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeFigures:
+    """The calibration of expected lifetimes, by the containers that ended: ln life = a + b ln expected, deviation s.
+
+    observations: effective number, with the 20 of the begin. rule: of `lifetime` for a container with an expectation.
+    """
+
+    rule: LifetimeRule
+    observations: float
+    a: float
+    b: float
+    s: float
+    r2: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +63,7 @@ class PoolView:
 
     reserved: cores of containers that are not confirmed. policy: what decides, by name. training_distance: how far the
     last day's requests and the hosts lie from those that it was trained on, by part, from 0 to 1; empty where that is
-    not known.
+    not known. host_hours: of open hosts.
     """
 
     pool: str
@@ -60,6 +78,8 @@ class PoolView:
     pending_cores: float
     decision_ms: float
     problem: str
+    host_hours: float
+    lifetimes: LifetimeFigures
     training_distance: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -128,6 +148,7 @@ class Reasons:
     policy: str
     best: tuple[Candidate, ...]
     infeasible: Mapping[str, int]
+    lifetime: LifetimeReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +223,7 @@ class PoolQueries:
             at = self.clock.monotonic()
             for one in self._book.unconfirmed.values():
                 self._first_seen.setdefault(one.key, at)
-            self.chooser.switch(state.head.switch.policy if state.head.switch else "")
+            self.chooser.follow(state.head)
         return self._book
 
     def view(self) -> PoolView:
@@ -212,10 +233,13 @@ class PoolQueries:
             book = self.current()
             unconfirmed = list(book.unconfirmed.values())
             problem = "; ".join(text for text in (self.problem, self.chooser.problems()) if text)
+            now, lives = self.clock.now(), book.cluster.lives
+            fit = lives.fit
+            rule = rule_of(fit.r2, hinted=True)
             return PoolView(
                 self.name,
                 self.mode,
-                self.clock.now(),
+                now,
                 self.chooser.in_force.name,
                 book.figures(),
                 self.head,
@@ -225,6 +249,8 @@ class PoolQueries:
                 pending_cores,
                 self.decision_ms,
                 problem,
+                self.head.host_seconds(now) / HOUR_S,
+                LifetimeFigures(rule, float(lives.sums[0]), fit.a, fit.b, fit.residual, fit.r2),
                 self.training_distance,
             )
 
@@ -299,20 +325,26 @@ class PoolQueries:
             book = self.current()
             return book.cluster.copy(), book.instance, tuple(book.reservations.values())
 
-    def what_if(self, asked: Sequence[tuple[str, int, bool]]) -> WhatIf:
-        """Place (application, count, partial) one after the other on a copy; nothing is reserved or recorded."""
+    def what_if(self, asked: Sequence[PlaceRequest]) -> WhatIf:
+        """Place requests one after the other on a copy; nothing is reserved or recorded, and no id is used."""
         if not 1 <= len(asked) <= WHAT_IF_MOST:
             raise BadInput("requests", len(asked), f"give 1 to {WHAT_IF_MOST} requests")
         with self._lock:
-            book = self.current().copy()
-        for application, count, _ in asked:
-            check_request(PlaceRequest(self.name, "what-if", application, count))
-            book.app(application)
-        before, answers = book.cluster.open_hosts, [self._would_be(book, *one) for one in asked]
+            book, now = self.current().copy(), self.clock.now()
+        hints = []
+        for one in asked:
+            check_request(one)
+            hints.append(one.hint(book.application(one.application), now)[0])
+        before = book.cluster.open_hosts
+        answers = [self._would_be(book, number, one, hints[number], now) for number, one in enumerate(asked)]
         return WhatIf(self.name, tuple(answers), before, book.cluster.open_hosts)
 
-    def _would_be(self, book: Book, application: str, count: int, partial: bool) -> WouldBe:
-        chosen = self.chooser.place(book.cluster, application, count, partial=partial, spare=book.spare)
+    def _would_be(self, book: Book, number: int, one: PlaceRequest, hint: float | None, now: float) -> WouldBe:
+        application, count = one.application, one.count
+        book.cluster.declare(hint, now)
+        # A request of the pool has no number for an id.
+        keys = [(number, index) for index in range(count)]
+        chosen = self.chooser.place(book.cluster, application, keys, partial=one.partial, spare=book.spare)
         names = tuple(book.cluster.hosts[choice.host].name for choice in chosen.choices)
         opened = sum(choice.is_new for choice in chosen.choices)
         left = count - len(names)
@@ -332,17 +364,20 @@ class PoolQueries:
         counted = {reason.value: number for reason, number in reasons.items()}
         return Room(self.name, application, CAPACITY_ENDLESS if without else fits, without, counted)
 
-    def explained(self, application: str, count: int = 1) -> Reasons:
+    def explained(self, application: str, count: int = 1, lifetime_s: float | None = None) -> Reasons:
         """Return the five best hosts for a container now, with the terms of their scores."""
-        check_request(PlaceRequest(self.name, "explain", application, count))
+        one = PlaceRequest(self.name, "explain", application, count, lifetime_s=lifetime_s)
+        check_request(one)
         with self._lock:
-            book = self.current()
+            book, now = self.current(), self.clock.now()
             app = book.app(application)
+            book.cluster.declare(one.hint(book.application(application), now)[0], now)
             policy = self.chooser.policy_for(application)
             found = explain(book.cluster, policy, app, count)
             best = tuple(Candidate(book.cluster.hosts[host].name, score, terms) for host, score, terms in found)
             reasons = {reason.value: number for reason, number in book.cluster.reasons(app).items()}
-        return Reasons(self.name, application, count, policy.name, best, reasons)
+            lifetime = lifetime_reason(book.cluster, policy, found)
+        return Reasons(self.name, application, count, policy.name, best, reasons, lifetime)
 
     def plan_repack(self, budget: int) -> RepackPlan:
         """Return at most so many moves that end violations and then empty hosts; BadInput for a budget below 0."""
@@ -365,11 +400,15 @@ class PoolQueries:
             moves.append(PlannedMove(request_id, index, *there, cluster.hosts[target].name, move.why, move.closed))
         return RepackPlan(self.name, tuple(moves), plan.hosts, plan.closed, plan.violations)
 
-    def judge(self, application: str, names: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
+    def judge(
+        self, application: str, names: Sequence[str], lifetime_s: float | None = None
+    ) -> tuple[dict[str, float], dict[str, str]]:
         """Return the scores of those of these hosts that can take a container, and why each other one cannot."""
         with self._lock:
             book = self.current()
             app = book.app(application)
+            known = book.application(application).lifetime_s
+            book.cluster.declare(known if lifetime_s is None else lifetime_s, self.clock.now())
             cluster, wanted = book.cluster, {}
             failed: dict[str, str] = {}
             for name in names:

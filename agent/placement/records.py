@@ -14,12 +14,17 @@ from typing import Final
 from domain.decisions import Reason
 from domain.errors import BadInput
 from domain.rules.placement.instance import DIMENSIONS, LONGEST_LIFETIME_S, Application, Vector
+from domain.rules.placement.lifetimes import LifetimeRule
 
 LONGEST_ID: Final = 128
 ID: Final = r"^[!-.0-~]{1,128}$"
 """Of a request or host: it may stand in logs and in paths."""
 MOST_COUNT: Final = 5000
 """Containers of one request."""
+BEST_FIT: Final = "bf"
+"""The policy that replaces one that failed."""
+LIFETIME: Final = "lifetime"
+"""The default policy of a new pool."""
 _RFC_3339: Final = r"[0-9]{4}(-[0-9]{2}){2}[Tt ]([0-9]{2}:){2}[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 _LAST_MOMENT: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 LARGEST: Final = 2**31 - 1
@@ -166,6 +171,34 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class HostEnd:
+    """A host as `lifetime` compares it.
+
+    left_s: predicted seconds until its last container ends. extension: class of the delay of that end by the container.
+    gap: steps by which it ends later than the container. opening: number of its present opening, 0 for a closed host.
+    """
+
+    host: str
+    left_s: float
+    extension: int
+    gap: int
+    opening: int
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeReason:
+    """Why `lifetime` took the host of the first container. r2: of the calibration at that time.
+
+    life_s: predicted seconds of the container, None without an expectation. hosts: the best first, then the second.
+    """
+
+    rule: LifetimeRule
+    r2: float
+    life_s: float | None
+    hosts: tuple[HostEnd, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDecision:
     """The answer to a request, as recorded before it is given.
 
@@ -177,7 +210,7 @@ class PlacementDecision:
     hosts that are up. revision: of the pool with this decision; digest: of its state, every 1000 decisions.
     policy_digest: of the policy that decided, "" in what earlier versions recorded.
     outside: what of the request that policy saw none of in its training. lifetime_s: expected seconds of each
-    container from `at` on, None without any; lifetime_from: their source.
+    container from `at` on, None without any; lifetime_from: their source. lifetime: None for another policy.
     """
 
     decision_id: str
@@ -208,6 +241,7 @@ class PlacementDecision:
     outside: tuple[str, ...] = ()
     lifetime_s: float | None = None
     lifetime_from: HintSource = HintSource.NONE
+    lifetime: LifetimeReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +328,10 @@ class PoolHead:
     """What changes with every write to a pool. inventory: the digest of the inventory in force, "" before the first.
 
     largest_count: the largest request seen, decayed with a half-life of 14 days; as_of: the time of that value.
-    refusals: containers that found no host, by the reason that kept most hosts.
+    refusals: containers that found no host, by the reason that kept most hosts. sums: of the calibration of expected
+    lifetimes (`first_sums`), empty before the first end. requests, hinted: decided, and those with an expectation.
+    open_hosts: since `as_written`; host_s: seconds of open hosts up to then. default_policy: decides where the settings
+    name none; pools of earlier versions keep best fit.
     """
 
     revision: int = 0
@@ -308,6 +345,17 @@ class PoolHead:
     as_of: float = 0.0
     switch: Switch | None = None
     refusals: Mapping[str, int] = field(default_factory=dict)
+    sums: tuple[float, ...] = ()
+    requests: int = 0
+    hinted: int = 0
+    open_hosts: int = 0
+    as_written: float = 0.0
+    host_s: float = 0.0
+    default_policy: str = BEST_FIT
+
+    def host_seconds(self, now: float) -> float:
+        """Return the seconds of open hosts up to now, since the pool or the first version that counts them began."""
+        return self.host_s + self.open_hosts * max(0.0, now - self.as_written)
 
 
 @dataclass(frozen=True, slots=True)

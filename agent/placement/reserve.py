@@ -18,8 +18,9 @@ import structlog
 from agent.kernel.guards import held_by_pause
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger.codec import plain
-from agent.placement.answers import decision_on, ended_of, refusal_alarm, reservation_of
+from agent.placement.answers import decision_on, refusal_alarm, reservation_of
 from agent.placement.book import Book
+from agent.placement.choosing import take_back
 from agent.placement.inventory import changed_hosts, check_fits, check_source, entries_of, merged
 from agent.placement.look import PoolQueries
 from agent.placement.records import (
@@ -79,10 +80,16 @@ class PlacementPool(PoolQueries):
             book, now = self.current(), self.clock.now()
             answer, change = work(book, now)
             if change is not None:
-                head = replace(change.head or self.head, revision=self.head.revision + 1)
+                head = replace(
+                    change.head or self.head,
+                    revision=self.head.revision + 1,
+                    open_hosts=book.cluster.open_hosts,
+                    as_written=now,
+                    host_s=self.head.host_seconds(now),
+                )
                 self._stored = self.store.write(self.name, self._stored, head, change, epoch=epoch)
                 self.head, book.touched = head, False
-                self.chooser.switch(head.switch.policy if head.switch else "")
+                self.chooser.follow(head)
                 self._notes += change.notes
         except BaseException as error:
             # Changes in memory are not in the ledger; a refusal before any change leaves the book as it is.
@@ -134,9 +141,12 @@ class PlacementPool(PoolQueries):
             head = replace(self._with_count(now, request.count), decisions=self.head.decisions + 1)
             book.cluster.largest = head.largest_count
             book.touched = True
+            head = replace(head, requests=head.requests + 1, hinted=head.hinted + (hint[0] is not None))
+            keys = [(request.request_id, index) for index in range(request.count)]
             began = time.perf_counter()
+            book.cluster.declare(hint[0], now)
             chosen = self.chooser.place(
-                book.cluster, request.application, request.count, partial=request.partial, spare=book.spare
+                book.cluster, request.application, keys, partial=request.partial, spare=book.spare
             )
             made = decision_on(
                 *(request, chosen, book, now, head.decisions, self.head.revision + 1),
@@ -151,8 +161,7 @@ class PlacementPool(PoolQueries):
                 head = replace(head, replaced=head.replaced + 1)
             if advice:
                 app = book.cluster.application(request.application)
-                for choice in reversed(chosen.choices):
-                    book.cluster.release(choice.host, app)
+                take_back(book.cluster, chosen.choices, app, keys)
             elif made.containers:
                 reservation = book.take(reservation_of(request, made))
                 changed[request.request_id] = reservation
@@ -194,7 +203,7 @@ class PlacementPool(PoolQueries):
                 # What lapsed is given back by the next write; memory is dropped with this error.
                 self._known(request_id)
                 raise StateConflict("request_id", request_id, "it lapsed, was cancelled or released: request again")
-            confirmed = book.take(replace(found, stage=Stage.CONFIRMED, began=now))
+            confirmed = book.start(found, now)
             notes.append(self.event(now, Reason.PLACEMENT_CONFIRMED, f"{request_id} is confirmed", request_id))
             change = Change(reservations={**lapsed, request_id: confirmed}, notes=notes)
             return OrderResult("confirmed", False, confirmed), change
@@ -214,10 +223,9 @@ class PlacementPool(PoolQueries):
                 return OrderResult("it holds nothing any more", True), None
             if found.stage is Stage.CONFIRMED:
                 raise StateConflict("request_id", request_id, "it is confirmed: release its containers")
-            book.free(found, found.hosts)
+            ended = book.free(found, found.hosts, now, Cause.CANCELLED)
             detail = f"{request_id} is cancelled: {len(found.hosts)} containers of {found.application} are given back"
-            ended = [ended_of(book, found, found.hosts, now, Cause.CANCELLED)]
-            note = self.event(now, Reason.PLACEMENT_CANCELLED, detail, request_id, ended)
+            note = self.event(now, Reason.PLACEMENT_CANCELLED, detail, request_id, [ended])
             released = tuple(sorted(map(int, found.hosts)))
             answer = OrderResult("cancelled", False, replace(found, released=released, hosts={}))
             return answer, Change(reservations={request_id: None}, notes=[note])
@@ -244,15 +252,15 @@ class PlacementPool(PoolQueries):
                 return OrderResult("released before", True, found), None
             _check_released(found, wanted)
             gone = {str(index): found.hosts[str(index)] for index in wanted}
-            book.free(found, gone)
+            ended = book.free(found, gone, now, Cause.RELEASED)
             left = {index: host for index, host in found.hosts.items() if index not in gone}
             after = replace(found, hosts=left, released=tuple(sorted({*found.released, *wanted})))
             if left:
                 after = book.take(after)
             detail = f"{len(gone)} containers of {found.application} are released, {len(left)} are left"
-            ended = [ended_of(book, found, gone, now, Cause.RELEASED)]
-            note = self.event(now, Reason.CONTAINERS_RELEASED, detail, request_id, ended)
-            change = Change(reservations={request_id: after if left else None}, notes=[note])
+            note = self.event(now, Reason.CONTAINERS_RELEASED, detail, request_id, [ended])
+            head = replace(self.head, sums=tuple(book.cluster.lives.sums.tolist()))
+            change = Change(head, reservations={request_id: after if left else None}, notes=[note])
             return OrderResult("released", False, after), change
 
         return self.transact(work)
@@ -277,6 +285,7 @@ class PlacementPool(PoolQueries):
             # Judged while it still runs where it was, as a plan does.
             book.cluster.place(target, app)
             book.cluster.release(book.cluster.host(before), app)
+            book.cluster.lives.move((request_id, container), target, now)
             moved = tuple(sorted({*found.moved, container}))
             after = replace(found, hosts={**found.hosts, str(container): host}, moved=moved)
             after = book.take(after)
@@ -301,11 +310,10 @@ class PlacementPool(PoolQueries):
         for one in waiting:
             if at - self._first_seen[one.key] <= self.settings.confirm_within_s:
                 continue
-            book.free(one, one.hosts)
+            ended = book.free(one, one.hosts, now, Cause.LAPSED)
             gone[one.request_id] = None
             detail = f"{one.request_id} was not confirmed in time: {len(one.hosts)} containers are given back"
-            ended = [ended_of(book, one, one.hosts, now, Cause.LAPSED)]
-            notes.append(self.event(now, Reason.PLACEMENT_LAPSED, detail, one.request_id, ended))
+            notes.append(self.event(now, Reason.PLACEMENT_LAPSED, detail, one.request_id, [ended]))
         if gone:
             self.head = replace(self.head, lapsed=self.head.lapsed + len(gone))
         return gone, notes
@@ -383,21 +391,20 @@ class PlacementPool(PoolQueries):
         book.put(record)
         moves, policies, replaced = list[Move](), list[str](), list[str]()
         for reservation, index in held:
-            chosen = self.chooser.place(book.cluster, reservation.application, 1, partial=False, spare=book.spare)
+            began = reservation.at if reservation.began is None else reservation.began
+            book.cluster.declare(reservation.lifetime_s, now, began)
+            key = (reservation.request_id, index)
+            chosen = self.chooser.place(book.cluster, reservation.application, [key], partial=False, spare=book.spare)
             policies.append(chosen.policy.name)
             replaced += filter(None, [chosen.replaced])
             host = book.cluster.hosts[chosen.choices[0].host].name if chosen.choices else None
             moves.append(Move(reservation.request_id, index, reservation.application, before.name, host))
-        lost_of = {move.request_id: book.reservations[move.request_id] for move in moves if move.host is None}
+        gone: dict[str, list[str]] = {}
+        for move in moves:
+            if move.host is None:
+                gone.setdefault(move.request_id, []).append(str(move.index))
         ended = [
-            ended_of(
-                book,
-                one,
-                [str(move.index) for move in moves if (move.request_id, move.host) == (name, None)],
-                now,
-                Cause.HOST_FAILED,
-            )
-            for name, one in lost_of.items()
+            book.ended(book.reservations[name], containers, now, Cause.HOST_FAILED) for name, containers in gone.items()
         ]
         changed = _moved(book, moves)
         made: list[Made] = []

@@ -9,19 +9,20 @@ from pydantic import Field
 from agent.settings.kinds import File, Key, Section, ValueHint
 from agent.settings.subjects import Subjects
 
-BEST_FIT = "bf"
-"""The policy that stands in for one that failed."""
 FILE = "file"
 LEARNED = "learned"
 SMALL_POOLS = "small-pools"
 """The bundled policy for pools of 10 to 20 hosts that fill again and again."""
-_POLICY = r"(ff|oldest|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file:/.+|learned|small-pools)"
+_POLICY = (
+    r"(ff|oldest|lifetime|bf|bf-cpu|dp|wf|reserve(:[0-9]{1,6},[0-9]{1,4},[0-9]{1,4})?|file:/.+|learned|small-pools)"
+)
 
 PlacementPolicyText = Annotated[
     str,
     Field(max_length=300, pattern=rf"^{_POLICY}$"),
     ValueHint(
-        "ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE (an absolute path), learned, or small-pools"
+        "lifetime, ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT, file:FILE (an absolute path), learned, or "
+        "small-pools"
     ),
 ]
 
@@ -48,15 +49,14 @@ class PlacementSettings(Section, title="A placement pool"):
     set_aside_memory_gib: int = Field(
         1, ge=0, le=10_000, description="Memory of each VM of the fleet that is kept free, for its system."
     )
-    policy: PlacementPolicyText = Field(
-        BEST_FIT,
-        description="Policy: `ff` the first that fits, `oldest` the one opened first, `bf` best fit, `bf-cpu` by cores "
-        "alone, `dp` and `wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with CORES free "
-        "cores for requests of COUNT containers, `file:FILE` scores by a file of `trimtab train placement`, "
-        "`learned` uses the promoted "
-        "file, else the bundled one, `small-pools` is bundled for pools of 10 to 20 hosts that fill again and again. "
-        "A file that is refused leaves the policy before it, "
-        "at a start `bf`.",
+    policy: PlacementPolicyText | None = Field(
+        None,
+        description="Policy: `lifetime` the open host whose end a container delays least, `oldest` the one opened "
+        "first, `ff` the first that fits, `bf` best fit, `bf-cpu` by cores alone, `dp` and `wf` spread, "
+        "`reserve:X,CORES,COUNT` keeps X hosts with CORES free cores for requests of COUNT containers, `file:FILE` "
+        "scores by a file of `trimtab train placement`, `learned` uses the promoted file, else the bundled one, "
+        "`small-pools` is bundled for pools of 10 to 20 hosts that fill again and again. A file that is refused leaves "
+        "the policy before it, at a start `bf`. Not set: `lifetime`; `bf` for a pool that an earlier version began.",
     )
     canary: PlacementPolicyText | None = Field(
         None, description="Policy that decides for a part of the applications. Not set: for none."
@@ -85,6 +85,11 @@ class PlacementSettings(Section, title="A placement pool"):
         description="Alarm threshold: open hosts above their lower bound, as a share.",
     )
     gap_alarm_hours: float = Field(24.0, gt=0, le=720, description="The gap must last so long for its alarm.")
+    deadline_as_lifetime: bool = Field(
+        False,
+        description="Read `activeDeadlineSeconds` of a pod as its expected lifetime, in the scheduler's extender. "
+        "It is a limit: set it where jobs run about that long, or a fixed share of it.",
+    )
     drift_alarm: float = Field(
         0.2,
         gt=0,

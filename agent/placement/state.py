@@ -7,7 +7,7 @@ same state: the second one gets a Conflict, reads again and decides again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -20,6 +20,7 @@ from agent.ledger.schema import journal as journal_table
 from agent.placement.records import (
     COMPARISON,
     GIVEN_BACK,
+    LIFETIME,
     MOVE,
     REQUEST,
     Comparison,
@@ -99,8 +100,9 @@ class PlacementStore:
             held = state.under(connection, pool, _RESERVATION)
         records = (codec.decode(HostRecord, body) for body in hosts)
         reservations = (codec.decode(Reservation, body) for body in held)
+        head = HEADS.decoded(stored)
         return PoolState(
-            HEADS.decoded(stored),
+            replace(head, default_policy=LIFETIME) if stored is None else head,
             stored,
             None if inventory is None else codec.decode_mapping(inventory),
             {one.name: one for one in records},

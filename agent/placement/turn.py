@@ -95,7 +95,7 @@ class Shadow:
         self._pool, self._chooser = pool, chooser
         self._cluster: Cluster | None = None
         self._inventory: object = None
-        self._hosts: dict[Container, tuple[str, int]] = {}
+        self._hosts: dict[Container, tuple[Reservation, int]] = {}
         self._begin(0.0)
 
     def _begin(self, now: float) -> None:
@@ -118,29 +118,28 @@ class Shadow:
     def _followed(
         self, now: float, real: Cluster, instance: Instance, reservations: Sequence[Reservation]
     ) -> Comparison | None:
-        held = {
-            (one.request_id, int(index)): (one.application, host)
-            for one in reservations
-            for index, host in one.hosts.items()
-        }
+        held = {(one.request_id, int(index)): (one, host) for one in reservations for index, host in one.hosts.items()}
         if self._cluster is None or instance != self._inventory:
             self._cluster, self._inventory = real, instance
-            self._hosts = {key: (app, real.host(host)) for key, (app, host) in held.items()}
+            self._hosts = {key: (one, real.host(host)) for key, (one, host) in held.items()}
             self._begin(now)
             return None
         cluster = self._cluster
+        cluster.lives.sums = real.lives.sums
+        cluster.declare(None, now)
         for key in [key for key in self._hosts if key not in held]:
-            app, host = self._hosts.pop(key)
+            one, host = self._hosts.pop(key)
             if host >= 0:
-                cluster.release(host, cluster.application(app))
+                cluster.release(host, cluster.application(one.application))
+                cluster.lives.forget(key, now)
         moved = self._follow_hosts(cluster, real)
         added = [key for key in held if key not in self._hosts]
         counts = Counter(request for request, _ in added)
-        for request, count in counts.items():
+        for request in counts:
             keys = [key for key in added if key[0] == request]
-            self._place(cluster, keys, held[keys[0]][0], count)
+            self._place(now, cluster, keys, held[keys[0]][0])
         for key in moved:
-            self._place(cluster, [key], self._hosts[key][0], 1)
+            self._place(now, cluster, [key], self._hosts[key][0])
         self.requests += len(counts)
         self._turns += 1
         self._open += real.open_hosts
@@ -151,12 +150,13 @@ class Shadow:
         self._begin(now)
         return made
 
-    def _place(self, cluster: Cluster, keys: Sequence[Container], application: str, count: int) -> None:
-        chosen = self._chooser.place(cluster, application, count, partial=True, spare=_no_spare)
+    def _place(self, now: float, cluster: Cluster, keys: Sequence[Container], one: Reservation) -> None:
+        cluster.declare(one.lifetime_s, now, one.at if one.began is None else one.began)
+        chosen = self._chooser.place(cluster, one.application, keys, partial=True, spare=_no_spare)
         hosts = [choice.host for choice in chosen.choices]
-        self.refused += count - len(hosts)
+        self.refused += len(keys) - len(hosts)
         for k, key in enumerate(keys):
-            self._hosts[key] = (application, hosts[k] if k < len(hosts) else -1)
+            self._hosts[key] = (one, hosts[k] if k < len(hosts) else -1)
 
     def _follow_hosts(self, cluster: Cluster, real: Cluster) -> list[Container]:
         """Bring the copy's hosts to what they are now; return the containers whose host failed."""
@@ -170,6 +170,7 @@ class Shadow:
                 cluster.change(known, host)
             if real.failed[index] and not cluster.failed[known]:
                 moved += [key for key, (_, at) in self._hosts.items() if at == known]
+                cluster.lives.fail(known, cluster.now)
                 cluster.fail(known)
             elif bool(real.drained[index]) != bool(cluster.drained[known]):
                 (cluster.drain if real.drained[index] else cluster.resume)(known)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.kernel.decision import Card
-from agent.kernel.text import columns, counted, time_text
+from agent.kernel.text import columns, counted, duration_text, time_text
+from agent.placement.records import LIFETIME
 from domain.decisions import Mode
 
 if TYPE_CHECKING:
     from agent.placement.look import PoolView
-    from agent.placement.records import Candidate, Comparison, MoveDecision, PlacementDecision
+    from agent.placement.records import Candidate, Comparison, LifetimeReason, MoveDecision, PlacementDecision
     from agent.placement.state import Made
 
 SHOWN = 20
@@ -43,12 +44,28 @@ def request_lines(made: PlacementDecision) -> list[str]:
         lines += ["", "Hosts", *columns(rows)]
         if len(made.containers) > SHOWN:
             lines.append(f"  and {len(made.containers) - SHOWN} more containers")
-    if made.best:
+    if made.lifetime is not None:
+        lines += ["", "By lifetime", *lifetime_lines(made.lifetime, made)]
+    elif made.best:
         lines += ["", "Best hosts for the first container", *candidate_lines(made.best)]
     if made.infeasible:
         whose = "the container that found none" if made.unplaced else "the first container"
         lines += ["", f"Hosts that could not take {whose}", *reason_lines(made.infeasible)]
     return lines
+
+
+def lifetime_lines(reason: LifetimeReason, made: PlacementDecision) -> list[str]:
+    """Return the comparison of the chosen host with the second one by `lifetime` as lines."""
+    expected = "no lifetime is expected"
+    if made.lifetime_s is not None and reason.life_s is not None:
+        source = f"by the {made.lifetime_from}"
+        expected = f"expected {duration_text(made.lifetime_s)} {source}, predicted {duration_text(reason.life_s)}"
+    rows: list[tuple[object, ...]] = [("host", "ends in", "extension", "gap", "opening")]
+    rows += [
+        (one.host, duration_text(one.left_s), str(one.extension), str(one.gap), one.opening or "closed")
+        for one in reason.hosts
+    ]
+    return [f"  rule {reason.rule} (R2 {reason.r2:.2f}): {expected}", *columns(rows)]
 
 
 def candidate_lines(best: Sequence[Candidate]) -> list[str]:
@@ -100,6 +117,8 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     )
     if view.pending_cores:
         lines.append(f"  on their way: {view.pending_cores:g} cores")
+    if view.head.hinted or view.policy == LIFETIME:
+        lines.append(f"  expected lifetimes: {_lifetime_words(view)}")
     if view.training_distance:
         lines.append(f"  distance from the policy's training data (0 to 1): {_distances(view)}")
     if head.refused:
@@ -130,6 +149,8 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
     ]
     if view.pending_cores:
         rows.append(("on their way", f"{view.pending_cores:g} cores"))
+    if view.head.hinted:
+        rows.append(("expected lifetimes", _lifetime_words(view)))
     if view.training_distance:
         rows.append(("distance from its training", _distances(view)))
     if view.head.refused:
@@ -148,6 +169,15 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
 def _open_words(view: PoolView) -> str:
     figures = view.figures
     return f"{figures.open_hosts:,} open, at least {figures.lower_bound:,} needed ({figures.gap:+.1%})"
+
+
+def _lifetime_words(view: PoolView) -> str:
+    known, head = view.lifetimes, view.head
+    share = f"{head.hinted:,} of {counted(head.requests, 'request')}"
+    return (
+        f"{share}; rule {known.rule}, R2 {known.r2:.2f}, a {known.a:.2f}, b {known.b:.2f}, s {known.s:.2f} "
+        f"by {known.observations:,.0f} observations"
+    )
 
 
 def _distances(view: PoolView) -> str:

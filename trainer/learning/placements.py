@@ -38,7 +38,7 @@ WINDOWS_FILE: Final = "windows.json.gz"
 class Life:
     """Containers of one request that were placed together: from `begin`, and when each ended (epoch seconds).
 
-    ends: of those that ended, oldest first; the others still run.
+    ends: of those that ended, oldest first; the others still run. lifetime_s: expected, None for no expectation.
     """
 
     request: str
@@ -46,6 +46,7 @@ class Life:
     count: int
     begin: float
     ends: tuple[float, ...]
+    lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,8 @@ def read_placements(source: str, pool: str, since: float, until: float) -> Place
             left_out += one.count * (one.at >= since)
             continue
         left_out += one.unplaced * (one.at >= since)
-        lives.append(Life(one.request_id, one.application, placed, one.at, tuple(ends[one.request_id][:placed])))
+        over = tuple(ends[one.request_id][:placed])
+        lives.append(Life(one.request_id, one.application, placed, one.at, over, one.lifetime_s))
     if not basis.hosts or not any(life.begin >= since for life in lives):
         raise NoRecord("POOL", pool, "no request was placed in this span: wait for some, or give more --days")
     return PlacementRecord(pool, basis, tuple(lives), since, until, left_out)
@@ -141,7 +143,9 @@ def window_of(recorded: PlacementRecord, low: float, high: float) -> Instance:
         if life.begin >= high or gone == life.count:
             continue
         at_s = max(life.begin - low, 0.0)
-        requests.append(Request(life.request, life.application, life.count - gone, at_s))
+        # Of containers that run at the begin the expectation was of another time.
+        hint = life.lifetime_s if life.begin >= low else None
+        requests.append(Request(life.request, life.application, life.count - gone, at_s, hint))
         ends = [end for end in life.ends[gone:] if end < high]
         # A clock that was set back could end a container before it began.
         releases += [Release(life.request, index, max(end - low, at_s)) for index, end in enumerate(ends)]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, MOST, UNLIMITED, Application, HostType, Instance, Vector
-from domain.rules.placement.lifetimes import Lives
+from domain.rules.placement.lifetimes import Lives, ln_of
 from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Bools, Ints, Policy, View, score_terms, scores
 
 DIGEST_EVERY = 1000
@@ -122,7 +122,7 @@ class Cluster:
     that take containers and have at least q free cores. opening: number of the present opening of each host, int64 [H]:
     they were opened in this order, 0 for a closed one. largest: largest count of a request so far. large: requests of
     LARGE_REQUEST containers or more so far. lives: of containers that are known by a key. hint: ln of the lifetime that
-    the last request declared, nan without one; now: its epoch seconds.
+    the last request declared, nan without one; now: its epoch seconds; began: when its containers began.
     """
 
     def __init__(self, hosts: Iterable[Host], applications: Iterable[Application]) -> None:
@@ -134,7 +134,7 @@ class Cluster:
         self.opened = 0
         """How often a host was opened, without those of a snapshot."""
         self.lives = Lives()
-        self.hint, self.now = math.nan, 0.0
+        self.hint, self.now, self.began = math.nan, 0.0, 0.0
         self._host_index: dict[str, int] = {}
         self._app_index: dict[str, int] = {}
         self.capacity: Ints = np.zeros((3, 0), dtype=np.int64)
@@ -328,10 +328,11 @@ class Cluster:
         headroom = self.headroom
         if reserve_cores not in headroom:
             headroom = {**headroom, reserve_cores: self.open_with(reserve_cores)}
+        capacity = self.capacity[:, hosts]
         return View(
             hosts=hosts,
-            capacity=self.capacity[:, hosts],
-            free=self.capacity[:, hosts] - self.used[:, hosts],
+            capacity=capacity,
+            free=capacity - self.used[:, hosts],
             new=self.containers[hosts] == 0,
             same=self.instances[app, hosts].astype(np.int64),
             distinct=self.distinct[hosts],
@@ -344,7 +345,7 @@ class Cluster:
             largest=max(self.largest, count),
             large=self.large,
             left_s=self.lives.left_s(hosts, self.now),
-            life_s=self.lives.life_s(self.hint),
+            life_s=self.lives.life_s(self.hint, self.now - self.began),
             fit=self.lives.fit,
         )
 
@@ -366,7 +367,7 @@ class Cluster:
             raise StateConflict("container", self.applications[app].name, remedy)
         self.restore(host, app, 1)
         if key is not None:
-            self.lives.begin(key, host, self.now, self.hint)
+            self.lives.begin(key, host, self.now, self.hint, self.began)
 
     def restore(self, host: int, app: int, count: int) -> None:
         """Record containers that run on a host already, whatever the rules say now; BadInput beyond 16 bits."""
@@ -402,9 +403,12 @@ class Cluster:
             self.opening[host] = self._openings if before == 0 else 0
             self._candidates(int(self._group[host]))
 
-    def declare(self, lifetime_s: float | None, now: float) -> None:
-        """Take note of the lifetime that the next containers declare, None without one, and of the time."""
-        self.hint, self.now = math.nan if lifetime_s is None else math.log(lifetime_s), now
+    def declare(self, lifetime_s: float | None, now: float, began: float | None = None) -> None:
+        """Take note of the lifetime that the next containers declare, None without one, and of the time.
+
+        began: when they began, None for now.
+        """
+        self.hint, self.now, self.began = ln_of(lifetime_s), now, now if began is None else began
         self.lives.predict(now)
 
     def saw(self, count: int) -> None:

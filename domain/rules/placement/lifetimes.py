@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from enum import StrEnum
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +40,7 @@ GOOD_R2, FAIR_R2 = 0.8, 0.2
 LEAST_GAP: Final = 0.05
 """Resolution of the gap in logarithms, at least; else two residual deviations."""
 LEAST_LEFT_S: Final = 1.0
+LEAST_HINT_S: Final = 1e-5
 FIRST_Z, STEP_Z, LAST_Z = -4.0, 0.05, 8.0
 """Of the table of conditional medians."""
 GRID_Z: Final = np.linspace(FIRST_Z, LAST_Z, round((LAST_Z - FIRST_Z) / STEP_Z) + 1)
@@ -47,6 +49,24 @@ MEDIANS: Final = np.array([-NormalDist().inv_cdf(0.25 * math.erfc(z / math.sqrt(
 CLASS, GAP = 2.0**40, 2.0**31
 """Weights of the class of an extension and of the gap in a score, above any number of an opening."""
 MOST_GAP: Final = 2.0**9 - 1.0
+
+
+class LifetimeRule(StrEnum):
+    """The order in which `lifetime` compares hosts: class of the extension, gap, opening; the first two, or the last.
+
+    It is by R2 of the calibration, and `oldest` for a container without a hint.
+    """
+
+    GAP = "extension, gap, oldest"
+    EXTENSION = "extension, oldest"
+    OLDEST = "oldest"
+
+
+def rule_of(r2: float, *, hinted: bool) -> LifetimeRule:
+    """Return the rule for a container with or without a hint."""
+    if not hinted or r2 < FAIR_R2:
+        return LifetimeRule.OLDEST
+    return LifetimeRule.EXTENSION if r2 < GOOD_R2 else LifetimeRule.GAP
 
 
 class Fit(NamedTuple):
@@ -58,6 +78,11 @@ class Fit(NamedTuple):
     r2: float
     mean: float
     spread: float
+
+
+def ln_of(lifetime_s: float | None) -> float:
+    """Return a declared lifetime as `Lives` has it, nan for None; one near 0 must not outweigh a whole record."""
+    return math.nan if lifetime_s is None else math.log(max(lifetime_s, LEAST_HINT_S))
 
 
 def first_sums() -> Floats:
@@ -132,10 +157,13 @@ class Lives:
         """The calibration now."""
         return Fit(*map(float, fit(self.sums)))
 
-    def life_s(self, hint: float) -> float:
-        """Return the predicted seconds of a container that begins now, 0 without a hint."""
+    def life_s(self, hint: float, age_s: float = 0.0) -> float:
+        """Return the predicted seconds that are left of a container of this age, 0 without a hint."""
+        if math.isnan(hint):
+            return 0.0
         known = self.fit
-        return 0.0 if math.isnan(hint) else max(math.exp(known.a + known.b * hint), LEAST_LEFT_S)
+        m = known.a + known.b * hint
+        return float(life_left(m, known.residual, age_s)) if age_s > 0.0 else max(math.exp(m), LEAST_LEFT_S)
 
     def left_s(self, hosts: Ints, now: float) -> Floats:
         """Return R: the seconds until the last container of each host ends, as predicted."""
@@ -153,7 +181,22 @@ class Lives:
         return made
 
     def begin(self, key: Hashable, host: int, now: float, hint: float, began_s: float | None = None) -> None:
-        """Take in a container that begins on a host, or began there before; StateConflict for a key in use."""
+        """Take in a container that begins on a host, or began elsewhere before; StateConflict for a key in use."""
+        self._enter(key, host, hint, now if began_s is None else began_s)
+        self._predict_host(host, now)
+
+    def restore(self, key: Hashable, host: int, hint: float, began_s: float) -> None:
+        """Take in a container that runs on a host, for the next `predict`; infinite: its begin is not known."""
+        self._enter(key, host, hint, began_s)
+        self._predicted_s = -math.inf
+
+    def restart(self, key: Hashable, now: float) -> None:
+        """Let a container begin now in place of before."""
+        slot = self._slot[key]
+        self._began_s[slot] = now
+        self._predict_host(int(self._host[slot]), now)
+
+    def _enter(self, key: Hashable, host: int, hint: float, began_s: float) -> None:
         if key in self._slot:
             raise StateConflict("container", key, "a container of this key runs: let it end first")
         if not self._unused:
@@ -162,14 +205,20 @@ class Lives:
             self._host = np.append(self._host, np.full(more, -1))
             self._began_s, self._hint = (np.append(one, np.zeros(more)) for one in (self._began_s, self._hint))
         slot = self._slot[key] = self._unused.pop()
-        self._began_s[slot], self._hint[slot] = now if began_s is None else began_s, hint
-        self._put(slot, host, now)
+        self._began_s[slot], self._hint[slot] = began_s, hint
+        self._put(slot, host)
 
     def move(self, key: Hashable, host: int, now: float) -> None:
         """Record that a container runs on another host; it keeps its begin."""
         slot = self._slot[key]
         self._take(slot, now)
-        self._put(slot, host, now)
+        self._put(slot, host)
+        self._predict_host(host, now)
+
+    def fail(self, host: int, now: float) -> None:
+        """Forget the containers of a host that failed."""
+        for key in [key for key, slot in self._slot.items() if self._host[slot] == host]:
+            self.forget(key, now)
 
     def forget(self, key: Hashable, now: float) -> None:
         """Forget a container whose end teaches nothing, such as one of a host that failed."""
@@ -196,11 +245,10 @@ class Lives:
         if host >= self._ends_s.size:
             self._ends_s = np.append(self._ends_s, np.zeros(max(16, host + 1 - self._ends_s.size, self._ends_s.size)))
 
-    def _put(self, slot: int, host: int, now: float) -> None:
+    def _put(self, slot: int, host: int) -> None:
         self._see(host)
         self._host[slot] = host
         self._on_host.setdefault(host, set()).add(slot)
-        self._predict_host(host, now)
 
     def _take(self, slot: int, now: float) -> None:
         host, self._host[slot] = int(self._host[slot]), -1

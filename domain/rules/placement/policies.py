@@ -370,6 +370,14 @@ class View:
 
 def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats, ...]]]:
     """Return the terms of each family that the policy sums."""
+    ordering: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "ff": lambda: (-1.0 * view.hosts,),
+        "oldest": lambda: (-1.0 * view.opening,),
+        "lifetime": lambda: lifetime_terms(view.left_s, view.life_s, view.fit.residual, view.fit.r2, view.opening),
+    }
+    # They look at no sizes.
+    if policy.family in ordering:
+        return [(policy.family, ordering[policy.family]())]
     demand = np.array(view.demand, dtype=np.int64)[:, None]
     left = view.free - demand
     rest, before, share = left / view.capacity, view.free / view.capacity, demand / view.capacity
@@ -377,13 +385,7 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
     found = []
     for name, theta in policy.parts:
         terms: tuple[Any, ...]
-        if name == "ff":
-            terms = (-1.0 * view.hosts,)
-        elif name == "oldest":
-            terms = (-1.0 * view.opening,)
-        elif name == "lifetime":
-            terms = lifetime_terms(view.left_s, view.life_s, view.fit.residual, view.fit.r2, view.opening)
-        elif name in ("bf", "wf"):
+        if name in ("bf", "wf"):
             terms = best_fit_terms(rest, -1.0 if name == "bf" else 1.0)
         elif name == "bf-cpu":
             terms = (-1.0 * after,)

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
+from agent.placement.settings import SUBJECTS
 from agent.settings import Settings, load_settings
 from agent.settings.names import as_toml, values
 from domain.clock import VirtualClock
@@ -77,6 +78,16 @@ def test_from_options_alone(init: Callable[..., Result], tmp_path: Path) -> None
     assert settings.mode.value == "observe"
     for step in ("set -a; . ", "trimtab preflight", "trimtab run"):
         assert step in done.output
+
+
+def test_a_placement_pool_has_the_fleet_for_its_hosts(init: Callable[..., Result], tmp_path: Path) -> None:
+    refused = init("--group", DESCRIBED, "--region", "eu-west-1", "--placement", "a-b")
+    assert (refused.exit_code, "--placement" in refused.output) == (2, True)
+    assert not (tmp_path / "web.toml").exists()
+    done = init("--group", DESCRIBED, "--region", "eu-west-1", "--fleet", "batch", "--placement", "jobs")
+    assert done.exit_code == 0, done.output
+    (pool,) = SUBJECTS.of(settings_of(tmp_path / "web.toml")).items()
+    assert (pool[0], pool[1].fleet, pool[1].policy, pool[1].canary) == ("jobs", "batch", "lifetime", None)
 
 
 def test_what_it_says_to_do_next_works_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

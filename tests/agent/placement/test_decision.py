@@ -61,8 +61,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("name", "value", "words"),
         [
-            ("POLICY", "best", "give ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT"),
-            ("POLICY", "file:relative.json", "with an absolute path"),
+            ("POLICY", "best", "give lifetime, ff, oldest, bf, bf-cpu, dp, wf, reserve:X,CORES,COUNT"),
+            ("POLICY", "file:relative.json", "(an absolute path)"),
             ("CANARY_SHARE", "0", "give a number above 0"),
             ("CONFIRM_WITHIN_S", "0.5", "give a number of seconds from 1"),
             ("COLOUR", "red", "TRIMTAB_PLACEMENTS__main__"),

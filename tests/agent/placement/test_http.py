@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def agent() -> Iterator[RunningAgent]:
     """One agent for the module, with a pool for each test that changes one."""
     with short_directory() as directory:
         names = [f"p{n}" for n in range(POOLS)]
-        pools = {name: {"inventory_file": directory / f"{name}.json", "decide_within_ms": 10_000.0} for name in names}
+        usual = {"policy": "bf", "decide_within_ms": 10_000.0}
+        pools = {name: {"inventory_file": directory / f"{name}.json", **usual} for name in names}
         settings = {"placements": {**pools, BARE: {}}, "http": {"socket": directory / "s.sock"}}
         with running(f"sqlite:///{directory}/l.db", VirtualClock(START), directory=directory, **settings) as made:
             yield made.lead()
@@ -439,6 +441,29 @@ class TestTheExtender:
         assert found[2] == {"Host": "node-2", "Score": 10}
         assert found[3] == {"Host": "other", "Score": 0}
         assert all(0 <= one["Score"] < 10 for one in found[:2])
+
+    @pytest.mark.parametrize(
+        ("deadline", "expected"),
+        [(60, 60.0), (0, None), (-1, None), (True, None), ("60", None), (10**10, None), (None, None)],
+    )
+    def test_reads_a_deadline_as_a_lifetime_where_a_setting_allows_it(
+        self,
+        nodes: Pool,
+        client: httpx.Client,
+        monkeypatch: pytest.MonkeyPatch,
+        deadline: object,
+        expected: float | None,
+    ) -> None:
+        pool = nodes.part.pools[nodes.name]
+        given = args(["node-0"])
+        given["Pod"]["spec"] = {"activeDeadlineSeconds": deadline}
+        found = []
+        for allowed in (False, True):
+            monkeypatch.setattr(pool, "settings", pool.settings.model_copy(update={"deadline_as_lifetime": allowed}))
+            assert client.post("/extender/prioritize", json=given).json() == [{"Host": "node-0", "Score": 10}]
+            found.append(pool.current().cluster.hint)
+        assert math.isnan(found[0])
+        assert math.isnan(found[1]) if expected is None else found[1] == math.log(expected)
 
     @pytest.mark.parametrize("spelt", [str.lower, str.upper, str])
     def test_reads_names_of_fields_in_any_case_as_go_does(

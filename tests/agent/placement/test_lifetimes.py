@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from agent.ledger import Ledger, codec
-from agent.placement.records import Cause, Ended, HintSource, Reservation
+from agent.ledger import Ledger, codec, state
+from agent.placement.records import Cause, Ended, HintSource, MoveDecision, PlacementDecision, Reservation
+from agent.placement.reserve import PlacementPool
+from agent.placement.state import HEADS
+from agent.placement.turn import Shadow
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError, StateConflict
 from domain.rules.placement.instance import LONGEST_LIFETIME_S, Application
+from domain.rules.placement.lifetimes import LifetimeRule, first_sums, learn
 from domain.units import HOUR_S
-from tests.agent.placement.hosts import START, app, ask, host, inventory, kind, made
+from tests.agent.placement.hosts import START, app, ask, broken, host, inventory, kind, made
+from tests.agent.placement.test_properties import DOCUMENT, HOSTS, STEPS, act
 
 
-def lives(pool: Any) -> list[Ended]:
+def lives(pool: PlacementPool) -> list[Ended]:
     """What the ledger has of containers that ended."""
-    found: list[Ended] = pool.store.lives_between("main", 0.0, START + 1e9)
-    return found
+    return pool.store.lives_between("main", 0.0, START + 1e9)
 
 
 class TestADeclaration:
@@ -152,3 +161,263 @@ class TestTheRecord:
         old = {name: value for name, value in old.items() if name not in ("lifetime_s", "began")}
         read = codec.decode(Reservation, codec.encode_mapping(old))
         assert read == replace(one, began=None)
+
+
+class TestTheCalibration:
+    def test_learns_from_released_containers_alone(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(cores=32, count=3)]), confirm_within_s=60.0)
+        for name in ("lapsed", "cancelled", "failed", "moved", "released", "none"):
+            pool.request(ask(name, lifetime_s=None if name == "none" else HOUR_S))
+        clock.advance(10.0)
+        pool.cancel("cancelled")
+        for name in ("failed", "moved", "released", "none"):
+            pool.confirm(name)
+        clock.advance(61.0)
+        pool.lapse(epoch=1)
+        pool.move("moved", 0, "large-3")
+        pool.move("failed", 0, "large-2")
+        pool.drain("large-1")
+        pool.drain("large-3")
+        pool.fail("large-2")
+        assert pool.view().head.sums == ()
+        assert lives(pool)[-1].cause is Cause.HOST_FAILED
+        clock.advance(39.0)
+        for name in ("none", "moved", "released"):
+            pool.release(name)
+        sums = first_sums()
+        for _ in range(2):
+            learn(sums, math.log(HOUR_S), math.log(100.0))
+        assert pool.view().head.sums == tuple(sums)
+
+    def test_is_kept_through_a_restart_and_a_change_of_lead(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool, other = calibrated(ledger, clock, sigma=0.3), made(ledger, clock)
+        assert other.view().lifetimes == pool.view().lifetimes
+        other.request(ask("r", lifetime_s=HOUR_S))
+        other.confirm("r")
+        clock.advance(HOUR_S)
+        other.release("r")
+        assert pool.view().lifetimes == made(ledger, clock).view().lifetimes == other.view().lifetimes
+
+    @pytest.mark.parametrize("unit", [1.0, 1 / 60, 60.0, 1 / HOUR_S])
+    def test_repairs_hints_in_another_unit(self, ledger: Ledger, clock: VirtualClock, unit: float) -> None:
+        """The pseudo-observations stay at the seconds, so that a unit further away takes more ends."""
+        pool = calibrated(ledger, clock, sigma=0.1, unit=unit, requests=150)
+        known = pool.view().lifetimes
+        assert known.r2 > 0.8
+        assert known.rule is LifetimeRule.GAP
+        clock.advance(60.0)
+        reason = pool.request(ask("one", lifetime_s=2 * HOUR_S * unit)).lifetime
+        assert reason is not None
+        assert reason.life_s == pytest.approx(2 * HOUR_S, rel=0.2)
+
+    def test_survives_an_absurd_hint(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = calibrated(ledger, clock, sigma=0.1)
+        before = pool.view().lifetimes
+        for n, hint in enumerate((5e-324, LONGEST_LIFETIME_S)):
+            pool.request(ask(f"r{n}", lifetime_s=hint))
+            pool.confirm(f"r{n}")
+            clock.advance(HOUR_S)
+            pool.release(f"r{n}")
+        assert (before.r2, pool.view().lifetimes.r2) == (pytest.approx(0.95, abs=0.05), pytest.approx(0.75, abs=0.1))
+
+    def test_finds_useless_hints_useless(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = calibrated(ledger, clock, sigma=6.0)
+        assert pool.view().lifetimes.rule is LifetimeRule.OLDEST
+
+    def test_is_not_taught_by_a_clock_that_was_set_back(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = calibrated(ledger, clock, sigma=0.3)
+        before = pool.view().head.sums
+        pool.request(ask("r", lifetime_s=HOUR_S))
+        pool.confirm("r")
+        clock.step(-2 * HOUR_S)
+        pool.release("r")
+        assert pool.view().head.sums == before
+
+
+def calibrated(
+    ledger: Ledger, clock: VirtualClock, *, sigma: float, unit: float = 1.0, requests: int = 40
+) -> PlacementPool:
+    """A pool in which many containers ended: hints are in this unit, and off by a normal logarithm."""
+    draws = np.random.default_rng(3)
+    pool = made(ledger, clock, inventory(hosts=[kind(cores=64, count=4)]))
+    for n in range(requests):
+        life_s = float(np.exp(draws.normal(8.0, 1.5)))
+        hint = max(min(life_s * unit * float(np.exp(sigma * draws.standard_normal())), 1e8), 1e-6)
+        pool.request(ask(f"c{n}", count=20, lifetime_s=hint))
+        pool.confirm(f"c{n}")
+        clock.advance(life_s)
+        pool.release(f"c{n}")
+    return pool
+
+
+class TestADecision:
+    def test_follows_the_rule_of_its_calibration(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """The second host ends soon after the container, the first late; so the second one is better."""
+        calibrated(ledger, clock, sigma=0.1)
+        pool = made(ledger, clock, inventory(app("shop"), app("wide", 60), hosts=[kind(cores=64, count=4)]))
+        for name, life_s in (("late", 64 * HOUR_S), ("soon", 2.2 * HOUR_S)):
+            pool.request(ask(name, "wide", lifetime_s=life_s))
+            pool.confirm(name)
+        made_now = pool.request(ask("one", lifetime_s=2 * HOUR_S))
+        assert [one.host for one in made_now.containers] == ["large-2"]
+        reason = made_now.lifetime
+        assert reason is not None
+        assert (reason.rule, reason.r2) == (LifetimeRule.GAP, pool.view().lifetimes.r2)
+        assert reason.life_s == pytest.approx(2 * HOUR_S, rel=0.1)
+        chosen, second = reason.hosts
+        assert (chosen.host, chosen.extension, chosen.opening) == ("large-2", 0, second.opening + 1)
+        assert (second.host, second.extension) == ("large-1", 0)
+        assert chosen.gap < second.gap
+        assert chosen.left_s == pytest.approx(2.2 * HOUR_S, rel=0.1)
+        # The same by the questions that change nothing, and by another process after a minute.
+        clock.advance(60.0)
+        asked = ask("what-if", lifetime_s=64 * HOUR_S)
+        for one in (pool, made(ledger, clock)):
+            assert one.what_if([asked]).requests[0].hosts == ("large-1",)
+            assert one.explained("shop", lifetime_s=64 * HOUR_S).best[0].host == "large-1"
+        assert pool.request(ask("two", lifetime_s=64 * HOUR_S)).containers[0].host == "large-1"
+
+    def test_of_a_moved_container_is_by_the_rest_of_its_life(self, ledger: Ledger, clock: VirtualClock) -> None:
+        calibrated(ledger, clock, sigma=0.1)
+        pool = made(ledger, clock, inventory(app("shop"), app("wide", 60), hosts=[kind(cores=64, count=4)]))
+        for name, application, life_s in (("late", "wide", 64), ("soon", "wide", 5.3), ("one", "shop", 5)):
+            pool.request(ask(name, application, lifetime_s=life_s * HOUR_S))
+            pool.confirm(name)
+        pool.move("one", 0, "large-3")
+        clock.advance(3 * HOUR_S)
+        # Two hours are left of five, which a new container of five hours would not be.
+        assert pool.explained("shop", lifetime_s=5 * HOUR_S).best[0].host == "large-1"
+        (moved,) = pool.fail("large-3").moves
+        assert moved.host == "large-2"
+        sums = np.array(pool.view().head.sums)
+        clock.advance(HOUR_S)
+        pool.release("one")
+        learn(sums, math.log(5 * HOUR_S), math.log(4 * HOUR_S))
+        assert pool.view().head.sums == tuple(sums.tolist())
+
+    @settings(max_examples=4, deadline=None)
+    @given(STEPS)
+    def test_without_hints_is_that_of_oldest_one_by_one(self, steps: list[tuple[object, ...]]) -> None:
+        with TemporaryDirectory() as directory:
+            found = [played(Path(directory) / policy, policy, steps) for policy in ("oldest", "lifetime")]
+        assert found[0] == found[1]
+
+    @settings(max_examples=4, deadline=None)
+    @given(STEPS, st.integers(0, 2**32 - 1))
+    def test_with_hints_breaks_no_rule_and_a_restart_decides_alike(
+        self, steps: list[tuple[object, ...]], seed: int
+    ) -> None:
+        draws, clock = np.random.default_rng(seed), VirtualClock(START)
+        with TemporaryDirectory() as directory, Ledger.open(f"sqlite:///{Path(directory)}/ledger.db") as ledger:
+            pool = made(ledger, clock, DOCUMENT)
+            for number, step in enumerate(steps):
+                with suppress(BadInput):
+                    match step:
+                        case ("ask", str(name), int(count), bool(partial)):
+                            hint = float(np.exp(draws.normal(7.0, 3.0))) if draws.random() < 0.7 else None
+                            pool.request(ask(f"r{number}", name, count, partial=partial, lifetime_s=hint))
+                        case _:
+                            act(pool, clock, step, number)
+                clock.advance(float(draws.exponential(2000.0)))
+                assert broken(DOCUMENT, pool.reservations(), HOSTS) == []
+            clock.advance(60.0)
+            again = made(ledger, clock)
+            assert again.view().lifetimes == pool.view().lifetimes
+            asked = [ask("what-if", name, 2, partial=True, lifetime_s=3000.0) for name in ("shop", "mail", "special")]
+            assert again.what_if(asked) == pool.what_if(asked)
+
+
+def played(folder: Path, policy: str, steps: list[tuple[object, ...]]) -> list[object]:
+    """Play steps of a pool without declared lifetimes; return what was decided each time."""
+    folder.mkdir()
+    clock = VirtualClock(START)
+    with Ledger.open(f"sqlite:///{folder}/ledger.db") as ledger:
+        pool = made(ledger, clock, DOCUMENT, policy=policy)
+        for number, step in enumerate(steps):
+            with suppress(BadInput):
+                act(pool, clock, step, number)
+            if step == ("restart",):
+                pool = made(ledger, clock, policy=policy)
+        return [
+            one.moves
+            if isinstance(one, MoveDecision)
+            else [(each.host, each.runner_up, each.feasible) for each in one.containers]
+            for one in pool.store.newest("main", 1000)
+            if isinstance(one, MoveDecision | PlacementDecision)
+        ]
+
+
+class TestTheDefault:
+    def test_of_a_new_pool_is_lifetime_and_stays(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        assert pool.request(ask("r1")).policy == "lifetime"
+        assert made(ledger, clock).view().policy == "lifetime"
+        assert made(ledger, clock, policy="bf").view().policy == "BF"
+
+    def test_of_a_pool_of_an_earlier_version_is_best_fit(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        old = codec.decode_mapping(codec.encode(pool.head))
+        new = ("default_policy", "sums", "requests", "hinted", "open_hosts", "as_written", "host_s")
+        body = codec.pack(codec.encode_mapping({name: value for name, value in old.items() if name not in new}))
+        with ledger.database.write() as connection:
+            state.put(connection, [("main", HEADS.key, codec.unpack(body))])
+        again = made(ledger, clock)
+        assert again.request(ask("r1")).policy == "BF"
+        assert made(ledger, clock).view().policy == "BF"
+        again.switch("lifetime", "ada", "try")
+        assert again.request(ask("r2")).policy == "lifetime"
+        again.switch("", "ada", "enough")
+        assert again.request(ask("r3")).policy == "BF"
+
+
+def test_host_hours_are_those_of_open_hosts(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(ledger, clock, inventory(app("shop", limit=1)))
+    clock.advance(HOUR_S)
+    pool.request(ask("r1", count=3))
+    pool.confirm("r1")
+    clock.advance(2 * HOUR_S)
+    assert pool.view().host_hours == pytest.approx(6.0)
+    pool.release("r1", [0, 1])
+    clock.advance(HOUR_S)
+    assert made(ledger, clock).view().host_hours == pytest.approx(7.0)
+    pool.release("r1")
+    clock.advance(HOUR_S)
+    assert pool.view().host_hours == pytest.approx(7.0)
+    clock.step(-10 * HOUR_S)
+    pool.request(ask("r2"))
+    assert pool.view().host_hours == pytest.approx(7.0)
+    assert (pool.head.requests, pool.head.hinted) == (2, 0)
+
+
+def test_a_shadow_by_the_same_policy_has_the_same_lives(ledger: Ledger, clock: VirtualClock) -> None:
+    calibrated(ledger, clock, sigma=0.1)
+    pool = made(ledger, clock, inventory(app("shop"), app("wide", 60), hosts=[kind(cores=64, count=4)]))
+    shadow = Shadow(pool, pool.chooser)
+    shadow.follow(clock.now(), *pool.snapshot())
+
+    def alike() -> bool:
+        clock.advance(60.0)
+        real = pool.snapshot()
+        shadow.follow(clock.now(), *real)
+        cluster = shadow._cluster
+        assert cluster is not None
+        real[0].declare(None, clock.now())
+        hosts = np.arange(4)
+        ends = [one.lives.left_s(hosts, clock.now()).tolist() for one in (real[0], cluster)]
+        return ends[0] == ends[1] and cluster.lives.sums.tolist() == real[0].lives.sums.tolist()
+
+    for name, application, life_s in (
+        ("late", "wide", 64),
+        ("soon", "wide", 5),
+        ("one", "shop", 5),
+        ("two", "shop", 6),
+    ):
+        pool.request(ask(name, application, lifetime_s=life_s * HOUR_S))
+        pool.confirm(name)
+    assert alike()
+    pool.release("two")
+    assert alike()
+    pool.release("late")
+    assert alike()
+    pool.fail("large-2")
+    assert alike()

@@ -194,7 +194,7 @@ class TestASwitch:
         assert one.request(ask("r5")).policy == "DP"
 
     def test_to_a_policy_that_cannot_be_used_is_refused(self, ledger: Ledger, clock: VirtualClock) -> None:
-        pool = made(ledger, clock, inventory())
+        pool = made(ledger, clock, inventory(), policy="bf")
         with pytest.raises(BadInput, match="policy"):
             pool.switch("file:/nothing.json", "ada", "try")
         assert pool.request(ask("r1")).policy == "BF"
@@ -206,7 +206,7 @@ def test_a_request_that_does_not_fit_leaves_nothing_behind(ledger: Ledger, clock
     pool = made(ledger, clock, inventory(app("shop")), policy="dp")
     cluster, _, _ = pool.snapshot()
     before = cluster.copy()
-    chosen = pool.chooser.place(cluster, "shop", 40, partial=partial, spare=lambda: None)
+    chosen = pool.chooser.place(cluster, "shop", range(40), partial=partial, spare=lambda: None)
     assert len(chosen.choices) == (16 if partial else 0)
     memory = [(one.opened, one.largest, one.large, one.open_hosts) for one in (before, cluster)]
     assert (memory[0] == memory[1]) is not partial

@@ -63,7 +63,7 @@ def act(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], numb
             clock.advance(200.0)
             pool.lapse(epoch=1)
         case ("what-if",):
-            pool.what_if([("mail", 4, True), ("lone", 2, False)])
+            pool.what_if([ask("what-if", "mail", 4, partial=True), ask("what-if", "lone", 2)])
         case ("join", str(name)):
             pool.join(
                 host(name, {"large": 16, "small": 8, "gpu": 12}[HOSTS[name]], label="gpu" * name.startswith("gpu"))

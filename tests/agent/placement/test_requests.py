@@ -19,7 +19,7 @@ from tests.agent.placement.hosts import START, app, ask, held, inventory, kind, 
 
 class TestARequest:
     def test_gets_a_host_for_each_container_with_the_reasons(self, ledger: Ledger, clock: VirtualClock) -> None:
-        pool = made(ledger, clock, inventory())
+        pool = made(ledger, clock, inventory(), policy="bf")
         decision = pool.request(ask("r1", count=5))
         assert [one.host for one in decision.containers] == ["large-1"] * 4 + ["large-2"]
         assert [one.opened for one in decision.containers] == [True, False, False, False, True]
@@ -223,12 +223,13 @@ class TestWhatWouldBe:
     def test_is_placed_on_a_copy(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
         pool.request(ask("r1", count=3))
-        found = pool.what_if([("mail", 2, False), ("shop", 16, False), ("shop", 16, True)])
+        part = ask("what-if", "shop", 16, partial=True)
+        found = pool.what_if([ask("what-if", "mail", 2), ask("what-if", "shop", 16), part])
         assert [one.hosts[:2] for one in found.requests] == [("large-1", "large-2"), (), ("large-2", "large-2")]
         assert [(one.unplaced, one.opened) for one in found.requests] == [(0, 1), (16, 0), (5, 2)]
         assert (found.open_before, found.open_after) == (1, 4)
         assert pool.view().figures.open_hosts == 1
-        assert pool.what_if([("mail", 2, False)]).requests[0].hosts == ("large-1", "large-2")
+        assert pool.what_if([ask("what-if", "mail", 2)]).requests[0].hosts == ("large-1", "large-2")
 
     def test_keeps_no_request_waiting(self, ledger: Ledger, clock: VirtualClock) -> None:
         answered: list[int] = []
@@ -239,7 +240,7 @@ class TestWhatWouldBe:
             return choose(cluster, policy, app, count)
 
         pool = made(ledger, clock, inventory(), pick=asked_meanwhile)
-        pool.what_if([("mail", 1, False)])
+        pool.what_if([ask("what-if", "mail", 1)])
         assert answered == [0]
 
     def test_capacity_for_counts_what_fits_now(self, ledger: Ledger, clock: VirtualClock) -> None:

@@ -17,7 +17,7 @@ from tests.golden import figures
 
 @pytest.fixture
 def trimtab(ledger: Ledger, clock: VirtualClock, path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
-    pool = made(ledger, clock, inventory(app("shop"), app("lone", limit=1)))
+    pool = made(ledger, clock, inventory(app("shop"), app("lone", limit=1)), policy="bf")
     pool.request(ask("r1", count=5))
     pool.request(ask("r2", "lone", count=9))
     monkeypatch.setenv("TRIMTAB_PLACEMENTS__main__POLICY", "bf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,8 @@ def lived(folder: Path, hours: int, *, policy: str = "wf", per_hour: int = 4, se
                 pool.release(name)
                 del ends[name]
             name = f"r{number}"
-            pool.request(ask(name, APPS[int(draws.integers(3))], 1 + int(draws.integers(3)), partial=True))
+            asked = ask(name, APPS[int(draws.integers(3))], 1 + int(draws.integers(3)), partial=True)
+            pool.request(replace(asked, lifetime_s=4 * HOUR_S if number % 2 else None))
             if number % 11 == 5:
                 pool.cancel(name)
             else:

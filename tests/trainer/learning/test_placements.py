@@ -53,6 +53,13 @@ def test_windows_begin_with_what_ran_and_end_with_it(ledger: str) -> None:
     assert parse_instance(as_document(later))[0] == later
 
 
+def test_a_request_of_the_window_declares_the_recorded_lifetime(ledger: str) -> None:
+    recorded = read_placements(ledger, "main", START, END)
+    window = window_of(recorded, START + 10 * HOUR_S + 1.0, START + 15 * HOUR_S)
+    found = {(request.at_s > 0.0, int(request.name[1:]) % 2, request.lifetime_s) for request in window.requests}
+    assert found == {(False, 0, None), (False, 1, None), (True, 0, None), (True, 1, 4 * HOUR_S)}
+
+
 def test_a_window_played_as_it_was_costs_what_was_lived(ledger: str) -> None:
     recorded = read_placements(ledger, "main", START, END)
     case = Case.of(window_of(recorded, START, END), END - START)

@@ -197,3 +197,20 @@ def test_exclusions_become_symmetric_with_a_warning_for_each_added_side(pairs: l
     assert after == before | {(b, a) for a, b in before}
     assert len(warnings) == len(after) - len(before)
     assert symmetric(found) == (found, ())
+
+
+def test_a_request_without_a_lifetime_has_that_of_its_application() -> None:
+    application = {"id": "web", "cores": 1, "memory_gib": 1, "disk_gb": 1, "lifetime_s": 60}
+    document = {
+        "version": 1,
+        "host_types": [{"name": "h", "cores": 4, "memory_gib": 4, "disk_gb": 4}],
+        "applications": [application, {**application, "id": "none", "lifetime_s": None}],
+        "requests": [
+            {"id": "a", "application": "web"},
+            {"id": "b", "application": "web", "lifetime_s": 5},
+            {"id": "c", "application": "none"},
+        ],
+    }
+    found, _ = parse_instance(document)
+    assert [one.lifetime_s for one in found.requests] == [60.0, 5.0, None]
+    assert parse_instance(as_document(found))[0] == found

@@ -49,6 +49,12 @@ MEDIANS: Final = np.array([-NormalDist().inv_cdf(0.25 * math.erfc(z / math.sqrt(
 CLASS, GAP = 2.0**40, 2.0**31
 """Weights of the class of an extension and of the gap in a score, above any number of an opening."""
 MOST_GAP: Final = 2.0**9 - 1.0
+STEP, UNIT = 2.0**31, 512.0
+"""Of a term of `weighed`: whole steps, above any number of an opening, and how many of them are 1."""
+PHI_1, PHI_3, LAST_D = 1.5976, 0.070566, 6.0
+"""Phi(d) is 1 / (1 + exp(-PHI_1 d - PHI_3 d^3)), off by 2e-4 at most; LAST_D bounds d."""
+WEIGHTS: Final = (0.03, 1.0, 0.3)
+"""Of `weighed`: floor of the extension, weights of gap and residual fractions (docs/evidence/placement.md)."""
 
 
 class LifetimeRule(StrEnum):
@@ -135,6 +141,33 @@ def lifetime_terms(left_s: Any, life_s: Any, residual: Any, r2: Any, opening: An
     k = np.searchsorted(EDGES_S, np.maximum(life - left_s, 0.0), side="left")
     g = np.floor(np.log(np.maximum(left_s / life, 1.0)) / np.maximum(LEAST_GAP, 2.0 * residual))
     return (-CLASS * useful * k, -GAP * good * np.minimum(g, MOST_GAP), -1.0 * opening)
+
+
+def weighed_terms(theta: Any, left_s: Any, life_s: Any, residual: Any, r2: Any, rest: Any, opening: Any) -> Any:
+    """Return the terms of `weighed` for each host: extension, gap, residual and opening.
+
+    theta: floor, then the weights of the gap and of the residual (WEIGHTS). left_s: R. life_s: median life r of the
+    container, 0 without a hint. rest: residual fractions after placement. The life L is lognormal with residual
+    deviation s, E L = r exp(s^2 / 2), and q = R / E L. The share of its life that the container is expected to hold
+    the host alone is
+
+        x = E max(0, L - R) / E L = Phi(d) - q Phi(d - s),    d = s / 2 - ln(q) / s
+
+    The score is -ln(floor + x) - weight * ln(max(1, q)) - weight * sum(rest), each in whole steps of 1 / UNIT. Equal
+    hosts so have equal scores, and the host opened first is chosen, as among all hosts where hints are of no use.
+    """
+    useful = STEP * ((life_s > 0.0) & (r2 >= FAIR_R2))
+    q = left_s / (np.maximum(life_s, LEAST_LEFT_S) * np.exp(0.5 * residual * residual))
+    d = 0.5 * residual - np.log(q) / residual
+    high, low = np.minimum(np.maximum(d, -LAST_D), LAST_D), np.minimum(np.maximum(d - residual, -LAST_D), LAST_D)
+    alone = 1.0 / (1.0 + np.exp(-high * (PHI_1 + PHI_3 * high * high)))
+    alone = alone - q / (1.0 + np.exp(-low * (PHI_1 + PHI_3 * low * low)))
+    return (
+        -useful * np.floor(0.5 + UNIT * np.log(theta[0] + np.maximum(alone, 0.0))),
+        -useful * np.floor(0.5 + UNIT * theta[1] * np.log(np.maximum(q, 1.0))),
+        -useful * np.floor(0.5 + UNIT * theta[2] * (rest[0] + rest[1] + rest[2])),
+        -1.0 * opening,
+    )
 
 
 class Lives:

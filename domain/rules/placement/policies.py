@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, ConfigurationError, Mistake, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, Vector
-from domain.rules.placement.lifetimes import Fit, lifetime_terms
+from domain.rules.placement.lifetimes import WEIGHTS, Fit, lifetime_terms, weighed_terms
 from domain.rules.placement.mix import Mix, mix_document, parse_mix
 
 Floats = NDArray[np.float64]
@@ -194,6 +194,10 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ONE_FILLING: _learned((*_TIER_PARAMETERS, "expected"), _TIER_TERMS),
         "oldest": Family(open_first=True, terms=("opening",)),
         "lifetime": Family(open_first=True, terms=("extension", "gap", "opening")),
+        "weighed": Family(
+            ("floor", "gap", "residual"), (0.001, 0.0, -1.0), (1.0, 2.0, 1.0), open_first=True,
+            terms=("extension", "gap", "residual", "opening"),
+        ),
     }
 )  # fmt: skip
 """By name. Two learned families may be summed: `tiers17+potential17`."""
@@ -312,6 +316,8 @@ def reserve(hosts: float, free_cores: int, count: int) -> Policy:
 FF = Policy("FF", "ff")
 LIFETIME = Policy("lifetime", "lifetime")
 """The open host that the container extends least (placement with lifetimes, §3)."""
+WEIGHED = Policy("weighed", "weighed", WEIGHTS)
+"""By expected extension, gap and fit: a candidate in place of LIFETIME, for comparison (docs/evidence/placement.md)."""
 OLDEST = Policy("oldest", "oldest")
 """The open host that was opened first (placement with lifetimes, §3)."""
 BF = Policy("BF", "bf")
@@ -326,6 +332,7 @@ NAMED: Mapping[str, Policy] = MappingProxyType(
         "ff": FF,
         "oldest": OLDEST,
         "lifetime": LIFETIME,
+        "weighed": WEIGHED,
         "bf": BF,
         "bf-cpu": BF_CPU,
         "dp": DP,
@@ -385,7 +392,10 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
     found = []
     for name, theta in policy.parts:
         terms: tuple[Any, ...]
-        if name in ("bf", "wf"):
+        if name == "weighed":
+            fit = view.fit
+            terms = weighed_terms(theta, view.left_s, view.life_s, fit.residual, fit.r2, rest, view.opening)
+        elif name in ("bf", "wf"):
             terms = best_fit_terms(rest, -1.0 if name == "bf" else 1.0)
         elif name == "bf-cpu":
             terms = (-1.0 * after,)

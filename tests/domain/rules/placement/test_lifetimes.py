@@ -6,16 +6,20 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from domain.errors import StateConflict
 from domain.rules.placement.lifetimes import (
     CLASS,
     EDGES_S,
     GAP,
+    STEP,
+    UNIT,
+    WEIGHTS,
     Lives,
     life_left,
     lifetime_terms,
+    weighed_terms,
 )
 from domain.units import HOUR_S
 
@@ -86,6 +90,31 @@ def test_the_gap_counts_for_good_hints_alone_and_nothing_counts_for_bad_ones() -
     assert [sum(terms).argmax() for terms in (good, fair, bad)] == [0, 2, 2]
     long = lifetime_terms(left, 20 * HOUR_S, 0.25, 0.19, opening)
     assert sum(long).tolist() == (-1.0 * opening).tolist()
+
+
+@pytest.mark.parametrize("residual", [0.01, 0.5, 1.4])
+@pytest.mark.parametrize("left_s", [60.0, 1800.0, 7000.0, 40_000.0])
+def test_the_weighed_extension_is_the_share_of_its_life_that_a_container_outlasts_its_host(
+    residual: float, left_s: float
+) -> None:
+    life = stats.lognorm(s=residual, scale=HOUR_S)
+    alone, _ = integrate.quad(life.sf, left_s, HOUR_S * math.exp(8.0 * residual), points=[HOUR_S], limit=200)
+    extension, *_ = weighed_terms((0.03, 0.0, 0.0), left_s, HOUR_S, residual, 0.5, (0.5, 0.5, 0.5), 1)
+    assert math.exp(-extension / (STEP * UNIT)) - 0.03 == pytest.approx(alone / life.mean(), abs=2e-3)
+
+
+def test_a_host_that_lasts_longer_and_one_with_more_room_are_worse_by_their_weights() -> None:
+    left, rest = np.array([HOUR_S, math.e * HOUR_S]), (np.array([0.5, 0.25]), np.array([0.5, 0.5]), np.ones(2))
+    _, gap, residual, _ = weighed_terms((0.03, 0.4, 0.2), left, HOUR_S, 0.01, 0.5, rest, np.ones(2))
+    assert (-gap / STEP / UNIT).tolist() == pytest.approx([0.0, 0.4], abs=1.0 / UNIT)
+    assert (-residual / STEP / UNIT).tolist() == pytest.approx([0.4, 0.35], abs=1.0 / UNIT)
+
+
+@pytest.mark.parametrize(("life_s", "r2"), [(HOUR_S, 0.19), (0.0, 0.9)])
+def test_without_a_useful_hint_the_opening_alone_is_weighed(life_s: float, r2: float) -> None:
+    left, opening = np.array([60.0, 3 * HOUR_S, 30 * HOUR_S]), np.array([3, 1, 2])
+    terms = weighed_terms(WEIGHTS, left, life_s, 0.4, r2, (left / 1e6,) * 3, opening)
+    assert sum(terms).tolist() == [-3.0, -1.0, -2.0]
 
 
 def test_a_clock_that_was_set_back_teaches_nothing_and_predicts_anew(lives: np.ndarray) -> None:

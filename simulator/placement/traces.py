@@ -11,6 +11,7 @@ import gzip
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +47,7 @@ def trace_of(text: str, hints: str = "", seed: int = 0) -> Instance | None:
     rows, speed = TRACES[found["trace"]]
     first = int(found["first"] or 0)
     rows, speed = int(found["rows"] or rows), float(found["speed"] or speed)
-    with gzip.open(DATA / f"{found['trace']}.csv.gz", "rt", encoding="ascii") as lines:
-        table = list(csv.DictReader(lines))
+    table = _table(found["trace"])
     extract = table[first : first + rows]
     if len(extract) < max(rows, 1) or not speed > 0.0:
         raise BadInput("instance", text, f"give {FORM}: {found['trace']} has {len(table)} rows, and a speed is above 0")
@@ -67,6 +67,12 @@ def trace_of(text: str, hints: str = "", seed: int = 0) -> Instance | None:
     releases.sort(key=lambda end: end.at_s)
     name = f"{found['trace']}:{first}+{rows}@{speed:g}"
     return Instance(name, (HOST,), tuple(apps.values()), tuple(requests), tuple(releases))
+
+
+@lru_cache(maxsize=1)
+def _table(trace: str) -> list[dict[str, str]]:
+    with gzip.open(DATA / f"{trace}.csv.gz", "rt", encoding="ascii") as lines:
+        return list(csv.DictReader(lines))
 
 
 def _declared(lives: np.typing.NDArray[np.float64], hints: str, seed: int) -> np.typing.NDArray[np.float64]:

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from trainer.promotion.placement import HeldOut
 
 
+HintsOption = Annotated[
+    str, "SIGMA|shuffled", "Declared lifetimes of a public trace: true ones times exp(SIGMA z), or permuted."
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulatePlacement(Verb):
     """Place containers one by one as their requests come: hosts opened, room left, containers without a host.
@@ -90,9 +95,7 @@ the given order and in others (--shuffles 50).
         int, "K", "Requests known beyond the next one, of which the largest is placed first.", Bounds(min=0)
     ] = 0
     warm_up: Annotated[float, "DAYS", "Days that host-hours and peak leave out.", Bounds(min=0.0)] = 0.0
-    hints: Annotated[
-        str, "SIGMA|shuffled", "Declared lifetimes of a public trace: true ones times exp(SIGMA z), or permuted."
-    ] = ""
+    hints: HintsOption = ""
     log: Annotated[Path | None, "FILE", "Write every decision, a line of JSON each.", Written()] = None
     plot: Annotated[Path | None, "FILE", "Draw the packing: .svg.", Written((".svg",))] = None
     force: ForceOption = False
@@ -300,6 +303,7 @@ addition: the lower bound, and the fewest hosts known with full knowledge.
     runs: Annotated[list[str] | None, "LABEL=FOLDER", "All seeds of `trimtab train placement`; repeatable."] = None
     shuffles: Annotated[int, "Orders in addition to the given one.", Bounds(min=0, max=100)] = 50
     hand: Annotated[bool, Option("--hand/--no-hand", help="Tune and compare HAND.")] = True
+    hints: HintsOption = ""
     out: PageOption = None
 
     def run(self) -> Answer:
@@ -309,7 +313,7 @@ addition: the lower bound, and the fewest hosts known with full knowledge.
         from trainer.placement.evaluation import evaluate
         from trainer.placement.report import write
 
-        instances = [instance_of(name) for name in self.instance or ["L219"]]
+        instances = [instance_of(name, self.hints) for name in self.instance or ["L219"]]
         learned = _policies(self.policies or [])
         trained, seeds, about = _runs(self.runs or [])
         with phases(self.as_json) as on_phase:
@@ -396,13 +400,14 @@ def _spread(done: Evaluation, seeds: dict[str, list[str]]) -> dict[str, tuple[fl
 
 
 def _table(done: Evaluation) -> tuple[str, Rows]:
-    best = done.optimum
+    best, hours = done.optimum, done.bound_hours
     known = (
         "" if best is None else f", {best.hosts} with full knowledge ({'optimal' if best.optimal else 'not proven'})"
     )
     rows: list[tuple[object, ...]] = [
-        ("policy", "given", "mean", "s.e.", "p5", "p95", "range", "cores", "rejected", "against BF", "over bound")
-    ]
+        ("policy", "given", "mean", "s.e.", "p5", "p95", "range", "cores", "rejected", "against BF", "over bound",
+         *(() if hours is None else ("host-hours",)))
+    ]  # fmt: skip
     for one in done.figures:
         data = one.as_data()
         error, versus = data["standard_error"], data["to_best_fit"]
@@ -417,9 +422,12 @@ def _table(done: Evaluation) -> tuple[str, Rows]:
                 data["rejected"],
                 f"{versus['mean']:+.2f} [{versus['low']:+.2f}, {versus['high']:+.2f}]",
                 f"{data['gap']:+.2%}",
+                *(() if data["host_hours"] is None else (f"{data['host_hours']:,.0f}",)),
             )
         )
     head = f"{done.instance.name}: {len(done.shuffles)} orders, at least {done.bound.hosts} hosts{known}"
+    if hours is not None:
+        head += f" and {hours:,.0f} host-hours; with releases hosts are those of the peak"
     return head, rows
 
 

@@ -25,7 +25,9 @@ from domain.rules.placement.policies import (
     BF_CPU,
     DP,
     FF,
+    LIFETIME,
     NAMED,
+    OLDEST,
     RESERVE,
     TIERS,
     WF,
@@ -280,12 +282,13 @@ def write_log(instance: Instance, policy: Policy, path: Path) -> int:
 class OrderFigures:
     """One order: open hosts at its end (with releases: at most), rejected containers, and placed over offered.
 
-    rates: by dimension; none with releases.
+    rates: by dimension; none with releases. host_hours: to the last arrival, None without releases.
     """
 
     hosts: int
     rejected: int
     rates: tuple[float, ...]
+    host_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,16 +330,18 @@ class Figures:
             "rejected": int(sum(one.rejected for one in self.orders)),
             "to_best_fit": dict(zip(("mean", "low", "high"), self.to_reference, strict=True)),
             "gap": self.gap,
+            "host_hours": self.nominal.host_hours,
             "by_shuffle": [one.hosts for one in self.shuffles],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """All policies on one instance."""
+    """All policies on one instance. bound_hours: host-hours that no policy can be below, None without releases."""
 
     instance: Instance
     bound: Bound
+    bound_hours: float | None
     optimum: Solution | None
     shuffles: tuple[int, ...]
     figures: tuple[Figures, ...]
@@ -354,6 +359,7 @@ class Evaluation:
             "code": code_version(SOURCES),
             "shuffles": list(self.shuffles),
             "bound": asdict(self.bound),
+            "bound_hours": self.bound_hours,
             "known": None if best is None else {"hosts": best.hosts, "optimal": best.optimal, "method": best.method},
             "policies": [one.as_data() for one in self.figures],
         }
@@ -374,7 +380,8 @@ def evaluate(
     """
     if instance.releases and shuffles:
         raise BadInput("shuffles", len(shuffles), f"{instance.name} has releases: give 0, and its own order is played")
-    contenders: dict[str, Policy] = {policy.name: policy for policy in STANDARD}
+    standard = (*STANDARD, OLDEST, LIFETIME) if instance.releases else STANDARD
+    contenders: dict[str, Policy] = {policy.name: policy for policy in standard}
     arrays = engine.arrays_of(instance)
     if hand and not instance.releases:
         on_progress(f"{instance.name}: HAND")
@@ -397,7 +404,11 @@ def evaluate(
         paired = mean_interval(hosts - reference)
         gap = float(hosts.mean()) / bound.hosts - 1.0 if bound.hosts else 0.0
         figures.append(Figures(label, nominal, others, (paired.mean, paired.low, paired.high), gap, packing))
-    return Evaluation(instance, bound, _best_known(instance, figures), tuple(shuffles), tuple(figures))
+    hours = None
+    if instance.releases:
+        last_s = instance.requests[-1].at_s
+        hours = Case.of(instance, last_s).bound() * last_s / HOUR_S
+    return Evaluation(instance, bound, hours, _best_known(instance, figures), tuple(shuffles), tuple(figures))
 
 
 def _best_known(instance: Instance, figures: Sequence[Figures]) -> Solution | None:
@@ -422,9 +433,10 @@ def _order(instance: Instance, policy: Policy, shuffle: int | None, arrays: Arra
     With releases the hosts are those of the peak, and there is no packing: the host of an ended container is not known.
     """
     order = None if shuffle is None else shuffle_order(len(instance.requests), shuffle)
-    outcome = engine.play(instance, policy, order, arrays=arrays)
+    until_s = instance.requests[-1].at_s if instance.releases else None
+    outcome = engine.play(instance, policy, order, arrays=arrays, until_s=until_s)
     if instance.releases:
-        return OrderFigures(outcome.peak, outcome.rejected, ()), Packing((), ())
+        return OrderFigures(outcome.peak, outcome.rejected, (), outcome.host_hours), Packing((), ())
     ordered = instance if shuffle is None else shuffled(instance, shuffle)
     begin = np.concatenate(([0], np.cumsum([one.count for one in instance.requests])))
     places = range(len(instance.requests)) if order is None else order.tolist()

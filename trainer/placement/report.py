@@ -67,6 +67,7 @@ def _summary(done: Evaluation) -> str:
         f"<p>{done.instance.containers:,} containers in {len(done.instance.requests):,} requests. No packing has fewer "
         f"than <b>{done.bound.hosts}</b> hosts (by {escape(done.bound.by)}); with full knowledge {escape(known)}{proof}"
         ". Every packing behind these figures passed the independent checker.</p>"
+        + ("" if done.bound_hours is None else f"<p>No policy has fewer than {done.bound_hours:,.0f} host-hours.</p>")
     )
 
 
@@ -74,6 +75,7 @@ def _table(done: Evaluation) -> str:
     head = (
         *("policy", "given<br>order", "mean", "± s.e.", "p5 to p95", "min to max", "range"),
         *("cores", "memory", "rejected", "against best fit [95 %]", "over the bound"),
+        *(("host-hours",) if done.bound_hours is not None else ()),
     )
     rows, marked = [], []
     for place, one in enumerate(sorted(done.figures, key=lambda figures: float(figures.hosts.mean()))):
@@ -96,6 +98,7 @@ def _table(done: Evaluation) -> str:
                 str(data["rejected"]),
                 f"{versus['mean']:+.2f} [{versus['low']:+.2f}, {versus['high']:+.2f}]",
                 f"{data['gap']:+.2%}",
+                *(() if data["host_hours"] is None else (f"{data['host_hours']:,.0f}",)),
             ]
         )
     return table(head, rows, "The range grows with the number of orders: read it with p5 to p95.", marked=marked)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, install_command
 from domain.rules.placement.instance import Instance
-from domain.rules.placement.policies import KNOTS, Policy, box, parts_of
+from domain.rules.placement.policies import BF, KNOTS, Policy, box, parts_of
 from simulator.placement import engine
 from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order, shuffled, taken_over
@@ -54,6 +54,8 @@ ELITE, SMOOTHING, LEAST_SPREAD = 0.25, 0.7, 0.02
 """Cross-entropy: share of the population that the next is drawn from, weight of the new estimate, smallest spread."""
 PRICE_OF_REJECTION = 1_000.0
 """Hosts that a rejected container counts as."""
+WARM_UP = 0.3
+"""Share of the time of arrivals that does not count where containers end; host-hours end with the last arrival."""
 FILLED = (0.5, 0.9)
 """Share of the requests that best fit places before a vector takes over, drawn uniformly."""
 
@@ -128,31 +130,35 @@ def value_of(cost: Floats, rho: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Sequences:
-    """Orders of one instance, and its arrays; with a snapshot the first requests are placed."""
+    """Orders of one instance, and its arrays; with a snapshot the first requests are placed.
+
+    best_fit_hours: host-hours of best fit where containers end, 0 where they do not.
+    """
 
     instance: Instance
     orders: Ints
     arrays: Arrays
+    best_fit_hours: float = 0.0
 
 
 class Valuation:
     """The objective of the search: the mean value over instances of the points of a family.
 
     workers: threads. The compiled simulator runs without the interpreter's lock and no value depends on another, so the
-    values are the same on any number of threads. played: sequences so far.
+    values are the same on any number of threads. played: sequences so far. An instance with releases is one sequence,
+    the given one, and costs its host-hours in per cent of those of best fit.
     """
 
     def __init__(self, instances: Sequence[Instance], family: str, samples: Samples, workers: int = 1) -> None:
         for instance in instances:
-            if instance.releases:
-                raise BadInput(
-                    "instance", instance.name, "it has releases, and a shuffle would end containers that have not begun"
-                )
             if not instance.requests:
                 raise BadInput("instance", instance.name, "it has no requests: there is nothing to learn from")
+            if instance.releases and not instance.requests[-1].at_s > 0.0:
+                raise BadInput("instance", instance.name, "its requests come at once: give their times, or no releases")
         self.played = 0
         self._family, self._samples, self._workers = family, samples, workers
-        self._base = [(instance, engine.arrays_of(instance)) for instance in instances]
+        self._base = [(one, engine.arrays_of(one)) for one in instances]
+        self._hours = [_ended(one, BF, arrays)[0, 0] if one.releases else 0.0 for one, arrays in self._base]
         self._drawn: tuple[int, list[list[_Sequences]]] = (SELECTION - 1, [])
 
     def __call__(self, points: Floats, draw: int) -> Floats:
@@ -176,7 +182,12 @@ class Valuation:
         return [self._costs(parts, policy) for parts in self._of_draw(draw)]
 
     def _costs(self, parts: Sequence[_Sequences], policy: Policy) -> Floats:
-        found = [engine.play_orders(part.instance, policy, part.orders, part.arrays) for part in parts]
+        found = [
+            _ended(part.instance, policy, part.arrays, part.best_fit_hours)
+            if part.best_fit_hours
+            else engine.play_orders(part.instance, policy, part.orders, part.arrays)
+            for part in parts
+        ]
         hosts, rejected = np.concatenate(found).astype(np.float64).T
         cost: Floats = hosts + PRICE_OF_REJECTION * rejected
         return cost
@@ -184,13 +195,19 @@ class Valuation:
     def _of_draw(self, draw: int) -> list[list[_Sequences]]:
         """Return the sequences of a draw by instance; those of the newest draw stay in memory."""
         if self._drawn[0] != draw:
-            self._drawn = draw, [self._sequences(instance, arrays, draw) for instance, arrays in self._base]
+            self._drawn = (
+                draw,
+                [
+                    self._sequences(instance, arrays, hours, draw)
+                    for (instance, arrays), hours in zip(self._base, self._hours, strict=True)
+                ],
+            )
         return self._drawn[1]
 
-    def _sequences(self, instance: Instance, arrays: Arrays, draw: int) -> list[_Sequences]:
+    def _sequences(self, instance: Instance, arrays: Arrays, hours: float, draw: int) -> list[_Sequences]:
         requests = len(instance.requests)
-        if self._samples.orders == NOMINAL:
-            return [_Sequences(instance, np.arange(requests)[None, :], arrays)]
+        if self._samples.orders == NOMINAL or hours:
+            return [_Sequences(instance, np.arange(requests)[None, :], arrays, hours)]
         shuffles = self._samples.shuffles(draw)
         filled = shuffles[: round(self._samples.filled * len(shuffles))]
         whole = [shuffle_order(requests, k) for k in shuffles[len(filled) :]]
@@ -200,6 +217,13 @@ class Valuation:
             begun = taken_over(shuffled(instance, k), share)
             found.append(_Sequences(begun, np.arange(len(begun.requests))[None, :], engine.arrays_of(begun)))
         return found
+
+
+def _ended(instance: Instance, policy: Policy, arrays: Arrays, hours: float = 100.0) -> Floats:
+    """Return host-hours in per cent of `hours`, and rejected containers, [1, 2], after the warm-up of WARM_UP."""
+    last = instance.requests[-1].at_s
+    found = engine.play(instance, policy, arrays=arrays, measured_from_s=WARM_UP * last, until_s=last)
+    return np.array([[100.0 * found.host_hours / hours, found.rejected]])
 
 
 # First population.

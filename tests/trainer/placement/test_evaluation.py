@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.placement.instance import Release
+from domain.rules.placement.instance import Release, Request
 from domain.rules.placement.policies import BF, FF, WF
 from simulator.placement import engine, instances
 from trainer.placement import evaluation, report
@@ -120,7 +120,20 @@ def test_every_kind_of_instance_is_evaluated(kind: str) -> None:
     assert (data["mean"] >= found.bound.hosts) == (kind != "too few hosts")
     assert (data["rejected"] > 0) == (kind == "too few hosts")
     assert len(data["by_shuffle"]) == len(shuffles)
+    assert (data["host_hours"] is not None) == (found.bound_hours is not None) == (kind == "releases")
     json.dumps(found.as_data(), allow_nan=False)
+
+
+def test_where_containers_end_host_hours_stand_beside_peaks_and_their_bound() -> None:
+    """Hosts of one container: an hour of one, an hour of two, and what runs after the last arrival does not count."""
+    app = replace(SMALL.applications[0], name="a", demand=SMALL.hosts[0].capacity, excludes=frozenset())
+    requests = tuple(Request(f"r{k}", "a", 1, 3600.0 * k) for k in range(3))
+    releases = (Release("r0", 0, 5400.0), Release("r1", 0, 90_000.0))
+    made = replace(SMALL, applications=(app,), requests=requests, releases=releases)
+    found = evaluate(made, {}, shuffles=(), hand=False)
+    assert found.bound_hours == pytest.approx(2.5)
+    assert {one.policy for one in found.figures} >= {"oldest", "lifetime"}
+    assert {(one.nominal.hosts, one.nominal.host_hours) for one in found.figures} == {(2, 2.5)}
 
 
 def test_labels_that_are_taken_and_orders_that_there_are_not_are_refused() -> None:

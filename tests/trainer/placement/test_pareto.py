@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as number_arrays
 
+from domain.errors import BadInput
 from domain.rules.placement.instance import Application, HostType, Instance, Request
 from domain.rules.placement.policies import BF, WF
 from simulator.placement import engine, instances
@@ -112,3 +113,8 @@ def test_a_front_is_found_and_is_the_same_for_any_number_of_workers(monkeypatch:
     near = values[values[:, 0] <= values[:, 0].min() + 2.0]
     assert values[data["chosen"]["point"], 1] == near[:, 1].min()
     assert pareto.front_picture(data).startswith("<svg")
+
+
+def test_an_instance_with_releases_has_no_front() -> None:
+    with pytest.raises(BadInput, match="its orders cannot be shuffled"):
+        Measurement(instances.churn(1), "tiers17a", Samples())

@@ -58,7 +58,6 @@ def test_a_front_is_written_with_its_picture(tmp_path: Path) -> None:
         (["train", "placement", "--method", "annealing"], "method"),
         (["train", "placement", "--family", "bf"], "family"),
         (["train", "placement", "--rho", "-1"], "rho"),
-        (["train", "placement", "--instance", "churn-1", "--out", "OUT"], "instance"),
         (["train", "placement", "--front", "--method", "cmaes", "--out", "OUT"], "--front"),
         (["evaluate", "placement", "--policies", "mine"], "--policies"),
         (["evaluate", "placement", "--policies", "mine=none.json"], "--policies"),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.placement.policies import BF, Policy
+from domain.rules.placement.instance import Release
+from domain.rules.placement.policies import BF, LIFETIME, Policy
 from simulator.placement import engine, instances
 from trainer.placement.swarm import (
     FIRST,
@@ -119,10 +120,22 @@ def test_samples_that_make_no_sense_are_refused(changes: dict[str, object], fiel
     assert refused.value.field == field
 
 
-def test_instances_without_an_order_to_shuffle_are_refused() -> None:
-    """With releases, or without requests."""
-    with pytest.raises(BadInput, match="it has releases"):
-        Valuation([instances.churn(1)], "tiers17a", Samples())
+def test_where_containers_end_a_point_costs_its_host_hours_in_per_cent_of_best_fit() -> None:
+    made = instances.instance_of("alibaba-openb:0+600@8", "0.5")
+    last = made.requests[-1].at_s
+    hours = [
+        engine.play(made, policy, measured_from_s=0.3 * last, until_s=last).host_hours for policy in (BF, LIFETIME)
+    ]
+    valuation = Valuation([made], LIFETIME.family, Samples(sequences=24))
+    value = valuation(np.array([LIFETIME.theta]), 0)
+    assert value.tolist() == [pytest.approx(100.0 * hours[1] / hours[0])]
+    assert valuation.played == 1, "its own order alone"
+
+
+def test_instances_without_requests_or_without_time_are_refused() -> None:
     empty = instances.taken_over(SMALL, 1.0)
     with pytest.raises(BadInput, match="nothing to learn from"):
         Valuation([empty], "tiers17a", Samples())
+    at_once = replace(SMALL, releases=(Release(SMALL.requests[0].name, 0, 5.0),))
+    with pytest.raises(BadInput, match="come at once"):
+        Valuation([at_once], "tiers17a", Samples())

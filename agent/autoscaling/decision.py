@@ -83,11 +83,11 @@ REPORTING_WITHIN_INTERVALS: Final = 6
 TURN_PATIENCE_S: Final = 0.5
 """So long a turn waits for a model that it has not seen before; it goes on with the one before, or the rules."""
 SPARE_FRESH_S: Final = 600.0
+"""Spare cores that were measured longer ago are not known."""
 _WAITS: Final = frozenset(
     (Reason.BUSY, Reason.COOLING_DOWN, Reason.IN_FLIGHT, Reason.PROTECTED, Reason.REMOVAL_REFUSED)
 )
 """Reasons for which a scale-in that the policy proposes waits until a VM may go."""
-"""Spare cores that were measured longer ago are not known."""
 
 
 class AutoscalingPart(Part):

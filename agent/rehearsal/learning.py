@@ -38,8 +38,8 @@ from simulator.workloads.swf import SwfOptions, read_swf
 LOG = Path(__file__).parents[2] / "benchmarks" / "logs" / "LCG-2005-1-first48h.swf.gz"
 TUNED_H, FORCED_H, END_H = 24, 30, 36
 """Hours at which the setting is tuned, another one is forced, and that is taken back."""
-JOBS = SwfOptions(from_s=0.0, hours=float(END_H), run_scale=0.1, thin=0.135)
-"""Run times of a tenth: a fleet of a few machines works off the grid's jobs of hours within minutes."""
+JOBS = SwfOptions(from_s=12.0 * HOUR_S, hours=float(END_H), run_scale=0.3, thin=0.045)
+"""Shorter run times, fewer jobs: a fleet of a few machines works off the grid's jobs of hours."""
 WASTEFUL = RuleSetting(15.0, 8 * HOUR_S)
 """The forced setting: many machines at once, which stay for eight idle hours."""
 SUBJECT = Subject(QUEUE_RULE, FLEET)

@@ -63,3 +63,12 @@ def test_an_hour_is_lived_by_both_fleets_at_the_same_cost_until_a_setting_is_tun
     assert part.setting == f"horizon {HORIZON_S:g} s, idle time {IDLE_S:g} s, the settings' own"
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", read_only=True) as ledger:
         assert len(FleetStore(ledger).decisions(FLEET, limit=2000)) == 60
+
+
+@pytest.mark.exhaustive
+def test_each_step_ends_as_it_must_and_the_tuned_hours_cost_less(tmp_path: Path) -> None:
+    with quiet_logs():
+        untuned, tuned, forced = LearningRehearsal(tmp_path, lambda line: None).run().parts
+    assert untuned.cost == untuned.default_cost
+    assert tuned.cost < tuned.default_cost
+    assert forced.cost > forced.default_cost

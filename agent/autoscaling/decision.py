@@ -187,6 +187,7 @@ class AutoscalingPart(Part):
         intents = self.host.ledger.open_intents(subject)
         asked = {one.group: one.target for one in intents if one.direction is Direction.OUT}
         going = {one.group: len(one.victims) for one in intents if one.direction is Direction.IN}
+        left = self._leaving(record.decision, record.inputs.snapshot.taken_at, pairs)
         wanted = [max(seen.requested, asked.get(group.key, 0)) for group, seen in pairs]
         return Capacity(
             free=sum(
@@ -198,23 +199,24 @@ class AutoscalingPart(Part):
             ),
             spare=self._spare(record.inputs.snapshot.taken_at, pairs),
             total=float(sum(seen.warm * group.vm_type.cores for group, seen in pairs)),
-            leaving=max(
-                self._leaving(record.decision, record.inputs.snapshot.taken_at, pairs),
-                float(sum(going.get(group.key, 0) * group.vm_type.cores for group, _ in pairs)),
-            ),
+            leaving={
+                group.key: number
+                for group, _ in pairs
+                if (number := max(left.get(group.key, 0), going.get(group.key, 0))) > 0
+            },
         )
 
-    def _leaving(self, decision: Decision, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float:
-        """Return the cores of VMs that go, or that the rails keep only until one may go."""
+    def _leaving(
+        self, decision: Decision, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]
+    ) -> dict[str, int]:
+        """Return the VMs of each group that go, or that the rails keep only until one may go."""
         # A policy, a pin or a smaller maximum asks for less, and the last rails hold VMs only until they may go.
         spoke = [one for one in reversed(decision.effects) if one.reason is not None]
         waits = list(takewhile(lambda one: one.reason in _WAITS, spoke))
         size = waits[-1].before if waits else decision.desired
         if not 0.0 <= self.host.clock.now() - taken_at <= SPARE_FRESH_S or len(size) != len(pairs):
-            return 0.0
-        return float(
-            sum(max(0, seen.requested - n) * group.vm_type.cores for (group, seen), n in zip(pairs, size, strict=True))
-        )
+            return {}
+        return {group.key: max(0, seen.requested - n) for (group, seen), n in zip(pairs, size, strict=True)}
 
     def _spare(self, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float | None:
         """Return the cores of warm VMs that are not busy, None where they were not measured lately."""

@@ -386,7 +386,10 @@ class Part:
         if summary.reason:
             lines.append(f"  reason {summary.reason}")
         for key, found in (inputs or {}).get("read", {}).items():
-            known = [f"{name} {value:g}" for name, value in (found or {}).items() if value is not None]
+            plain = {
+                name: sum(one.values()) if isinstance(one, Mapping) else one for name, one in (found or {}).items()
+            }
+            known = [f"{name} {value:g}" for name, value in plain.items() if value is not None]
             lines.append(f"  capacity of {key}: {', '.join(known) or 'unknown'}")
         return Explanation(tuple(lines), {"decision": body, "inputs": inputs})
 
@@ -455,8 +458,8 @@ class Capacity:
 
     free: cores that may still be asked for, None where that is not known. pending: asked for and not there yet.
     reserved: promised to something that has not come. spare: there, and used by nothing; None where that is not known.
-    total: all cores, of which `spare` is a part, None where that is not known. leaving: cores of VMs that go as soon as
-    they may.
+    total: all cores, of which `spare` is a part, None where that is not known. leaving: VMs that go as soon as they
+    may, by group, without the groups that have none.
     """
 
     free: float | None = None
@@ -464,7 +467,7 @@ class Capacity:
     reserved: float = 0.0
     spare: float | None = None
     total: float | None = None
-    leaving: float = 0.0
+    leaving: Mapping[str, int] = field(default_factory=dict)
 
 
 CapacityOf = Callable[[str, str], Capacity | None]

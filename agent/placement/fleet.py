@@ -97,27 +97,24 @@ def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | No
 
 
 def to_drain(
-    cluster: Cluster, vms: FleetVms, known: Mapping[str, HostRecord], leaving_cores: float, set_aside_cores: int
+    cluster: Cluster, vms: FleetVms, known: Mapping[str, HostRecord], leaving: Mapping[str, int]
 ) -> frozenset[str]:
-    """Return the hosts to drain while the fleet has this number of cores too many.
+    """Return the hosts to drain while groups of the fleet have VMs too many, by the group's key.
 
-    known: every host that the pool has a record of. set_aside_cores: of each VM. Hosts that an operator drained, or
-    that AWS takes out, are left out: they take none anyway.
+    known: every host that the pool has a record of. Hosts that an operator drained, or that AWS takes out, are left
+    out: they take none anyway.
     """
-    by_state: dict[HostState, list[int]] = {HostState.UP: [], HostState.DRAINING: []}
-    whole, taken = 0, 0
-    for name, seen in vms.hosts.items():
-        one = known.get(name)
-        if one is None or one.ordered or one.state not in by_state or seen.state is not HostState.UP:
-            continue
-        by_state[one.state].append(cluster.host(name))
-        whole, taken = whole + seen.capacity[0] + set_aside_cores, taken + one.capacity[0]
-    if not whole:
-        return frozenset()
-    taking, drained = (np.array(by_state[state], dtype=np.int64) for state in (HostState.UP, HostState.DRAINING))
-    # The capacity of a host is less than its VM by the share that is set aside.
-    found = draining(cluster, taking, drained, leaving_cores * taken / whole)
-    return frozenset(cluster.hosts[host].name for host in found.tolist())
+    found: list[int] = []
+    for group, vms_too_many in leaving.items():
+        by_state: dict[HostState, list[int]] = {HostState.UP: [], HostState.DRAINING: []}
+        for name, seen in vms.hosts.items():
+            one = known.get(name)
+            may = seen.label == group and seen.state is HostState.UP
+            if may and one is not None and not one.ordered and one.state in by_state:
+                by_state[one.state].append(cluster.host(name))
+        taking, drained = (np.array(hosts, dtype=np.int64) for hosts in by_state.values())
+        found += draining(cluster, taking, drained, vms_too_many).tolist()
+    return frozenset(cluster.hosts[host].name for host in found)
 
 
 def merged(

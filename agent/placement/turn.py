@@ -309,10 +309,10 @@ class PoolTurns:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
         capacity = self._capacity()
         drain = frozenset[str]()
-        if self.pool.mode is Mode.ACT and capacity is not None and capacity.leaving > 0.0:
+        if self.pool.mode is Mode.ACT and capacity is not None and capacity.leaving:
             cluster, _, _ = self.pool.snapshot()
             cluster.declare(None, self.pool.clock.now())
-            drain = to_drain(cluster, found, known, capacity.leaving, self.pool.settings.set_aside_cores)
+            drain = to_drain(cluster, found, known, capacity.leaving)
         changed, gone = merged(found, known, drain)
         self.pool.follow(changed, gone, epoch, known)
         return ""

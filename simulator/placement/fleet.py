@@ -116,7 +116,7 @@ class _Pool:
         )
         more = int(desired[0]) - vms
         if self.coupled:
-            self._drain(float(cores * max(-more, 0)), there)
+            self._drain(-more, there)
         self.boots += (now + self.draws.uniform(*BOOT_S, max(more, 0))).tolist()
         empty = there & (cluster.containers[: there.size] == 0)
         if self.coupled:
@@ -127,10 +127,10 @@ class _Pool:
     def _taking(self, there: Bools) -> Ints:
         return np.flatnonzero(there & ~self.cluster.drained[: there.size])
 
-    def _drain(self, leaving_cores: float, there: Bools) -> None:
+    def _drain(self, leaving: int, there: Bools) -> None:
         cluster = self.cluster
         before = np.flatnonzero(there & cluster.drained[: there.size])
-        after = draining(cluster, self._taking(there), before, leaving_cores)
+        after = draining(cluster, self._taking(there), before, leaving)
         for host in np.setdiff1d(before, after).tolist():
             cluster.resume(host)
         for host in np.setdiff1d(after, before).tolist():

@@ -1,8 +1,8 @@
 """A pool of hosts and the fleet that they are VMs of: the hosts that drain while it shrinks.
 
-Placement with lifetimes, §8: a host that only drains saves money when the fleet gives it back. While the fleet has VMs
-too many, that number of hosts drains, the soonest to end first; afterwards they take containers again. A VM is removed
-once its host drains and is empty, so a wrong end ends no container.
+Placement with lifetimes, §8: a host that only drains saves money when the fleet gives it back. While a group of it has
+VMs too many, that number of its hosts drains, the soonest to end first; afterwards they take containers again. A VM is
+removed once its host drains and is empty, so a wrong end ends no container.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from domain.rules.placement.policies import Ints
 
 SOON_S = 5400.0
 """A host is to run empty where it ends within this time, and for twice that time: it is paid for and not used."""
-_NEARLY = 1e-6
 
 
 def left_s(cluster: Cluster, hosts: Ints) -> Floats:
@@ -31,21 +30,16 @@ def by_end(cluster: Cluster, hosts: Ints) -> Ints:
     return found
 
 
-def draining(cluster: Cluster, taking: Ints, drained: Ints, leaving_cores: float) -> Ints:
-    """Return the hosts to drain, by index, while the fleet has this number of cores too many.
+def draining(cluster: Cluster, taking: Ints, drained: Ints, leaving: int) -> Ints:
+    """Return the hosts to drain, by index, while a group of the fleet has this number of VMs too many.
 
-    taking: hosts of the fleet that take containers. drained: hosts that this rule drained before; they come first.
+    taking: hosts of the group that take containers. drained: hosts that this rule drained before; they come first.
     While VMs leave, an empty host among these stays drained: its VM may be on its way out already.
     """
-    if leaving_cores <= 0.0:
+    if leaving <= 0:
         return np.zeros(0, dtype=np.int64)
     kept = drained[left_s(cluster, drained) <= 2.0 * SOON_S]
     soon = taking[left_s(cluster, taking) <= SOON_S]
     out = drained[cluster.containers[drained] == 0].tolist()
-    leaving_cores -= float(cluster.capacity[0, out].sum())
-    for host in [*by_end(cluster, kept).tolist(), *by_end(cluster, soon).tolist()]:
-        cores = float(cluster.capacity[0, host])
-        if host not in out and cores <= leaving_cores + _NEARLY:
-            out.append(host)
-            leaving_cores -= cores
-    return np.array(sorted(out), dtype=np.int64)
+    more = [host for host in (*by_end(cluster, kept).tolist(), *by_end(cluster, soon).tolist()) if host not in out]
+    return np.array(sorted([*out, *more[: max(0, leaving - len(out))]]), dtype=np.int64)

@@ -70,21 +70,21 @@ def test_spare_is_not_known_where_a_group_was_not_measured_or_long_ago() -> None
 
 
 @pytest.mark.parametrize(
-    ("reason", "cores"),
+    ("reason", "leaving"),
     [
-        # 2 VMs of 4 cores and 1 of 8 are proposed to go, and the rails let one of 4 cores go.
-        (Reason.BUSY, 16.0),
-        (Reason.COOLING_DOWN, 16.0),
-        (Reason.LOAD_LOW, 4.0),
-        (Reason.NOT_YET_STABLE, 4.0),
-        (Reason.PAUSED, 4.0),
+        # 2 VMs of the first group and 1 of the second are proposed to go, and the rails let one of the first go.
+        (Reason.BUSY, {"g0": 2, "g1": 1}),
+        (Reason.COOLING_DOWN, {"g0": 2, "g1": 1}),
+        (Reason.LOAD_LOW, {"g0": 1}),
+        (Reason.NOT_YET_STABLE, {"g0": 1}),
+        (Reason.PAUSED, {"g0": 1}),
     ],
 )
-def test_vms_leave_that_go_or_that_wait_until_they_may(reason: Reason, cores: float) -> None:
+def test_vms_leave_that_go_or_that_wait_until_they_may(reason: Reason, leaving: dict[str, int]) -> None:
     fleet = ((4, 3, 5.0), (8, 1, 0.5))
     found = capacity(*fleet, proposed=(1, 0), desired=(2, 1), reason=reason)
     assert found is not None
-    assert found.leaving == cores
+    assert found.leaving == leaving
 
 
 def test_nothing_leaves_by_an_old_decision_or_one_without_a_proposal() -> None:
@@ -94,31 +94,32 @@ def test_nothing_leaves_by_an_old_decision_or_one_without_a_proposal() -> None:
         capacity((4, 3, 5.0), proposed=(7,), desired=(7,)),
     ):
         assert found is not None
-        assert found.leaving == 0.0
+        assert found.leaving == {}
 
 
 def test_vms_that_a_scale_in_under_way_names_leave() -> None:
     found = capacity((4, 3, 5.0), proposed=(3,), desired=(3,), going={"g0": 2})
     assert found is not None
-    assert found.leaving == 8.0
+    assert found.leaving == {"g0": 2}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "more", "cores"),
+    ("wanted", "more", "vms"),
     [
-        # workers_m has four VMs of 2 cores, and none of them may be removed.
-        ((1, 4, 4), {}, 6.0),
-        ((4, 4, 4), {"controls": pinned({"workers_m": 2})}, 4.0),
-        ((1, 4, 4), {"controls": paused(PauseScope.ALL)}, 0.0),
-        ((5, 4, 4), {}, 0.0),
+        # workers_m has four VMs, and none of them may be removed.
+        ((1, 4, 4), {}, 3),
+        ((4, 4, 4), {"controls": pinned({"workers_m": 2})}, 2),
+        ((1, 4, 4), {"controls": paused(PauseScope.ALL)}, 0),
+        ((5, 4, 4), {}, 0),
     ],
 )
 def test_vms_that_the_rails_hold_until_one_may_go_leave(
-    wanted: tuple[int, ...], more: dict[str, Any], cores: float
+    wanted: tuple[int, ...], more: dict[str, Any], vms: int
 ) -> None:
     context = scene(groups={"workers_m": {"removable": ()}}, **more)
     found = decided(context, *wanted).decision
     part: Any = object.__new__(AutoscalingPart)
     part.host = SimpleNamespace(clock=VirtualClock(NOW))
     pairs = list(zip(context.fleet.groups, context.snapshot.groups, strict=True))
-    assert part._leaving(found, NOW, pairs) == cores
+    leaving = part._leaving(found, NOW, pairs)
+    assert leaving["workers_m"] == sum(leaving.values()) == vms

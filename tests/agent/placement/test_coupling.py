@@ -57,10 +57,10 @@ def states(pool: PlacementPool) -> dict[str, HostState]:
     return {one.name: one.state for one in pool.hosts()}
 
 
-def turned(pool: PlacementPool, clock: VirtualClock, leaving: float) -> set[str]:
-    """Turn once while the fleet has so many cores too many; return the hosts that drain."""
+def turned(pool: PlacementPool, clock: VirtualClock, **leaving: int) -> set[str]:
+    """Turn once while groups of the fleet have VMs too many; return the hosts that drain."""
     listing: Any = Listing(LISTED)
-    turn(turns_of(pool, listing, Capacity(leaving=leaving), s="web-s"), clock)
+    turn(turns_of(pool, listing, Capacity(leaving=leaving), l="web-l"), clock)
     return {name for name, state in states(pool).items() if state is HostState.DRAINING}
 
 
@@ -70,11 +70,11 @@ def test_empty_hosts_drain_while_the_fleet_shrinks_and_take_containers_again(
     pool = pool_of(ledger, clock)
     (placed,) = pool.request(ask("r1")).containers
     empty = {"i-1", "i-2", "i-3"} - {placed.host}
-    assert turned(pool, clock, 0.0) == set()
-    assert turned(pool, clock, 16.0) == {max(empty)}
-    assert turned(pool, clock, 48.0) == empty
+    assert turned(pool, clock) == set()
+    assert turned(pool, clock, l=1) == {max(empty)}
+    assert turned(pool, clock, l=3) == empty
     assert pool.retained() == {placed.host}
-    assert turned(pool, clock, 0.0) == set()
+    assert turned(pool, clock) == set()
     assert pool.retained() == set(VMS)
 
 
@@ -85,7 +85,7 @@ def test_a_host_with_containers_is_retained_however_many_vms_leave(ledger: Ledge
         pool.confirm(f"r{k}")
     busy = {one.name for one in pool.hosts() if one.containers}
     assert busy == set(VMS)
-    turned(pool, clock, 1e6)
+    turned(pool, clock, l=9)
     pool.drain("i-2")
     assert pool.retained() == set(VMS)
     for k in range(6):
@@ -94,7 +94,20 @@ def test_a_host_with_containers_is_retained_however_many_vms_leave(ledger: Ledge
 
 
 def test_a_pool_that_only_observes_drains_nothing(ledger: Ledger, clock: VirtualClock) -> None:
-    assert turned(pool_of(ledger, clock, mode=Mode.OBSERVE), clock, 48.0) == set()
+    assert turned(pool_of(ledger, clock, mode=Mode.OBSERVE), clock, l=3) == set()
+
+
+def test_hosts_drain_only_in_the_group_that_shrinks(ledger: Ledger, clock: VirtualClock) -> None:
+    """A host of another group would be kept from containers in vain: its VM does not go."""
+    pool = pool_of(ledger, clock)
+    pool.request(ask("r1"))
+    assert turned(pool, clock, s=2) == set()
+    cluster, _, _ = pool.snapshot()
+    small = replace(VMS["i-3"], label="s")
+    mixed, known = FleetVms({**VMS, "i-3": small}, set(VMS)), {**pool.host_records(), "i-3": small}
+    found = {number: to_drain(cluster, mixed, known, {"l": number}) for number in range(4)}
+    assert found == {0: set(), 1: {"i-2"}, 2: {"i-2"}, 3: {"i-2"}}
+    assert to_drain(cluster, mixed, known, {"l": 1, "s": 1}) == {"i-2", "i-3"}
 
 
 def test_hosts_that_an_operator_drained_or_aws_takes_out_are_left_as_they_are(
@@ -104,7 +117,7 @@ def test_hosts_that_an_operator_drained_or_aws_takes_out_are_left_as_they_are(
     pool.drain("i-3")
     cluster, _, _ = pool.snapshot()
     leaving = FleetVms({**VMS, "i-2": replace(VMS["i-2"], state=HostState.DRAINING)}, set(VMS))
-    drain = to_drain(cluster, leaving, pool.host_records(), 1e6, 1)
+    drain = to_drain(cluster, leaving, pool.host_records(), {"l": 9})
     assert drain == {"i-1"}
     changed, _ = merged(leaving, pool.host_records(), drain)
     assert {name: one.state for name, one in changed.items()} == dict.fromkeys(("i-1", "i-2"), HostState.DRAINING)
@@ -149,7 +162,7 @@ def test_a_fleet_that_shrinks_gets_back_only_vms_that_the_pool_has_emptied(ledge
         pairs = list(zip(FLEET_OF_TWO.groups, snapshot.groups, strict=True))
         leaving = part._leaving(result.decision, clock.now(), pairs)
         listing: Any = Listing(LISTED)
-        turn(turns_of(pool, listing, Capacity(leaving=leaving), s="web-s"), clock)
+        turn(turns_of(pool, listing, Capacity(leaving=leaving), l="web-l"), clock)
         return {name for name, state in states(pool).items() if state is HostState.DRAINING}
 
     pool.request(ask("r1"))
@@ -162,7 +175,6 @@ def test_a_fleet_that_shrinks_gets_back_only_vms_that_the_pool_has_emptied(ledge
         assert drained <= {"i-2", "i-3"}
         if victims:
             break
-    # Two VMs of the fleet's 8 cores are one host of this pool's 16.
-    assert victims == [("i-3",)]
-    assert drained == {"i-3"}
+    assert victims == [("i-3", "i-2")]
+    assert drained == {"i-2", "i-3"}
     assert [one.host for one in pool.request(ask("r2")).containers] == ["i-1"]

@@ -40,11 +40,13 @@ class SelfTune(ModelsVerb):
 
     The agent calls it once an hour for each fleet with SELF_TUNE=on or propose. The first tuning needs 24 hours of
     record, 8 of them with jobs, and 100 jobs; then it is done once a day. The record is replayed by the agent's own
-    decision and rails under other horizons (up to 4 times as long or short) and idle times. A setting is proposed, or
-    with SELF_TUNE=on put in use, where it is surely cheaper: by 3 %, in 90 % of the resamples of blocks of six hours,
-    in the earlier and the latest part of the record, and with boots 1.5 times as long; and where the replay of the
-    record costs the recorded dollars. A setting in use is compared with the rule of the settings: after a loss of 1 %
-    of a week's cost that rule decides again, and nothing is tuned for seven days.
+    decision and rails under other horizons (up to 4 times as long or short, and a first guess by the length of the
+    jobs) and idle times. A setting is proposed, or with SELF_TUNE=on put in use, where it is surely cheaper: by 3 % in
+    95 % of the resamples of blocks of six hours, and by 10 % with less than three days of record; in the earlier and
+    the latest part of it; and with boots 1.5 times as long. The replay must cost the recorded dollars within 25 %; a
+    setting that saves less than 3 % more than the replay is off is proposed only. A setting in use is compared with
+    the rule of the settings: after a loss of 1 % of a week's cost that rule decides again, and nothing is tuned for
+    seven days.
 
     Prints one line of JSON: `did` (watched, tuned or nothing), `why`, and `outcome`.
     """

@@ -4,6 +4,9 @@ The rule of day 0 is the queue rule with the fleet's settings: it needs no model
 replay begins with the recorded fleet where another kind of policy begins to decide, so that no policy pays for the
 fleet that the one before it left.
 
+The record does not know which VM has which job. Where long jobs hold the VMs, a replay can therefore cost a third less
+under any rule, and `loss_of` plays the hours of a loss under the rule that decided in them, too.
+
 A watch that is called each hour keeps the sums of the hours that it has compared (`KeptHours`), and replays the others
 alone, with LEAD_S before them. The newest KEPT_AFTER_H hours are replayed again: how long their jobs are is known when
 these have finished.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +30,7 @@ from agent.models.regular_files import read_file
 from domain.rules.queue_rule import RuleSetting
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.kit.files import replace_file
-from trainer.learning.loss_watch import LossResult, loss_watch
+from trainer.learning.loss_watch import LossResult, LossVerdict, loss_watch
 from trainer.learning.minutes import DecidedMinute, jobs_of, span_of
 from trainer.learning.self_tuning import Simulate, by_rule, names_rule, simulate, under
 from trainer.learning.subject import Learner
@@ -136,6 +139,7 @@ def loss_of(
 ) -> LossResult:
     """Return whether the hours of a tuned rule since a moment (epoch seconds) cost surely more than the rule of day 0.
 
+    There is no loss where a replay under the rule that decided does not cost more than one under that of day 0.
     changed_s: when the rule of day 0 decided last, before that moment or None for it. The day before it, as far as that
     rule decided in it, shows by how much the replay errs.
     """
@@ -147,15 +151,23 @@ def loss_of(
         return RULE if changed_s - DAY_S <= minute.end_s < changed_s and decided_by(minute, day_0) else None
 
     hours = lived_hours(learner, day_0, kind_of, since_s, play=play)
-    return loss_watch(*hours.of(CHANGED), hours.of(RULE))
+    found = loss_watch(*hours.of(CHANGED), hours.of(RULE))
+    if not found.is_loss:
+        return found
+    decided = lived_hours(learner, None, lambda one: CHANGED if kind_of(one) == CHANGED else None, since_s, play=play)
+    own, rule = (float(one.of(CHANGED)[1][-found.span_hours :].sum()) for one in (decided, hours))
+    if own > (1.0 + found.tolerance) * rule:
+        return found
+    why = f"a replay of the setting in use costs {own:.2f} $ there, one of the rule of day 0 {rule:.2f} $"
+    return replace(found, verdict=LossVerdict.CONTINUE, reason=f"{why}, so that the replay is off: {found.reason}")
 
 
 def lived_hours(
-    learner: Learner, rule: RuleSetting, kind_of: KindOf, origin_s: float, *, play: Simulate = simulate
+    learner: Learner, rule: RuleSetting | None, kind_of: KindOf, origin_s: float, *, play: Simulate = simulate
 ) -> LivedHours:
     """Return the recorded hours; one whose minutes are of several kinds is left out.
 
-    rule: of day 0. origin_s: a begin of an hour, epoch seconds.
+    rule: of day 0; None replays the rules that decided. origin_s: a begin of an hour, epoch seconds.
     """
     job_core_s = learner.recorded.job_core_s
     costs: dict[tuple[int, int], list[float]] = {}
@@ -164,7 +176,7 @@ def lived_hours(
         jobs = jobs_of(stretch)
         for kind, minutes in _parts(stretch, kind_of):
             span = span_of("hours", minutes, job_core_s or 0.0, jobs=jobs)
-            loop, ours = under(learner, span, rule)
+            loop, ours = (learner.loop, span) if rule is None else under(learner, span, rule)
             cost = play(loop, learner.config, ours, DAY_ZERO_SEED)
             hours = (span.start_s + MINUTE_S * np.arange(span.steps) - origin_s) // HOUR_S
             for hour in np.unique(hours).astype(int).tolist():

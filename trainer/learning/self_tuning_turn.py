@@ -97,7 +97,7 @@ class Tuner:
         if champion is not None and not is_forced(champion, history):
             since_s = changed_at(history)
             if is_watched((self.now_s - (since_s if champion.at_s is None else champion.at_s)) / HOUR_S):
-                found = self._watch(since_s)
+                found = self._watch(champion, since_s)
                 if found.outcome == Ending.ROLLED_BACK or not is_due:
                     return found
         rest_s = rests_until(history, self.now_s) - self.now_s
@@ -129,7 +129,7 @@ class Tuner:
         # A clock that was set back does not postpone a tuning.
         return 0.0 <= self.now_s - at_s < TUNED_EVERY_S
 
-    def _watch(self, changed_s: float) -> Turn:
+    def _watch(self, champion: Champion, changed_s: float) -> Turn:
         last = self._last
         most_s = DAY_S if last is not None and last.outcome is Ending.BUDGET else MOST_WATCHED_S
         since_s = max(changed_s, self.now_s - most_s) if changed_s <= self.now_s else self.now_s - most_s
@@ -141,7 +141,7 @@ class Tuner:
         if not found.is_loss:
             return Turn(WATCHED, found.reason, "continue")
         if not self.plan:
-            self._back_to_day_0(found.reason)
+            self._back_to_day_0(champion, found.reason)
             self._leave(Ending.ROLLED_BACK, found.reason)
         return Turn(WATCHED, found.reason, Ending.ROLLED_BACK)
 
@@ -156,10 +156,10 @@ class Tuner:
             return recorded
         return joined(before, recorded)
 
-    def _back_to_day_0(self, why: str) -> None:
-        """Take back all tuned settings at once, and a proposal."""
+    def _back_to_day_0(self, champion: Champion, why: str) -> None:
+        """Take back all tuned settings at once, and a proposal; BadInput where a person has changed it meanwhile."""
         at, subject = moment_text(self.now_s), self.subject
-        self.models.to_day_0(at, subject, why)
+        self.models.to_day_0(at, subject, why, of=champion.model)
         if subject in self.models.probationers():
             self.models.end_probation(subject, why, at)
 

@@ -91,3 +91,8 @@ def dearer(recorded: Record, factor: float) -> Record:
         for stretch in recorded.stretches
     )
     return replace(recorded, stretches=stretches)
+
+
+def as_decided(loop: Loop) -> bool:
+    """Whether a replay has the recorded terms, whose idle time is not known here, and not a rule in their place."""
+    return loop.terms is not None and loop.terms.idle_s is None

@@ -11,10 +11,11 @@ from agent.rehearsal.virtual_time import START
 from domain.rules.queue_rule import RuleSetting
 from domain.units import HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
-from tests.trainer.learning.recording import FLEET, WORLD, batches, dearer, loop_of, made
+from tests.trainer.learning.recording import FLEET, WORLD, as_decided, batches, dearer, loop_of, made
 from trainer.learning import self_tuning
 from trainer.learning.fidelity import Fidelity
 from trainer.learning.lived_hours import decided_by, loss_of
+from trainer.learning.loss_watch import LossVerdict
 from trainer.learning.minutes import Record, Span, record_of
 from trainer.learning.replay import Lived, Loop
 from trainer.learning.self_tuning import Costs, by_hour, choose, missing, tune, under
@@ -341,7 +342,14 @@ def test_a_setting_that_costs_half_as_much_again_is_a_loss_and_its_equal_is_none
         later = span.start_s + np.arange(span.steps) * MINUTE_S >= since_s
         return (span.rent + span.penalty) / np.where(later, 1.5, 1.0)
 
+    def less_by_the_rule(loop: Loop, config: SimulationConfig, span: Span, seed: int) -> Floats:
+        return as_recorded(loop, config, span, seed) if as_decided(loop) else less_later(loop, config, span, seed)
+
     assert not loss_of(learner, RECORDED, since_s, play=as_recorded).is_loss
-    found = loss_of(learner, RECORDED, since_s, play=less_later)
+    found = loss_of(learner, RECORDED, since_s, play=less_by_the_rule)
     assert found.is_loss
     assert found.hours == 17
+    # A replay that costs a third too little under any rule: which VMs long jobs hold is not recorded.
+    found = loss_of(learner, RECORDED, since_s, play=less_later)
+    assert (found.verdict, found.hours) == (LossVerdict.CONTINUE, 17)
+    assert found.excess == pytest.approx(0.5)

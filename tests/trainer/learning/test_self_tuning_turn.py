@@ -19,7 +19,7 @@ from domain.rules.queue_rule import RuleSetting
 from domain.subject import QUEUE_RULE, Subject
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from simulator.autoscaling.configuration import SimulationConfig
-from tests.trainer.learning.recording import FLEET, batches, dearer, made
+from tests.trainer.learning.recording import FLEET, as_decided, batches, dearer, made
 from trainer.learning import self_tuning
 from trainer.learning.ledgers import NoRecord
 from trainer.learning.lived_hours import loss_of
@@ -71,7 +71,7 @@ def cheaper(loop: Loop, config: SimulationConfig, span: Span, seed: int) -> Floa
 def dearer_later(loop: Loop, config: SimulationConfig, span: Span, seed: int) -> Floats:
     """The rule of day 0 would have cost half as much since the change."""
     later = span.start_s + np.arange(span.steps) * MINUTE_S >= FIRST_S
-    return (span.rent + span.penalty) * np.where(later, 0.5, 1.0)
+    return (span.rent + span.penalty) * np.where(later & (not as_decided(loop)), 0.5, 1.0)
 
 
 @pytest.fixture
@@ -187,6 +187,24 @@ def test_after_a_loss_the_rule_of_day_0_decides_and_nothing_is_tuned_for_a_week(
     assert turn(back_s + DAY_S).did == NOTHING
     assert turn(back_s + REST_S - HOUR_S).did == NOTHING
     assert turn(back_s + REST_S + HOUR_S).outcome == Ending.PROMOTED
+
+
+def test_a_setting_that_a_person_puts_in_use_meanwhile_is_not_taken_back(
+    turn: Callable[..., Turn], tmp_path: Path
+) -> None:
+    turn(FIRST_S)
+    chosen = RuleSetting(600.0, 0.0)
+
+    def meanwhile(loop: Loop, config: SimulationConfig, span: Span, seed: int) -> Floats:
+        if setting(tmp_path) != chosen:
+            ModelsWriter(tmp_path).force(
+                rule_file(FLEET, chosen), SUBJECT, "no job waits", moment_text(FIRST_S + 5 * HOUR_S), load_rule
+            )
+        return dearer_later(loop, config, span, seed)
+
+    with pytest.raises(BadInput, match="taken the place"):
+        turn(FIRST_S + 5 * HOUR_S, play=meanwhile)
+    assert setting(tmp_path) == chosen
 
 
 def test_after_two_changes_a_rollback_leads_to_day_0(turn: Callable[..., Turn], tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ class FleetPermit:
 
     now, began: of the turn, before anything was read. grounds: of the intent that is carried out or followed. recorded:
     whether the ledger has this turn's decision of the fleet. controls: of the operators and of open windows, at a time;
-    LedgerUnavailable. busy_cores: of a VM, by the key of its group, at a time.
+    LedgerUnavailable. busy_cores: of a VM, by the key of its group, at a time. retained: whether another decision needs
+    a VM where it is; LedgerUnavailable.
     """
 
     now: float
@@ -58,6 +59,7 @@ class FleetPermit:
     clock: Clock
     controls: Callable[[float], Controls]
     busy_cores: Callable[[str, str, float], float | None]
+    retained: Callable[[str], bool]
     ages: Ages
     breakers: tuple[Breaker, ...] = ()
     recorded: bool = False
@@ -114,10 +116,12 @@ class FleetPermit:
         return self._at_work(call, intent, grounds, now) if call.vm else None
 
     def _at_work(self, call: ChangingCall, intent: Intent, grounds: Grounds, now: float) -> Refusal | None:
-        """Return the refusal of a VM that was idle when it was chosen and is not, or no longer says so.
+        """Return the refusal of a VM that another decision needs by now, or that was idle when chosen and may be not.
 
         A spare that works goes only where a victim did: else its drain would begin because an idle VM may not go.
         """
+        if self.retained(call.vm):
+            return Refusal(Reason.BUSY, f"another decision needs {call.vm} by now")
         was, cores = grounds.busy.get(call.vm), self.busy_cores(call.group, call.vm, now)
         if was and call.vm in intent.spares and not any(grounds.busy.get(vm) for vm in intent.victims):
             return Refusal(Reason.BUSY, f"{call.vm} works, and only idle VMs were to go")

@@ -83,7 +83,7 @@ class PlacementPool(PoolQueries):
                 head = replace(
                     change.head or self.head,
                     revision=self.head.revision + 1,
-                    open_hosts=book.cluster.open_hosts,
+                    open_hosts=book.cluster.open_hosts if change.open_hosts is None else change.open_hosts,
                     as_written=now,
                     host_s=self.head.host_seconds(now),
                 )
@@ -491,9 +491,10 @@ class PlacementPool(PoolQueries):
                 f"inventory {digest}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"
             )
             note = self.event(now, Reason.INVENTORY_CHANGED, "; ".join([detail, *warnings]))
-            change = Change(replace(self.head, inventory=digest), hosts=hosts, inventory=whole, notes=[note])
             # What cannot be a pool is refused here, before it is written.
-            return (True, Book(state)), change
+            after = Book(state)
+            head, opened = replace(self.head, inventory=digest), after.cluster.open_hosts
+            return (True, after), Change(head, hosts=hosts, inventory=whole, notes=[note], open_hosts=opened)
 
         return self._replaced(work, epoch=epoch)
 

@@ -71,7 +71,8 @@ class Change:
     """What is written at once. head: None to leave it as it is. hosts, reservations: by name, None for one that ends.
 
     inventory: the new document, None to leave the one in force. over_http: which of its applications came over HTTP,
-    None to leave them as they are. made: decisions; notes: events of the journal.
+    None to leave them as they are. made: decisions; notes: events of the journal. open_hosts: after it, None for
+    those of the book that it was made on.
     """
 
     head: PoolHead | None = None
@@ -81,6 +82,7 @@ class Change:
     over_http: frozenset[str] | None = None
     made: Sequence[Made] = ()
     notes: Sequence[Event] = ()
+    open_hosts: int | None = None
 
 
 class PlacementStore:

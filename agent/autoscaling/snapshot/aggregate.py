@@ -240,7 +240,7 @@ class Aggregator:
     """Folds the store of readings with a roster of VMs per fleet and group; called by one thread, the loop's."""
 
     def __init__(self, store: SeriesStore, retained: Callable[[str], Set[str]] = lambda fleet: frozenset()) -> None:
-        self._store, self._retained = store, retained
+        self._store, self.retained = store, retained
         self._seats = Seats()
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -314,7 +314,7 @@ class Aggregator:
         reports = self._due_to_report(fleet, state, settings, end)
         ours, refused = frozenset(state.protected), refused_by_aws(state, now)
         excused = state.interrupted.keys() | state.seen_interruptions.keys()
-        retained = self._retained(fleet.name)
+        retained = self.retained(fleet.name)
         return [
             GroupInputs(
                 fleet.name,

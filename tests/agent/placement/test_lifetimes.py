@@ -389,6 +389,16 @@ def test_host_hours_are_those_of_open_hosts(ledger: Ledger, clock: VirtualClock)
     assert (pool.head.requests, pool.head.hinted) == (2, 0)
 
 
+def test_host_hours_are_those_of_hosts_that_the_inventory_has_open_too(ledger: Ledger, clock: VirtualClock) -> None:
+    held = [{"host_type": "large", "instances": {"shop": 1}}]
+    pool = made(ledger, clock, inventory(snapshot=held))
+    clock.advance(2 * HOUR_S)
+    assert pool.view().host_hours == pytest.approx(2.0)
+    pool.adopt(inventory(), "empty", epoch=1)
+    clock.advance(HOUR_S)
+    assert pool.view().host_hours == pytest.approx(2.0)
+
+
 def test_a_shadow_by_the_same_policy_has_the_same_lives(ledger: Ledger, clock: VirtualClock) -> None:
     calibrated(ledger, clock, sigma=0.1)
     pool = made(ledger, clock, inventory(app("shop"), app("wide", 60), hosts=[kind(cores=64, count=4)]))

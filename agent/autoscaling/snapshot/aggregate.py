@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
+import structlog
 
 from agent.autoscaling.minutes import Boot, JobLengths, MinuteMeasurements
 from agent.autoscaling.policies.registry import VM_INPUTS
@@ -26,6 +27,8 @@ from domain.observed import GroupObserved, Observed
 from domain.rules.queue_rule import IDLE_S, JOB_CORE_S
 from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
 from domain.snapshot import NO_REPORTS_S, QueueSnapshot, Signal, SignalSnapshot, Snapshot, Terms
+
+log = structlog.get_logger(__name__)
 
 BIN_S = 60.0
 MIN_SAMPLE_SHARE = 0.5
@@ -314,7 +317,7 @@ class Aggregator:
         reports = self._due_to_report(fleet, state, settings, end)
         ours, refused = frozenset(state.protected), refused_by_aws(state, now)
         excused = state.interrupted.keys() | state.seen_interruptions.keys()
-        retained = self.retained(fleet.name)
+        retained = self._held_for_others(fleet, observed)
         return [
             GroupInputs(
                 fleet.name,
@@ -331,6 +334,15 @@ class Aggregator:
             )
             for group in fleet.groups
         ]
+
+    def _held_for_others(self, fleet: Fleet, observed: Observed) -> Set[str]:
+        """Return the VMs that another decision needs; all where it cannot be asked: the fleet may still grow."""
+        try:
+            return self.retained(fleet.name)
+        except Exception:
+            log.exception("retained_vms_unknown", fleet=fleet.name)
+        groups = [_observed_group(fleet, group.name, observed) for group in fleet.groups]
+        return frozenset(one.vm for group in groups for one in group.instances)
 
     def _folded(
         self,

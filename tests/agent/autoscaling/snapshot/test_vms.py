@@ -7,6 +7,7 @@ import pytest
 from agent.autoscaling.snapshot.aggregate import Aggregator
 from agent.rails.state import Cooldown, RefusalMark
 from domain.decisions import Direction, Reason, VmRefusal
+from domain.errors import BadInput
 from domain.observed import DrainHook, Instance, Lifecycle
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, group, running
 
@@ -279,3 +280,15 @@ def test_a_vm_that_another_decision_needs_is_not_removable_and_counts_as_before(
     retained = group(scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0), "s")
     assert (free.removable, retained.removable) == (("i-2", "i-1"), ("i-1",))
     assert (retained.idle, retained.mature, retained.refused) == (free.idle, free.mature, ())
+
+
+def test_where_another_decision_cannot_be_asked_no_vm_is_removable_and_the_minute_counts() -> None:
+    def damaged(fleet: str) -> set[str]:
+        raise BadInput("inventory.host_types", fleet, "the pool cannot be read")
+
+    scene = Scene()
+    scene.aggregator = Aggregator(scene.store, damaged)
+    scene.place("s", running("i-1"), running("i-2"))
+    scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0)
+    found = group(scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0), "s")
+    assert (found.removable, found.idle, found.in_service) == ((), 2, 2)

@@ -110,7 +110,7 @@ def to_drain(
         for name, seen in vms.hosts.items():
             one = known.get(name)
             may = seen.label == group and seen.state is HostState.UP
-            if may and one is not None and not one.ordered and one.state in by_state:
+            if may and one is not None and not one.held and one.state in by_state:
                 by_state[one.state].append(cluster.host(name))
         taking, drained = (np.array(hosts, dtype=np.int64) for hosts in by_state.values())
         found += draining(cluster, taking, drained, vms_too_many).tolist()
@@ -134,11 +134,10 @@ def merged(
             continue
         if before.origin is not Origin.FLEET or before.state is HostState.FAILED:
             continue
-        listed = HostState.DRAINING if name in drain else host.state
-        state = before.state if before.ordered and host.state is HostState.UP else listed
+        state = HostState.DRAINING if before.held or name in drain else host.state
         capacity = before.capacity if before.rated == host.rated else host.capacity
         now = HostRecord(
-            name, capacity, Origin.FLEET, state, host.rack, host.label, host.rated, host.vm_type, before.ordered
+            name, capacity, Origin.FLEET, state, host.rack, host.label, host.rated, host.vm_type, before.held
         )
         if now != before:
             changed[name] = now

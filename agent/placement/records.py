@@ -299,7 +299,8 @@ class HostRecord:
     """A host that is not as the inventory has it, or not in it.
 
     capacity: in effect now, which may be below what the host holds; rated: what it was brought in with. vm_type: of
-    the fleet's VMs, "" for others. ordered: an operator set its state.
+    the fleet's VMs, "" for others. ordered: an operator drained it, or, in records of
+    earlier versions, resumed it.
     """
 
     name: str
@@ -311,6 +312,11 @@ class HostRecord:
     rated: Vector | None = None
     vm_type: str = ""
     ordered: bool = False
+
+    @property
+    def held(self) -> bool:
+        """Whether an operator drained it."""
+        return self.ordered and self.state is HostState.DRAINING
 
 
 @dataclass(frozen=True, slots=True)

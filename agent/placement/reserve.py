@@ -349,9 +349,10 @@ class PlacementPool(PoolQueries):
     def _ordered(self, name: str, state: HostState, words: str) -> OrderResult:
         def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             before = _not_failed(book, name)
-            if before.state is state:
+            record = replace(before, state=state, ordered=state is HostState.DRAINING)
+            if record == before:
                 return OrderResult(f"it {words} already", True, host=before), None
-            return self._with_host(book, replace(before, state=state, ordered=True), now, f"{name} {words}")
+            return self._with_host(book, record, now, f"{name} {words}")
 
         return self.transact(work)
 

@@ -124,6 +124,36 @@ def test_hosts_that_an_operator_drained_or_aws_takes_out_are_left_as_they_are(
     assert not pool.host_records()["i-1"].ordered
 
 
+def test_a_host_that_an_operator_resumed_drains_like_any_other(ledger: Ledger, clock: VirtualClock) -> None:
+    """Else it would be retained, and the fleet could not remove its VM again."""
+    pool = pool_of(ledger, clock)
+    assert turned(pool, clock, l=1) == {"i-3"}
+    pool.resume("i-3")
+    assert not pool.host_records()["i-3"].ordered
+    assert turned(pool, clock, l=1) == {"i-3"}
+    assert pool.retained() == {"i-1", "i-2"}
+    assert turned(pool, clock) == set()
+
+
+def test_a_host_that_an_operator_drains_while_the_fleet_shrinks_stays_drained(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock)
+    assert turned(pool, clock, l=1) == {"i-3"}
+    assert not pool.drain("i-3").already
+    assert pool.drain("i-3").already
+    assert turned(pool, clock) == {"i-3"}
+
+
+def test_a_host_that_an_operator_resumed_in_an_earlier_version_drains_and_comes_back(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock)
+    pool.follow({"i-3": replace(VMS["i-3"], ordered=True)}, (), epoch=1)
+    assert turned(pool, clock, l=1) == {"i-3"}
+    assert turned(pool, clock) == set()
+
+
 @pytest.mark.parametrize(("fleet", "mode", "kept"), [("web", "act", 3), ("batch", "act", 0), ("web", "observe", 0)])
 def test_the_vms_of_a_pool_that_acts_are_retained_in_its_fleet(
     ledger: Ledger, clock: VirtualClock, fleet: str, mode: str, kept: int

@@ -35,7 +35,12 @@ STOPPED=()
 
 # A round of learning that is under way goes on with the version of the next night.
 end_round() {
-    if [[ $ROLES == *learn* ]] && has_systemd; then systemctl stop trimtab-learn.service trimtab-watch.service; fi
+    local name
+    if [[ $ROLES != *learn* ]] || ! has_systemd; then return 0; fi
+    for name in learn watch; do
+        # A version without an hourly watch has no such unit, and systemctl fails for one that is not there.
+        if [ -e "$UNITS/trimtab-$name.service" ]; then systemctl stop "trimtab-$name.service"; fi
+    done
 }
 
 stop() {

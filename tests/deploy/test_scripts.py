@@ -292,3 +292,22 @@ def test_the_role_learn_adds_service_timer_and_the_users_of_a_host_that_learns(e
     assert f"kept: {empty.root}/state-learn" in gone.stdout
     assert empty.script("uninstall.sh", "--purge").returncode == 0
     assert not (empty.root / "state-learn").exists()
+
+
+def test_an_upgrade_stops_the_learners_services_that_there_are(tmp_path: Path) -> None:
+    """Run in a shell in which systemctl fails for a unit that is not there, as it does."""
+    script = (ROOT / "deploy" / "upgrade.sh").read_text()
+    function = script[script.index("end_round() {") : script.index("\nstop() {")]
+    shell = f"""set -euo pipefail
+ROLES="agent learn" UNITS={tmp_path}
+has_systemd() {{ true; }}
+systemctl() {{ shift; for unit in "$@"; do [ -e "$UNITS/$unit" ] || return 5; echo "$unit"; done; }}
+{function}
+end_round
+echo went on"""
+    stopped = []
+    for name in ("learn", "watch"):
+        stopped.append(f"trimtab-{name}.service")
+        (tmp_path / stopped[-1]).touch()
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.splitlines()) == (0, [*stopped, "went on"])

@@ -12,6 +12,7 @@ the two differ; their cost is that of a replay of the same minutes under both.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -39,8 +40,10 @@ from trainer.learning.lived_hours import (
     EARLIER,
     LEAD_S,
     RULE,
+    KeptHours,
     LivedHours,
     decided_by,
+    kept_until,
     lived_hours,
     read_kept,
     write_kept,
@@ -127,14 +130,21 @@ class FleetEvidence:
         world = "" if self.world is None else repr(world_of(self.world).config)
         facts = {"version": CHECK_VERSION, "model": champion.model, "at": champion.at, "rule": rule, "world": world}
         facts |= {"fleet": self.fleet, "idle_s": self.idle_s, "since": self._since_s}
-        kept = read_kept(path, facts, self.directory.key)
-        since_s = at_s - SEEN_S if kept.until is None else at_s + kept.until * HOUR_S - LEAD_S
-        recorded = self._read_since(since_s)
+        kept, recorded = read_kept(path, facts, self.directory.key), None
+        if kept.until is not None:
+            recorded = self._read_since(at_s + kept.until * HOUR_S - LEAD_S)
+            if recorded is None or kept_until(recorded.minutes[-1].end_s - at_s) < kept.until:
+                # The clock was set back: kept hours would hide the hours that come again.
+                kept = KeptHours(facts)
+        if kept.until is None:
+            recorded = self._read_since(at_s - SEEN_S)
         if recorded is None:
             return None
         hours = kept.with_newer(self.hours(recorded, champion))
         if self.keeps:
-            write_kept(path, kept.kept_of(hours, recorded.minutes[-1].end_s - at_s), self.directory.key)
+            # A full disk must not end the watch: the next call replays these hours again.
+            with contextlib.suppress(OSError):
+                write_kept(path, kept.kept_of(hours, recorded.minutes[-1].end_s - at_s), self.directory.key)
         return hours
 
     @property

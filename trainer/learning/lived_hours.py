@@ -98,8 +98,13 @@ class KeptHours:
 
     def kept_of(self, hours: LivedHours, end_s: float) -> KeptHours:
         """Return those of the hours that need no further replay. end_s: of the newest minute, since the promotion."""
-        until = max(int(end_s // HOUR_S) - KEPT_AFTER_H, self.until or 0)
+        until = kept_until(end_s)
         return KeptHours(self.facts, LivedHours.of_rows([row for row in hours.rows if row[3] < until]), until)
+
+
+def kept_until(end_s: float) -> int:
+    """Return the number of the first hour that is replayed again. end_s: of the newest minute, since the promotion."""
+    return int(end_s // HOUR_S) - KEPT_AFTER_H
 
 
 def read_kept(path: Path, facts: Mapping[str, Any], key: bytes | None) -> KeptHours:

@@ -1,5 +1,6 @@
 """The watch over a promotion: it stays while the fleet lives as predicted, and goes where that was a lie."""
 
+import errno
 import json
 import re
 from dataclasses import replace
@@ -252,6 +253,42 @@ def test_hours_that_were_compared_are_kept_and_only_the_others_are_replayed(
 
 def data_of(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in ("sha256", "signature")}
+
+
+def test_kept_hours_that_a_clock_set_back_left_ahead_of_the_record_do_not_count(site: Site) -> None:
+    site.live([(RULE, 3.0), (site.thrifty, 8.1)])
+    champion = site.promoted(site.thrifty, 3.0)
+    evidence = replace(site.evidence(), hourly=True)
+    first = evidence.compared(champion)
+    assert first is not None
+    path = site.directory.path / f"watch-autoscaling-{FLEET}.json"
+    good = path.read_text()
+    data = data_of(json.loads(good))
+    assert data["until"] == 2
+    for ahead in (7, 100):
+        path.write_text(json.dumps(sealed({**data, "until": ahead}, None)))
+        again = evidence.compared(champion)
+        assert again is not None
+        assert again.rows == first.rows
+        assert path.read_text() == good
+
+
+def test_the_hours_before_a_promotion_are_replayed_again_while_they_are_new(site: Site) -> None:
+    site.live([(RULE, 9.0), (site.thrifty, 1.1)])
+    site.promoted(site.thrifty, 9.0)
+    found(site, hour=10.1)
+    data = json.loads((site.directory.path / f"watch-autoscaling-{FLEET}.json").read_text())
+    assert (data["until"], [row[3] for row in data["hours"]]) == (-5, [-9, -8, -7, -6])
+
+
+def test_a_disk_that_takes_no_kept_hours_ends_no_watch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space is left")
+
+    monkeypatch.setattr(fleet_trial, "write_kept", full)
+    site.live([(RULE, 6.0), (site.lavish, 3.0)])
+    site.promoted(site.lavish, 6.0)
+    assert "rule of day 0" in found(site, hour=9.0).fault
 
 
 def test_a_world_that_does_not_go_with_the_fleet_is_no_lack_of_minutes(site: Site) -> None:

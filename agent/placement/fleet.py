@@ -148,7 +148,7 @@ def merged(
         if name not in vms.there:
             gone.append(name)
         elif host.state is HostState.UP:
-            changed[name] = replace(host, state=HostState.DRAINING)
+            changed[name] = replace(host, state=HostState.DRAINING, ordered=False)
     return changed, tuple(sorted(gone))
 
 

@@ -150,6 +150,8 @@ def test_a_host_that_an_operator_resumed_in_an_earlier_version_drains_and_comes_
 ) -> None:
     pool = pool_of(ledger, clock)
     pool.follow({"i-3": replace(VMS["i-3"], ordered=True)}, (), epoch=1)
+    standby = FleetVms({name: VMS[name] for name in ("i-1", "i-2")}, set(VMS))
+    assert not merged(standby, pool.host_records())[0]["i-3"].held
     assert turned(pool, clock, l=1) == {"i-3"}
     assert turned(pool, clock) == set()
 

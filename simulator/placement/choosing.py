@@ -238,7 +238,7 @@ def _choose_by_lifetime(arrays: Arrays, state: State, code: int, theta: Floats, 
     """Choose by the remaining lives on the open hosts, against that of the container."""
     d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]
     free1, free2, bars = state.free[1], state.free[2], state.bars[app]
-    a, b, residual, r2, _, _ = fit(state.sums)
+    a, b, residual, r2 = fit(state.sums)
     now, hint = state.clock[0], state.clock[2]
     life = 0.0 if math.isnan(hint) else max(math.exp(a + b * hint), lifetimes.LEAST_LEFT_S)
     best, best_score, open_seen = -1, 0.0, False

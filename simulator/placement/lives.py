@@ -23,13 +23,13 @@ life_left = inlined(lifetimes.life_left)
 
 @borrowing
 def predict(arrays: Arrays, state: State, h: int) -> None:
-    """Predict when the last container of a host ends: `State.ends`, the longest of the lives that are left."""
-    a, b, residual, _, mean, spread = fit(state.sums)
+    """Predict when the last container with a hint of a host ends: `State.ends`, the longest of the lives left."""
+    a, b, residual, _ = fit(state.sums)
     now, longest, number = state.clock[NOW], 0.0, state.first[h]
     while number >= 0:
         hint = arrays.hint[number]
-        m, s = (mean, spread) if math.isnan(hint) else (a + b * hint, residual)
-        longest = max(longest, float(life_left(m, s, now - state.began[number])))
+        if not math.isnan(hint):
+            longest = max(longest, float(life_left(a + b * hint, residual, now - state.began[number])))
         number = state.after[number]
     state.ends[h] = now + longest
 

@@ -18,9 +18,13 @@ SOON_S = 5400.0
 
 
 def left_s(cluster: Cluster, hosts: Ints) -> Floats:
-    """Return the seconds until hosts end, float64 [K]: 0 for an empty one, inf where hints are of no use."""
-    known = cluster.lives.left_s(hosts, cluster.now) if cluster.lives.fit.r2 >= FAIR_R2 else np.inf
-    return np.where(cluster.containers[hosts] == 0, 0.0, known)
+    """Return the seconds until hosts end, float64 [K]: 0 for an empty one.
+
+    inf where hints are of no use, and for a host with a container without one.
+    """
+    known = cluster.lives.are_hinted(hosts) & (cluster.lives.fit.r2 >= FAIR_R2)
+    left = np.where(known, cluster.lives.left_s(hosts, cluster.now), np.inf)
+    return np.where(cluster.containers[hosts] == 0, 0.0, left)
 
 
 def by_end(cluster: Cluster, hosts: Ints) -> Ints:

@@ -5,8 +5,9 @@ x = ln L,
 
     ln y = a + b x + normal(0, s),    b = cov(x, ln y) / var x in 0..1.2,    R2 = 1 - s^2 / var ln y
 
-over the containers that ended, older ones forgotten. A container without a hint has b = 0. The remaining life at
-age A is the median of the lognormal life, given that it is above A, less A. The functions hold for arrays and for one
+over the containers that ended, older ones forgotten. The remaining life at age A is the median of the lognormal life,
+given that it is above A, less A; that of a host is the longest of its containers with hints, as the medians of the
+others mislead more than they tell (docs/evidence/placement.md#other-pools). The functions hold for arrays and for one
 number alike: the simulator compiles them.
 """
 
@@ -76,14 +77,12 @@ def rule_of(r2: float, *, hinted: bool) -> LifetimeRule:
 
 
 class Fit(NamedTuple):
-    """A calibration. mean, spread: of ln y, for containers without a hint; residual: s."""
+    """A calibration. residual: s."""
 
     a: float
     b: float
     residual: float
     r2: float
-    mean: float
-    spread: float
 
 
 def ln_of(lifetime_s: float | None) -> float:
@@ -111,7 +110,7 @@ def fit(sums: Any) -> Any:
     cov = sums[5] / sums[0] - mean_x * mean_y
     b = min(max(cov / max(var_x, LEAST_VARIANCE), 0.0), MOST_SLOPE)
     residual = max(var_y - 2.0 * b * cov + b * b * var_x, LEAST_VARIANCE)
-    return mean_y - b * mean_x, b, math.sqrt(residual), 1.0 - residual / var_y, mean_y, math.sqrt(var_y)
+    return mean_y - b * mean_x, b, math.sqrt(residual), 1.0 - residual / var_y
 
 
 def life_left(m: Any, s: Any, age_s: Any) -> Any:
@@ -183,6 +182,7 @@ class Lives:
         self._on_host: dict[int, set[int]] = {}
         self._host = np.zeros(0, dtype=np.int64)
         self._began_s, self._hint, self._ends_s = np.zeros(0), np.zeros(0), np.zeros(0)
+        self._unhinted = np.zeros(0, dtype=np.int64)
         self._predicted_s = -math.inf
 
     @property
@@ -199,17 +199,23 @@ class Lives:
         return float(life_left(m, known.residual, age_s)) if age_s > 0.0 else max(math.exp(m), LEAST_LEFT_S)
 
     def left_s(self, hosts: Ints, now: float) -> Floats:
-        """Return R: the seconds until the last container of each host ends, as predicted."""
+        """Return R: the seconds until the last container with a hint of each host ends, as predicted."""
         self._see(int(hosts.max(initial=-1)))
         left: Floats = np.maximum(self._ends_s[hosts] - now, LEAST_LEFT_S)
         return left
+
+    def are_hinted(self, hosts: Ints) -> NDArray[np.bool_]:
+        """Return whether every container of each host has a hint."""
+        self._see(int(hosts.max(initial=-1)))
+        found: NDArray[np.bool_] = self._unhinted[hosts] == 0
+        return found
 
     def copy(self) -> Lives:
         """Return a copy that changes apart from this one."""
         made = Lives(self.sums.copy())
         made._slot, made._unused, made._predicted_s = self._slot.copy(), self._unused.copy(), self._predicted_s
         made._on_host = {host: slots.copy() for host, slots in self._on_host.items()}
-        for name in ("_host", "_began_s", "_hint", "_ends_s"):
+        for name in ("_host", "_began_s", "_hint", "_ends_s", "_unhinted"):
             setattr(made, name, getattr(self, name).copy())
         return made
 
@@ -276,15 +282,19 @@ class Lives:
 
     def _see(self, host: int) -> None:
         if host >= self._ends_s.size:
-            self._ends_s = np.append(self._ends_s, np.zeros(max(16, host + 1 - self._ends_s.size, self._ends_s.size)))
+            more = max(16, host + 1 - self._ends_s.size, self._ends_s.size)
+            self._ends_s = np.append(self._ends_s, np.zeros(more))
+            self._unhinted = np.append(self._unhinted, np.zeros(more, dtype=np.int64))
 
     def _put(self, slot: int, host: int) -> None:
         self._see(host)
         self._host[slot] = host
+        self._unhinted[host] += math.isnan(self._hint[slot])
         self._on_host.setdefault(host, set()).add(slot)
 
     def _take(self, slot: int, now: float) -> None:
         host, self._host[slot] = int(self._host[slot]), -1
+        self._unhinted[host] -= math.isnan(self._hint[slot])
         self._on_host[host].discard(slot)
         self._predict_host(host, now)
 
@@ -293,9 +303,7 @@ class Lives:
         self._predict(np.array(sorted(self._on_host[host]), dtype=np.int64), now)
 
     def _predict(self, slots: Ints, now: float) -> None:
-        known, hint = self.fit, self._hint[slots]
-        hinted = ~np.isnan(hint)
-        m = np.where(hinted, known.a + known.b * np.where(hinted, hint, 0.0), known.mean)
+        known, slots = self.fit, slots[~np.isnan(self._hint[slots])]
         age_s = np.maximum(now - self._began_s[slots], 0.0)
-        left = life_left(m, np.where(hinted, known.residual, known.spread), age_s)
+        left = life_left(known.a + known.b * self._hint[slots], known.residual, age_s)
         np.maximum.at(self._ends_s, self._host[slots], now + left)

@@ -42,6 +42,17 @@ def test_the_host_that_ends_soonest_is_first_and_an_empty_one_before_it() -> Non
     assert left_s(cluster, everyone(cluster)) == pytest.approx([900.0, 300.0, 0.0, 7200.0, 0.0], rel=0.1)
 
 
+def test_the_end_of_a_host_is_not_known_while_a_container_has_no_hint() -> None:
+    cluster = pool_of(900.0, 300.0)
+    cluster.declare(None, 0.0)
+    cluster.place(0, 0, "unhinted")
+    assert left_s(cluster, everyone(cluster)) == pytest.approx([math.inf, 300.0], rel=0.1)
+    # The hint of the other one counts for the host that a container chooses.
+    assert cluster.lives.left_s(everyone(cluster), 0.0) == pytest.approx([900.0, 300.0], rel=0.1)
+    cluster.lives.forget("unhinted", 0.0)
+    assert left_s(cluster, everyone(cluster)) == pytest.approx([900.0, 300.0], rel=0.1)
+
+
 def test_as_many_hosts_drain_as_the_fleet_has_too_many() -> None:
     cluster = pool_of(900.0, 300.0, None, 7200.0)
     found = {number: draining(cluster, everyone(cluster), NONE, number).tolist() for number in range(4)}

@@ -67,7 +67,7 @@ def view(free: list[tuple[int, int, int]], **changes: Any) -> View:
         large=0,
         left_s=np.full(hosts, 1.0),
         life_s=0.0,
-        fit=Fit(0.0, 0.0, 1.0, 0.0, 7.5, 1.4),
+        fit=Fit(0.0, 0.0, 1.0, 0.0),
     )
     return replace(usual, **changes)
 

@@ -6,8 +6,8 @@ x = ln L,
     ln y = a + b x + normal(0, s),    b = cov(x, ln y) / var x in 0..1.2,    R2 = 1 - s^2 / var ln y
 
 over the containers that ended, older ones forgotten. The remaining life at age A is the median of the lognormal life,
-given that it is above A, less A; that of a host is the longest of its containers with hints, as the medians of the
-others mislead more than they tell (docs/evidence/placement.md#other-pools). The functions hold for arrays and for one
+given that it is above A, less A; that of a host is the longest of its containers with hints: a median for the
+others makes the choice worse (docs/evidence/placement.md#other-pools). The functions hold for arrays and for one
 number alike: the simulator compiles them.
 """
 

@@ -42,6 +42,7 @@ from trainer.learning.lived_hours import (
     RULE,
     KeptHours,
     LivedHours,
+    borne_out,
     decided_by,
     kept_until,
     lived_hours,
@@ -112,9 +113,26 @@ class FleetEvidence:
         if hours is None or (recorded is None and not self.hourly):
             return "the ledger has no minute since then"
         predicted = "the prediction is compared by the round of each night"
-        return beside_loss(
-            self.loss(hours, champion), predicted if recorded is None else self._predicted(recorded, champion)
+        loss = self.loss(hours, champion)
+        if loss.is_loss:
+            loss = self._borne_out(loss, champion)
+        return beside_loss(loss, predicted if recorded is None else self._predicted(recorded, champion))
+
+    def _borne_out(self, found: LossResult, champion: Champion) -> LossResult:
+        """Return the loss, as far as replays of the champion and of the rule of day 0 bear it out.
+
+        The loss is returned where the champion cannot be replayed.
+        """
+        policy, at_s = f"{LEARNED}:{Path(champion.model).stem}", champion.at_s or 0.0
+        recorded = self._read_since(at_s)
+        if recorded is None or not self._can_be_replayed(policy, recorded):
+            return found
+        learner = self.learner(recorded, only_rules=True)
+        rule, decided = (
+            lived_hours(learner, setting, lambda one: CHANGED if one.policy == policy else None, at_s)
+            for setting in (self.rule or _recorded_rule(learner), None)
         )
+        return borne_out(found, rule, decided)
 
     def _read_since(self, since_s: float) -> Record | None:
         try:

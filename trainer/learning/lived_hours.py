@@ -5,7 +5,7 @@ replay begins with the recorded fleet where another kind of policy begins to dec
 fleet that the one before it left.
 
 The record does not know which VM has which job. Where long jobs hold the VMs, a replay can therefore cost a third less
-under any rule, and `loss_of` plays the hours of a loss under the rule that decided in them, too.
+under any policy, and the hours of a loss are played under the policy that decided in them, too (`borne_out`).
 
 A watch that is called each hour keeps the sums of the hours that it has compared (`KeptHours`), and replays the others
 alone, with LEAD_S before them. The newest KEPT_AFTER_H hours are replayed again: how long their jobs are is known when
@@ -32,7 +32,7 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.kit.files import replace_file
 from trainer.learning.loss_watch import LossResult, LossVerdict, loss_watch
 from trainer.learning.minutes import DecidedMinute, jobs_of, span_of
-from trainer.learning.self_tuning import Simulate, by_rule, names_rule, simulate, under
+from trainer.learning.self_tuning import WITHIN, Simulate, by_rule, names_rule, simulate, under
 from trainer.learning.subject import Learner
 from trainer.promotion.directory import sealed
 
@@ -156,14 +156,24 @@ def loss_of(
         return RULE if changed_s - DAY_S <= minute.end_s < changed_s and decided_by(minute, day_0) else None
 
     hours = lived_hours(learner, day_0, kind_of, since_s, play=play)
-    found = loss_watch(*hours.of(CHANGED), hours.of(RULE))
+    found = loss_watch(*hours.of(CHANGED), hours.of(RULE), within=WITHIN)
     if not found.is_loss:
         return found
     decided = lived_hours(learner, None, lambda one: CHANGED if kind_of(one) == CHANGED else None, since_s, play=play)
-    own, rule = (float(one.of(CHANGED)[1][-found.span_hours :].sum()) for one in (decided, hours))
-    if own > (1.0 + found.tolerance) * rule:
+    return borne_out(found, hours, decided)
+
+
+def borne_out(found: LossResult, hours: LivedHours, decided: LivedHours) -> LossResult:
+    """Return a loss, and none where a replay of the changed policy does not cost more than one of the rule of day 0.
+
+    hours, decided: replayed from the same begin on, under that rule and under the policies that decided.
+    """
+    newest = hours.number[hours.kind != RULE][-found.span_hours :]
+    both = np.intersect1d(newest, decided.number[decided.kind == CHANGED])
+    own, rule = (float(one.rule[(one.kind == CHANGED) & np.isin(one.number, both)].sum()) for one in (decided, hours))
+    if not both.size or own > (1.0 + found.tolerance) * rule:
         return found
-    why = f"a replay of the setting in use costs {own:.2f} $ there, one of the rule of day 0 {rule:.2f} $"
+    why = f"a replay of the policy in use costs {own:.2f} $ there, one of the rule of day 0 {rule:.2f} $"
     return replace(found, verdict=LossVerdict.CONTINUE, reason=f"{why}, so that the replay is off: {found.reason}")
 
 
@@ -172,7 +182,7 @@ def lived_hours(
 ) -> LivedHours:
     """Return the recorded hours; one whose minutes are of several kinds is left out.
 
-    rule: of day 0; None replays the rules that decided. origin_s: a begin of an hour, epoch seconds.
+    rule: of day 0; None replays the policies that decided. origin_s: a begin of an hour, epoch seconds.
     """
     job_core_s = learner.recorded.job_core_s
     costs: dict[tuple[int, int], list[float]] = {}

@@ -92,13 +92,15 @@ def loss_watch(
     calibration: tuple[ArrayLike, ArrayLike] | None = None,
     *,
     week_cost: float | None = None,
+    within: float = WITHIN,
 ) -> LossResult:
     """Return whether the policy of the lived hours costs surely more than the reference, beyond the budget.
 
     lived, reference: shape (hours,), dollars per hour, oldest first: recorded, and replayed under the rule of day 0;
     hours without a replay are left out of both. calibration: the same two for hours in which that rule itself decided.
-    week_cost: dollars of the last week; None takes the mean hour of the reference, calibration included. Raises
-    BadInput for lengths that differ and for figures that are not finite or below 0.
+    week_cost: dollars of the last week; None takes the mean hour of the reference, calibration included. within: by how
+    much the replay may differ from the record, which bounds the bias. Raises BadInput for lengths that differ and for
+    figures that are not finite or below 0.
     """
     ours, theirs = _pair("lived", lived, reference)
     known = _pair("calibration", *(calibration or ((), ())))
@@ -109,7 +111,7 @@ def loss_watch(
         why = "no hour of the policy is recorded and replayed" if not theirs.size else "the rule of day 0 costs nothing"
         return LossResult(LossVerdict.UNKNOWN, why, theirs.size)
     noise = _noise((ours, theirs), known, mean_cost)
-    bias, tolerance = _bias(*known, noise)
+    bias, tolerance = _bias(*known, noise, within)
     budget = BUDGET * WEEK_HOURS * mean_cost
     rule = bias * theirs
     excess = np.minimum(ours - (1.0 + tolerance) * rule, MOST_OF_AN_HOUR * budget)
@@ -167,12 +169,12 @@ def _noise(lived: tuple[Floats, Floats], known: tuple[Floats, Floats], mean_cost
     return math.sqrt(total / count)
 
 
-def _bias(ours: Floats, theirs: Floats, noise: float) -> tuple[float, float]:
+def _bias(ours: Floats, theirs: Floats, noise: float, within: float) -> tuple[float, float]:
     """Return recorded over replayed cost of the rule's own hours, as far as the check allows, and its tolerance."""
     cost = float(theirs.sum())
     if cost <= 0.0:
         return 1.0, WITHIN
-    bias = min(max(float(ours.sum()) / cost, 1.0 - WITHIN), 1.0 + WITHIN)
+    bias = min(max(float(ours.sum()) / cost, 1.0 - within), 1.0 + within)
     error = noise * float(spread_of_sums(np.ones(theirs.size))[-1]) / theirs.size
     return bias, min(max(2.0 * error, LEAST_TOLERANCE), WITHIN)
 

@@ -349,6 +349,10 @@ def test_a_setting_that_costs_half_as_much_again_is_a_loss_and_its_equal_is_none
     found = loss_of(learner, RECORDED, since_s, play=less_by_the_rule)
     assert found.is_loss
     assert found.hours == 17
+    # A tuning accepts a replay that is off by a quarter: it hides no loss.
+    found = loss_of(learner, RECORDED, since_s, play=lambda *given: 1.2 * less_by_the_rule(*given))
+    assert found.is_loss
+    assert found.bias == pytest.approx(1.0 / 1.2)
     # A replay that costs a third too little under any rule: which VMs long jobs hold is not recorded.
     found = loss_of(learner, RECORDED, since_s, play=less_later)
     assert (found.verdict, found.hours) == (LossVerdict.CONTINUE, 17)

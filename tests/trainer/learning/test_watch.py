@@ -4,10 +4,13 @@ import errno
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from agent.commands.main import app
@@ -16,7 +19,8 @@ from agent.models.file import load_model
 from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
 from domain.rules.queue_rule import RuleSetting
-from domain.units import DAY_S, HOUR_S
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+from simulator.autoscaling.configuration import SimulationConfig
 from simulator.autoscaling.world_file import World, write_world
 from tests.agent.models.making import reported, scorer
 from tests.golden import check_wording
@@ -25,7 +29,9 @@ from tests.trainer.learning.tried import HOURS, SUBJECT, Site
 from trainer.learning import fleet_trial
 from trainer.learning.fidelity import replay_windows
 from trainer.learning.fleet_trial import FleetEvidence, WatchWindow, weighed
-from trainer.learning.minutes import Record, read_record_since
+from trainer.learning.lived_hours import lived_hours
+from trainer.learning.minutes import Record, Span, read_record_since
+from trainer.learning.replay import Loop
 from trainer.learning.trial import WatchEvidence, WatchResult, take_back, watch, watched_promotion
 from trainer.learning.windows import marked_stretches, part_of
 from trainer.promotion.directory import sealed
@@ -366,6 +372,28 @@ def test_a_policy_twice_as_dear_as_the_rule_is_taken_back_within_three_hours(sit
     assert seen.data["day_0"]["hours"] == 3
     assert seen.data["day_0"]["excess"] > 0.5
     assert seen.data["day_0"]["bias"] != 1.0
+
+
+def test_a_replay_that_costs_half_under_the_champion_too_is_no_loss(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half_later(loop: Loop, config: SimulationConfig, span: Span, seed: int) -> NDArray[np.float64]:
+        later = span.start_s + np.arange(span.steps) * MINUTE_S >= START + 6.0 * HOUR_S
+        return (span.rent + span.penalty) * np.where(later, 0.5, 1.0)
+
+    monkeypatch.setattr(fleet_trial, "lived_hours", partial(lived_hours, play=half_later))
+    site.live([(RULE, 6.0), (site.thrifty, 3.0)])
+    champion = site.promoted(site.thrifty, 6.0)
+    evidence = replace(site.evidence(), hourly=True)
+    seen = evidence.lived(champion)
+    assert isinstance(seen, WatchEvidence)
+    assert (seen.fault, seen.is_of_all, seen.data["day_0"]["hours"]) == ("", False, 3)
+    assert seen.data["day_0"]["excess"] == pytest.approx(1.0)
+    # Without a replay of it the hours count as they are.
+    (site.directory.path / champion.model).unlink()
+    gone = replace(evidence, shelf=site.shelf()).lived(champion)
+    assert isinstance(gone, WatchEvidence)
+    assert (bool(gone.fault), gone.is_of_all) == (True, True)
 
 
 def test_a_champion_that_costs_what_the_rule_does_is_not_taken_back_for_those_before_it(site: Site) -> None:

@@ -391,7 +391,7 @@ class Loop:
             clock=self.clock,
             controls=lambda now: self._controls(managed, now),
             busy_cores=lambda group, vm, now: self.aggregator.busy_cores_of(fleet, group, vm, now),
-            retained=lambda vm: vm in self.aggregator.retained(fleet.name),
+            retained=lambda vm: self.aggregator.is_retained(fleet.name, vm),
             ages=self._ages,
             breakers=turn.states[fleet.name].breakers,
             recorded=fleet.name in turn.decided,

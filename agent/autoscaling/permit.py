@@ -51,7 +51,7 @@ class FleetPermit:
     now, began: of the turn, before anything was read. grounds: of the intent that is carried out or followed. recorded:
     whether the ledger has this turn's decision of the fleet. controls: of the operators and of open windows, at a time;
     LedgerUnavailable. busy_cores: of a VM, by the key of its group, at a time. retained: whether another decision needs
-    a VM where it is; LedgerUnavailable.
+    a VM where it is.
     """
 
     now: float

@@ -243,7 +243,7 @@ class Aggregator:
     """Folds the store of readings with a roster of VMs per fleet and group; called by one thread, the loop's."""
 
     def __init__(self, store: SeriesStore, retained: Callable[[str], Set[str]] = lambda fleet: frozenset()) -> None:
-        self._store, self.retained = store, retained
+        self._store, self._retained = store, retained
         self._seats = Seats()
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -337,12 +337,23 @@ class Aggregator:
 
     def _held_for_others(self, fleet: Fleet, observed: Observed) -> Set[str]:
         """Return the VMs that another decision needs; all where it cannot be asked: the fleet may still grow."""
-        try:
-            return self.retained(fleet.name)
-        except Exception:
-            log.exception("retained_vms_unknown", fleet=fleet.name)
+        found = self._needed(fleet.name)
+        if found is not None:
+            return found
         groups = [_observed_group(fleet, group.name, observed) for group in fleet.groups]
         return frozenset(one.vm for group in groups for one in group.instances)
+
+    def is_retained(self, fleet: str, vm: str) -> bool:
+        """Return whether another decision needs a VM where it is now, or cannot be asked."""
+        found = self._needed(fleet)
+        return found is None or vm in found
+
+    def _needed(self, fleet: str) -> Set[str] | None:
+        try:
+            return self._retained(fleet)
+        except Exception:
+            log.exception("retained_vms_unknown", fleet=fleet)
+            return None
 
     def _folded(
         self,

@@ -292,3 +292,8 @@ def test_where_another_decision_cannot_be_asked_no_vm_is_removable_and_the_minut
     scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0)
     found = group(scene.minute(cpu={"i-1": 0.0, "i-2": 0.0}, busy_cores=0.0), "s")
     assert (found.removable, found.idle, found.in_service) == ((), 2, 2)
+    assert scene.aggregator.is_retained("web", "i-1")
+    scene.aggregator = Aggregator(scene.store, lambda fleet: {"i-1"} if fleet == "web" else set())
+    assert [scene.aggregator.is_retained(*one) for one in (("web", "i-1"), ("web", "i-2"), ("batch", "i-1"))] == [
+        True, False, False,
+    ]  # fmt: skip

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 NEEDS_A_LOOK = 1
 PATIENCE_S, PATIENCE_PER_CPU_S = 600.0, 12.0
 """A call is ended after so long, and so many seconds for each second of its budget: it shares its processor."""
+WATCH_PATIENCE_S = 2700.0
+"""A watch is ended after so long: the next one is due, also for the other subjects."""
 LINES_KEPT = 40
 NOTHING_WATCHED = "no promotion or probation is to be looked after"
 PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
@@ -113,7 +115,8 @@ Exit status:
             words += ["--models-dir", str(self.models_dir)] if self.models_dir is not None else []
             words += ["--watch"] if self.watch_only else []
             typer.echo(f"{subject}: begins", err=True)
-            patience_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
+            round_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
+            patience_s = WATCH_PATIENCE_S if self.watch_only else round_s
             ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time, self.watch_only))
             typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
         status = NEEDS_A_LOOK if any(end.needs_a_look for end in ends) else 0

@@ -23,6 +23,7 @@ from agent.settings import load_settings
 from domain.decisions import Mode
 from domain.snapshot import Snapshot
 from domain.subject import Subject
+from domain.units import HOUR_S
 from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
 from tests.agent.models.making import reported, scorer
 from trainer.commands import learn_all
@@ -161,7 +162,8 @@ def test_the_watch_begins_no_process_where_nothing_was_promoted(
         monkeypatch.setenv(name, value)
     calls: list[Subject] = []
 
-    def called(subject: Subject, *_: object) -> Ended:
+    def called(subject: Subject, command: object, place: object, patience_s: float, *_: object) -> Ended:
+        assert patience_s < HOUR_S
         calls.append(subject)
         return Ended(subject.decision, subject.name, Ending.KEPT.value, "", 0)
 

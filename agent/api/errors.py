@@ -21,6 +21,11 @@ from domain.errors import BadInput, LedgerError, StateConflict, UnknownName
 log = structlog.get_logger(__name__)
 
 FAILED = "internal error; see the agent's log"
+REMEDIES: Mapping[str, str] = {
+    "extra_forbidden": "there is no such field: correct its name, or leave it out; see /api/v1/openapi.json",
+    "missing": "give it",
+}
+"""Remedies by pydantic's kind of error, where its own message has none."""
 # Safe for JSON and for the page alike; a route may set its own.
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
@@ -80,7 +85,10 @@ async def _validation(request: Request, error: Exception) -> JSONResponse:
     if any(item["type"] == "json_invalid" for item in found):
         return problem(400, "the body is not JSON")
     # The value itself is left out: whoever sent it has it, and it may be a secret in the wrong place.
-    wrong = [Wrong(field=".".join(str(step) for step in item["loc"]), remedy=str(item["msg"])) for item in found]
+    wrong = [
+        Wrong(field=".".join(map(str, item["loc"])), remedy=REMEDIES.get(item["type"], str(item["msg"])))
+        for item in found
+    ]
     return problem(422, "some values are wrong", wrong)
 
 

@@ -159,9 +159,9 @@ def rehearse_learning(
 
     The agent's own loop lives the hours in virtual time; the commands run in separate processes, as an agent, a timer
     or a person starts them. `trimtab learn` compares the simulator with the record. With SELF_TUNE=on `trimtab
-    self-tune` puts a cheaper setting of the queue rule in use, which the agent takes up; then it takes back a setting
-    that a person forced and that costs more than the rule of the settings. It needs the
-    extras dry-run and train, and the logs of the repository: `make dry-run-learning`.
+    self-tune` puts a cheaper setting of the queue rule in use, which the agent takes up; a setting that a person
+    forces is left alone, and taken back by `trimtab promote queue-rule web --rollback`. It needs the extras dry-run
+    and train, and the logs of the repository: `make dry-run-learning`.
     """
     from tempfile import TemporaryDirectory
 

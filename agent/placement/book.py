@@ -280,7 +280,7 @@ class Book:
         except UnknownName:
             names = sorted(one.name for one in self.cluster.applications)
             there = ", ".join(names[:20]) + (" ..." if len(names) > 20 else "") if names else "none"
-            remedy = f"it is not in the pool's inventory, which has: {there}"
+            remedy = f"add it to the pool's inventory (PUT .../applications/NAME or INVENTORY_FILE), which has: {there}"
             raise UnknownName("application", name, remedy) from None
 
     def application(self, name: str) -> Application:

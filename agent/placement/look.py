@@ -316,7 +316,9 @@ class PoolQueries:
     def _known(self, request_id: str) -> PlacementDecision:
         found = self.store.decision(self.name, request_id)
         if found is None:
-            raise UnknownName("request_id", request_id, f"the pool {self.name} has no request of this id")
+            raise UnknownName(
+                "request_id", request_id, f"the pool {self.name} has no request of this id; observe mode keeps none"
+            )
         return found
 
     def snapshot(self) -> tuple[Cluster, Instance, tuple[Reservation, ...]]:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from agent.kernel.guards import held_by_pause
+from agent.kernel.text import counted
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger.codec import plain
 from agent.placement.answers import decision_on, refusal_alarm, reservation_of
@@ -521,7 +522,9 @@ class PlacementPool(PoolQueries):
                 return (OrderResult(f"{app.name} is so already", True), None), None
             if app.name not in entries and len(book.over_http) >= MOST_APPLICATIONS:
                 raise StateConflict("application", app.name, f"{MOST_APPLICATIONS} came over HTTP: delete some")
-            done = f"{app.name} {'changes' if app.name in entries else 'comes'} over HTTP: {app.demand} for a container"
+            cores, memory, disk = app.demand
+            verb = "changes" if app.name in entries else "comes"
+            done = f"{app.name} {verb} over HTTP: {counted(cores, 'core')}, {memory} GiB and {disk} GB for a container"
             entries[app.name] = entry
             return self._with_applications(book, now, entries, app.name, done, book.over_http | {app.name})
 

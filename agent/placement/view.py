@@ -22,7 +22,7 @@ SHOWN = 20
 def request_lines(made: PlacementDecision) -> list[str]:
     """Return a decision on a request as lines: hosts, why the first one, and what kept others from taking it."""
     lines = [f"{made.decision_id}  {time_text(made.at)}  placement {made.pool}", f"  {made.detail}"]
-    lines.append(f"  request {made.request_id}, policy {made.policy}, {made.open_hosts} hosts open with it")
+    lines.append(f"  request {made.request_id}, policy {made.policy}, {counted(made.open_hosts, 'host')} open with it")
     if made.replaced:
         lines.append(f"  best fit decided: {made.replaced}")
     if made.outside:

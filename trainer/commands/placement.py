@@ -55,6 +55,8 @@ Policies:
   ff  oldest  bf  bf-cpu     first fit, the host opened first, best fit, best
   dp  wf                     fit by cores, dot product, worst fit
   lifetime                   the host whose last end it delays least
+  weighed                    by extension, gap and residual (a candidate)
+  small-pools                bundled, for 10 to 20 hosts that fill repeatedly
   reserve  reserve:X,Q,N     best fit that keeps X hosts with Q free cores for
                              requests of N containers or more
   hand                       weights of an operator's own

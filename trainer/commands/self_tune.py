@@ -80,7 +80,10 @@ class SelfTune(ModelsVerb):
 
         fleets = load_settings(os.environ).fleets
         if self.name not in fleets:
-            raise BadInput("FLEET", self.name, f"choose one of {', '.join(fleets) or 'the fleets of the settings'}")
+            remedy = (
+                f"choose one of {', '.join(fleets)}" if fleets else "the settings have no fleet: set TRIMTAB_CONFIG"
+            )
+            raise BadInput("FLEET", self.name, remedy)
         fleet, source = fleets[self.name], self.ledger or ledger_location(os.environ)
         why = ""
         if fleet.self_tune is Mode.OFF and not self.plan:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.placement.choosing import read_policy
+from agent.placement.choosing import SHIPPED_SMALL, read_policy
+from agent.placement.settings import SMALL_POOLS
 from domain.errors import BadInput, TrimtabError
 from domain.rules.placement.bounds import Bound, least_hosts, needs_of
 from domain.rules.placement.cluster import DIGEST_EVERY, Choice, Cluster, choose, cluster_of, hosts_of
@@ -65,7 +66,7 @@ class FigureWrong(TrimtabError):
 
 
 def policy_of(text: str) -> Policy:
-    """Return a policy by name (`bf`), as `reserve:HOSTS,CORES,COUNT`, or from a FILE.json; BadInput.
+    """Return a policy by name (`bf`, `small-pools`), as `reserve:HOSTS,CORES,COUNT`, or from a FILE.json; BadInput.
 
     Raises ConfigurationError with every mistake of a file.
     """
@@ -78,10 +79,12 @@ def policy_of(text: str) -> Policy:
         except ValueError:
             raise BadInput("policy", text, "give three whole numbers, as in reserve:100,8,10") from None
         return reserve(hosts, cores, count)
-    path = Path(text)
+    path = SHIPPED_SMALL if text == SMALL_POOLS else Path(text)
     if not path.is_file():
         raise BadInput(
-            "policy", text, f"give one of {', '.join(NAMED)}, reserve:HOSTS,CORES,COUNT, or a policy's .json"
+            "policy",
+            text,
+            f"give one of {', '.join(NAMED)}, {SMALL_POOLS}, reserve:HOSTS,CORES,COUNT, or a policy's .json",
         )
     return read_policy(path)
 

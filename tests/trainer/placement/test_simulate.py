@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
+from agent.placement.choosing import SHIPPED_SMALL, read_policy
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, as_document
 from domain.rules.placement.policies import BF, RESERVE, WF, Policy, policy_document
@@ -123,6 +124,7 @@ def test_policies_are_named_or_read_from_files(tmp_path: Path) -> None:
     assert policy_of(str(path)) == FIRST
     assert policy_of("BF") == BF
     assert policy_of("reserve:100,8,10") == RESERVE
+    assert policy_of("small-pools") == read_policy(SHIPPED_SMALL)
     for text in ("best", "reserve:1,2", "reserve:a,b,c", str(tmp_path)):
         with pytest.raises(BadInput):
             policy_of(text)

@@ -66,7 +66,7 @@ Policies:
   static:weeks=s21+s22+s23,cap=0.02   the same, safe in each of these weeks
   shield:base=(rates:...),b=0.003     rate raised where a machine would run hot
   filter:rate=0.2,b=0.003,posterior=true   machines chosen by their risk
-  machine:core-hours                  a bundled rule for each request
+  machine:cores                       a bundled rule for each request
 """,
         """
 Usage (--usage):

@@ -360,7 +360,7 @@ FORMS = (
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
     "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
     "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
-    "machine:cores|core-hours|machines, the rules for each request that ship",
+    "machine:OBJECTIVE, such as machine:cores, the rules for each request that ship",
     "FILE.json of `trimtab tune oversubscription`, FILE.json or FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""

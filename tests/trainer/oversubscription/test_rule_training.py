@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from domain.errors import BadInput
 from domain.rules.oversubscription.request_rule import NEUTRAL, RequestRule
 from simulator.oversubscription.scenario import scenario_of
 from tests.trainer.oversubscription.test_commands import call
+from trainer.commands.oversubscription import SimulateOversubscription
 from trainer.kit.checkpoint import Checkpoints
 from trainer.kit.progress import Progress
 from trainer.oversubscription import rule_runs
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evolution import LARGEST_STEP, Evolution
-from trainer.oversubscription.policies import SHIPPED, Task, policy_of, scenario_sha256
+from trainer.oversubscription.policies import FORMS, SHIPPED, Task, policy_of, scenario_sha256
 from trainer.oversubscription.rule_runs import OFFSETS, choose, released
 from trainer.oversubscription.rule_training import (
     Config,
@@ -217,6 +219,16 @@ def test_a_bundled_rule_was_released_and_places_a_week_as_it_did_then(path: Path
     played = judge(policy_of(f"machine:{objective}"), task, episodes=1)
     assert played.s_cores == pytest.approx(known["s_cores"], abs=1e-9)
     assert played.chance == pytest.approx(known["c_hot_r_analytic"], abs=1e-9)
+
+
+@pytest.mark.parametrize("start", ["cold", "warm"])
+@pytest.mark.parametrize("name", ["internal_like", "azure_like"])
+def test_every_rule_that_help_names_is_bundled(name: str, start: str) -> None:
+    named = set(re.findall(r"machine:[a-z-]+", " ".join([*FORMS, SimulateOversubscription.EPILOG])))
+    assert named
+    scenario = scenario_of(name)
+    for text in named:
+        policy_of(text).plan(Task(scenario, scenario.week("s0"), start))
 
 
 def test_an_objective_without_a_bundled_rule_is_refused() -> None:

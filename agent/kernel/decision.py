@@ -222,7 +222,7 @@ class Part:
         """Return the AWS name of every Auto Scaling group that it sizes, by subject and group key."""
         return {}
 
-    def retained(self, fleet: str) -> Set[str]:
+    def retained(self, subject: str) -> Set[str]:
         """Return the VMs of a fleet that must not be removed now; LedgerUnavailable where that is not known."""
         return frozenset()
 
@@ -498,7 +498,7 @@ class Host:
     clock: Clock
     capacity: CapacityOf = _unknown_capacity
     groups: Callable[[], Mapping[tuple[str, str], str]] = dict
-    retained: Callable[[str], Set[str]] = lambda fleet: frozenset()
+    retained: Callable[[str], Set[str]] = lambda subject: frozenset()
     session: AwsSession | None = None
     fence: Callable[[int], None] = _nothing
     epoch: Callable[[], int | None] = lambda: None

@@ -113,9 +113,9 @@ class Parts(Sequence[Part]):
         part = next((each for each in self._parts if each.name == decision), None)
         return None if part is None or subject not in part.subjects() else part.capacity(subject)
 
-    def retained(self, fleet: str) -> frozenset[str]:
+    def retained(self, subject: str) -> frozenset[str]:
         """Return the VMs of a fleet that some part needs where they are."""
-        return frozenset[str]().union(*(part.retained(fleet) for part in self._parts))
+        return frozenset[str]().union(*(part.retained(subject) for part in self._parts))
 
     def choose(self, decision: str | None, subject: str | None) -> list[tuple[Part, str]]:
         """Return the subjects meant, each with its part: all, those of one decision, or those of one name.
@@ -140,8 +140,8 @@ def parts_of(host: Host) -> Parts:
     def groups() -> Mapping[tuple[str, str], str]:
         return {} if parts is None else {place: name for part in parts for place, name in part.groups().items()}
 
-    def retained(fleet: str) -> frozenset[str]:
-        return frozenset() if parts is None else parts.retained(fleet)
+    def retained(subject: str) -> frozenset[str]:
+        return frozenset() if parts is None else parts.retained(subject)
 
     shared = replace(host, capacity=capacity, groups=groups, retained=retained)
     parts = Parts([kind(shared) for kind in kinds()], host.ledger)

@@ -488,22 +488,21 @@ The gate: windows of the record, or instances, as they came and in other orders.
             "instances": list(self.instance or ()),
             "sha256": digest_of_cases(windows),
         }
-        now = policy_in_use(self.subject, self.models, self.against)
+        now = policy_in_use(self.subject, self.models, self.recent, self.against)
         return placement_gate(windows, Limits(), now=now, facts=facts)
 
 
-def policy_in_use(pool: str, directory: ModelsWriter, against: str = "") -> Policy:
-    """Return what decides for a pool now: as the settings say, with its champion, or `against` where it is given.
+def policy_in_use(pool: str, directory: ModelsWriter, ledger: str | None, against: str = "") -> Policy:
+    """Return the policy that decides for a pool now, with its champion, or `against` where it is given.
 
-    Where the settings have no placement pools, the champion, else the policy that comes with the agent. BadInput.
+    ledger: see `_policy_text`. BadInput, LedgerUnavailable.
     """
     from agent.placement.choosing import named_policy
-    from agent.placement.settings import LEARNED, SUBJECTS
+    from agent.placement.settings import SUBJECTS
     from agent.settings import load_settings
 
-    pools = SUBJECTS.of(load_settings(os.environ))
-    known = one_of_settings("pool", pool, [*pools])
-    return named_policy(against or (pools[pool].policy if known else LEARNED), pool, directory)
+    one_of_settings("pool", pool, [*SUBJECTS.of(load_settings(os.environ))])
+    return named_policy(against or _policy_text(pool, ledger), pool, directory)
 
 
 def _of_record(ledger: str, pool: str, days: float) -> list[HeldOut]:
@@ -571,20 +570,20 @@ class LearnPlacement(PromiseLearning):
         from trainer.learning.trial import Inspection
 
         def replayed(one: Probationer) -> PromiseReplay:
-            now = policy_in_use(self.name, self.models, self.against)
+            now = policy_in_use(self.name, self.models, self.source, self.against)
             policies = now, read_policy(self.models.file_of(one.model))
             return replay(self.source, self.name, one, policies, self.now_s)
 
         def watched(champion: Champion) -> Promise | str:
             before = None if champion.previous is None else read_policy(self.models.file_of(champion.previous))
             if before is None:
-                text = self.against or _policy_text(self.name)
+                text = self.against or _policy_text(self.name, self.source)
                 if text == LEARNED:
                     from agent.placement.choosing import SHIPPED
 
                     before = read_policy(SHIPPED)
                 else:
-                    before = policy_in_use(self.name, self.models, text)
+                    before = policy_in_use(self.name, self.models, self.source, text)
             policies = before, read_policy(self.models.file_of(champion.model))
             return lived(self.source, self.name, champion, policies, self.now_s)
 
@@ -602,7 +601,7 @@ class LearnPlacement(PromiseLearning):
         windows, digest = kept_windows(self.folder, lambda: read_placements(self.source, self.name, since, self.now_s))
         work = PlacementRound(
             pool=self.name,
-            in_use=policy_in_use(self.name, self.models, self.against),
+            in_use=policy_in_use(self.name, self.models, self.source, self.against),
             windows=windows,
             settings=PlacementSettings(),
             state=opened(self.folder, {"pool": self.name, "record": digest}),
@@ -613,13 +612,20 @@ class LearnPlacement(PromiseLearning):
         return round_end(work, _lines_round(work))
 
 
-def _policy_text(pool: str) -> str:
-    """Return the policy that the settings name for a pool; `learned` where they have none."""
+def _policy_text(pool: str, ledger: str | None) -> str:
+    """Return the policy that the settings name for a pool; `learned` where they have no pool.
+
+    ledger: has the default of a pool whose settings name no policy; None for that of a new pool.
+    """
     from agent.placement.settings import LEARNED, SUBJECTS
     from agent.settings import load_settings
+    from domain.rules.placement.policies import LIFETIME
+    from trainer.learning.placements import default_policy
 
     found = SUBJECTS.of(load_settings(os.environ)).get(pool)
-    return LEARNED if found is None else found.policy
+    if found is None:
+        return LEARNED
+    return found.policy or (LIFETIME.name if ledger is None else default_policy(ledger, pool))
 
 
 def _lines_round(work: PlacementRound) -> list[str]:

@@ -76,6 +76,12 @@ class Windows:
     held_out: tuple[Instance, ...]
 
 
+def default_policy(source: str, pool: str) -> str:
+    """Return the policy of a pool whose settings name none, by its ledger; LedgerUnavailable."""
+    with reading(source) as ledger:
+        return PlacementStore(ledger).read(pool).head.default_policy
+
+
 def read_placements(source: str, pool: str, since: float, until: float) -> PlacementRecord:
     """Return the record of a pool with since <= at < until, and what ran at its begin as far as decisions are kept.
 

@@ -271,6 +271,7 @@ def test_a_mapping_is_written_in_the_order_of_its_keys_at_every_depth() -> None:
         "reason": "started",
         "detail": "a",
         "about": "a",
+        "data": {},
     }
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent.ledger import Ledger, codec, state
+from agent.placement.state import HEADS, PlacementStore
 from domain.errors import BadInput
 from domain.rules.placement.instance import as_document, parse_instance
 from domain.rules.placement.policies import BF, FF, WF
 from domain.units import HOUR_S
 from tests.agent.placement.hosts import START
 from tests.trainer.learning.recorded_placements import INVENTORY, lived
-from trainer.learning.placements import kept_windows, read_placements, reordered, window_of, windows_of
+from trainer.learning.placements import default_policy, kept_windows, read_placements, reordered, window_of, windows_of
 from trainer.learning.windows import TooLittle
 from trainer.placement.evaluation import Case, FigureWrong
 
@@ -35,6 +38,16 @@ def test_every_request_is_read_with_its_ends(ledger: str) -> None:
     assert sum(len(life.ends) == life.count for life in recorded.lives) > HOURS
     for life in recorded.lives:
         assert all(end >= life.begin for end in life.ends)
+
+
+def test_the_policy_where_the_settings_name_none_is_that_of_the_recorded_pool(ledger: str, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier.db"
+    shutil.copy(ledger, earlier)
+    with Ledger.open(f"sqlite:///{earlier}") as opened:
+        head = replace(PlacementStore(opened).read("main").head, default_policy="bf")
+        with opened.database.write() as connection:
+            state.put(connection, [("main", HEADS.key, codec.encode(head))])
+    assert (default_policy(ledger, "main"), default_policy(str(earlier), "main")) == ("lifetime", "bf")
 
 
 def test_windows_begin_with_what_ran_and_end_with_it(ledger: str) -> None:

@@ -57,7 +57,8 @@ MAY_BE_ZERO = {
     *("promotions", "rolled_back", "regretted_promotions"),
     *(f"{half}_{null}above{single}" for half in HALVES for null in ("", "null_") for single in ("", "_single")),
     *(f"{half}_surely_above" for half in HALVES),
-    *("apart", "changed_cases", "false_changes_per_year"),
+    *("apart", "changed_cases", "false_changes_per_year", "false_nights_per_year"),
+    *("bf_fleet_wait_s", "coupled_fleet_wait_s", "lifetime_fleet_wait_s"),
     *("false_promotions_per_year_high", "false_promotions_per_year_low"),
     *(f"{draw}{name}" for draw in ("", "normal_", "heavy_", "autocorrelated_") for name in RATES),
     *(

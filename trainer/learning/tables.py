@@ -38,6 +38,7 @@ def write_table(path: Path, lines: Iterable[str], side: Callable[[str], dict[str
         with partial.open("rb") as stream:
             data = side(hashlib.file_digest(stream, "sha256").hexdigest())
         side_partial.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
-        os.replace(partial, path)
+        # The table last: where it is, its side is, also after a kill in between.
         os.replace(side_partial, side_path)
+        os.replace(partial, path)
     return data

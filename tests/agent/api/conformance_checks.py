@@ -22,6 +22,7 @@ BY_MEANING = {
     "earliest_at",
     "latest_at",
     "by_at",
+    "expected_end",
     "payload",
     "admissions.#.cluster",
 }

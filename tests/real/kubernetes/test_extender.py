@@ -88,6 +88,7 @@ def answers() -> Iterator[dict[str, dict[str, Any]]]:
     settings = {
         "TRIMTAB_MODE": "act",
         "TRIMTAB_PLACEMENTS__main__INVENTORY_FILE": str(directory / "pool.json"),
+        "TRIMTAB_PLACEMENTS__main__POLICY": "bf",
         "TRIMTAB_TICK_INTERVAL_S": "10",
         "TRIMTAB_GRACE_S": "1",
         "TRIMTAB_HTTP__PORT": str(port),

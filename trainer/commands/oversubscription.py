@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,40 +12,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument
 
-from agent.kernel.text import columns, counted, duration_text
+from agent.kernel.text import columns
 from domain.errors import BadInput
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import (
-    CSV,
-    TEXT,
     AlphaOption,
     Bounds,
     Check,
-    PageOption,
-    Rows,
     ScenarioOption,
-    SetOption,
     StartOption,
     Written,
     epilog,
-    labelled,
     words_of,
 )
 from trainer.commands.promote import Promotion, one_of_settings
-from trainer.commands.train import Training
-from trainer.commands.verb import Answer, TableVerb, Verb
+from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
     from domain.rules.oversubscription.pool import PoolRules
     from simulator.oversubscription.scenario import Scenario
-    from trainer.kit.jobs import Job
     from trainer.learning.pool import PoolInUse, PoolRound
     from trainer.learning.pools import PoolRecord
     from trainer.learning.trial import Inspection, Promise, PromiseReplay
-    from trainer.oversubscription.evaluation import Contender, Evaluation
     from trainer.promotion.directory import ModelsWriter
     from trainer.promotion.gate import Gate
 
@@ -253,144 +244,6 @@ def _lines_tuned(data: dict[str, Any], path: Path) -> list[str]:
     return [*lines, str(path) if data["feasible"] else f"not safe: no rates keep the promise here ({path})"]
 
 
-RESULTS = "results.jsonl"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOversubscription(TableVerb):
-    """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
-
-    The same options give the same figures. Misses stand first. With --out each result is kept as soon as it is there:
-    after an interruption --resume goes on, and makes anew only what other options or another program ask for.
-    """
-
-    EPILOG = epilog(
-        """
-Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static
-optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.
-Others: any policy of `trimtab simulate oversubscription`, also FILE.json
-and FILE.onnx; a LABEL that is given twice is one method with two seeds.
-""",
-        calls=(
-            "trimtab evaluate oversubscription --out evidence",
-            "trimtab evaluate oversubscription --start both --out evidence --resume",
-            "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
-            'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
-            'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
-        ),
-    )
-
-    scenario: ScenarioOption = "internal_like"
-    start: Annotated[str, "cold|warm|both", "Empty, or with the VMs of hour 0."] = "cold"
-    policies: Annotated[list[str] | None, "LABEL=POLICY", "One more; repeatable."] = None
-    runs: Annotated[
-        list[str] | None, "LABEL=FOLDER", "Models of `train oversubscription --method vdn`; repeatable."
-    ] = None
-    episodes: Annotated[int, "Weeks of usage drawn.", Bounds(min=1)] = 300
-    long_episodes: Annotated[int, "On the scenario's week, for policies that promise 0.95.", Bounds(min=1)] = 2_000
-    unseen: Annotated[int, "Redrawn weeks of requests.", Bounds(min=0)] = 4
-    persistent: Annotated[int, "Weeks of VMs that keep their level.", Bounds(min=1)] = 60
-    points: Annotated[int, "Rates whose risk is predicted and sampled.", Bounds(min=0)] = 16
-    evaluations: Annotated[int, "Weeks assessed by each search.", Bounds(min=1)] = 1_500
-    measured: Annotated[
-        list[Path] | None,
-        "FILE",
-        "VM-days of yours to hold predicted risk to; repeatable.",
-        Check(Path.is_file, "name a file of VM-days"),
-    ] = None
-    resume: Annotated[bool, "Continue with the results in --out."] = False
-    short: Annotated[bool, "Little of everything, to see that it runs."] = False
-    out: PageOption = None
-
-    def run(self) -> Answer:
-        """Play the weeks from each start."""
-        from simulator.oversubscription.scenario import scenario_of
-        from trainer.kit.progress import phases
-        from trainer.oversubscription.evaluation import Extent, ResultsFile, checks_of, evaluate
-        from trainer.oversubscription.report import write
-
-        if self.resume and self.out is None:
-            raise BadInput("--resume", "without --out", "name the folder to continue")
-        cluster = scenario_of(self.scenario)
-        extra, folders = _extra(self.policies or [], self.runs or [])
-        extent = Extent(
-            self.episodes, self.long_episodes, self.unseen, 1, self.persistent, self.points, self.evaluations
-        )
-        if self.short:
-            extent = Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
-        starts = ("cold", "warm") if self.start == "both" else (self.start,)
-        with phases(self.as_json) as on_phase:
-            kept = ResultsFile(None if self.out is None else self.out / RESULTS, resume=self.resume)
-            options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "kept": kept}
-            found = [evaluate(cluster, one, extra, on_progress=on_phase, **options) for one in starts]
-        files = [] if self.out is None else [str(file) for file in write(self.out, found, folders)]
-        data = [done.as_data() | {"checks": [check.as_data("passed") for check in checks_of(done)]} for done in found]
-        notes = [f"report: {file}" for file in files[:1]]
-        return Answer({"evaluations": data, "files": files}, notes, tables=_tables(found, self.form))
-
-
-def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
-    from trainer.kit.runs import SUMMARY_FILE
-    from trainer.oversubscription.evaluation import Contender
-
-    texts: dict[str, list[str]] = {}
-    folders: dict[str, list[Path]] = {}
-    for label, text in labelled("--policies", policies, "LABEL=POLICY, such as mine=rates.json"):
-        texts.setdefault(label, []).append(text)
-    for label, name in labelled("--runs", runs, "LABEL=FOLDER"):
-        folder = Path(name)
-        try:
-            summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
-            models = [folder / model for model in summary["models"]]
-        except (OSError, ValueError, KeyError) as error:
-            remedy = f"name the --out of a finished training: {error}"
-            raise BadInput("--runs", f"{label}={name}", remedy) from None
-        texts.setdefault(label, []).extend(map(str, models))
-        folders.setdefault(label, []).extend(model.parent for model in models)
-    return [Contender(label, tuple(own)) for label, own in texts.items()], folders
-
-
-def _tables(found: list[Evaluation], form: str) -> list[tuple[str, Rows]]:
-    from trainer.oversubscription.evaluation import OWN, UNSEEN, checks_of
-
-    words = {True: "yes", False: "NO", None: "no verdict"}
-    tables: list[tuple[str, Rows]] = []
-    for done in found:
-        weeks = {OWN: f"week {done.rows[0]['week']}", UNSEEN: "unseen weeks"}
-        tables += [
-            (f"{done.scenario}, {done.start} start, {title}", figures)
-            for kind, title in weeks.items()
-            if len(figures := _policies(done, kind, plain=form == CSV)) > 1
-        ]
-        if form != TEXT:
-            continue
-        checks = checks_of(done)
-        missed = sum(check.kept is False for check in checks)
-        rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
-        rows += [(words[check.kept], check.key, check.asked, check.found) for check in checks]
-        tables.append((f"acceptance figures: {missed} of {len(checks)} missed", rows))
-    return tables
-
-
-def _policies(done: Evaluation, kind: str, *, plain: bool) -> Rows:
-    """Return the figures of each policy on weeks of a kind, in the mean; plain: numbers without units, for CSV."""
-    titles = ("policy", "cores saved", "machines", "hot weeks", "at most (95 %)", "weeks", "episodes")
-    rows: list[tuple[object, ...]] = [titles]
-    for label in dict.fromkeys(row["label"] for row in done.rows if row["kind"] == kind):
-        own = done.of(label, kind)
-        saved = [row["s_cores"] for row in own if row["s_cores"] is not None]
-        figures = (
-            sum(saved) / len(saved) if saved else None,
-            sum(row["peak_machines"] for row in own) / len(own),
-            sum(row["c_hot_r"] for row in own) / len(own),
-            max(row["c_hot_r_upper_95"] for row in own),
-        )
-        forms = ("{}",) * 4 if plain else ("{:.1%}", "{:.4g}", "{:.1%}", "{:.1%}")
-        cells = ("-" if value is None else form.format(value) for form, value in zip(forms, figures, strict=True))
-        rows.append((label, *cells, len(own), own[0]["episodes"]))
-    return rows
-
-
 @dataclass(frozen=True, kw_only=True)
 class PromoteOversubscription(Promotion):
     """Let a model, or a file of rates, decide for a pool if it reserves less and keeps the promise on held-out weeks.
@@ -573,8 +426,6 @@ class LearnOversubscription(PromiseLearning):
 
     def round(self) -> End:
         """Do a round."""
-        import json
-
         from trainer.learning.pool import EARLIER, PoolRound, PoolSettings, keep_weeks
         from trainer.learning.state import opened
 
@@ -648,151 +499,3 @@ def _lines_round(work: PoolRound) -> list[str]:
     if work.state.result(GateResult).promoted:
         lines.insert(-1, f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
     return lines
-
-
-VDN, SEARCH = "vdn", "search"
-METHODS = {"paper": VDN, "robust": VDN, "machine": SEARCH}
-"""Of the presets."""
-_OPTIONS = ("scenario", "start", "alpha", "seed", "weeks")
-"""Fields of the configuration with separate options."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOversubscription(Training):
-    """Learn rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
-
-    The same settings and seed give the same files. Exits with status 1 when no safe policy was found, 130 when stopped
-    by Ctrl-C; --resume then goes on.
-    """
-
-    EPILOG = epilog(
-        """
-Presets:
-  machine  a rate for each request, by the machine that best fit would take at
-           each level: a search over parameters on many weeks (method search)
-  robust   a network per subscriber, learnt together (C2MARL), with the measured
-           risk (method vdn)
-  paper    the same as published
-Constant rates are found by `trimtab tune oversubscription`.
-""",
-        """
-Written to --out: per seed checkpoints/, curve.csv, tensorboard/, run.json;
-summary.json; with machine rule.json, with the others MODEL.onnx per seed: a
-policy of `trimtab simulate oversubscription`.
-""",
-        calls=(
-            "trimtab train oversubscription --preset machine --seeds 0-2",
-            "trimtab train oversubscription --preset machine --objective core-hours --seeds 0-2",
-            "trimtab train oversubscription --preset robust --set gamma=0.95 --resume",
-        ),
-    )
-
-    scenario: ScenarioOption = "internal_like"
-    method: Annotated[str | None, "NAME", "vdn or search; else that of the preset."] = None
-    start: StartOption = "cold"
-    alpha: AlphaOption = 0.95
-    weeks: Annotated[str | None, "s0,s21,...", "Weeks to learn from; else the first, with machine all."] = None
-    preset: Annotated[str, "NAME", "machine, robust or paper, see below."] = "robust"
-    objective: Annotated[
-        str | None, "cores|core-hours|machines", "machine: the saving to learn for; else requested cores."
-    ] = None
-    episodes: Annotated[int | None, "vdn: episodes; else 800, with paper 1,800 cold and 1,200 warm.", Bounds(min=1)] = (
-        None
-    )
-    setting: SetOption = None
-
-    def folder(self) -> Path:
-        """Return the folder of the scenario."""
-        return folder_of(self.scenario)
-
-    def plan(self) -> tuple[list[Job], dict[str, Any]]:
-        """Return a run for each seed."""
-        if self.preset not in METHODS:
-            raise BadInput("--preset", self.preset, f"choose one of {', '.join(METHODS)}")
-        method = METHODS[self.preset]
-        if self.method not in (None, method):
-            of_method = ", ".join(name for name, one in METHODS.items() if one == self.method)
-            remedy = f"give --preset {of_method}" if of_method else "rates are found by `trimtab tune oversubscription`"
-            raise BadInput("--method", self.method, remedy)
-        from trainer.kit.progress import announce
-
-        announce("train oversubscription: loading torch and the simulator", self.as_json)
-        _, weeks = checked_scenario(self.scenario, self.start, self.weeks)
-        asked: dict[str, Any] = {"start": self.start, "alpha": self.alpha, "episodes": self.episodes, "weeks": weeks}
-        asked = {field: value for field, value in asked.items() if value}
-        if method == SEARCH:
-            return self._search(asked)
-        if self.objective is not None:
-            raise BadInput("--objective", self.objective, "give it to --preset machine")
-        from trainer.oversubscription.c2marl import Config, preset
-        from trainer.oversubscription.runs import jobs_of
-
-        changes = self.changes(Config, self.setting, _OPTIONS) | asked
-        if self.preset == "paper":
-            changes.setdefault("episodes", 1_800 if self.start == "cold" else 1_200)
-        config = preset(self.preset, scenario=self.scenario, **changes)
-        jobs = jobs_of(config, self.seeds_given(), self.place, resume=self.resume)
-        return jobs, {name: value for name, value in config.plain().items() if name not in _OPTIONS}
-
-    def _search(self, asked: dict[str, Any]) -> tuple[list[Job], dict[str, Any]]:
-        from trainer.oversubscription.rule_runs import jobs_of
-        from trainer.oversubscription.rule_training import Config
-
-        if self.episodes is not None:
-            raise BadInput("--episodes", self.episodes, "give --set generations=18+40 to --preset machine")
-        changes = self.changes(Config, self.setting, (*_OPTIONS, "objective")) | asked
-        if self.objective is not None:
-            changes["objective"] = self.objective
-        config = Config(scenario=self.scenario, **changes)
-        jobs = jobs_of(config, self.seeds_given(), self.place, resume=self.resume)
-        return jobs, {name: value for name, value in config.plain().items() if name not in (*_OPTIONS, "objective")}
-
-    def train(self, jobs: Sequence[Job]) -> dict[str, Any]:
-        """Do the runs by the method of the preset."""
-        if METHODS[self.preset] != SEARCH:
-            return super().train(jobs)
-        from trainer.oversubscription.rule_runs import train_all
-
-        return train_all(jobs, self.place, at_once=self.at_once or 1, ray=self.ray, silent=self.as_json)
-
-    def lines(self, summary: dict[str, Any]) -> list[str]:
-        """Return the savings over the seeds, and the model of each; of a search the chosen rule."""
-        if METHODS[self.preset] == SEARCH:
-            return _lines_searched(summary, self.place / summary["rule"])
-        figures = summary["figures"]
-        first = (
-            f"{counted(len(summary['seeds']), 'seed')}, {duration_text(sum(summary['cpu_s']))} of one core: "
-            f"{figures['s_cores']['mean']:.1%} ± {figures['s_cores']['std']:.1%} saved, "
-            f"{figures['c_hot_r']['mean']:.1%} ± {figures['c_hot_r']['std']:.1%} hot weeks, "
-            f"{figures['peak_machines']['mean']:,.6g} machines at most"
-        )
-        budgets = zip(summary["models"], summary["shield_budgets"], strict=True)
-        return [first] + [
-            f"{self.place / model}: {'no shield holds' if budget is None else f'shield budget {budget:g}'}"
-            for model, budget in budgets
-        ]
-
-
-def _lines_searched(summary: dict[str, Any], path: Path) -> list[str]:
-    chosen, weeks = summary["choice"], summary["release"]
-    rows: list[tuple[object, ...]] = [("", "cores saved", "core-hours", "machines", "hot, mean", "hot, worst")]
-    figures = [(f"seed {seed}", one) for seed, one in zip(summary["seeds"], chosen["by_seed"], strict=True)]
-    rows += [
-        (
-            label,
-            *(f"{one[name]:.1%}" for name in ("mean_cores", "mean_core_hours")),
-            f"{one['mean_machines']:.1f}",
-            *(f"{one[name]:.1%}" for name in ("mean_risk", "worst_risk")),
-        )
-        for label, one in figures
-    ]
-    offset = f", every need raised by {chosen['offset']:g}" if chosen["offset"] else ""
-    hot = max(max(week["c_hot_r"], week["c_hot_r_analytic"]) for week in weeks)
-    verdict = "released" if all(summary["feasible"]) else "not released: a week breaks the promise"
-    return [
-        f"{counted(len(summary['seeds']), 'seed')}, {duration_text(sum(summary['cpu_s']))} of one core, "
-        f"on {chosen['weeks']} validation weeks:",
-        *columns(rows),
-        f"seed {summary['chosen']} is chosen{offset}; on {len(weeks)} further weeks {hot:.1%} hot in the worst",
-        f"{verdict} ({path})",
-    ]

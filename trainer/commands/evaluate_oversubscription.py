@@ -21,8 +21,8 @@ RESULTS = "results.jsonl"
 class EvaluateOversubscription(TableVerb):
     """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
 
-    The same options give the same figures. Misses stand first. With --out each result is kept as soon as it is there:
-    after an interruption --resume goes on, and makes anew only what other options or another program ask for.
+    The same options give the same figures. Misses come first. With --out each result is kept as soon as it is there:
+    after an interruption --resume continues, and repeats a result only where an option or the program has changed.
     """
 
     EPILOG = epilog(

@@ -28,7 +28,7 @@ class TrainOversubscription(Training):
     """Learn rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
 
     The same settings and seed give the same files. Exits with status 1 when no safe policy was found, 130 when stopped
-    by Ctrl-C; --resume then goes on.
+    by Ctrl-C; --resume then continues.
     """
 
     EPILOG = epilog(

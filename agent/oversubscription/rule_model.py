@@ -1,7 +1,9 @@
 """The file of a rule that sets the rate of each request: `trimtab train oversubscription --preset machine` writes it.
 
 JSON: the rule's parameters by `domain.rules.oversubscription.request_rule`, the levels and subscribers that it was
-trained for, and constant rates, with their guard, for the hours and requests that the rule cannot decide.
+trained for, the saving that it was trained for, and constant rates, with their guard, for the hours and requests that
+the rule cannot decide. Fields that a reader ignores: the scenario with its SHA-256 and start, the settings of the
+training, and the figures of validation and release.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ KIND: Final = "oversubscription-rule"
 VERSION: Final = 1
 LARGEST_BYTES: Final = 4 * 2**20
 
+CORES, CORE_HOURS, MACHINES = OBJECTIVES = ("cores", "core-hours", "machines")
+"""Saved: requested cores, the same by the hours that VMs stay, or machines in use: their peak plus their mean, as a
+peak alone changes by whole machines, and a warm start has most of it from its first hour on."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleFile:
@@ -34,8 +40,17 @@ class RuleFile:
     rates: tuple[float, ...]
     guard: RateGuard | None
     """Of the rates: the rule was trained without a guard."""
+    alpha: float
+    """The promise that it was trained for: the share of horizons with few enough hot hours."""
+    objective: str
+    """One of OBJECTIVES."""
     digest: str = ""
     """SHA-256 of the file."""
+
+    @property
+    def weekly(self) -> bool:
+        """Whether the hour of the week counts: then the rule is for weeks that end, and not for a pool."""
+        return self.rule.week.size > 0
 
     def as_data(self) -> dict[str, Any]:
         """Return the part of the file that decides."""
@@ -50,6 +65,9 @@ class RuleFile:
             "weights": self.rule.weights._asdict(),
             "rates": list(self.rates),
             "guard": None if self.guard is None else asdict(self.guard),
+            "alpha": self.alpha,
+            "objective": self.objective,
+            "weekly": self.weekly,
         }
 
 
@@ -79,10 +97,14 @@ def rule_in(content: bytes, path: Path) -> RuleFile:
             check_actions(held["actions"]),
             tuple(check_rate(f"{where}, rates", float(rate)) for rate in held["rates"]),
             guard_of_file(where, held["guard"]),
+            float(held["alpha"]),
+            str(held["objective"]),
             hashlib.sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput("rule file", str(path), f"it lacks or misstates {error}: train it again") from None
+    if found.objective not in OBJECTIVES or not 0.0 < found.alpha < 1.0:
+        raise BadInput("rule file", str(path), f"give one of {', '.join(OBJECTIVES)} and an alpha between 0 and 1")
     count = len(found.subscribers)
     if count != len(set(found.subscribers)) or (len(base), len(found.rates)) != (count, count):
         raise BadInput("rule file", str(path), "give a base and a rate for each subscriber, each subscriber once")

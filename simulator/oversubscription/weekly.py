@@ -67,6 +67,17 @@ class Placement:
         end = np.minimum(self.week.departure, self.scenario.hours)[self.week.warm :]
         return self._saved((end - self.week.arrival[self.week.warm :]).astype(np.float64))
 
+    @property
+    def machine_hours(self) -> int:
+        """Hours of the week that machines have a VM, over all machines."""
+        hours, there = self.scenario.hours, self.machine >= 0
+        row = self.machine[there] * (hours + 1)
+        first, end = np.maximum(self.week.arrival, 0)[there], np.minimum(self.week.departure, hours)[there]
+        size = self.opened * (hours + 1)
+        changes = np.bincount(row + first, minlength=size) - np.bincount(row + end, minlength=size)
+        vms = np.cumsum(changes.reshape(-1, hours + 1), axis=1)
+        return int((vms > 0).sum())
+
     def _saved(self, weights: Floats) -> float | None:
         asked = slice(self.week.warm, None)
         cores = self.week.cores[asked] * weights

@@ -141,24 +141,25 @@ policy of `trimtab simulate oversubscription`.
 
 def _lines_searched(summary: dict[str, Any], path: Path) -> list[str]:
     chosen, weeks = summary["choice"], summary["release"]
-    rows: list[tuple[object, ...]] = [("", "cores saved", "core-hours", "machines", "hot, mean", "hot, worst")]
+    titles = ("", "cores saved", "core-hours", "machines", "in the mean", "hot, mean", "hot, worst", "needs raised by")
+    rows: list[tuple[object, ...]] = [titles]
     figures = [(f"seed {seed}", one) for seed, one in zip(summary["seeds"], chosen["by_seed"], strict=True)]
     rows += [
         (
             label,
             *(f"{one[name]:.1%}" for name in ("mean_cores", "mean_core_hours")),
-            f"{one['mean_machines']:.1f}",
+            *(f"{one[name]:.1f}" for name in ("mean_machines", "mean_machines_in_use")),
             *(f"{one[name]:.1%}" for name in ("mean_risk", "worst_risk")),
+            f"{one['offset']:g}",
         )
         for label, one in figures
     ]
-    offset = f", every need raised by {chosen['offset']:g}" if chosen["offset"] else ""
     hot = max(max(week["c_hot_r"], week["c_hot_r_analytic"]) for week in weeks)
     verdict = "released" if all(summary["feasible"]) else "not released: a week breaks the promise"
     return [
         f"{counted(len(summary['seeds']), 'seed')}, {duration_text(sum(summary['cpu_s']))} of one core, "
         f"on {chosen['weeks']} validation weeks:",
         *columns(rows),
-        f"seed {summary['chosen']} is chosen{offset}; on {len(weeks)} further weeks {hot:.1%} hot in the worst",
+        f"seed {summary['chosen']} is chosen; on {len(weeks)} further weeks {hot:.1%} hot in the worst",
         f"{verdict} ({path})",
     ]

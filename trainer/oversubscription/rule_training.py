@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.oversubscription.rule_model import CORE_HOURS, CORES, MACHINES, OBJECTIVES
 from domain.errors import BadInput
 from domain.rules.oversubscription.request_rule import HARMONICS, KNOTS_H, NEUTRAL, RequestRule, Weights
 from simulator.oversubscription.layout import ruled, unguarded
@@ -32,9 +33,6 @@ from trainer.oversubscription.policies import RatesFile, scenario_sha256, shippe
 from trainer.oversubscription.unseen import TRAINING, VALIDATION, arrivals_of, unseen_week
 
 Floats = NDArray[np.float64]
-
-CORES, CORE_HOURS, MACHINES = OBJECTIVES = ("cores", "core-hours", "machines")
-"""Saved: requested cores, the same by the hours that VMs stay, or machines in use at once at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +157,10 @@ class Played:
     cores: Floats
     core_hours: Floats
     machines: Floats
-    """Machines in use at once at most; the share that the objective saves is against a rate of 1.0 for all."""
+    """Machines in use at once at most, and below in the mean of the hours."""
+    machines_in_use: Floats
     machines_saved: Floats
+    """Share of peak plus mean that is saved against a rate of 1.0 for all."""
     risk: Floats
 
     def saved(self, objective: str) -> Floats:
@@ -185,11 +185,11 @@ class Stage:
         ones = np.ones(scenario.subscribers)
         guard = ruled(unguarded(scenario), RequestRule(ones, np.zeros(0), np.zeros(DAY), NEUTRAL), scenario.hours)
         self._ones = ones
-        self._without: dict[Week, int] = {}
+        self._without: dict[Week, float] = {}
         self.assessors = [Assessor(scenario, week, start, guard=guard) for week in weeks]
         for assessor in self.assessors:
             if assessor.week not in self._without:
-                self._without[assessor.week] = assessor.assess(ones).placement.peak_machines
+                self._without[assessor.week] = sum(_in_use(assessor.assess(ones).placement))
 
     def play(self, rule: RequestRule, chosen: Sequence[int] | None = None) -> Played:
         """Play the rule on the weeks, all or the chosen ones by index."""
@@ -199,13 +199,15 @@ class Stage:
             assessor.follow(rule)
             risk = assessor.c_hot_r(self._ones)
             placed = assessor.placement()
-            spared = 1.0 - placed.peak_machines / self._without[assessor.week]
-            rows.append((*_saved(placed), spared, 1.0 if placed.rejects else risk))
+            machines = _in_use(placed)
+            spared = 1.0 - sum(machines) / self._without[assessor.week]
+            cores = (placed.s_cores or 0.0, placed.s_core_hours or 0.0)
+            rows.append((*cores, *machines, spared, 1.0 if placed.rejects else risk))
         return Played(*np.array(rows).T)
 
 
-def _saved(placed: Placement) -> tuple[float, float, float]:
-    return placed.s_cores or 0.0, placed.s_core_hours or 0.0, float(placed.peak_machines)
+def _in_use(placed: Placement) -> tuple[float, float]:
+    return float(placed.peak_machines), placed.machine_hours / placed.scenario.hours
 
 
 def score_of(played: Played, config: Config) -> float:

@@ -104,6 +104,16 @@ def test_hours_within_the_week_weigh_the_second_figure(tmp_path: Path) -> None:
     assert answer.s_core_hours == pytest.approx(0.5 * 8.0 / 16.0)
 
 
+def test_a_machine_counts_in_the_hours_of_the_week_in_which_it_has_a_vm(tmp_path: Path) -> None:
+    # Machine 0 from 0 to 3 by two VMs at once, machine 1 from 1 on, to the end of the six hours.
+    rows = ["1,0,4,1,0,0,2,0", "2,0,4,1,0,0,3,0", "3,0,10,1,0,1,99,0", "4,1,10,1,0,2,4,0"]
+    answer = placed(tmp_path, rows, 1.0, pms=2)
+    assert answer.machine.tolist() == [0, 0, 1, -2]
+    assert answer.machine_hours == 3 + 5
+    warm = placed(tmp_path, ["1,0,4,1,0,-5,2,1", "2,0,4,1,0,4,5,0"], 1.0, "warm")
+    assert (warm.machine_hours, placed(tmp_path, [], 0.5).machine_hours) == (2 + 1, 0)
+
+
 def test_a_week_without_requests_saves_nothing_that_could_be_named(tmp_path: Path) -> None:
     answer = placed(tmp_path, [], 0.5)
     assert (answer.s_cores, answer.peak_machines, answer.rejects) == (None, 0, 0)

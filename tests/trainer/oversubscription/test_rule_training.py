@@ -82,7 +82,8 @@ def test_the_hour_of_the_week_is_interpolated_and_the_day_has_two_waves() -> Non
 
 def test_the_score_charges_mean_and_worst_risk_above_their_limits() -> None:
     nothing = np.zeros(2)
-    played = Played(np.array([0.5, 0.6]), np.array([0.4, 0.4]), nothing, np.array([0.1, 0.3]), np.array([0.01, 0.06]))
+    saved = (np.array([0.5, 0.6]), np.array([0.4, 0.4]), nothing, nothing, np.array([0.1, 0.3]))
+    played = Played(*saved, np.array([0.01, 0.06]))
     over = 3.0 * 0.02 + 0.02 + 0.3 * 0.035
     assert score_of(played, Config()) == pytest.approx(100.0 * (0.55 - over))
     assert score_of(played, Config(objective="core-hours")) == pytest.approx(100.0 * (0.40 - over))
@@ -109,14 +110,14 @@ def test_a_week_with_a_rejected_request_counts_as_broken() -> None:
     assert played.risk.tolist() == [1.0]
 
 
-def test_the_choice_takes_the_largest_saving_among_the_safe_or_the_smallest_offset() -> None:
+def test_the_choice_raises_each_seed_until_it_is_safe_and_takes_the_largest_saving() -> None:
     safe, safer, daring = steady(0.6), steady(1.0), steady(0.3)
-    place, facts = choose(INTERNAL, TINY, [safer, safe, daring])
+    place, facts = choose(INTERNAL, TINY, [safer, safe])
     assert (place, facts["offset"], facts["passed"]) == (1, 0.0, True)
-    place, facts = choose(INTERNAL, TINY, [daring])
-    assert facts["passed"]
     # From above 0.5 on the next level is 0.6, which is safe; 0.5 is hot in 10 % of the weeks.
-    assert facts["offset"] == 0.21
+    place, facts = choose(INTERNAL, TINY, [safer, daring])
+    assert (place, facts["offset"], facts["passed"]) == (1, 0.21, True)
+    assert [one["offset"] for one in facts["by_seed"]] == [0.0, 0.21]
     before = OFFSETS[OFFSETS.index(facts["offset"]) - 1]
     assert Stage(INTERNAL, [INTERNAL.week("s0")], "cold").play(raised(daring, before)).risk[0] > 0.045
 
@@ -153,6 +154,9 @@ def rule_data() -> dict[str, Any]:
     return {
         "kind": "oversubscription-rule",
         "version": 1,
+        "objective": "cores",
+        "weekly": False,
+        "alpha": 0.95,
         "subscribers": [str(n) for n in range(12)],
         "actions": list(INTERNAL.actions),
         "base": rates,
@@ -175,6 +179,8 @@ def rule_data() -> dict[str, Any]:
         ({"rates": [1.5] * 12}, "up to 1"),
         ({"actions": [0.5, 0.4, 1.0]}, "rising"),
         ({"week": [0.0] * 3}, "0 or 7"),
+        ({"objective": "money"}, "core-hours"),
+        ({"alpha": 95}, "alpha between"),
     ],
 )
 def test_a_damaged_rule_file_is_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
@@ -210,13 +216,16 @@ def test_a_bundled_rule_was_released_and_places_a_week_as_it_did_then(path: Path
     held = json.loads(path.read_text())
     scenario = scenario_of(held["scenario"])
     assert held["scenario_sha256"] == scenario_sha256(scenario)
-    assert path.stem == f"{held['scenario']}-{held['start']}-{held['training']['config']['objective']}"
+    assert path.stem == f"{held['scenario']}-{held['start']}-{held['objective']}"
+    config = held["training"]["config"]
+    assert (config["objective"], config["weekly"]) == (held["objective"], bool(held["week"]))
+    # A pool has no end of the week: it takes rules for core-hours and machines.
+    assert held["weekly"] == (held["objective"] == "cores")
     assert len(held["release"]) >= 20
     assert all(max(week["c_hot_r"], week["c_hot_r_analytic"]) <= 0.05 for week in held["release"])
     (known,) = [week for week in held["release"] if week["week"] == "s0"]
-    objective = held["training"]["config"]["objective"]
     task = Task(scenario, scenario.week("s0"), held["start"])
-    played = judge(policy_of(f"machine:{objective}"), task, episodes=1)
+    played = judge(policy_of(f"machine:{held['objective']}"), task, episodes=1)
     assert played.s_cores == pytest.approx(known["s_cores"], abs=1e-9)
     assert played.chance == pytest.approx(known["c_hot_r_analytic"], abs=1e-9)
 

@@ -186,7 +186,8 @@ class AutoscalingPart(Part):
         pairs = list(zip(record.inputs.fleet.groups, record.inputs.snapshot.groups, strict=True))
         intents = self.host.ledger.open_intents(subject)
         asked = {one.group: one.target for one in intents if one.direction is Direction.OUT}
-        going = {one.group: len(one.victims) for one in intents if one.direction is Direction.IN}
+        ins = [one for one in intents if one.direction is Direction.IN]
+        going = {one.group: len(one.victims) for one in ins}
         left = self._leaving(record.decision, record.inputs.snapshot.taken_at, pairs)
         wanted = [max(seen.requested, asked.get(group.key, 0)) for group, seen in pairs]
         return Capacity(
@@ -204,6 +205,8 @@ class AutoscalingPart(Part):
                 for group, _ in pairs
                 if (number := max(left.get(group.key, 0), going.get(group.key, 0))) > 0
             },
+            victims=tuple(vm for one in ins for vm in one.candidates),
+            kept=tuple(one.vm for _, seen in pairs for one in seen.refused),
         )
 
     def _leaving(

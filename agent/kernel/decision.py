@@ -389,7 +389,7 @@ class Part:
             plain = {
                 name: sum(one.values()) if isinstance(one, Mapping) else one for name, one in (found or {}).items()
             }
-            known = [f"{name} {value:g}" for name, value in plain.items() if value is not None]
+            known = [f"{name} {value:g}" for name, value in plain.items() if isinstance(value, int | float)]
             lines.append(f"  capacity of {key}: {', '.join(known) or 'unknown'}")
         return Explanation(tuple(lines), {"decision": body, "inputs": inputs})
 
@@ -459,7 +459,8 @@ class Capacity:
     free: cores that may still be asked for, None where that is not known. pending: asked for and not there yet.
     reserved: promised to something that has not come. spare: there, and used by nothing; None where that is not known.
     total: all cores, of which `spare` is a part, None where that is not known. leaving: VMs that go as soon as they
-    may, by group, without the groups that have none.
+    may, by group, without the groups that have none. victims: VMs that an open scale-in may remove at any moment. kept:
+    idle VMs that may not go, for instance by the protection of another party.
     """
 
     free: float | None = None
@@ -468,6 +469,8 @@ class Capacity:
     spare: float | None = None
     total: float | None = None
     leaving: Mapping[str, int] = field(default_factory=dict)
+    victims: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 CapacityOf = Callable[[str, str], Capacity | None]

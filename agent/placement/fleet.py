@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from agent.kernel.decision import Capacity
 from agent.placement.records import HostRecord, HostState, Origin
 from agent.placement.settings import PlacementSettings
 from collectors.aws import AwsSession
@@ -96,20 +97,18 @@ def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | No
     return (cores, memory, settings.vm_disk_gb) if cores >= 1 and memory >= 1 else None
 
 
-def to_drain(
-    cluster: Cluster, vms: FleetVms, known: Mapping[str, HostRecord], leaving: Mapping[str, int]
-) -> frozenset[str]:
-    """Return the hosts to drain while groups of the fleet have VMs too many, by the group's key.
+def to_drain(cluster: Cluster, vms: FleetVms, known: Mapping[str, HostRecord], fleet: Capacity) -> frozenset[str]:
+    """Return the hosts to drain while groups of the fleet have VMs too many.
 
     known: every host that the pool has a record of. Hosts that an operator drained, or that AWS takes out, are left
-    out: they take none anyway.
+    out: they take none anyway. So are VMs that may not go: one would drain for ever in place of one that may.
     """
     found: list[int] = []
-    for group, vms_too_many in leaving.items():
+    for group, vms_too_many in fleet.leaving.items():
         by_state: dict[HostState, list[int]] = {HostState.UP: [], HostState.DRAINING: []}
         for name, seen in vms.hosts.items():
             one = known.get(name)
-            may = seen.label == group and seen.state is HostState.UP
+            may = seen.label == group and seen.state is HostState.UP and name not in fleet.kept
             if may and one is not None and not one.held and one.state in by_state:
                 by_state[one.state].append(cluster.host(name))
         taking, drained = (np.array(hosts, dtype=np.int64) for hosts in by_state.values())
@@ -134,10 +133,11 @@ def merged(
             continue
         if before.origin is not Origin.FLEET or before.state is HostState.FAILED:
             continue
-        state = HostState.DRAINING if before.held or name in drain else host.state
+        surplus = name in drain
+        state = HostState.DRAINING if before.held or surplus else host.state
         capacity = before.capacity if before.rated == host.rated else host.capacity
         now = HostRecord(
-            name, capacity, Origin.FLEET, state, host.rack, host.label, host.rated, host.vm_type, before.held
+            name, capacity, Origin.FLEET, state, host.rack, host.label, host.rated, host.vm_type, before.held, surplus
         )
         if now != before:
             changed[name] = now
@@ -148,7 +148,7 @@ def merged(
         if name not in vms.there:
             gone.append(name)
         elif host.state is HostState.UP:
-            changed[name] = replace(host, state=HostState.DRAINING, ordered=False)
+            changed[name] = replace(host, state=HostState.DRAINING, ordered=False, surplus=False)
     return changed, tuple(sorted(gone))
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial as partial_of
 from typing import Final
 
+from agent.kernel.decision import Capacity
 from agent.ledger import Ledger
 from agent.placement.book import Book, Figures, HostView
-from agent.placement.choosing import Chooser, lifetime_reason
+from agent.placement.choosing import Chooser, HostChoice, lifetime_reason
 from agent.placement.records import (
     Candidate,
     HostRecord,
@@ -32,6 +34,7 @@ from domain.clock import Clock
 from domain.decisions import Event, Mode
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.cluster import Cluster, explain
+from domain.rules.placement.coupling import resumed
 from domain.rules.placement.instance import Application, Instance
 from domain.rules.placement.lifetimes import LifetimeRule, rule_of
 from domain.rules.placement.repacking import plan_repacking
@@ -186,7 +189,9 @@ class PoolQueries:
     """Questions to one pool; any thread may ask. Each raises LedgerUnavailable when the ledger cannot be used.
 
     head: as it was read or written last. problem: why the inventory or the fleet cannot be read, "" when they can.
-    training_distance: see PoolView. pending: returns the cores that the pool's fleet waits for.
+    training_distance: see PoolView. fleet: returns the capacity of the pool's fleet, None where that is not known.
+    leads: whether this process removes the fleet's VMs; no other process may let surplus hosts take containers, as a
+    call that removes one may be under way.
     """
 
     def __init__(
@@ -197,16 +202,19 @@ class PoolQueries:
         clock: Clock,
         chooser: Chooser,
         mode: Mode = Mode.ACT,
-        pending: Callable[[], float] = float,
+        fleet: Callable[[], Capacity | None] = lambda: None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name, self.settings, self.ledger, self.clock = name, settings, ledger, clock
-        self.chooser, self.mode, self.pending = chooser, mode, pending
+        self.chooser, self.mode, self.fleet, self.leads = chooser, mode, fleet, leads
         self.store = PlacementStore(ledger)
         self.head = PoolHead()
         self.problem = ""
         self.training_distance: Mapping[str, float] = {}
         self.decision_ms = 0.0
         self._lock = threading.RLock()
+        # Whether the fleet asked which VMs may go, and its hosts were not read since.
+        self._may_go = False
         # What was recorded since the alarms were taken.
         self._notes: deque[Event] = deque()
         self._book: Book | None = None
@@ -225,6 +233,11 @@ class PoolQueries:
                 self._first_seen.setdefault(one.key, at)
             self.chooser.follow(state.head)
         return self._book
+
+    def pending(self) -> float:
+        """Return the cores that the pool's fleet waits for."""
+        found = self.fleet()
+        return 0.0 if found is None else found.pending
 
     def view(self) -> PoolView:
         """Return the pool now."""
@@ -275,8 +288,9 @@ class PoolQueries:
             )
 
     def retained(self) -> frozenset[str]:
-        """Return the VMs of the pool's fleet that take containers or have some; the others may go."""
+        """Return the VMs of the pool's fleet that take containers or have some; the others may go until `follow`."""
         with self._lock:
+            self._may_go = True
             book = self.current()
             return frozenset(
                 one.name
@@ -284,6 +298,34 @@ class PoolQueries:
                 if one.origin is Origin.FLEET
                 and (one.state is HostState.UP or book.cluster.containers[book.cluster.host(one.name)] > 0)
             )
+
+    def _surplus(self, book: Book) -> list[int]:
+        """Return the hosts that drain for the fleet and whose VMs no call can be removing, by index."""
+        if self._may_go or self.mode is not Mode.ACT or not self.leads():
+            return []
+        found = [one.name for one in book.records.values() if one.surplus and one.state is HostState.DRAINING]
+        fleet = self.fleet() if found else None
+        return [] if fleet is None else [book.cluster.host(name) for name in found if name not in fleet.victims]
+
+    def _place(
+        self, book: Book, application: str, keys: Sequence[Hashable], *, partial: bool
+    ) -> tuple[HostChoice, dict[str, HostRecord]]:
+        """Place containers on the cluster, on surplus hosts too where they do not all fit elsewhere.
+
+        Return the choice, and the records of hosts that take containers again with it. The lock is held: the fleet asks
+        for `retained` before each call that removes a VM, and waits for the answer.
+        """
+        place = partial_of(self.chooser.place, book.cluster, application, keys, spare=book.spare)
+        if not any(one.surplus for one in book.records.values()):
+            return place(partial=partial), {}
+        chosen = place(partial=False)
+        if chosen.choices:
+            return chosen, {}
+        surplus = self._surplus(book)
+        with resumed(book.cluster, surplus):
+            chosen = place(partial=partial)
+        taken = {book.cluster.hosts[choice.host].name for choice in chosen.choices if choice.host in surplus}
+        return chosen, {name: replace(book.records[name], state=HostState.UP, surplus=False) for name in sorted(taken)}
 
     def cores_of(self) -> dict[str, int]:
         """Return the cores that one container of each application needs."""
@@ -346,7 +388,7 @@ class PoolQueries:
         book.cluster.declare(hint, now)
         # A request of the pool has no number for an id.
         keys = [(number, index) for index in range(count)]
-        chosen = self.chooser.place(book.cluster, application, keys, partial=one.partial, spare=book.spare)
+        chosen, _ = self._place(book, application, keys, partial=one.partial)
         names = tuple(book.cluster.hosts[choice.host].name for choice in chosen.choices)
         opened = sum(choice.is_new for choice in chosen.choices)
         left = count - len(names)
@@ -357,7 +399,8 @@ class PoolQueries:
         with self._lock:
             book = self.current()
             app = book.app(application)
-            fits, reasons = book.cluster.capacity_for(app), book.cluster.reasons(app)
+            with resumed(book.cluster, self._surplus(book)):
+                fits, reasons = book.cluster.capacity_for(app), book.cluster.reasons(app)
             one = book.cluster.applications[app]
             without = book.endless and any(
                 kind.count is None and all(map(int.__le__, one.demand, kind.capacity)) and one.label in ("", kind.label)

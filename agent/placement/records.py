@@ -300,7 +300,7 @@ class HostRecord:
 
     capacity: in effect now, which may be below what the host holds; rated: what it was brought in with. vm_type: of
     the fleet's VMs, "" for others. ordered: an operator drained it, or, in records of
-    earlier versions, resumed it.
+    earlier versions, resumed it. surplus: it drains because its group has VMs too many, and for no other reason.
     """
 
     name: str
@@ -312,6 +312,7 @@ class HostRecord:
     rated: Vector | None = None
     vm_type: str = ""
     ordered: bool = False
+    surplus: bool = False
 
     @property
     def held(self) -> bool:

@@ -146,9 +146,7 @@ class PlacementPool(PoolQueries):
             keys = [(request.request_id, index) for index in range(request.count)]
             began = time.perf_counter()
             book.cluster.declare(hint[0], now)
-            chosen = self.chooser.place(
-                book.cluster, request.application, keys, partial=request.partial, spare=book.spare
-            )
+            chosen, reopened = self._place(book, request.application, keys, partial=request.partial)
             made = decision_on(
                 *(request, chosen, book, now, head.decisions, self.head.revision + 1),
                 hint=hint,
@@ -164,6 +162,8 @@ class PlacementPool(PoolQueries):
                 app = book.cluster.application(request.application)
                 take_back(book.cluster, chosen.choices, app, keys)
             elif made.containers:
+                for record in reopened.values():
+                    book.put(record)
                 reservation = book.take(reservation_of(request, made))
                 changed[request.request_id] = reservation
                 self._first_seen[reservation.key] = self.clock.monotonic()
@@ -174,7 +174,7 @@ class PlacementPool(PoolQueries):
                 head = replace(head, refused=head.refused + made.unplaced, refusals=refusals)
                 if detail := refusal_alarm(book, made):
                     notes.append(self.event(now, Reason.PLACEMENT_REFUSING, detail, made.decision_id))
-            return made, Change(head, reservations=changed, made=[made], notes=notes)
+            return made, Change(head, hosts=reopened, reservations=changed, made=[made], notes=notes)
 
         asked = time.perf_counter()
         made = self.transact(work)
@@ -350,7 +350,7 @@ class PlacementPool(PoolQueries):
     def _ordered(self, name: str, state: HostState, words: str) -> OrderResult:
         def work(book: Book, now: float) -> tuple[OrderResult, Change | None]:
             before = _not_failed(book, name)
-            record = replace(before, state=state, ordered=state is HostState.DRAINING)
+            record = replace(before, state=state, ordered=state is HostState.DRAINING, surplus=False)
             if record == before:
                 return OrderResult(f"it {words} already", True, host=before), None
             return self._with_host(book, record, now, f"{name} {words}")
@@ -392,11 +392,15 @@ class PlacementPool(PoolQueries):
         record = replace(before, state=HostState.FAILED)
         book.put(record)
         moves, policies, replaced = list[Move](), list[str](), list[str]()
+        hosts: dict[str, HostRecord | None] = {before.name: record if kept else None}
         for reservation, index in held:
             began = reservation.at if reservation.began is None else reservation.began
             book.cluster.declare(reservation.lifetime_s, now, began)
             key = (reservation.request_id, index)
-            chosen = self.chooser.place(book.cluster, reservation.application, [key], partial=False, spare=book.spare)
+            chosen, reopened = self._place(book, reservation.application, [key], partial=False)
+            hosts |= reopened
+            for one in reopened.values():
+                book.put(one)
             policies.append(chosen.policy.name)
             replaced += filter(None, [chosen.replaced])
             host = book.cluster.hosts[chosen.choices[0].host].name if chosen.choices else None
@@ -424,7 +428,6 @@ class PlacementPool(PoolQueries):
             notes.append(self.event(now, Reason.POLICY_REPLACED, why, before.name))
         if not kept:
             book.records.pop(before.name, None)
-        hosts = {before.name: record if kept else None}
         change = Change(head, hosts=hosts, reservations=changed, made=made, notes=notes)
         return OrderResult("failed", False, host=record, moves=tuple(moves)), change
 
@@ -466,6 +469,7 @@ class PlacementPool(PoolQueries):
 
             found = self.transact(lost, epoch=epoch)
             moves += found.moves if found is not None else ()
+        self._may_go = False
         return tuple(moves)
 
     # The inventory

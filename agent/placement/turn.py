@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -312,7 +311,7 @@ class PoolTurns:
         if self.pool.mode is Mode.ACT and capacity is not None and capacity.leaving:
             cluster, _, _ = self.pool.snapshot()
             cluster.declare(None, self.pool.clock.now())
-            drain = to_drain(cluster, found, known, capacity.leaving)
+            drain = to_drain(cluster, found, known, capacity)
         changed, gone = merged(found, known, drain)
         self.pool.follow(changed, gone, epoch, known)
         return ""
@@ -390,7 +389,14 @@ def turns_of(host: Host) -> dict[str, PoolTurns]:
         chooser = Chooser(name, settings, models)
         capacity = _capacity(host, settings)
         pool = PlacementPool(
-            name, settings, host.ledger, host.clock, chooser, host.settings.mode, partial(_pending, capacity)
+            name,
+            settings,
+            host.ledger,
+            host.clock,
+            chooser,
+            host.settings.mode,
+            capacity,
+            lambda: host.epoch() is not None,
         )
         fleet = FleetHosts(host.session, settings) if settings.fleet and host.session is not None else None
         turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings), capacity)
@@ -400,12 +406,6 @@ def turns_of(host: Host) -> dict[str, PoolTurns]:
 def _capacity(host: Host, settings: PlacementSettings) -> Callable[[], Capacity | None]:
     """Return what asks for the capacity of a pool's fleet."""
     return lambda: None if settings.fleet is None else host.capacity("autoscaling", settings.fleet)
-
-
-def _pending(capacity: Callable[[], Capacity | None]) -> float:
-    """Return the cores that a pool's fleet waits for."""
-    found = capacity()
-    return 0.0 if found is None else found.pending
 
 
 def _groups(host: Host, settings: PlacementSettings) -> Callable[[], Mapping[str, str]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from domain.rules.autoscaling import signal_tracking_step
 from domain.rules.placement.cluster import Cluster, Host, choose
-from domain.rules.placement.coupling import by_end, draining
+from domain.rules.placement.coupling import by_end, draining, resumed
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Bools, Ints, Policy
 from domain.units import HOUR_S, MINUTE_S
@@ -68,8 +68,16 @@ class _Pool:
     below: int = 0
 
     def place(self, one: _Container, now: float) -> bool:
-        """Return whether a host takes the container."""
+        """Return whether a host takes the container, where no other can also one that drains."""
         self.cluster.declare(one.lifetime_s, now)
+        if self._placed(one, now):
+            return True
+        hosts = len(self.cluster.hosts)
+        drained = np.flatnonzero(self.cluster.drained[:hosts] & ~self.cluster.failed[:hosts]).tolist()
+        with resumed(self.cluster, drained):
+            return bool(drained) and self._placed(one, now)
+
+    def _placed(self, one: _Container, now: float) -> bool:
         choice = choose(self.cluster, self.policy, one.app, 1)
         if choice is None:
             return False

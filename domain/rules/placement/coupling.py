@@ -2,10 +2,14 @@
 
 Placement with lifetimes, §8: a host that only drains saves money when the fleet gives it back. While a group of it has
 VMs too many, that number of its hosts drains, the soonest to end first; afterwards they take containers again. A VM is
-removed once its host drains and is empty, so a wrong end ends no container.
+removed once its host drains and is empty, so a wrong end ends no container. Such a drain is a preference: containers
+that fit nowhere else are placed as without it, until the VM is about to be removed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -47,3 +51,17 @@ def draining(cluster: Cluster, taking: Ints, drained: Ints, leaving: int) -> Int
     out = drained[cluster.containers[drained] == 0].tolist()
     more = [host for host in (*by_end(cluster, kept).tolist(), *by_end(cluster, soon).tolist()) if host not in out]
     return np.array(sorted([*out, *more[: max(0, leaving - len(out))]]), dtype=np.int64)
+
+
+@contextmanager
+def resumed(cluster: Cluster, hosts: Sequence[int]) -> Iterator[None]:
+    """Let drained hosts take containers within this context; one that has no more of them afterwards drains again."""
+    before = [int(cluster.containers[host]) for host in hosts]
+    for host in hosts:
+        cluster.resume(host)
+    try:
+        yield
+    finally:
+        for host, had in zip(hosts, before, strict=True):
+            if cluster.containers[host] <= had:
+                cluster.drain(host)

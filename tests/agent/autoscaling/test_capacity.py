@@ -12,7 +12,7 @@ from agent.autoscaling.decision import SPARE_FRESH_S, AutoscalingPart
 from agent.kernel.decision import Capacity
 from domain.clock import VirtualClock
 from domain.controls import PauseScope
-from domain.decisions import Direction, Reason
+from domain.decisions import Direction, Reason, VmRefusal
 from tests.agent.autoscaling.test_decide import decided
 from tests.agent.rails.scenes import paused, pinned, scene
 
@@ -26,16 +26,21 @@ def capacity(
     desired: Sequence[int] = (),
     reason: Reason = Reason.LOAD_IN_BAND,
     going: Mapping[str, int] = MappingProxyType({}),
+    refused: Sequence[VmRefusal] = (),
 ) -> Capacity | None:
     """Of a fleet with groups of this many cores for each VM, warm VMs, and busy cores, of which ten VMs may exist.
 
-    proposed, desired: sizes before and after the rail that decides. going: VMs of open scale-ins by group.
+    proposed, desired: sizes before and after the rail that decides. going: VMs of open scale-ins by group. refused: of
+    each group.
     """
     part: Any = object.__new__(AutoscalingPart)
     described = [
         SimpleNamespace(key=f"g{n}", maximum=10, vm_type=SimpleNamespace(cores=own[0])) for n, own in enumerate(groups)
     ]
-    seen = [SimpleNamespace(requested=warm, in_service=warm, warm=warm, busy_cores=busy) for _, warm, busy in groups]
+    seen = [
+        SimpleNamespace(requested=warm, in_service=warm, warm=warm, busy_cores=busy, refused=refused)
+        for _, warm, busy in groups
+    ]
     inputs = SimpleNamespace(
         fleet=SimpleNamespace(groups=described), snapshot=SimpleNamespace(groups=seen, taken_at=NOW - age_s)
     )
@@ -45,7 +50,10 @@ def capacity(
     ]
     decision = SimpleNamespace(effects=effects, desired=desired, reason=reason)
     part.store = SimpleNamespace(newest=lambda subject: SimpleNamespace(inputs=inputs, decision=decision))
-    intents = [SimpleNamespace(group=key, direction=Direction.IN, victims=("vm",) * n) for key, n in going.items()]
+    intents = [
+        SimpleNamespace(group=key, direction=Direction.IN, victims=("vm",) * n, candidates=("vm",) * n + ("spare",))
+        for key, n in going.items()
+    ]
     part.host = SimpleNamespace(ledger=SimpleNamespace(open_intents=lambda subject: intents), clock=VirtualClock(NOW))
     found: Capacity | None = part.capacity("web")
     return found
@@ -101,6 +109,13 @@ def test_vms_that_a_scale_in_under_way_names_leave() -> None:
     found = capacity((4, 3, 5.0), proposed=(3,), desired=(3,), going={"g0": 2})
     assert found is not None
     assert found.leaving == {"g0": 2}
+    assert found.victims == ("vm", "vm", "spare")
+
+
+def test_idle_vms_that_may_not_go_are_named() -> None:
+    found = capacity((4, 3, 5.0), refused=[VmRefusal("i-7", Reason.PROTECTED)])
+    assert found is not None
+    assert (found.kept, found.victims) == (("i-7",), ())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from agent.kernel.decision import Capacity
 from agent.ledger import Ledger
 from agent.placement.choosing import Chooser, Pick
 from agent.placement.records import HostRecord, HostState, Origin, PlaceRequest, Reservation
@@ -54,14 +55,14 @@ def made(
     pick: Pick = choose,
     mode: Mode = Mode.ACT,
     name: str = "main",
-    pending: float = 0.0,
+    behind: Capacity | None = None,
     **settings: Any,
 ) -> PlacementPool:
     """The pool `main` on a ledger, with its inventory adopted."""
     # A busy machine may make a policy late, which best fit would then stand in for.
     given = PlacementSettings(**{"decide_within_ms": 10_000.0, **settings})
     chooser = Chooser(name, given, ModelsWriter(Path("/nonexistent"), None), pick)
-    pool = PlacementPool(name, given, ledger, clock, chooser, mode, lambda: pending)
+    pool = PlacementPool(name, given, ledger, clock, chooser, mode, lambda: behind)
     if document is not None:
         pool.adopt(document, json.dumps(document, sort_keys=True)[:1000], epoch=1)
     return pool

@@ -22,7 +22,7 @@ from agent.placement.reserve import PlacementPool
 from agent.rails.base import RailContext, RailLimits
 from domain.clock import VirtualClock
 from domain.controls import Controls
-from domain.decisions import Mode
+from domain.decisions import Mode, Reason
 from domain.observed import DrainHook
 from tests.agent.autoscaling.snapshot.scene import FLEET as FLEET_OF_TWO
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, running
@@ -105,9 +105,101 @@ def test_hosts_drain_only_in_the_group_that_shrinks(ledger: Ledger, clock: Virtu
     cluster, _, _ = pool.snapshot()
     small = replace(VMS["i-3"], label="s")
     mixed, known = FleetVms({**VMS, "i-3": small}, set(VMS)), {**pool.host_records(), "i-3": small}
-    found = {number: to_drain(cluster, mixed, known, {"l": number}) for number in range(4)}
+    found = {number: to_drain(cluster, mixed, known, Capacity(leaving={"l": number})) for number in range(4)}
     assert found == {0: set(), 1: {"i-2"}, 2: {"i-2"}, 3: {"i-2"}}
-    assert to_drain(cluster, mixed, known, {"l": 1, "s": 1}) == {"i-2", "i-3"}
+    assert to_drain(cluster, mixed, known, Capacity(leaving={"l": 1, "s": 1})) == {"i-2", "i-3"}
+
+
+def test_an_empty_vm_that_may_not_go_takes_containers_and_another_one_drains(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    """It would drain for ever, and the group would not shrink."""
+    pool = pool_of(ledger, clock)
+    assert turned(pool, clock, l=1) == {"i-3"}
+    listing: Any = Listing(LISTED)
+    turn(turns_of(pool, listing, Capacity(leaving={"l": 1}, kept=("i-3",)), l="web-l"), clock)
+    assert {name for name, state in states(pool).items() if state is HostState.DRAINING} == {"i-2"}
+    assert pool.retained() == {"i-1", "i-3"}
+
+
+def test_containers_that_fit_nowhere_else_go_to_a_host_that_drains_for_the_fleet(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock, behind=Capacity())
+    pool.request(ask("r1", count=2))
+    assert turned(pool, clock, l=2) == {"i-2", "i-3"}
+    assert pool.request(ask("r2", count=10)).reason is Reason.NO_HOST
+    assert pool.capacity_for("shop").containers == 4
+    assert pool.what_if([ask("w", count=4)]).requests[0].unplaced == 0
+    assert pool.retained() == {"i-1"}
+    pool.follow({}, (), epoch=1)
+    assert [one.host for one in pool.request(ask("r3", count=3)).containers] == ["i-2", "i-2", "i-3"]
+    assert states(pool) == dict.fromkeys(VMS, HostState.UP)
+    assert pool.retained() == set(VMS)
+    again = made(ledger, clock, fleet="web")
+    assert states(again) == states(pool)
+
+
+def test_a_request_that_fits_leaves_the_hosts_that_drain_alone(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = pool_of(ledger, clock, behind=Capacity(), policy="wf")
+    pool.request(ask("r1"))
+    assert turned(pool, clock, l=2) == {"i-2", "i-3"}
+    assert [one.host for one in pool.request(ask("r2")).containers] == ["i-1"]
+    assert pool.request(ask("r3", count=5)).reason is Reason.NO_HOST
+    assert states(pool)["i-2"] is HostState.DRAINING
+    assert pool.request(ask("r4", count=5, partial=True)).unplaced == 1
+    assert states(pool) == dict.fromkeys(VMS, HostState.UP)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "leads"), [(Capacity(victims=("i-2", "i-3")), True), (None, True), (Capacity(), False)]
+)
+def test_a_host_whose_vm_a_call_may_be_removing_takes_no_containers(
+    ledger: Ledger, clock: VirtualClock, fleet: Capacity | None, leads: bool
+) -> None:
+    pool = pool_of(ledger, clock, behind=fleet)
+    pool.leads = lambda: leads
+    pool.request(ask("r1", count=2))
+    assert turned(pool, clock, l=2) == {"i-2", "i-3"}
+    assert pool.request(ask("r2")).infeasible == {"disk": 1, "drained": 2}
+    assert pool.capacity_for("shop").containers == 0
+    assert pool.request(ask("r3", partial=True)).unplaced == 1
+
+
+def test_a_vm_that_was_said_to_be_free_takes_no_containers_until_the_fleet_is_read_again(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    """Between the answer and the next reading its termination may have been sent, and its scale-in be closed."""
+    pool = pool_of(ledger, clock, behind=Capacity())
+    pool.request(ask("r1", count=2))
+    turned(pool, clock, l=2)
+    assert pool.retained() == {"i-1"}
+    assert pool.request(ask("r2")).reason is Reason.NO_HOST
+    turned(pool, clock, l=2)
+    assert [one.host for one in pool.request(ask("r3")).containers] == ["i-2"]
+
+
+def test_containers_of_a_failed_host_go_to_a_host_that_drains_for_the_fleet(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock, behind=Capacity())
+    pool.request(ask("r1", count=2))
+    turned(pool, clock, l=2)
+    assert [move.host for move in pool.fail("i-1").moves] == ["i-2", "i-2"]
+    assert states(pool) == {"i-1": HostState.FAILED, "i-2": HostState.UP, "i-3": HostState.DRAINING}
+    assert states(made(ledger, clock, fleet="web")) == states(pool)
+
+
+def test_hosts_that_an_operator_or_aws_drained_stay_so_where_nothing_else_fits(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = pool_of(ledger, clock, behind=Capacity())
+    pool.request(ask("r1", count=2))
+    turned(pool, clock, l=2)
+    pool.drain("i-3")
+    listing: Any = Listing(FleetVms({**VMS, "i-2": replace(VMS["i-2"], state=HostState.DRAINING)}, set(VMS)))
+    turn(turns_of(pool, listing, Capacity(leaving={"l": 2}), l="web-l"), clock)
+    assert pool.request(ask("r2")).infeasible == {"disk": 1, "drained": 2}
 
 
 def test_hosts_that_an_operator_drained_or_aws_takes_out_are_left_as_they_are(
@@ -117,7 +209,7 @@ def test_hosts_that_an_operator_drained_or_aws_takes_out_are_left_as_they_are(
     pool.drain("i-3")
     cluster, _, _ = pool.snapshot()
     leaving = FleetVms({**VMS, "i-2": replace(VMS["i-2"], state=HostState.DRAINING)}, set(VMS))
-    drain = to_drain(cluster, leaving, pool.host_records(), {"l": 9})
+    drain = to_drain(cluster, leaving, pool.host_records(), Capacity(leaving={"l": 9}))
     assert drain == {"i-1"}
     changed, _ = merged(leaving, pool.host_records(), drain)
     assert {name: one.state for name, one in changed.items()} == dict.fromkeys(("i-1", "i-2"), HostState.DRAINING)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agent.kernel.decision import Capacity
 from agent.ledger import Ledger
 from agent.placement.records import Stage
 from domain.clock import VirtualClock
@@ -90,7 +91,7 @@ class TestARequest:
         assert "the pool has no hosts" in pool.request(ask("r1")).detail
 
     def test_says_how_many_cores_are_on_their_way(self, ledger: Ledger, clock: VirtualClock) -> None:
-        pool = made(ledger, clock, inventory(hosts=[kind(count=0)]), pending=32.0)
+        pool = made(ledger, clock, inventory(hosts=[kind(count=0)]), behind=Capacity(pending=32.0))
         assert pool.request(ask("r1")).detail.endswith("32 cores are on their way")
 
     def test_on_hosts_without_bound_always_finds_one(self, ledger: Ledger, clock: VirtualClock) -> None:

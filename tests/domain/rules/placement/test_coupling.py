@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from domain.rules.placement.cluster import Cluster, Host
-from domain.rules.placement.coupling import SOON_S, by_end, draining, left_s
+from domain.rules.placement.coupling import SOON_S, by_end, draining, left_s, resumed
 from domain.rules.placement.instance import Application
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -82,3 +82,16 @@ def test_an_empty_host_that_drains_stays_out_while_any_vm_leaves() -> None:
 def test_without_hints_of_use_only_empty_hosts_drain() -> None:
     cluster = pool_of(60.0, None, 60.0, good=False)
     assert draining(cluster, everyone(cluster), NONE, 9).tolist() == [1]
+
+
+def test_drained_hosts_take_containers_for_a_time_and_drain_again_without_any_more() -> None:
+    cluster = pool_of(900.0, None, None)
+    for host in range(3):
+        cluster.drain(host)
+    with resumed(cluster, [1, 2]):
+        assert cluster.feasible(0).tolist() == [1]
+        cluster.place(2, 0, "new")
+    assert cluster.drained[:3].tolist() == [True, True, False]
+    with pytest.raises(KeyError), resumed(cluster, [0, 1]):
+        raise KeyError
+    assert cluster.drained[:3].tolist() == [True, True, False]

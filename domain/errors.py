@@ -37,6 +37,16 @@ def install_command(extra: str) -> str:
 class TrimtabError(Exception):
     """Base of the errors raised on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # An error of another process comes by pickle, which would call a subclass with the message alone.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[TrimtabError], args: tuple[object, ...], attributes: Mapping[str, object]) -> TrimtabError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class BadInput(TrimtabError):
     """A value is wrong; the message names the field, the value and the remedy."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
+
+import pytest
 
 from domain import errors
 
@@ -37,3 +40,17 @@ def defined() -> dict[str, str]:
 
 def test_the_drawn_tree_is_the_tree_of_the_classes() -> None:
     assert drawn() == defined()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.TrimtabError("plain"),
+        errors.BadInput("--runs", 0, "give one or more"),
+        errors.SampleRejected(errors.RejectReason.LATE, "line", "a b c", "send within the minute"),
+        errors.ConfigurationError([errors.Mistake("TRIMTAB_X", "1", "leave it out")]),
+    ],
+)
+def test_an_error_keeps_its_attributes_between_processes(error: errors.TrimtabError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))

@@ -21,7 +21,7 @@ from domain.errors import BadInput
 from simulator.admission import Outcome, cluster_of, draw_run, play, rule_of
 from simulator.admission.arrivals import HOURS_PER_RUN
 from trainer.kit.files import code_version, replace_file
-from trainer.kit.jobs import Job, in_processes, on_ray
+from trainer.kit.jobs import HERE, Pool, Workers
 
 SOURCES = ("domain/rules/admission", "simulator/admission")
 """Folders whose code decides what a run comes to."""
@@ -253,27 +253,14 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 PIECE = 5
-"""Runs of one job: seconds, so that little is lost when a call is ended."""
+"""Runs of one piece: seconds, so that little is lost when a call is ended."""
 
 OnRuns = Callable[[Cell, int], None]
 """Called with a cell and how many more of its runs are finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """Where runs are played: so many processes of this machine (1: this one), or a Ray cluster at an address."""
-
-    workers: int = 1
-    ray: str | None = None
-
-
-def play_cell(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Play runs of one cell; data: `cell` (its fields) and `seeds`. Returns the columns of `Runs` as lists.
-
-    Plain data in and out, so that another process or machine can be asked.
-    """
-    runs = runs_of(Cell(**data["cell"]), data["seeds"])
-    return {name: column.tolist() for name, column in runs.as_data().items()}
+Piece = tuple[Cell, list[int]]
+"""A cell and some of its seeds."""
 
 
 def runs_of(cell: Cell, seeds: Sequence[int]) -> Runs:
@@ -286,44 +273,35 @@ def runs_of(cell: Cell, seeds: Sequence[int]) -> Runs:
     return Runs.of(seeds, outcomes)
 
 
-def jobs_of(store: Store, cells: Sequence[Cell], seeds: Sequence[int]) -> list[Job]:
+def pieces_of(store: Store, cells: Sequence[Cell], seeds: Sequence[int]) -> list[Piece]:
     """Return what is to be done, the first seeds of all cells before later ones: cells stay comparable on the way."""
     missing = {cell: set(store.missing(cell, seeds)) for cell in cells}
-    jobs = []
-    for start in range(0, len(seeds), PIECE):
-        for cell in missing:
-            piece = [seed for seed in seeds[start : start + PIECE] if seed in missing[cell]]
-            if piece:
-                jobs.append(Job(cell.name, {"cell": asdict(cell), "seeds": piece}))
-    return jobs
+    parts = [seeds[start : start + PIECE] for start in range(0, len(seeds), PIECE)]
+    pieces = [(cell, [seed for seed in part if seed in missing[cell]]) for part in parts for cell in missing]
+    return [piece for piece in pieces if piece[1]]
+
+
+def _play(piece: Piece) -> Runs:
+    return runs_of(*piece)
 
 
 def run_cells(
     store: Store,
     cells: Sequence[Cell],
     seeds: Sequence[int],
-    crew: Crew | None = None,
+    workers: Workers = HERE,
     on_runs: OnRuns = lambda cell, runs: None,
 ) -> dict[Cell, Runs]:
     """Return the runs of every cell on exactly these seeds; those that the store has are not played again.
 
-    Raises trainer.kit.jobs.JobFailed; what was finished before is kept.
+    Raises trainer.kit.jobs.WorkerLost; the store keeps the runs finished before.
     """
-    crew = crew or Crew()
-    jobs = jobs_of(store, cells, seeds)
-
-    def keep(job: Job, answer: Mapping[str, Any]) -> None:
-        cell = Cell(**job.data["cell"])
-        store.add(cell, Runs.from_data(answer))
-        on_runs(cell, len(job.data["seeds"]))
-
-    if crew.ray is not None and jobs:
-        on_ray(play_cell, jobs, crew.ray, workers=crew.workers, on_answer=keep)
-    elif crew.workers > 1 and len(jobs) > 1:
-        in_processes(play_cell, jobs, crew.workers, on_answer=keep)
-    else:
-        for job in jobs:
-            keep(job, play_cell(job.data))
+    pieces = pieces_of(store, cells, seeds)
+    with Pool(_play, workers if pieces else HERE, name=lambda piece: f"{piece[0].name}, seeds {piece[1]}") as pool:
+        for at, found in pool.completed(pieces):
+            cell, played = pieces[at]
+            store.add(cell, found)
+            on_runs(cell, len(played))
     done: dict[Cell, Runs] = {}
     for cell in cells:
         runs = store.runs(cell)

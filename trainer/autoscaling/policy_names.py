@@ -28,7 +28,6 @@ from trainer.autoscaling.policies import (
     run_policy,
 )
 from trainer.kit.fields import value_of
-from trainer.kit.jobs import Pool
 
 FORMS = (
     "nothing",
@@ -166,11 +165,10 @@ def run_many(
     config: SimulationConfig,
     traces: Sequence[Trace],
     seeds: Sequence[int],
-    workers: int = 1,
 ) -> list[Measures]:
     """Return the figures of one run per seed, in order; `traces` has one trace per seed, or one for all of them.
 
-    The episodes of a model file are played together; other policies one by one, on `workers` processes.
+    The episodes of a model file are played together; other policies one by one.
     """
     pairs = paired(traces, seeds)
     if model_file(policy_text):
@@ -180,10 +178,6 @@ def run_many(
         learned = policy_of(policy_text)
         if isinstance(learned, ModelPolicy):
             return run_batched(learned, config, pairs)
-    if workers > 1 and len(pairs) > 1:
-        tasks = [(policy_text, config, trace, seed) for trace, seed in pairs]
-        with Pool(run_task, min(workers, len(tasks))) as pool:
-            return list(pool.run(tasks))
     policy = policy_of(policy_text)
     return [run_policy(policy, config, trace, seed) for trace, seed in pairs]
 

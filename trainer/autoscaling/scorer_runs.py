@@ -41,7 +41,7 @@ from trainer.autoscaling.scorer import MOST_SEED, Ensemble, Meter, Plan, Recipe,
 from trainer.kit.checkpoint import OtherConfiguration, differences, package_versions
 from trainer.kit.export import MEMORY, ONNX_GATES, Dense, ExportFailed, Recurrent, build_ensembles, store
 from trainer.kit.files import write_json
-from trainer.kit.jobs import Pool
+from trainer.kit.jobs import HERE, Pool, Workers
 from trainer.kit.progress import BAR, LINES, SILENT
 from trainer.kit.runs import RUN_FILE
 
@@ -56,10 +56,10 @@ SEEN = STATES + CANDIDATES
 SHIPPED_SCORER = "scorer"
 
 
-def run(plan: Plan, directory: Path, *, jobs: int = 1, resume: bool = False, show: str = SILENT) -> Scorer:
+def run(plan: Plan, directory: Path, *, workers: Workers = HERE, resume: bool = False, show: str = SILENT) -> Scorer:
     """Train as planned, or continue the run in the directory, and return the trained scorer.
 
-    jobs: processes that play lessons and fit networks; the result does not depend on how many. Raises BadInput when
+    workers: play lessons and fit networks; the result does not depend on them. Raises BadInput when
     the directory holds a run and `resume` is false, OtherConfiguration when it holds one of another plan.
     """
     check_run(plan, directory, resume=resume)
@@ -68,7 +68,7 @@ def run(plan: Plan, directory: Path, *, jobs: int = 1, resume: bool = False, sho
     write_json(directory / RECIPE_FILE, plan.plain())
     if not (directory / RUN_FILE).exists():
         meter = Meter(plan, directory, show)
-        with _one_thread(), Pool(_timed, jobs) as pool, meter.listeners:
+        with _one_thread(), Pool(_timed, workers, name=lambda task: "a lesson or a network") as pool, meter.listeners:
 
             def spread(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
                 for answer, cpu_s in pool.run([partial(work, item) for item in items]):

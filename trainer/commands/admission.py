@@ -20,16 +20,13 @@ from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import (
     Bounds,
-    PlayersOption,
-    PlayOnRayOption,
     Rows,
-    WorkersOption,
     Written,
     YearsOption,
     epilog,
 )
 from trainer.commands.promote import Promotion, one_of_settings
-from trainer.commands.verb import Answer, TableVerb, Verb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb, Verb
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -173,7 +170,7 @@ def _lines_played(data: dict[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneAdmission(Verb):
+class TuneAdmission(ParallelVerb):
     """Search for the threshold that fills the cluster most within its promise, by halving, on runs that all share.
 
     Two answers: `safe`, where the upper end of the one-sided 90 % interval keeps the promise, and `average`, where the
@@ -205,20 +202,18 @@ Policies:
     bracket: Annotated[str | None, "LOW,HIGH", "Thresholds to search between, else all."] = None
     years: YearsOption = 3.0
     out: Annotated[Path | None, "FOLDER", "Folder of runs; a run that it holds is not played again."] = None
-    workers: PlayersOption = 2
-    ray: PlayOnRayOption = None
 
     def run(self) -> Answer:
         """Search for both answers."""
         from simulator.admission import cluster_of
         from trainer.admission.fronts import Metric
-        from trainer.admission.table import Cell, Crew, Store, configuration_of, run_cells
+        from trainer.admission.table import Cell, Store, configuration_of, run_cells
         from trainer.admission.tuning import scale_of, tune
         from trainer.kit.progress import bars
 
         hours, level = self.years * HOURS_PER_YEAR, cluster_of(self.preset).sla if self.sla is None else self.sla
         scale = scale_of(self.policy, self.preset, _bracket(self.bracket))
-        store, crew = Store(self.out, configuration_of([self.preset], hours)), Crew(self.workers, self.ray)
+        store, crew = Store(self.out, configuration_of([self.preset], hours)), self.crew
         start = Cell(self.preset, scale.text(0), self.observations, hours=hours)
         counts: dict[str, Any] = {"metric": Metric(self.metric), "runs": self.runs, "final_runs": self.final_runs}
         with bars(self.as_json) as shown:
@@ -286,7 +281,7 @@ SECONDS_FORECAST = ((0, 2.5), (1, 5.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateAdmission(TableVerb):
+class EvaluateAdmission(TableVerb, ParallelVerb):
     """Play rules at several thresholds on the same runs, and compare them at equal risk and at equal utilisation.
 
     Thresholds and seeds are fixed beforehand, apart from those that `tune admission` uses. Every run is on disk before
@@ -320,21 +315,19 @@ Experiments:
     out: Annotated[Path, "FOLDER", "Runs and report; runs that it holds are not played again."] = Path(
         "admission-evidence"
     )
-    workers: PlayersOption = 2
-    ray: PlayOnRayOption = None
     plan: Annotated[bool, "Print the planned runs and their CPU time, and play none."] = False
 
     def run(self) -> Answer:
         """Play the runs that the folder lacks, and compare."""
         from trainer.admission.experiments import EXPERIMENTS, experiments_of
         from trainer.admission.report import as_data, experiment_result, write
-        from trainer.admission.table import Crew, Store, comparison_seeds, configuration_of, run_cells
+        from trainer.admission.table import Store, comparison_seeds, configuration_of, run_cells
         from trainer.kit.progress import bars
 
         presets, hours = self.preset or list(DEFAULT_PRESETS), self.years * HOURS_PER_YEAR
         names, ladders = self.experiment or list(EXPERIMENTS), self.ladder or ()
         chosen = [one for preset in presets for one in experiments_of(names, preset, hours, ladders)]
-        crew, seeds = Crew(self.workers, self.ray), comparison_seeds(self.runs)
+        crew, seeds = self.crew, comparison_seeds(self.runs)
         configuration = configuration_of(presets, hours)
         if self.plan:
             return _plan(chosen, Store(self.out, configuration) if self.out.exists() else None, seeds)
@@ -398,7 +391,7 @@ def _tables(found: Sequence[ExperimentResult]) -> list[tuple[str, Rows]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteAdmission(Promotion):
+class PromoteAdmission(Promotion, ParallelVerb):
     """Let a file of a rule and a population decide for a cluster if it fills it more and keeps the promise.
 
     The file is what `trimtab fit admission` writes, with `rule` beside it. It runs against the rule that decides now
@@ -427,7 +420,6 @@ The gate: runs that no rule was tuned on.
     observations: Annotated[int, "N", "Prior observations of each arrival.", Bounds(min=0)] = 0
     runs: Annotated[int, "N", "Runs that all are held to.", Bounds(min=2)] = 100
     years: Annotated[float, "YEARS", "Length of a run.", Bounds(min=0.01, max=30.0)] = 3.0
-    workers: WorkersOption = 1
 
     def check(self) -> None:
         """Raise BadInput for a cluster that the settings do not have."""
@@ -455,7 +447,7 @@ The gate: runs that no rule was tuned on.
             observations=self.observations,
             runs=self.runs,
             hours=self.years * HOURS_PER_YEAR,
-            workers=self.workers,
+            workers=self.crew,
         )
 
 

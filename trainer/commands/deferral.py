@@ -17,14 +17,13 @@ from trainer.commands.options import (
     PageOption,
     Rows,
     SetOption,
-    WorkersOption,
     Written,
     epilog,
     labelled,
 )
 from trainer.commands.promote import Promotion
 from trainer.commands.train import Training
-from trainer.commands.verb import Answer, TableVerb, Verb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb, Verb
 
 if TYPE_CHECKING:
     from trainer.deferral.evaluation import Evaluation, Subject
@@ -243,7 +242,7 @@ KEPT = {True: "yes", False: "NO", None: "no verdict"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateDeferral(TableVerb):
+class EvaluateDeferral(TableVerb, ParallelVerb):
     """Play policies on the same weeks of deferrable jobs, and hold them to the optimum and to what was asked.
 
     The same options give the same figures, for any number of workers. With --out a report is written, with the
@@ -281,7 +280,6 @@ scenario. Each schedule passes an independent check before a figure is shown.
     runs: Annotated[
         list[str] | None, "FOLDER", "An --out of `trimtab train deferral`, every method and seed; repeatable."
     ] = None
-    workers: WorkersOption = 1
     out: PageOption = None
 
     def run(self) -> Answer:
@@ -297,7 +295,7 @@ scenario. Each schedule passes an independent check before a figure is shown.
         contenders = contenders_of([*given, *trained])
         subjects = subjects_of(self.scenario or ([] if self.trace else ["valley"]), self.trace or [])
         with phases(self.as_json) as on_phase:
-            done = [evaluate(one, contenders, numbers, workers=self.workers, on_progress=on_phase) for one in subjects]
+            done = [evaluate(one, contenders, numbers, workers=self.crew, on_progress=on_phase) for one in subjects]
         checks = checks_of(done)
         files = [] if self.out is None else [str(file) for file in write(self.out, done, recorded)]
         data = {
@@ -338,7 +336,7 @@ def _table(one: Evaluation) -> tuple[str, Rows]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteDeferral(Promotion):
+class PromoteDeferral(Promotion, ParallelVerb):
     """Let a model lead in a deferral pool if it surely earns more than the policy in use, and than the rolling plan.
 
     The model is what `trimtab train deferral` exported. It decides where the pool's policy is `learned`; the agent
@@ -365,7 +363,6 @@ The gate: episodes that no training, choice or report plays.
     scenario: Annotated[list[str] | None, "NAME|FILE", "As `trimtab evaluate deferral` has them; repeatable."] = None
     trace: Annotated[list[str] | None, "SCENARIO,LOG", "Recorded load and jobs; repeatable."] = None
     episodes: Annotated[int, "Episodes of each scenario.", Bounds(min=8, max=1000)] = 30
-    workers: WorkersOption = 1
 
     def verify(self, path: Path) -> object:
         """Raise ModelRefused for a file without a model of a pool."""
@@ -381,4 +378,4 @@ The gate: episodes that no training, choice or report plays.
 
         subjects = subjects_of(self.scenario or ([] if self.trace else ["valley"]), self.trace or [])
         facts = {"scenarios": [one.name for one in subjects]}
-        return deferral_gate(subjects, self.episodes, Limits(), workers=self.workers, facts=facts, quiet=self.as_json)
+        return deferral_gate(subjects, self.episodes, Limits(), workers=self.crew, facts=facts, quiet=self.as_json)

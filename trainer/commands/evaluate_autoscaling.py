@@ -17,12 +17,11 @@ from trainer.commands.options import (
     Rows,
     SuiteSeedsOption,
     SuiteWorldOption,
-    WorkersOption,
     Written,
     epilog,
     words_of,
 )
-from trainer.commands.verb import Answer, TableVerb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -33,10 +32,11 @@ if TYPE_CHECKING:
     from trainer.autoscaling.evaluation.results import Absence, Results
     from trainer.autoscaling.evaluation.suite import Case
     from trainer.autoscaling.evaluation.summary import Summary
+    from trainer.kit.jobs import Workers
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateAutoscaling(TableVerb):
+class EvaluateAutoscaling(TableVerb, ParallelVerb):
     """Run policies on the same traces and seeds, and compare them case by case.
 
     With --workload the jobs are yours, in any world. Without --policies they are then run by the queue rule and AWS
@@ -92,7 +92,6 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
     importance: Annotated[list[str] | None, "NAME|FILE", "Take each input from this model in turn; repeatable."] = None
     repeats: Annotated[int, "Shuffles per input and case.", Bounds(min=2)] = 20
     curves: Annotated[list[Path] | None, "FOLDER", "Training run whose curve the report shows; repeatable."] = None
-    workers: WorkersOption = 1
 
     def run(self) -> Answer:
         """Run the policies that the results do not hold, and compare them."""
@@ -129,7 +128,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
         results = Results(self.results, resume=self.resume)
         with bars(self.as_json) as shown:
             if own is not None and not self.policies and not self.importance:
-                contenders = _usual(own, jobs, self.workers, shown)
+                contenders = _usual(own, jobs, self.crew, shown)
             summary = None
             if contenders:
                 summary = _compared(contenders, cases, results, self, shown, named)
@@ -151,7 +150,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
         return Answer(data, [*notes, *(f"written: {file}" for file in (self.out, self.figure) if file)], tables=tables)
 
 
-def _usual(own: OwnWorld, jobs: Sequence[str], workers: int, shown: Progress) -> tuple[Contender, ...]:
+def _usual(own: OwnWorld, jobs: Sequence[str], workers: Workers, shown: Progress) -> tuple[Contender, ...]:
     """Return the policies that run without --policies: tuned rules, the best constant fleet, and the shipped models."""
     from trainer.autoscaling.evaluation.contenders import constant_fleet, own_contenders, tuned_rule
     from trainer.kit.progress import counter
@@ -176,7 +175,7 @@ def _compared(
         c.label: shown.add_task(c.label, total=sum(c.text(x.group) is not None for x in cases)) for c in contenders
     }
     done = evaluate(
-        contenders, cases, results, workers=asked.workers, on_cases=lambda label, n: shown.advance(tasks[label], n)
+        contenders, cases, results, workers=asked.crew, on_cases=lambda label, n: shown.advance(tasks[label], n)
     )
     if not done.rows:
         reasons = "; ".join(dict.fromkeys(absence.reason for absence in done.absences))

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,7 @@ from trainer.commands.endings import (
     statuses_of_faults,
 )
 from trainer.commands.options import Bounds, epilog
-from trainer.commands.verb import Answer, Verb, row_of
+from trainer.commands.verb import Answer, ParallelVerb, row_of
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -65,11 +66,12 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnAll(Verb):
-    """Do a round of learning for every subject of the settings, one after the other.
+class LearnAll(ParallelVerb):
+    """Do a round of learning for every subject of the settings.
 
-    Each has a process and a budget of its own: one that fails, hangs or runs out of memory does not stop the next. How
-    each ended stands beside the models, where the agent reads it.
+    Each has a process and a budget: one that fails, hangs or runs out of memory does not stop the next. The outcome of
+    each is written to the directory of models, where the agent reads it. With --workers or --ray several run at once;
+    on a Ray cluster every machine needs the settings, the ledger, the directory of models and --out.
     """
 
     EPILOG = epilog(
@@ -95,32 +97,44 @@ Exit status:
         return statuses_of_faults()
 
     def run(self) -> Answer:
-        """Call `learn` for one subject after the other."""
+        """Call `learn` for each subject."""
         from agent.models.rounds import Ending
         from agent.settings import load_settings
+        from trainer.kit.jobs import Pool
 
         settings = load_settings(os.environ)
         minutes = settings.learning.cpu_minutes if self.cpu_minutes is None else self.cpu_minutes
         subjects = subjects_of(settings, self.ledger)
         if not subjects:
             raise BadInput("settings", "no subject", "configure a fleet: there is nothing to learn for")
-        place, ends = self.models_dir or settings.models_directory, []
+        place = self.models_dir or settings.models_directory
+        calls: list[tuple[Subject, Callable[[], Ended]]] = []
+        found: dict[Subject, Ended] = {}
         for subject in subjects:
             if self.watch_only and not _is_anything_watched(place, subject, settings.learning.watch_hours):
-                ends.append(Ended(subject.decision, subject.name, Ending.KEPT.value, NOTHING_WATCHED, 0))
+                found[subject] = Ended(subject.decision, subject.name, Ending.KEPT.value, NOTHING_WATCHED, 0)
                 continue
             words = [subject.decision, subject.name, "--out", str(self.out / subject.decision / subject.name)]
             words += ["--cpu-minutes", f"{minutes:g}"]
             words += ["--ledger", self.ledger] if self.ledger is not None else []
             words += ["--models-dir", str(self.models_dir)] if self.models_dir is not None else []
             words += ["--watch"] if self.watch_only else []
-            typer.echo(f"{subject}: begins", err=True)
             round_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
             patience_s = WATCH_PATIENCE_S if self.watch_only else round_s
-            ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time, self.watch_only))
-            typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
+            command = [*PROGRAM, "learn", *words]
+            call = partial(learn_one, subject, command, place, patience_s, time.time, self.watch_only)
+            calls.append((subject, call))
+        with Pool(_called, self.crew, name=lambda call: str(call[0])) as pool:
+            for at, end in pool.completed(calls):
+                found[calls[at][0]] = end
+                typer.echo(f"{calls[at][0]}: {end.outcome}", err=True)
+        ends = [found[subject] for subject in subjects]
         status = NEEDS_A_LOOK if any(end.needs_a_look for end in ends) else 0
         return Answer([asdict(end) for end in ends], _lines(ends), status)
+
+
+def _called(call: tuple[Subject, Callable[[], Ended]]) -> Ended:
+    return call[1]()
 
 
 def _is_anything_watched(place: Path, subject: Subject, watch_hours: float) -> bool:
@@ -179,6 +193,7 @@ def learn_one(
     from agent.models.rounds import Ending, read_rounds
     from trainer.promotion.directory import write_round
 
+    typer.echo(f"{subject}: begins", err=True)
     before = read_rounds(models_dir, subject.decision)[0].get(subject.name)
     status, last = _run(command, patience_s)
     after = read_rounds(models_dir, subject.decision)[0].get(subject.name)

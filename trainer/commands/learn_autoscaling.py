@@ -107,7 +107,7 @@ Exit status:
         return super().run()
 
     def _checked(self) -> Answer:
-        from trainer.kit.jobs import Pool
+        from trainer.kit.jobs import Pool, Workers
         from trainer.learning.fidelity import called, check_fidelity
         from trainer.learning.windows import TooLittle, windows_of
 
@@ -117,7 +117,7 @@ Exit status:
         except TooLittle as end:
             typer.echo(str(end), err=True)
             return Answer(None, [], TOO_LITTLE)
-        with Pool(called, self.workers) as pool:
+        with Pool(called, Workers(self.workers)) as pool:
             found = check_fidelity(
                 learner.loop,
                 learner.config,

@@ -117,9 +117,7 @@ ConfigOption = Annotated[
     ),
 ]
 SetOption = Annotated[list[str] | None, "--set", "FIELD=VALUE", "Any other setting; repeatable."]
-WorkersOption = Annotated[int, "N", "Processes.", Bounds(min=1)]
-PlayersOption = Annotated[int, "N", "Processes; cores of a local Ray.", Bounds(min=1)]
-PlayOnRayOption = Annotated[str | None, "ADDRESS|local", "Play on a Ray cluster."]
+RayOption = Annotated[str | None, "local|HOST:PORT", "Spread the work over a Ray cluster."]
 YearsOption = Annotated[
     float, "YEARS", "Length of a run.", Check(lambda years: 0.0 < years <= 30.0, "give a number above 0 and up to 30")
 ]

@@ -18,11 +18,11 @@ from trainer.commands.options import (
     OwnWorkloadsOption,
     SuiteSeedsOption,
     SuiteWorldOption,
-    WorkersOption,
     epilog,
     words_of,
 )
 from trainer.commands.promote import ALL, Promotion, one_of_settings
+from trainer.commands.verb import ParallelVerb
 
 if TYPE_CHECKING:
     from trainer.promotion.gate import Gate, Term
@@ -31,7 +31,7 @@ SUITE = "T1,T2,T3,T4,T5,T6"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteAutoscaling(Promotion):
+class PromoteAutoscaling(Promotion, ParallelVerb):
     """Put a learned policy in use if it beats the present one on held-out traces, or go back to the one before.
 
     It decides for one fleet, or with `all` for every fleet that it fits and that has no champion of its own. The first
@@ -71,7 +71,6 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
         float, "HOURS", "How long it runs as a shadow first; `trimtab learn` judges it.", Bounds(min=0.0)
     ] = 0.0
     then: Annotated[str, "promote|approve|nothing", "Action after a probation that held."] = "promote"
-    workers: WorkersOption = 1
 
     def check(self) -> None:
         """Raise BadInput for a fleet that the settings do not have, or that the model does not fit."""
@@ -133,7 +132,7 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
             if self.challenger is not None:
                 policy_in_world(str(self.challenger), own)
             if self.workload:
-                rule = partial(tuned_rule, own, self.workload, self.workers)
+                rule = partial(tuned_rule, own, self.workload, self.crew)
             facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(self.workload or ())}
         if not cases:
             raise BadInput("--traces", self.traces, "name at least one group, or give --recent or --workload")
@@ -146,7 +145,7 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
             facts=facts,
             world=chosen,
             rule=rule,
-            workers=self.workers,
+            workers=self.crew,
             on_progress=lambda n: shown.advance(task, n),
         )
 

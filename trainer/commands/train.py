@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from domain.errors import BadInput
-from trainer.commands.options import CHECKED_FOLDER, Bounds, ConfigOption, settings_of, write_config
+from trainer.commands.options import CHECKED_FOLDER, Bounds, ConfigOption, RayOption, settings_of, write_config
 from trainer.commands.verb import Answer, Verb
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Training(Verb):
     )
     resume: Annotated[bool, "Continue the runs in --out, exactly where they stopped."] = False
     at_once: Annotated[int | None, "Runs at once.", Bounds(min=1)] = 1
-    ray: Annotated[str | None, "local|HOST:PORT", "Spread the runs over a Ray cluster."] = None
+    ray: RayOption = None
     config_file: ConfigOption = None
 
     def plan(self) -> tuple[list[Job], dict[str, Any]]:

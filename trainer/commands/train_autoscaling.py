@@ -130,6 +130,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
 
     def run(self) -> Answer:
         """Train in the form that is asked for."""
+        from trainer.kit.jobs import Workers
         from trainer.kit.progress import announce
 
         announce("train autoscaling: loading torch and the simulator", self.as_json)
@@ -146,7 +147,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             workloads=self.workload or [],
             out=self.out or Path(".trimtab/train") / (LSTM if self.preset == LSTM else SCORER),
             resume=self.resume,
-            jobs=self.processes,
+            workers=Workers(self.processes, self.ray),
             as_json=self.as_json,
             on_checked=lambda place, settings: write_config(self.ctx, place, settings),
         )

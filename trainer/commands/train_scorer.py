@@ -17,6 +17,7 @@ from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
     from trainer.autoscaling.scorer import Plan
+    from trainer.kit.jobs import Workers
 
 PPO, SCORER = "ppo", "scorer"
 DEFAULT, LSTM = "default", "lstm"
@@ -24,9 +25,9 @@ DEFAULT, LSTM = "default", "lstm"
 _BOTH = frozenset(
     {"form", "preset", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"}
 )
-OF_SCORER = _BOTH | {"processes", "start"}
+OF_SCORER = _BOTH | {"processes", "ray", "start"}
 """Parameters of the command that training a scorer reads."""
-_SCORER_ALONE = OF_SCORER - _BOTH
+_SCORER_ALONE = {"processes", "start"}
 
 
 def refuse_others(context: typer.Context, form: str) -> None:
@@ -51,7 +52,7 @@ def train_scorers(
     workloads: Sequence[str],
     out: Path,
     resume: bool,
-    jobs: int,
+    workers: Workers,
     as_json: bool,
     on_checked: Callable[[Path, Mapping[str, str]], None],
 ) -> Answer:
@@ -86,7 +87,7 @@ def train_scorers(
     found: list[dict[str, Any]] = []
     with resumable(out):
         for place, plan in plans.items():
-            run(plan, place, jobs=jobs, resume=resume, show=shown_as(as_json))
+            run(plan, place, workers=workers, resume=resume, show=shown_as(as_json))
             found.append(json.loads((place / RUN_FILE).read_text("utf-8")))
     lines = []
     for place, summary in zip(plans, found, strict=True):

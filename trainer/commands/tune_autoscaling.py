@@ -16,13 +16,12 @@ from trainer.commands.options import (
     CooldownOption,
     ForceOption,
     PricesOption,
-    WorkersOption,
     WorldOption,
     Written,
     command_of,
     epilog,
 )
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.verb import Answer, ParallelVerb
 
 if TYPE_CHECKING:
     from domain.workload import Trace
@@ -34,7 +33,7 @@ CONSTANT, BOUND = "constant", "bound"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneAutoscaling(Verb):
+class TuneAutoscaling(ParallelVerb):
     """Search the grid of a rule for the setting that costs least, and report it on seeds that it was not tuned on.
 
     Any world and any workloads will do; several workloads count by what they cost together. The setting that is printed
@@ -84,7 +83,6 @@ Policies:
     fleet: Annotated[str, "KEY", "The fleet in the settings."] = "web"
     force: ForceOption = False
     time_limit: Annotated[float, "SECONDS", "For each bound.", Bounds(min=1.0)] = 60.0
-    workers: WorkersOption = 1
 
     def run(self) -> Answer:
         """Search the grids."""
@@ -124,7 +122,7 @@ Policies:
                         tuning,
                         reporting,
                         objective=Objective(self.minute_price),
-                        workers=self.workers,
+                        workers=self.crew,
                         on_run=counter(shown, name),
                         adapt=adapted,
                         widen=True,
@@ -132,7 +130,7 @@ Policies:
                     found.append(_as_data(name, tuned))
         loads = zip(workloads, reporting.traces, strict=False)
         made_by = {
-            "command": command_of(self.ctx, ("json", "workers", "force")),
+            "command": command_of(self.ctx, ("json", "workers", "ray", "force")),
             "world": {"name": chosen.name, "sha256": chosen.digest},
             "workloads": [{"workload": text, "sha256": trace.digest} for text, trace in loads],
             "tuning_seeds": [TUNING_SEED, TUNING_SEED + self.seeds - 1],

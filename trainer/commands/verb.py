@@ -27,9 +27,10 @@ from typer.models import ParameterInfo
 from agent.commands.options import JsonOption, print_json, show
 from domain.errors import BadInput
 from trainer.commands.endings import statuses_of_faults
-from trainer.commands.options import TEXT, Bounds, Check, FormatOption, Rows, Written, show_tables
+from trainer.commands.options import TEXT, Bounds, Check, FormatOption, RayOption, Rows, Written, show_tables
 
 if TYPE_CHECKING:
+    from trainer.kit.jobs import Workers
     from trainer.promotion.directory import ModelsWriter
 
 _CHOICES = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)+")
@@ -83,6 +84,21 @@ class TableVerb(Verb):
             show_tables(answer.tables, answer.lines, self.form)
         else:
             super().print(answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelVerb(Verb):
+    """The options of every verb whose cases are independent: the answer does not depend on them."""
+
+    workers: Annotated[int, "N", "Processes; cores of a local Ray.", Bounds(min=1)] = 1
+    ray: RayOption = None
+
+    @property
+    def crew(self) -> Workers:
+        """The workers of the cases."""
+        from trainer.kit.jobs import Workers
+
+        return Workers(self.workers, self.ray)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from simulator.deferral.scenarios import (
 from trainer.deferral.policies import OPTIMUM, checked_schedule, policy_of
 from trainer.kit.files import code_version
 from trainer.kit.intervals import FEWEST_CASES, Interval, mean_interval
-from trainer.kit.jobs import Pool
+from trainer.kit.jobs import HERE, Pool, Workers
 from trainer.kit.report import Check
 
 Floats = NDArray[np.float64]
@@ -268,7 +268,7 @@ def evaluate(
     contenders: Sequence[Contender],
     seeds: Sequence[int],
     *,
-    workers: int = 1,
+    workers: Workers = HERE,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """Return the figures of contenders on the episodes of some seeds. Raises BadInput, ScheduleWrong."""
@@ -280,7 +280,7 @@ def evaluate(
     document = None if forecast is None else forecast.as_document()
     cases = [_Case(subject, seed, texts, document) for seed in seeds]
     outcomes = []
-    with Pool(_play, min(workers, len(cases))) as pool:
+    with Pool(_play, workers, name=lambda case: f"{case.subject.name}, seed {case.seed}") as pool:
         for number, outcome in enumerate(pool.run(cases), start=1):
             on_progress(f"{subject.name}: {number} of {len(cases)} episodes")
             outcomes.append(outcome)

@@ -1,8 +1,8 @@
-"""Runs many training jobs: over the cores of this machine, or on a Ray cluster that may lose machines on the way.
+"""Runs a function over many items: here, in processes, or on a Ray cluster; a lost worker costs its items only.
 
-A job is plain data, its work a function of a module that every process can import. On Ray a job whose machine is lost
-starts again on another one and goes on from its last checkpoint, so the outcome is that of an undisturbed run; for that
-its directory must be on storage that every machine sees.
+An item is plain data, the work a function of a module that every process can import. The answers do not depend on where
+they were computed. An item whose process or machine is lost starts again on another one. A training run then continues
+from its last checkpoint; for that its directory must be on storage that every machine sees.
 """
 
 from __future__ import annotations
@@ -10,37 +10,45 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import pickle
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from domain.errors import BadInput, TrimtabError
+from domain.errors import BadInput, TrimtabError, install_command
+from trainer.kit.progress import write_line
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 LOCAL = "local"
-RETRIES = 5
-"""How often Ray starts a job again whose machine was lost."""
+RETRIES = 3
+"""How often an item starts again whose process or machine was lost."""
 GLANCE_S = 0.5
-"""How often `watch` is called while jobs run."""
+"""How often `watch` is called while items run."""
+TASKS_PER_WORKER = 8
+"""Tasks into which many small items are grouped for each worker: few enough to be cheap, enough to end together."""
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
-"""Jobs and their answers are small."""
+"""Items and their answers are small."""
 
 Work = Callable[[Mapping[str, Any]], dict[str, Any]]
 Watch = Callable[[], None]
-OnAnswer = Callable[["Job", dict[str, Any]], None]
-"""Called with each answer as it comes."""
+
+
+class WorkerLost(TrimtabError):
+    """The worker of an item was lost more than RETRIES times, or that of a job; the message names it."""
 
 
 class JobFailed(TrimtabError):
-    """A job raised an error, or its machines were lost too often; the message names it."""
+    """A job raised an error; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,21 @@ class Job:
 
     name: str
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Where items run: in `count` processes of this machine (1: in this process), or on a Ray cluster.
+
+    ray: `local` for a cluster of this machine alone, of `count` cores, or the address of one that is running, such as
+    `10.0.0.5:6379`, all of whose cores are used.
+    """
+
+    count: int = 1
+    ray: str | None = None
+
+
+HERE = Workers()
 
 
 def seeds_of(text: str) -> list[int]:
@@ -80,129 +103,228 @@ def grid_of(sweeps: Sequence[str]) -> list[dict[str, str]]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def in_processes(
-    work: Work, jobs: Sequence[Job], workers: int, watch: Watch | None = None, *, on_answer: OnAnswer | None = None
-) -> list[dict[str, Any]]:
-    """Return the answers in the order of the jobs, worked out by so many processes of one thread each.
-
-    `watch` is called from time to time meanwhile, `on_answer` with each answer as it comes. Raises JobFailed;
-    jobs that have not begun are then dropped.
-    """
-    answers: dict[int, dict[str, Any]] = {}
-    with _one_thread_each(), _pool(min(workers, len(jobs))) as pool:
-        places: dict[Future[dict[str, Any]], int] = {pool.submit(work, job.data): at for at, job in enumerate(jobs)}
-        waiting = set(places)
-        while waiting:
-            done, waiting = wait(waiting, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                job = jobs[places[future]]
-                answers[places[future]] = _answer(job, future.result)
-                if on_answer is not None:
-                    on_answer(job, answers[places[future]])
-            if watch is not None:
-                watch()
-    return [answers[at] for at in range(len(jobs))]
-
-
-def on_ray(
-    work: Work,
-    jobs: Sequence[Job],
-    address: str,
-    *,
-    workers: int | None = None,
-    watch: Watch | None = None,
-    on_answer: OnAnswer | None = None,
-    retries: int = RETRIES,
-) -> list[dict[str, Any]]:
-    """Return the answers in the order of the jobs, worked out on a Ray cluster, one core each.
-
-    address: `local` for a cluster of this machine alone (of `workers` cores, all of them when None), or that of one
-    that is running, such as `10.0.0.5:6379`. A job whose machine is lost starts again up to `retries` times, and must
-    itself go on from its last checkpoint. Raises JobFailed; BadInput when no cluster answers at the address.
-    """
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-
-    answers: dict[int, dict[str, Any]] = {}
-    with _connected(address, workers):
-        remote = ray.remote(num_cpus=1, max_retries=retries)(work)
-        places = {remote.remote(job.data): at for at, job in enumerate(jobs)}
-        waiting = list(places)
-        while waiting:
-            done, waiting = ray.wait(waiting, num_returns=1, timeout=GLANCE_S)
-            for reference in done:
-                job = jobs[places[reference]]
-                try:
-                    answers[places[reference]] = ray.get(reference)
-                except RayTaskError as error:
-                    raise JobFailed(f"{job.name}: {error.cause or error}") from error
-                except RayError as error:
-                    first = str(error).strip().splitlines()[0]
-                    raise JobFailed(f"{job.name}: its machine was lost more than {retries} times: {first}") from error
-                if on_answer is not None:
-                    on_answer(job, answers[places[reference]])
-            if watch is not None:
-                watch()
-    return [answers[at] for at in range(len(jobs))]
-
-
 class Pool(Generic[Item, Answer]):
-    """Runs a function of a module over items, here or in so many processes; answers come in the order of the items."""
+    """Workers that call one function for items; a context manager, which starts and ends them.
 
-    def __init__(self, work: Callable[[Item], Answer], workers: int = 1) -> None:
-        self._work = work
-        # Spawned: a forked process would inherit the threads of ONNX Runtime and numba in the middle of what they do.
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(max_workers=workers, mp_context=context) if workers > 1 else None
+    name: of an item, for messages. apart: one worker is a process too. An error of the function is raised as it is.
+    """
 
-    def run(self, items: Sequence[Item], chunk: int = 1) -> Iterator[Answer]:
-        """Yield the answers; chunk: items that are handed to a process together."""
-        if self._pool is None:
-            return map(self._work, items)
-        return self._pool.map(self._work, items, chunksize=chunk)
+    def __init__(
+        self,
+        work: Callable[[Item], Answer],
+        workers: Workers = HERE,
+        *,
+        name: Callable[[Item], str] = lambda item: "an item",
+        apart: bool = False,
+    ) -> None:
+        self._work, self._workers, self._name, self._apart = work, workers, name, apart
+        self._stack = ExitStack()
+        self._executor: _Executor | None = None
+
+    def run(self, items: Sequence[Item], chunk: int | None = 1) -> Iterator[Answer]:
+        """Yield the answers in the order of the items.
+
+        chunk: items of one task; None: as many as give each worker TASKS_PER_WORKER tasks. Raises WorkerLost.
+        """
+        early: dict[int, Answer] = {}
+        due = 0
+        for at, answer in self.completed(items, chunk):
+            early[at] = answer
+            while due in early:
+                yield early.pop(due)
+                due += 1
+
+    def completed(
+        self, items: Sequence[Item], chunk: int | None = 1, watch: Watch = lambda: None
+    ) -> Iterator[tuple[int, Answer]]:
+        """Yield index and answer of each item as it is completed; chunk as in `run`. Raises WorkerLost.
+
+        watch: called from time to time.
+        """
+        if self._executor is None:
+            for at, item in enumerate(items):
+                yield at, self._work(item)
+                watch()
+            return
+        size = chunk or max(1, len(items) // (TASKS_PER_WORKER * self._executor.size))
+        tasks = {at: items[at : at + size] for at in range(0, len(items), size)}
+        try:
+            for start, (answers, error) in self._executor.completed(tasks, watch):
+                yield from enumerate(answers, start)
+                if error is not None:
+                    raise error
+        except _Lost as lost:
+            names = ", ".join(map(self._name, tasks[lost.task]))
+            raise WorkerLost(
+                f"{names}: the worker was lost {RETRIES + 1} times ({lost.reason}): "
+                "run it again, with --resume where the command has it"
+            ) from None
 
     def __enter__(self) -> Self:
+        if self._workers.ray is not None:
+            self._stack.enter_context(_connected(self._workers.ray, self._workers.count))
+            self._executor = _OnRay(self._work)
+        elif self._workers.count > 1 or self._apart:
+            self._executor = self._stack.enter_context(_Processes(self._work, self._workers.count))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._executor = None
+        self._stack.close()
 
 
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    pool = ProcessPoolExecutor(max_workers=workers, mp_context=multiprocessing.get_context("spawn"))
+def run_jobs(work: Work, jobs: Sequence[Job], workers: Workers, watch: Watch = lambda: None) -> list[dict[str, Any]]:
+    """Return the answers in the order of the jobs, each computed by a worker that is not this process.
+
+    watch: called from time to time meanwhile. Raises JobFailed and WorkerLost; jobs that have not begun are then
+    dropped. BadInput when no Ray cluster answers.
+    """
+    with Pool(partial(_of_job, work), workers, name=lambda job: job.name, apart=True) as pool:
+        answers = dict(pool.completed(jobs, watch=watch))
+    return [answers[at] for at in range(len(jobs))]
+
+
+def _of_job(work: Work, job: Job) -> dict[str, Any]:
     try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _answer(job: Job, result: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    try:
-        return result()
-    except BrokenProcessPool:
-        raise JobFailed(f"{job.name}: its process died (out of memory?): run it again with --resume") from None
+        return work(job.data)
     except Exception as error:
         raise JobFailed(f"{job.name}: {error}") from error
 
 
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Let the processes started meanwhile use one thread: two on a shared core are far slower than one."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
+# Executors. A task is some items that one worker computes together, by the index of the first.
+
+Outcome = tuple[list[Any], Exception | None]
+"""The answers of a task's items up to the first error, and that error."""
+
+
+class _Lost(Exception):
+    """The worker of this task was lost too often."""
+
+    def __init__(self, task: int, reason: str) -> None:
+        super().__init__(task, reason)
+        self.task, self.reason = task, reason
+
+
+class _Executor(Protocol):
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+
+    def completed(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
+        """Yield the outcome of each task as it is completed. Raises _Lost."""
+
+
+def _outcome(work: Callable[[Any], Any], items: Sequence[Any]) -> Outcome:
+    answers: list[Any] = []
     try:
-        yield
-    finally:
-        if before is None:
+        answers.extend(map(work, items))
+    except Exception as error:
+        try:
+            pickle.dumps(error)
+        except Exception:
+            return answers, TrimtabError(f"{type(error).__name__}: {error}")
+        return answers, error
+    return answers, None
+
+
+class _Processes:
+    """Processes of one thread each. The death of one ends them all: then they start again with the remaining tasks."""
+
+    def __init__(self, work: Callable[[Any], Any], size: int) -> None:
+        self._work, self.size = work, size
+        self._pool: ProcessPoolExecutor | None = None
+
+    def completed(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
+        left, losses = dict(tasks), 0
+        while left:
+            before = len(left)
+            for at, outcome in self._until_a_loss(left, watch):
+                del left[at]
+                yield at, outcome
+            if not left:
+                return
+            losses = losses + 1 if len(left) == before else 1
+            first = next(iter(left))
+            if losses > RETRIES:
+                raise _Lost(first, "its process died, perhaps for want of memory")
+            write_line(f"a worker process died: {len(left)} of {len(tasks)} tasks remain and start again")
+            # Those that were running at the loss go last, so that one of them cannot stop the others again and again.
+            for at in list(left)[: self.size]:
+                left[at] = left.pop(at)
+
+    def _until_a_loss(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
+        if self._pool is None:
+            # Spawned: a forked process would inherit threads of ONNX Runtime and numba in the middle of their work.
+            self._pool = ProcessPoolExecutor(self.size, mp_context=multiprocessing.get_context("spawn"))
+        waiting: set[Future[Outcome]] = set()
+        places: dict[Future[Outcome], int] = {}
+        try:
+            for at, items in tasks.items():
+                places[self._pool.submit(_outcome, self._work, items)] = at
+            waiting = set(places)
+            while waiting:
+                done, waiting = wait(waiting, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield places[future], future.result()
+                watch()
+        except BrokenProcessPool:
+            self._end()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def __enter__(self) -> Self:
+        self._threads = os.environ.get("OMP_NUM_THREADS")
+        # Two threads on a shared core are far slower than one.
+        os.environ["OMP_NUM_THREADS"] = "1"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is None:
             del os.environ["OMP_NUM_THREADS"]
         else:
-            os.environ["OMP_NUM_THREADS"] = before
+            os.environ["OMP_NUM_THREADS"] = self._threads
+        self._end()
+
+
+class _OnRay:
+    """The cores of a Ray cluster, one for each task. Ray starts the tasks of a lost machine again."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        import ray
+
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        self.size = max(1, int(resources.get("CPU", 1)))
+        self._work = ray.put(work)
+        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_outcome)
+
+    def completed(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
+        import ray
+        from ray.exceptions import RayError
+
+        places = {self._remote.remote(self._work, items): at for at, items in tasks.items()}
+        waiting = list(places)
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=1, timeout=GLANCE_S)
+            for reference in done:
+                try:
+                    outcome = ray.get(reference)
+                except RayError as error:
+                    raise _Lost(places[reference], str(error).strip().splitlines()[0]) from error
+                yield places[reference], outcome
+            watch()
 
 
 @contextmanager
-def _connected(address: str, workers: int | None) -> Iterator[None]:
+def _connected(address: str, count: int) -> Iterator[None]:
+    """Connect to the cluster at an address, or to one of this machine with that number of cores; BadInput."""
+    if find_spec("ray") is None:
+        raise BadInput("--ray", address, f"ray is missing: {install_command('distributed')}, or leave it out")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
@@ -211,7 +333,7 @@ def _connected(address: str, workers: int | None) -> Iterator[None]:
     own: dict[str, Any] = {}
     if folder is not None:
         own = {
-            "num_cpus": workers,
+            "num_cpus": count,
             "object_store_memory": OBJECT_STORE_BYTES,
             "include_dashboard": False,
             "_temp_dir": folder,

@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.errors import BadInput
 from trainer.kit.checkpoint import EXTENDABLE, Checkpoint, Checkpoints, OtherConfiguration, check_resumable
-from trainer.kit.jobs import Job, Work, in_processes, on_ray
+from trainer.kit.jobs import Job, Work, Workers, run_jobs
 from trainer.kit.progress import (
     BAR,
     LINES,
@@ -85,7 +85,7 @@ def run_all(
 ) -> list[dict[str, Any]]:
     """Run the jobs: a single one here, several in processes or on a Ray cluster; return their answers in order.
 
-    cost: name of the figure with the held-out cost. steps_of: environment steps of a job. Raises JobFailed.
+    cost: name of the figure with the held-out cost. steps_of: environment steps of a job. Raises JobFailed, WorkerLost.
     """
     live = sys.stderr.isatty()
     if ray is None and len(jobs) == 1:
@@ -94,6 +94,4 @@ def run_all(
     runs = [(job.name, Path(job.data["directory"]), steps_of(job)) for job in jobs]
     alike = marks[0] if all(other == marks[0] for other in marks) else {}
     with Watch(runs, alike, cost, live=live and not silent, quiet=silent) as watch:
-        if ray is not None:
-            return on_ray(work, jobs, ray, workers=at_once, watch=watch.look)
-        return in_processes(work, jobs, at_once, watch.look)
+        return run_jobs(work, jobs, Workers(min(at_once, len(jobs)), ray), watch=watch.look)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from domain.errors import BadInput, TrimtabError, install_command
 from domain.rules.placement.bounds import Bound, least_hosts, needs_of
 from domain.rules.placement.instance import DIMENSIONS, Application, Instance, excluded_pairs
-from trainer.kit.jobs import Job, in_processes
+from trainer.kit.jobs import Job, Workers, run_jobs
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -384,7 +384,7 @@ def _cp_sat(problem: _Problem, bound: int, limit_s: float, workers: int) -> tupl
     arrays = {name: getattr(problem, name).tolist() for name in ("counts", "limits", "demand", "capacity")}
     containers = {**arrays, "pairs": list(problem.pairs())}
     data = {"containers": containers, "least": bound, "most": len(best), "limit_s": limit_s, "workers": workers}
-    found = in_processes(fewest, [Job(problem.instance.name, data)], 1)[0] if bound < len(best) else {}
+    found = run_jobs(fewest, [Job(problem.instance.name, data)], Workers())[0] if bound < len(best) else {}
     patterns = found.get("patterns")
     return best if patterns is None else [tuple(row) for row in patterns], found.get("bound", bound)
 

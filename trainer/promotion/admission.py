@@ -18,8 +18,9 @@ from domain.errors import BadInput
 from simulator.admission import cluster_of
 from simulator.admission.arrivals import HOURS_PER_RUN
 from trainer.admission.fronts import result_of
-from trainer.admission.table import Cell, Crew, Runs, Store, comparison_seeds, configuration_of, run_cells
+from trainer.admission.table import Cell, Runs, Store, comparison_seeds, configuration_of, run_cells
 from trainer.admission.tuning import ONE_SIDED_90, scale_of, tune
+from trainer.kit.jobs import HERE, Workers
 from trainer.promotion.gate import CHALLENGER, CHAMPION, TUNED, Gate, Limits, PolicyCosts, Verdict, verdict
 
 
@@ -34,7 +35,7 @@ def cluster_gate(
     observations: int = 0,
     runs: int = 100,
     hours: float = HOURS_PER_RUN,
-    workers: int = 1,
+    workers: Workers = HERE,
 ) -> Gate:
     """Return the gate of clusters. now: the rule that decides where there is no champion.
 
@@ -51,7 +52,7 @@ def cluster_gate(
         store = Store(None, configuration_of([preset], hours))
 
         def play(cell: Cell, seeds: Sequence[int]) -> Runs:
-            return run_cells(store, [cell], seeds, Crew(workers))[cell]
+            return run_cells(store, [cell], seeds, workers)[cell]
 
         def played(text: str) -> PolicyCosts:
             cell = Cell(preset, text, observations, hours=hours)

@@ -21,7 +21,7 @@ from trainer.autoscaling.evaluation.contenders import Contender, model_contender
 from trainer.autoscaling.evaluation.suite import GROUPS, Case, World
 from trainer.autoscaling.policies import SimulatedPolicy, begin
 from trainer.autoscaling.policy_names import policy_of
-from trainer.kit.jobs import Pool
+from trainer.kit.jobs import HERE, Pool, Workers
 from trainer.promotion.gate import Gate, Limits, Trial, Verdict, digest, judge
 
 ENTRY_SHARES: tuple[float, ...] = (0.25, 0.5, 0.75)
@@ -50,7 +50,7 @@ def fleet_gate(
     world: World = World.LIVE_LIKE,
     own: Sequence[Trial] = (),
     rule: Callable[[], Contender] | None = None,
-    workers: int = 1,
+    workers: Workers = HERE,
     on_progress: OnProgress = lambda _: None,
 ) -> Gate:
     """Return the gate of fleets over these cases. facts: how they were chosen. world: of T3, T5 and T6.
@@ -108,11 +108,11 @@ def _suite(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 
 def _runs(
-    champion: Contender, challenger: Contender, cases: Sequence[Case], workers: int, on_progress: OnProgress
+    champion: Contender, challenger: Contender, cases: Sequence[Case], workers: Workers, on_progress: OnProgress
 ) -> list[Trial]:
     made: list[Trial] = []
-    with Pool(partial(trials, champion, challenger), workers) as pool:
-        size = CHUNK if workers > 1 else 1
+    with Pool(partial(trials, champion, challenger), workers, name=lambda part: part[0].name) as pool:
+        size = 1 if workers == HERE else CHUNK
         chunks = [tuple(cases[k : k + size]) for k in range(0, len(cases), size)]
         for chunk, found in zip(chunks, pool.run(chunks), strict=True):
             made += found

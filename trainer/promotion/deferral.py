@@ -16,6 +16,7 @@ import numpy as np
 
 from domain.errors import BadInput
 from trainer.deferral.evaluation import REFERENCE, Contender, Subject, evaluate
+from trainer.kit.jobs import HERE, Workers
 from trainer.kit.progress import phases
 from trainer.promotion.gate import CHALLENGER, CHAMPION, Gate, Limits, PolicyCosts, Verdict, verdict
 
@@ -31,7 +32,7 @@ def deferral_gate(
     episodes: int,
     limits: Limits,
     *,
-    workers: int = 1,
+    workers: Workers = HERE,
     facts: Mapping[str, object] | None = None,
     quiet: bool = True,
 ) -> Gate:

@@ -9,7 +9,8 @@ import pytest
 from domain.errors import BadInput
 from simulator.admission import cluster_of, draw_run, play, rule_of
 from trainer.admission.experiments import EXPERIMENTS, experiments_of
-from trainer.admission.table import Cell, Crew, Runs, Store, configuration_of, jobs_of, run_cells
+from trainer.admission.table import Cell, Runs, Store, configuration_of, pieces_of, run_cells
+from trainer.kit.jobs import Workers
 
 HOURS = 1460.0
 SEEDS = range(12)
@@ -57,19 +58,19 @@ def test_work_that_was_ended_goes_on_and_comes_to_the_same(small: str, tmp_path:
     resumed = run_cells(store, cells(small), SEEDS, on_runs=lambda cell, runs: again.append(runs))
     assert sum(played) + sum(again) == 2 * len(SEEDS)
     assert all(same(resumed[cell], whole[cell]) for cell in cells(small))
-    assert jobs_of(Store(tmp_path / "kept", configuration), cells(small), SEEDS) == []
+    assert pieces_of(Store(tmp_path / "kept", configuration), cells(small), SEEDS) == []
 
 
 def test_cells_keep_step_with_each_other(small: str) -> None:
-    jobs = jobs_of(Store(None, configuration_of([small], HOURS)), cells(small), SEEDS)
-    assert [job.data["seeds"][0] for job in jobs] == [0, 0, 5, 5, 10, 10]
+    pieces = pieces_of(Store(None, configuration_of([small], HOURS)), cells(small), SEEDS)
+    assert [seeds[0] for _, seeds in pieces] == [0, 0, 5, 5, 10, 10]
 
 
 @pytest.mark.exhaustive
 def test_two_processes_come_to_the_same_as_one(small: str) -> None:
     configuration = configuration_of([small], HOURS)
     alone = run_cells(Store(None, configuration), cells(small), SEEDS)
-    shared = run_cells(Store(None, configuration), cells(small), SEEDS, Crew(workers=2))
+    shared = run_cells(Store(None, configuration), cells(small), SEEDS, Workers(2))
     assert all(same(alone[cell], shared[cell]) for cell in cells(small))
 
 
@@ -78,7 +79,7 @@ def test_two_processes_come_to_the_same_as_one(small: str) -> None:
 def test_a_ray_cluster_comes_to_the_same_as_this_process(small: str) -> None:
     configuration = configuration_of([small], HOURS)
     alone = run_cells(Store(None, configuration), cells(small), SEEDS)
-    shared = run_cells(Store(None, configuration), cells(small), SEEDS, Crew(workers=1, ray="local"))
+    shared = run_cells(Store(None, configuration), cells(small), SEEDS, Workers(1, "local"))
     assert all(same(alone[cell], shared[cell]) for cell in cells(small))
 
 

@@ -23,6 +23,7 @@ from trainer.autoscaling.scorer import HELD_OUT, MOST_SEED, Part, Plan, Recipe, 
 from trainer.autoscaling.scorer_runs import RECIPE_FILE, SAMPLES_FOLDER, read_model, run, scorer_in, scorer_named
 from trainer.kit.checkpoint import OtherConfiguration
 from trainer.kit.files import ROOT
+from trainer.kit.jobs import Workers
 from trainer.kit.progress import CURVE_FILE, Listener, Progress, read_curve
 
 LESSONS = partial(suite_lessons, world=preset("live-like"))
@@ -238,7 +239,7 @@ def test_a_directory_without_a_finished_scorer_is_refused_by_its_name(tmp_path: 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_several_processes_train_what_one_trains(whole: Path, tmp_path: Path) -> None:
-    run(plan(), tmp_path, jobs=2)
+    run(plan(), tmp_path, workers=Workers(2))
     assert model_in(tmp_path) == model_in(whole)
 
 

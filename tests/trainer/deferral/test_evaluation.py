@@ -17,6 +17,7 @@ from trainer.deferral.evaluation import STANDARD, Evaluation, Subject, checks_of
 from trainer.deferral.exact import ScheduleWrong
 from trainer.deferral.policies import policy_of
 from trainer.deferral.report import PAPER_1, PAPER_2, PAPER_4, TrainingFigures, write
+from trainer.kit.jobs import Workers
 
 SHORT = Subject("short", SCENARIOS["valley"].model_copy(update={"steps": 12}))
 PAIR = [("two", "fifo:prefix"), ("two", "sjf:prefix")]
@@ -61,7 +62,7 @@ def test_texts_of_one_label_are_seeds_of_one_method(done: Evaluation) -> None:
 @pytest.mark.exhaustive
 def test_workers_change_nothing(done: Evaluation) -> None:
     """A10."""
-    again = evaluate(SHORT, contenders_of(PAIR), range(3), workers=2)
+    again = evaluate(SHORT, contenders_of(PAIR), range(3), workers=Workers(2))
     assert json.dumps(again.as_data()) == json.dumps(done.as_data())
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from domain.errors import BadInput
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
-from tests.trainer.kit.tiny_job import LOST_AT, fail, train_marked, train_tiny
+from tests.trainer.kit.light_work import fail, refuse, square_and_die_once, square_or_die
+from tests.trainer.kit.tiny_job import LOST_AT, train_marked, train_tiny
 from trainer.autoscaling.ppo_runs import run
-from trainer.kit.jobs import Job, JobFailed, grid_of, in_processes, on_ray, seeds_of
+from trainer.kit.jobs import Job, JobFailed, Pool, WorkerLost, Workers, grid_of, run_jobs, seeds_of
 
 UPDATES = 40
 
@@ -57,7 +58,7 @@ def test_a_sweep_of_another_form_is_refused(texts: list[str]) -> None:
 def test_processes_answer_in_the_order_of_the_jobs_as_one_process_would(tmp_path: Path) -> None:
     here = [train_tiny(job.data) for job in jobs_in(tmp_path / "here", 3)]
     glances: list[float] = []
-    there = in_processes(train_tiny, jobs_in(tmp_path / "there", 3), 2, lambda: glances.append(time.monotonic()))
+    there = run_jobs(train_tiny, jobs_in(tmp_path / "there", 3), Workers(2), lambda: glances.append(time.monotonic()))
     assert there == here
     assert len(glances) >= 1
 
@@ -65,12 +66,39 @@ def test_processes_answer_in_the_order_of_the_jobs_as_one_process_would(tmp_path
 @pytest.mark.exhaustive
 def test_a_job_that_raises_is_named() -> None:
     with pytest.raises(JobFailed, match="bad one: the third law"):
-        in_processes(fail, [Job("bad one", {})], 1)
+        run_jobs(fail, [Job("bad one", {})], Workers())
 
 
-def test_a_job_whose_process_dies_is_named() -> None:
-    with pytest.raises(JobFailed, match="bad one: its process"):
-        in_processes(fail, [Job("bad one", {"die": True})], 1)
+def test_a_job_whose_process_dies_again_and_again_is_named() -> None:
+    with pytest.raises(WorkerLost, match="bad one: the worker was lost 4 times"):
+        run_jobs(fail, [Job("bad one", {"die": True})], Workers())
+
+
+def test_a_killed_process_costs_its_items_alone(tmp_path: Path) -> None:
+    items = [(tmp_path, number) for number in range(6)]
+    with Pool(square_and_die_once, Workers(2)) as pool:
+        assert list(pool.run(items)) == [number * number for _, number in items]
+    attempts = sorted(path.name.partition("-")[0] for path in tmp_path.iterdir())
+    # The item that died and at most the one beside it ran twice.
+    assert attempts.count("3") == 2
+    assert len(attempts) <= len(items) + 2
+
+
+def test_items_that_follow_a_fatal_one_are_completed_before_it_is_given_up() -> None:
+    done: dict[int, int] = {}
+    with (
+        Pool(square_or_die, Workers(2), name=lambda item: f"case {item}") as pool,
+        pytest.raises(WorkerLost, match="case -1: "),
+    ):
+        done.update(pool.completed([-1, 2, 3, 4, 5]))
+    assert done == {1: 4, 2: 9, 3: 16, 4: 25}
+
+
+@pytest.mark.parametrize("workers", [Workers(), Workers(2)])
+def test_an_error_of_the_work_comes_as_it_was_raised(workers: Workers) -> None:
+    with Pool(refuse, workers) as pool, pytest.raises(BadInput) as caught:
+        list(pool.run([1, 2]))
+    assert (caught.value.field, caught.value.value, caught.value.remedy) == ("number", 1, "give another")
 
 
 @pytest.mark.exhaustive
@@ -78,9 +106,12 @@ def test_a_job_whose_process_dies_is_named() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_ray_on_this_machine_answers_as_one_process_would_and_names_a_job_that_raises(tmp_path: Path) -> None:
     here = [train_tiny(job.data) for job in jobs_in(tmp_path / "here", 2)]
-    assert on_ray(train_tiny, jobs_in(tmp_path / "there", 2), "local", workers=2) == here
+    assert run_jobs(train_tiny, jobs_in(tmp_path / "there", 2), Workers(2, "local")) == here
     with pytest.raises(JobFailed, match="bad one: the third law"):
-        on_ray(fail, [Job("bad one", {})], "local", workers=1)
+        run_jobs(fail, [Job("bad one", {})], Workers(1, "local"))
+    with Pool(square_and_die_once, Workers(2, "local")) as pool:
+        assert list(pool.run([(tmp_path, 2), (tmp_path, 3)])) == [4, 9]
+    assert len(list(tmp_path.glob("3-*"))) == 2
 
 
 def facts(result: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +157,7 @@ def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: 
 
         reaper = threading.Thread(target=lose_the_second_machine, daemon=True)
         reaper.start()
-        results = on_ray(train_marked, jobs(there), cluster.address)
+        results = run_jobs(train_marked, jobs(there), Workers(1, cluster.address))
         reaper.join(30)
     finally:
         ray.shutdown()

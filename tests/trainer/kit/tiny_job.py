@@ -62,10 +62,3 @@ def _hang_after(update: int) -> None:
         return path
 
     setattr(Checkpoints, "save", save_and_hang)  # noqa: B010
-
-
-def fail(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Raise, or die without a word."""
-    if data.get("die"):
-        os._exit(1)
-    raise ValueError("the third law")

@@ -18,7 +18,7 @@ from simulator.autoscaling.view import Measures
 from trainer.autoscaling.baselines.clairvoyant import first_end_s
 from trainer.autoscaling.policies import ConstantPolicy, parameters_of, run_policy
 from trainer.autoscaling.policy_names import Task, run_task
-from trainer.kit.jobs import Pool
+from trainer.kit.jobs import HERE, Pool, Workers
 
 HIGH = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 TARGETS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)
@@ -174,7 +174,7 @@ def tune(
     reporting: Cases,
     *,
     objective: Objective | None = None,
-    workers: int = 1,
+    workers: Workers = HERE,
     on_run: Callable[[int, int], None] | None = None,
     adapt: Callable[[str], str | None] = lambda text: text,
     widen: bool = False,
@@ -199,13 +199,13 @@ def tune(
     def measure(policies: Sequence[str], cases: Cases) -> list[Measures]:
         found = []
         tasks = _tasks(policies, cases)
-        for run in pool.run(tasks, max(1, len(tasks) // (8 * workers))):
+        for run in pool.run(tasks, None):
             found.append(run)
             if on_run is not None:
                 on_run(next(done), total)
         return found
 
-    with Pool(run_task, workers) as pool:
+    with Pool(run_task, workers, name=lambda task: f"{task[0]}, seed {task[3]}") as pool:
         first = _ranked(measure, grid, few, objective)
         finalists = _ranked(measure, [tried.policy for tried in first[:FINALISTS]], tuning, objective)
         beyond = _beyond(finalists[0].policy) if widen else []

@@ -16,6 +16,7 @@ from trainer.autoscaling.baselines.tuning import MOST_FLEETS, TUNING_SEED, best_
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, Case, World, suite
 from trainer.autoscaling.policies import parameters_of
 from trainer.autoscaling.worlds import policy_in_world, traces_by_seed, world_of
+from trainer.kit.jobs import HERE, Workers
 
 ANYWHERE = "*"
 
@@ -223,7 +224,7 @@ def _short(text: str) -> str:
 
 
 def tuned_rule(
-    world: OwnWorld, workloads: Sequence[str], workers: int = 1, on_run: OnRun = None, name: str = "queue-rule"
+    world: OwnWorld, workloads: Sequence[str], workers: Workers = HERE, on_run: OnRun = None, name: str = "queue-rule"
 ) -> Contender:
     """Return the queue rule that costs least on these workloads in this world, tuned on separate seeds.
 

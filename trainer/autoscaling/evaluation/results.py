@@ -23,7 +23,7 @@ from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policies import AnySimulation, SimulatedPolicy, run_policy
 from trainer.autoscaling.policy_names import policy_of
 from trainer.kit import files
-from trainer.kit.jobs import Pool
+from trainer.kit.jobs import HERE, Pool, Workers
 
 Ints = NDArray[np.int64]
 
@@ -301,18 +301,18 @@ def evaluate(
     cases: Sequence[Case],
     results: Results,
     *,
-    workers: int = 1,
+    workers: Workers = HERE,
     on_cases: OnCases = lambda label, cases: None,
 ) -> Evaluation:
     """Run the cases without a row in the results, and return all rows.
 
-    A policy that cannot run on a case is reported as absent there. workers: processes. Raises BadInput for a wrong
+    A policy that cannot run on a case is reported as absent there. Raises BadInput for a wrong
     policy.
     """
     tasks, kept = _tasks(contenders, cases, results, on_cases)
     absences: list[Absence] = []
     new: dict[tuple[str, str], Row] = {}
-    with Pool(_run, min(workers, len(tasks))) as pool:
+    with Pool(_run, workers, name=lambda task: f"{task.label} on {task.cases[0].name}") as pool:
         for task, answers in zip(tasks, pool.run(tasks), strict=True):
             for case, answer in zip(task.cases, answers, strict=True):
                 if isinstance(answer, Row):

@@ -14,6 +14,7 @@ from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.results import Results, Row, evaluate, read_rows, run_episode
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policy_names import policy_of
+from trainer.kit.jobs import Workers
 
 TRACE = make_trace("ten jobs", [0.0] * 10, [200.0 / 3.0] * 10)
 
@@ -94,5 +95,5 @@ def test_a_wrong_value_is_named_with_line_and_column(tmp_path: Path, row: Row) -
 def test_two_processes_find_the_same_as_one(tmp_path: Path) -> None:
     contenders = contenders_of(["queue-rule", "threshold"])
     alone = evaluate(contenders, cases(9), Results(None))
-    together = evaluate(contenders, cases(9), Results(tmp_path / "rows.csv"), workers=2)
+    together = evaluate(contenders, cases(9), Results(tmp_path / "rows.csv"), workers=Workers(2))
     assert together.rows == alone.rows

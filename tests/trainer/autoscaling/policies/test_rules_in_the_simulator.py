@@ -123,14 +123,6 @@ def test_one_trace_serves_every_seed_and_several_go_with_their_own() -> None:
         run_many(text, config, traces, [1, 2, 3])
 
 
-@pytest.mark.exhaustive
-def test_processes_change_nothing() -> None:
-    text, config = "threshold:warmup_s=0", preset("train-fit")
-    assert run_many(text, config, [train_fit()], [1, 2, 3], workers=2) == run_many(
-        text, config, [train_fit()], [1, 2, 3]
-    )
-
-
 def test_an_episode_begins_in_the_world_that_the_policy_needs() -> None:
     simulation = begin(policy_of("constant:4,0,0"), FIXED_BOOT, train_fit())
     assert isinstance(simulation, FastSimulation)

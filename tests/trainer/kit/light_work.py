@@ -1,0 +1,38 @@
+"""Work of a moment for tests of workers, without torch: processes that import it start soon."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from domain.errors import BadInput
+
+
+def fail(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Raise, or die without a word."""
+    if data.get("die"):
+        os._exit(1)
+    raise ValueError("the third law")
+
+
+def square_and_die_once(item: tuple[Path, int]) -> int:
+    """Square a number and leave a mark in a folder; the first call for 3 kills its process."""
+    folder, number = item
+    attempt = len(list(folder.glob(f"{number}-*")))
+    (folder / f"{number}-{attempt}").touch()
+    if number == 3 and attempt == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def square_or_die(number: int) -> int:
+    """Square a number; a negative one kills its process."""
+    if number < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def refuse(number: int) -> int:
+    """Raise an error with attributes."""
+    raise BadInput("number", number, "give another")

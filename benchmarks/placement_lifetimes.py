@@ -14,11 +14,17 @@ gaia-pai:20000, gaia-azure:40000 and alibaba-openb:0, by the lowest machine-hour
 
 `weighed`: its weights were searched on the begins of the first third of each trace and chosen on those of the second;
 `judged` is the mean over the last. `--extended`: the judged cases with other pools (VARIANTS), in place of the rest.
+`--advice`: the rule of `trainer.placement.advice` on each case, in place of the rest. It is asked daily from the third
+day on while a day is left, and its advice is followed at once: host-hours after the third day over those without
+advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. `cases`: long enough; `spoke`:
+with advice; `wrong`: followed advice that cost more. For fillings two instances of the small generator are recorded,
+and a third one is placed (ADVICE_FILLINGS), by the policy that began and by the advised one.
 `decision`: choose a host by `lifetime` among 10,000, with 150,000 containers; `refresh`: predict all of them again.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -28,14 +34,25 @@ from typing import Any
 
 import numpy as np
 
+from agent.placement.choosing import SHIPPED, read_policy
 from benchmarks.report import Target, arguments, report
-from domain.rules.placement.cluster import Cluster, Host, choose
+from domain.rules.placement.cluster import Cluster, Host, choose, cluster_of
 from domain.rules.placement.instance import Application, HostType, Instance
 from domain.rules.placement.policies import LIFETIME, NAMED, WEIGHED, Policy
-from domain.units import DAY_S
+from domain.units import DAY_S, HOUR_S
 from simulator.placement.engine import arrays_of, play
 from simulator.placement.fleet import play_fleet
+from simulator.placement.instances import small
 from simulator.placement.traces import HOST, SHUFFLED, trace_of
+from trainer.placement.advice import (
+    LEAST_DAYS,
+    better_by_days,
+    better_by_fillings,
+    bundled,
+    replayed_days,
+    replayed_fillings,
+)
+from trainer.placement.evaluation import events
 
 WARM_UP = 0.3
 CASES = (
@@ -54,6 +71,10 @@ FLEETS = (
 """Extract and seed."""
 JUDGED = frozenset({40_000, 42_000, 3600, 3800})
 """Begins of the cases on which weights were neither searched nor chosen."""
+ADVICE_FROM = {"": ("lifetime", "bf", "learned", "wf"), "0.5": ("lifetime", "oldest", "bf", "learned")}
+"""Policies that decide before any advice, by sigma; `lifetime` without hints is `oldest`."""
+ADVICE_FILLINGS = tuple((9000 + k, 9000 + (k + 1) % 12, 9000 + (k + 2) % 12) for k in range(12))
+"""Two recorded fillings and the next one: seeds of the small generator, on which `small-pools` was judged."""
 RULES: Mapping[str, tuple[Policy, str]] = {
     "bf": (NAMED["bf"], ""),
     "ff": (NAMED["ff"], ""),
@@ -121,11 +142,15 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=len(CASES), help=f"cases that are played (default {len(CASES)})")
     parser.add_argument("--fleets", type=int, default=len(FLEETS), help=f"fleets played (default {len(FLEETS)})")
     parser.add_argument("--extended", action="store_true", help="play the other pools")
+    parser.add_argument("--advice", action="store_true", help="follow the advice on each case")
     parser.add_argument("--hosts", type=int, default=10_000, help="hosts of the pool (default 10000)")
     given = parser.parse_args()
     if given.extended:
         cases = [case for case in CASES if case[1] in JUDGED]
         figures = extended(cases[:: max(1, len(CASES) // given.cases)])
+        return report("placement_lifetimes", figures, as_json=given.json, packages=("numpy", "numba"))
+    if given.advice:
+        figures = {**followed_days(CASES[:: max(1, len(CASES) // given.cases)]), **followed_fillings()}
         return report("placement_lifetimes", figures, as_json=given.json, packages=("numpy", "numba"))
     figures = {
         **host_hours(CASES[:: max(1, len(CASES) // given.cases)]),
@@ -225,6 +250,101 @@ def extended(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:
             for name in ("oldest", "lifetime", "weighed"):
                 found.setdefault(f"{variant}_{name}_over_bf", []).append(hours[name] / hours["BF"])
     return {name: statistics.fmean(ratios) for name, ratios in found.items()}
+
+
+def followed_days(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:
+    """Return host-hours after the third day with advice that is followed over those without, and how often it spoke."""
+    policies = bundled(read_policy(SHIPPED))
+    rows: dict[str, list[tuple[float, float, float]]] = {}
+    for trace, first, rows_, speed in cases:
+        for hints, starts in ADVICE_FROM.items():
+            one = trace_of(f"{trace}:{first}+{rows_}@{speed}", hints)
+            assert one is not None
+            last = one.requests[-1].at_s
+            days = [DAY_S * day for day in range(int(LEAST_DAYS), int(last // DAY_S))]
+            asked = [(at, replayed_days(_until(one, at), policies, at)) for at in days]
+            for start in starts:
+                switches = [(0.0, start)]
+                for at, found in asked:
+                    better = better_by_days(found, switches[-1][1], at)
+                    switches += [(at, better)] if better else []
+                ratio = 1.0
+                if len(switches) > 1:
+                    plans = (switches, switches[:1])
+                    hours, stayed = (_hours_under(one, [(at, policies[name]) for at, name in plan]) for plan in plans)
+                    ratio = hours / stayed
+                print(trace, first, speed, hints or "none", switches, f"{ratio:.4f}", len(days), file=sys.stderr)
+                rows.setdefault(f"{start}_{'hints' if hints else 'none'}", []).append(
+                    (ratio, float(len(switches) > 1), float(len(days) > 0))
+                )
+    figures: dict[str, float] = {}
+    for name, row in rows.items():
+        ratios, spoke, could = (np.array(column) for column in zip(*row, strict=True))
+        figures |= {
+            f"advice_{name}_ratio": float(ratios[could > 0.0].mean()) if could.any() else math.nan,
+            f"advice_{name}_cases": float(could.sum()),
+            f"advice_{name}_spoke": float(spoke.sum()),
+            f"advice_{name}_wrong": float(((ratios > 1.0) & (spoke > 0.0)).sum()),
+            f"advice_{name}_worst": float(ratios.max()),
+        }
+    return figures
+
+
+def _until(one: Instance, at: float) -> Instance:
+    """Return what a record has of an instance at a moment."""
+    requests = tuple(r for r in one.requests if r.at_s < at)
+    names = {r.name for r in requests}
+    return replace(
+        one, requests=requests, releases=tuple(r for r in one.releases if r.at_s < at and r.request in names)
+    )
+
+
+def _hours_under(one: Instance, plan: Sequence[tuple[float, Policy]]) -> float:
+    """Return the host-hours from the third day to the last arrival under policies that decide from their time on."""
+    cluster, by_name = cluster_of(one, 120), {request.name: request for request in one.requests}
+    where: dict[str, tuple[int, int]] = {}
+    host_s, last = 0.0, LEAST_DAYS * DAY_S
+    for at_s, kind, name, _ in events(one):
+        if at_s > last:
+            host_s, last = host_s + (at_s - last) * cluster.open_hosts, at_s
+        cluster.lives.predict(at_s)
+        if kind == "release":
+            cluster.release(*where.pop(name))
+            cluster.lives.end(name, at_s)
+            continue
+        request = by_name[name]
+        app = cluster.application(request.application)
+        cluster.saw(request.count)
+        cluster.declare(request.lifetime_s, at_s)
+        policy = next(policy for begin, policy in reversed(plan) if begin <= at_s)
+        choice = choose(cluster, policy, app, request.count)
+        assert choice is not None, "hosts have no bound, and each request is one container"
+        cluster.place(choice.host, app, name)
+        where[name] = choice.host, app
+    return host_s / HOUR_S
+
+
+def followed_fillings() -> dict[str, float]:
+    """Return the mean hosts of the third filling by the policy that began, and by the advised one."""
+    policies = bundled(read_policy(SHIPPED))
+    figures: dict[str, float] = {}
+    for start in ("lifetime", "bf", "wf", "learned"):
+        hosts: list[tuple[float, float]] = []
+        spoke = 0
+        for pair in ADVICE_FILLINGS:
+            one, other, next_one = (small(seed) for seed in pair)
+            better = better_by_fillings(replayed_fillings([one, other], policies), start)
+            spoke += bool(better)
+            placed = replayed_fillings([next_one], {name: policies[name] for name in {start, better or start}})
+            hosts.append((placed[start].costs[0], placed[better or start].costs[0]))
+        stayed, followed = np.array(hosts).T
+        figures |= {
+            f"fillings_{start}_hosts": float(stayed.mean()),
+            f"fillings_{start}_followed_hosts": float(followed.mean()),
+            f"fillings_{start}_spoke": float(spoke),
+            f"fillings_{start}_wrong": float((followed > stayed).sum()),
+        }
+    return figures
 
 
 def _interval(ratios: Any, stretches: Sequence[tuple[str, int]]) -> tuple[float, float]:

@@ -160,7 +160,8 @@ def init(
 EXAMPLE_JOBS = 20
 PLACEMENT = (
     "placement pool {pool}: put its applications by HTTP or INVENTORY_FILE; policy lifetime for containers that end, "
-    "and learned (tiers17a) for a pool that only fills"
+    "learned (tiers17a) for a pool that fills once, small-pools for 10 to 20 hosts that fill again and again; "
+    "trimtab learn placement {pool} --advice compares them on the record"
 )
 
 

@@ -18,8 +18,17 @@ import numpy as np
 
 from agent.models.directory import ModelRefused, ModelsDirectory
 from agent.models.regular_files import read_file
+from agent.placement.advice import PolicyAdvice, read_advice
 from agent.placement.records import BEST_FIT, LIFETIME, HostEnd, LifetimeReason, PoolHead
-from agent.placement.settings import FILE, LEARNED, SMALL_POOLS, PlacementSettings
+from agent.placement.settings import (
+    BUNDLED,
+    FILE,
+    LEARNED,
+    POLICY_WORDS,
+    RESERVE,
+    SMALL_POOLS,
+    PlacementSettings,
+)
 from agent.settings import Settings
 from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
@@ -94,17 +103,12 @@ def named_policy(text: str, pool: str, models: ModelsDirectory) -> Policy:
         return operable(policy_in(models.read(champion.model).content, models.file_of(champion.model)))
     if text == SMALL_POOLS:
         return read_policy(SHIPPED_SMALL)
-    if name == "reserve" and given:
+    if name == RESERVE and given:
         hosts, cores, count = (int(number) for number in given.split(","))
         return reserve(hosts, cores, count)
-    found = NAMED.get(name)
-    if found is None or given:
-        raise BadInput(
-            "policy",
-            text,
-            f"give one of {', '.join(NAMED)}, {SMALL_POOLS}, reserve:X,CORES,COUNT, file:FILE or learned",
-        )
-    return found
+    if text not in BUNDLED:
+        raise BadInput("policy", text, f"give {POLICY_WORDS}")
+    return NAMED[text]
 
 
 def check_policies(name: str, pool: PlacementSettings, settings: Settings) -> Iterator[tuple[str, str]]:
@@ -210,6 +214,16 @@ class Chooser:
         """Return why a policy of the settings does not decide, "" when all do."""
         sources = (self.main, self.canary, self.switched)
         return "; ".join(source.problem for source in sources if source is not None and source.problem)
+
+    def advice(self) -> tuple[PolicyAdvice | None, str]:
+        """Return the advice on the policy in force, None for none, and why it cannot be read, "" where it can."""
+        try:
+            found = read_advice(self._models.path, self._pool)
+        except BadInput as error:
+            return None, f"{error.field} is not readable ({error.remedy})"
+        except OSError as error:
+            return None, f"the advice on the policy is not readable ({error.strerror})"
+        return (found, "") if found is not None and found.policy_digest == self.in_force.digest else (None, "")
 
     def policy_for(self, application: str) -> Policy:
         """Return the policy that decides for an application."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from agent.kernel.decision import Capacity
 from agent.ledger import Ledger
+from agent.placement.advice import PolicyAdvice
 from agent.placement.book import Book, Figures, HostView
 from agent.placement.choosing import Chooser, HostChoice, lifetime_reason
 from agent.placement.records import (
@@ -66,7 +67,7 @@ class PoolView:
 
     reserved: cores of containers that are not confirmed. policy: what decides, by name. training_distance: how far the
     last day's requests and the hosts lie from those that it was trained on, by part, from 0 to 1; empty where that is
-    not known. host_hours: of open hosts.
+    not known. host_hours: of open hosts. advice: on the policy in force, None where its record was not replayed.
     """
 
     pool: str
@@ -84,6 +85,7 @@ class PoolView:
     host_hours: float
     lifetimes: LifetimeFigures
     training_distance: Mapping[str, float] = field(default_factory=dict)
+    advice: PolicyAdvice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,8 @@ class PoolQueries:
         with self._lock:
             book = self.current()
             unconfirmed = list(book.unconfirmed.values())
-            problem = "; ".join(text for text in (self.problem, self.chooser.problems()) if text)
+            advice, unread = self.chooser.advice()
+            problem = "; ".join(text for text in (self.problem, self.chooser.problems(), unread) if text)
             now, lives = self.clock.now(), book.cluster.lives
             fit = lives.fit
             rule = rule_of(fit.r2, hinted=True)
@@ -265,6 +268,7 @@ class PoolQueries:
                 self.head.host_seconds(now) / HOUR_S,
                 LifetimeFigures(rule, float(lives.sums[0]), fit.a, fit.b, fit.residual, fit.r2),
                 self.training_distance,
+                advice,
             )
 
     def hosts(self) -> list[HostView]:

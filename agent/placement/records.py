@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from domain.decisions import Reason
@@ -34,8 +35,6 @@ COMPARISON: Final = "comparison"
 """Kinds of decisions: on a request, on the containers of a host that failed, and a day's comparison of policies."""
 
 
-GIVEN_BACK: Final = (Reason.CONTAINERS_RELEASED, Reason.PLACEMENT_CANCELLED, Reason.PLACEMENT_LAPSED)
-"""Events after which containers of a request run no more; each says how many."""
 _NUMBER: Final = re.compile(r"(?:^|: )(\d+) containers\b")
 
 
@@ -85,6 +84,16 @@ class Cause(StrEnum):
     CANCELLED = "cancelled"
     LAPSED = "lapsed"
     HOST_FAILED = "host_failed"
+
+
+GIVEN_BACK: Final[Mapping[Reason, Cause]] = MappingProxyType(
+    {
+        Reason.CONTAINERS_RELEASED: Cause.RELEASED,
+        Reason.PLACEMENT_CANCELLED: Cause.CANCELLED,
+        Reason.PLACEMENT_LAPSED: Cause.LAPSED,
+    }
+)
+"""Events after which containers of a request run no more, each with their number, and the cause."""
 
 
 class Origin(StrEnum):

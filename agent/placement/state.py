@@ -23,6 +23,7 @@ from agent.placement.records import (
     LIFETIME,
     MOVE,
     REQUEST,
+    Cause,
     Comparison,
     Ended,
     HostRecord,
@@ -132,35 +133,40 @@ class PlacementStore:
         found = self._decisions.newest(PLACEMENT, pool, limit=most, kind=REQUEST, since=since, until=until)
         return [codec.decode(PlacementDecision, record.body) for record in reversed(found)]
 
-    def ended_between(self, pool: str, since: float, until: float) -> list[tuple[float, str, int]]:
-        """Return when containers were given back with since <= at < until, oldest first: time, request, how many."""
-        events = self._events(pool, GIVEN_BACK, since, until)
-        return [(at, request, given_back(str(body["detail"]))) for at, request, body in events]
+    def ended_between(self, pool: str, since: float, until: float) -> list[tuple[float, str, int, Cause]]:
+        """Return the containers that ended with since <= at < until, oldest first: time, request, number and cause.
+
+        Events of earlier versions have the number in their words, and omit containers that were lost with a host.
+        """
+        found = []
+        for at, request, reason, body in self._events(pool, since, until):
+            held = body.get("data", {}).get(ENDED)
+            if held is not None:
+                found += [(at, one["request_id"], len(one["containers"]), Cause(one["cause"])) for one in held]
+            elif reason in GIVEN_BACK:
+                found.append((at, request, given_back(str(body["detail"])), GIVEN_BACK[reason]))
+        return found
 
     def lives_between(self, pool: str, since: float, until: float) -> list[Ended]:
         """Return the containers that ended with since <= at < until, oldest first; earlier versions recorded none."""
-        bodies = self._events(pool, (*GIVEN_BACK, Reason.HOST_FAILED, Reason.CONTAINERS_LOST), since, until)
-        found = (one for _, _, body in bodies for one in body.get("data", {}).get(ENDED, ()))
+        bodies = (body for _, _, _, body in self._events(pool, since, until))
+        found = (one for body in bodies for one in body.get("data", {}).get(ENDED, ()))
         return [codec.decode(Ended, codec.encode_mapping(one)) for one in found]
 
-    def _events(
-        self, pool: str, reasons: Sequence[Reason], since: float, until: float
-    ) -> list[tuple[float, str, Mapping[str, Any]]]:
-        """Return events of a pool with since <= at < until, oldest first: time, subject (`about`) and body."""
+    def _events(self, pool: str, since: float, until: float) -> list[tuple[float, str, Reason, Mapping[str, Any]]]:
+        """Return the events after which containers run no more: time, subject (`about`), reason and body."""
+        reasons = (*GIVEN_BACK, Reason.HOST_FAILED, Reason.CONTAINERS_LOST)
+        table = journal_table.c
         query = (
-            select(journal_table.c.at, journal_table.c.ref, journal_table.c.body)
-            .where(
-                journal_table.c.kind == journal.Kind.EVENT.value,
-                journal_table.c.decision.in_(["", PLACEMENT]),
-                journal_table.c.subject == pool,
-            )
-            .where(journal_table.c.reason.in_([reason.value for reason in reasons]))
-            .where(journal_table.c.at >= since, journal_table.c.at < until)
-            .order_by(journal_table.c.seq)
+            select(table.at, table.ref, table.reason, table.body)
+            .where(table.kind == journal.Kind.EVENT.value, table.decision.in_(["", PLACEMENT]), table.subject == pool)
+            .where(table.reason.in_([reason.value for reason in reasons]))
+            .where(table.at >= since, table.at < until)
+            .order_by(table.seq)
         )
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return [(row.at, row.ref, codec.decode_mapping(codec.unpack(row.body))) for row in rows]
+        return [(row.at, row.ref, Reason(row.reason), codec.decode_mapping(codec.unpack(row.body))) for row in rows]
 
     def write(
         self, pool: str, before: bytes | None, head: PoolHead, change: Change, *, epoch: int | None = None

@@ -11,6 +11,7 @@ from agent.placement.records import LIFETIME
 from domain.decisions import Mode
 
 if TYPE_CHECKING:
+    from agent.placement.advice import PolicyAdvice
     from agent.placement.look import PoolView
     from agent.placement.records import Candidate, Comparison, LifetimeReason, MoveDecision, PlacementDecision
     from agent.placement.state import Made
@@ -119,6 +120,8 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
         lines.append(f"  on their way: {view.pending_cores:g} cores")
     if view.head.hinted or view.policy == LIFETIME:
         lines.append(f"  expected lifetimes: {_lifetime_words(view)}")
+    if view.advice is not None:
+        lines.append(f"  advice of {time_text(view.advice.at)}: {advice_words(view.advice)}")
     if view.training_distance:
         lines.append(f"  distance from the policy's training data (0 to 1): {_distances(view)}")
     if head.refused:
@@ -151,6 +154,8 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
         rows.append(("on their way", f"{view.pending_cores:g} cores"))
     if view.head.hinted:
         rows.append(("expected lifetimes", _lifetime_words(view)))
+    if view.advice is not None:
+        rows.append(("advice", advice_words(view.advice)))
     if view.training_distance:
         rows.append(("distance from its training", _distances(view)))
     if view.head.refused:
@@ -164,6 +169,11 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
         view.problem,
         "" if newest is None else newest.decision_id,
     )
+
+
+def advice_words(advice: PolicyAdvice) -> str:
+    """Return the policy that a replay of the record advises, and its figures."""
+    return f"{f'POLICY={advice.advised}' if advice.advised else f'stay with {advice.policy}'}: {advice.why}"
 
 
 def _open_words(view: PoolView) -> str:

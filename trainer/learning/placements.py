@@ -1,8 +1,8 @@
 """What a ledger recorded of a placement pool, cut into windows that can be played under any policy.
 
 A window begins with what ran at its begin, which every policy places anew in the order in which it had come, and has
-the requests that were placed in it; each container ends when the record says that it did. What found no host is left
-out: how long it would have run nobody knows.
+the requests that were placed in it; each container ends when the record says that it did. Containers that found no
+host are left out, and those of a cancelled or lapsed reservation, which never began: their lifetimes are not known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from agent.placement.records import HostState, Origin
+from agent.placement.records import Cause, HostState, Origin
 from agent.placement.state import PlacementStore
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, Release, Request, as_document, parse_instance
@@ -53,7 +53,7 @@ class Life:
 class PlacementRecord:
     """The record of one pool between two times, epoch seconds. basis: its hosts and applications.
 
-    left_out: containers that found no host, or of applications that the inventory no longer has.
+    left_out: containers that found no host, never began, or of applications that the inventory no longer has.
     """
 
     pool: str
@@ -82,6 +82,13 @@ def default_policy(source: str, pool: str) -> str:
         return PlacementStore(ledger).read(pool).head.default_policy
 
 
+def switched_policy(source: str, pool: str) -> str:
+    """Return the policy to which an operator switched a pool, "" for none; LedgerUnavailable."""
+    with reading(source) as ledger:
+        switch = PlacementStore(ledger).read(pool).head.switch
+    return "" if switch is None else switch.policy
+
+
 def read_placements(source: str, pool: str, since: float, until: float) -> PlacementRecord:
     """Return the record of a pool with since <= at < until, and what ran at its begin as far as decisions are kept.
 
@@ -107,13 +114,17 @@ def read_placements(source: str, pool: str, since: float, until: float) -> Place
     )
     basis = replace(basis, name=pool, hosts=(*basis.hosts, *joined), requests=(), releases=(), snapshot=())
     ends: dict[str, list[float]] = defaultdict(list)
-    for at, request, number in ended:
-        ends[request] += [at] * number
+    unused: Counter[str] = Counter()
+    for at, request, number, cause in ended:
+        if cause in (Cause.CANCELLED, Cause.LAPSED):
+            unused[request] += number
+        else:
+            ends[request] += [at] * number
     known = {app.name for app in basis.applications}
     lives, left_out = [], 0
     for one in made:
-        placed = len(one.containers)
-        if one.advice or not placed or one.application not in known:
+        placed = len(one.containers) - unused[one.request_id]
+        if one.advice or placed <= 0 or one.application not in known:
             left_out += one.count * (one.at >= since)
             continue
         left_out += one.unplaced * (one.at >= since)

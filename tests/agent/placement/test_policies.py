@@ -8,18 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from agent.ledger import Ledger
 from agent.models.directory import ModelRefused
 from agent.placement.choosing import SHIPPED, Chooser, Pick, PolicySource, named_policy, read_policy, share_of
 from agent.placement.decision import PlacementPart
 from agent.placement.records import HostState
-from agent.placement.settings import PlacementSettings
+from agent.placement.settings import BUNDLED, PlacementSettings
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.cluster import Choice, Cluster, choose
-from domain.rules.placement.policies import BF, DP, WF, Policy, policy_document, reserve
+from domain.rules.placement.policies import BF, DP, NAMED, WF, Policy, policy_document, reserve
 from tests.agent.placement.hosts import app, ask, inventory, made
 from trainer.promotion.directory import ModelsWriter
 
@@ -106,10 +107,22 @@ class TestAPolicysName:
         with pytest.raises(BadInput, match="small-pools"):
             named_policy("small-pools:1", "main", NO_MODELS)
 
+    @pytest.mark.parametrize("text", [*NAMED, *BUNDLED, "reserve:1,8,10", "BF"])
+    def test_means_a_policy_where_the_setting_takes_it(self, text: str) -> None:
+        try:
+            taken = PlacementSettings(policy=text).policy is not None
+        except ValidationError:
+            taken = False
+        try:
+            found = named_policy(text, "main", NO_MODELS) is not None
+        except BadInput:
+            found = False
+        assert found == taken == (text in BUNDLED or text == "reserve:1,8,10")
+
     def test_learned_is_the_one_that_comes_with_the_agent_where_none_is_in_use(self) -> None:
         assert named_policy("learned", "main", NO_MODELS) == read_policy(SHIPPED)
 
-    @pytest.mark.parametrize("text", ["best", "bf:1", "file:/nothing.json", "reserve:1,0,1"])
+    @pytest.mark.parametrize("text", ["best", "bf:1", "file:/nothing.json", "reserve:1,0,1", "hand"])
     def test_that_means_none_is_refused(self, text: str) -> None:
         with pytest.raises((BadInput, ConfigurationError)):
             named_policy(text, "main", NO_MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app as program
 from agent.ledger import Ledger
+from agent.placement.advice import PolicyAdvice
 from domain.clock import VirtualClock
+from domain.rules.placement.policies import BF, WF
 from tests.agent.placement.hosts import app, ask, inventory, made
 from tests.golden import figures
+from trainer.learning.placement_advice import leave
 
 
 @pytest.fixture
@@ -64,7 +68,8 @@ def test_repack_prints_moves_and_makes_none(trimtab: CliRunner) -> None:
     ("arguments", "words"),
     [
         (("what-if", "shop=many"), "give APPLICATION or APPLICATION=COUNT"),
-        (("what-if", "shop", "--policy", "best"), "give one of ff, oldest, lifetime, weighed, bf"),
+        (("what-if", "shop", "--policy", "best"), "give lifetime, oldest, ff, bf"),
+        (("what-if", "shop", "--policy", "weighed"), "give lifetime, oldest, ff, bf"),
         (("what-if", "shop=0"), "from 1 to 5000"),
         (("capacity-for", "none"), "which has: lone, shop"),
         (("capacity-for", "shop", "--pool", "west"), "choose one of: main"),
@@ -89,6 +94,23 @@ def test_status_decisions_and_explain_show_a_pool(trimtab: CliRunner) -> None:
     assert "residual cores" in told
     refused = shown(trimtab, "explain", "main-p2")
     assert "Hosts that could not take" in refused
+
+
+def test_status_names_the_policy_that_a_replay_of_the_record_advises(
+    trimtab: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_STATE_DIRECTORY", str(tmp_path))
+    costs = {"bf": (10.0, 10.0, 10.0), "oldest": (9.0, 9.5, 9.7)}
+    found = PolicyAdvice("main", 1_790_000_000.0, "bf", BF.digest, "oldest", "6.0 % fewer", 1_790_000_000.0, 4.0, costs)
+    file = leave(tmp_path / "models", found)
+    lines = shown(trimtab, "status", "placement", "main").splitlines()
+    assert "  advice of 2026-09-21 14:13:20 UTC: POLICY=oldest: 6.0 % fewer" in lines
+    data = json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["advice"]
+    assert (data["advised"], data["costs"]["oldest"]) == ("oldest", [9.0, 9.5, 9.7])
+    leave(tmp_path / "models", replace(found, policy="wf", policy_digest=WF.digest))
+    assert json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["advice"] is None
+    file.write_text("{}")
+    assert json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["problem"]
 
 
 def test_a_replay_is_refused_with_what_shows_the_record(trimtab: CliRunner) -> None:

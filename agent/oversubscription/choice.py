@@ -17,7 +17,15 @@ from agent.oversubscription.fold import HourFold, hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Counts, PoolMemory, SubscriberMemory
 from agent.oversubscription.profiles import Profiles
-from agent.oversubscription.records import HourDecision, MachineRisk, PoolRisk, ShadowRates, Source, SubscriberRate
+from agent.oversubscription.records import (
+    HourDecision,
+    HourRule,
+    MachineRisk,
+    PoolRisk,
+    ShadowRates,
+    Source,
+    SubscriberRate,
+)
 from domain.decisions import Reason
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.rules.oversubscription.rates import KNOWN_AFTER_H, level_at_least, next_level, with_little_history
@@ -73,13 +81,14 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A subscriber's rate from now on, who spoke last, and why."""
+    """A subscriber's rate from now on, who spoke last, and why. held: why no rule may set those of its requests."""
 
     subscriber: str
     rate: float
     source: Source
     reasons: tuple[Reason, ...]
     lowered_at: float | None
+    held: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +106,10 @@ def choose(inputs: ChoiceInputs) -> tuple[Choice, ...]:
 
 def _one(s: Situation, c: Conditions) -> Choice:
     if s.known and s.opted_out:
-        return Choice(s.subscriber, 1.0, Source.MANUAL, (Reason.OPTED_OUT,), s.lowered_at)
-    failed = _failure(s, c)
+        return Choice(s.subscriber, 1.0, Source.MANUAL, (Reason.OPTED_OUT,), s.lowered_at, Reason.OPTED_OUT)
+    failed = _failure(s, c) or (Reason.RATES_ROLLED_BACK if c.rolled_back else None)
     if failed is not None:
-        return Choice(s.subscriber, 1.0, Source.FALLBACK, (failed,), s.lowered_at)
-    if c.rolled_back:
-        return Choice(s.subscriber, 1.0, Source.FALLBACK, (Reason.RATES_ROLLED_BACK,), s.lowered_at)
+        return Choice(s.subscriber, 1.0, Source.FALLBACK, (failed,), s.lowered_at, failed)
     manual = s.fixed_rate is not None
     rate = _level(s.fixed_rate if s.fixed_rate is not None else s.wanted or 1.0, c.actions)
     reasons = [Reason.OPERATOR if manual else Reason.RATE_OF_POLICY]
@@ -126,15 +133,33 @@ def _one(s: Situation, c: Conditions) -> Choice:
         if floor > rate + 1e-9:
             rate = floor
             reasons.append(reason)
-    if rate >= s.previous - 1e-9:
-        return Choice(s.subscriber, rate, _source(manual), tuple(reasons), s.lowered_at)
-    if s.lowered_at is not None and 0.0 <= c.at - s.lowered_at < c.cooldown_s - 1e-6:
-        return Choice(s.subscriber, s.previous, _source(manual), (*reasons, Reason.COOLING_DOWN), s.lowered_at)
-    lower = _level_below(s.previous, c.actions)
-    if rate < lower - 1e-9:
-        rate = lower
-        reasons.append(Reason.STEP_LIMIT)
-    return Choice(s.subscriber, rate, _source(manual), tuple(reasons), c.at)
+    source, held, lowered_at = Source.MANUAL if manual else Source.POLICY, _held(s, c), s.lowered_at
+    if rate < s.previous - 1e-9:
+        lower = _level_below(s.previous, c.actions)
+        if lowered_at is not None and 0.0 <= c.at - lowered_at < c.cooldown_s - 1e-6:
+            rate, limits = s.previous, [Reason.COOLING_DOWN]
+        else:
+            limits = [Reason.STEP_LIMIT] if rate < lower - 1e-9 else []
+            rate, lowered_at = max(rate, lower), c.at
+        reasons += limits
+        held = held or next(iter(limits), None)
+    return Choice(s.subscriber, rate, source, tuple(reasons), lowered_at, held)
+
+
+def _held(s: Situation, c: Conditions) -> Reason | None:
+    """Return why no rule may set the rates of requests, which the hour's rate then answers, behind its guard.
+
+    By the conditions and not by the reasons of the rate: one of 1.0 is raised by none of them.
+    """
+    conditions = (
+        (Reason.OPERATOR, s.fixed_rate is not None),
+        (Reason.LITTLE_HISTORY, with_little_history(0.0, s.history_h, s.vm_days) > 0.0),
+        (Reason.USAGE_DRIFTED, s.drifting or c.drifting),
+        (Reason.MACHINE_HOT, s.pressed),
+        (Reason.RATES_FROZEN, c.frozen),
+        (Reason.PAUSED, c.paused),
+    )
+    return next((reason for reason, holds in conditions if holds), None)
 
 
 def _failure(s: Situation, c: Conditions) -> Reason | None:
@@ -149,10 +174,6 @@ def _failure(s: Situation, c: Conditions) -> Reason | None:
     if not all(math.isfinite(number) for number in numbers):
         return Reason.NOT_FINITE
     return None
-
-
-def _source(manual: bool) -> Source:
-    return Source.MANUAL if manual else Source.POLICY
 
 
 def _level(rate: float, actions: Sequence[float]) -> float:
@@ -261,12 +282,16 @@ UNKNOWN = SubscriberRules()
 
 @dataclass(frozen=True, slots=True)
 class PolicyRates:
-    """What a policy wants for an hour: rates by subscriber, a request's budget, and its file's digest and price."""
+    """What a policy wants for an hour: rates by subscriber, a request's budget, and its file's digest and price.
+
+    rule: sets the rates of requests, None where `rates` do.
+    """
 
     rates: Mapping[str, float | None]
     budget: float
     model: str = ""
     multiplier: float | None = None
+    rule: HourRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +350,8 @@ def decide_hour(
     ahead = [(clock + k) % HOURS_PER_DAY for k in range(rules.horizon_h)]
     multiplier = wanted.multiplier if wanted is not None else None
     assessed = assess(loads, profiles, rules, before.counts, ahead, hot, closed, multiplier)
-    rows = _rows(choices, before, inputs, loads, profiles, assessed, folded.reporting)
+    rule = wanted.rule if wanted is not None else None
+    rows = _rows(choices, before, inputs, loads, profiles, assessed, folded.reporting, ruled=rule is not None)
     counts = replace(
         before.counts,
         decisions=before.counts.decisions + 1,
@@ -356,6 +382,7 @@ def decide_hour(
         detail=_sentence(rows, assessed, rules),
         budget=rules.budget(None) if wanted is None else wanted.budget,
         evaluation_us=(time.perf_counter() - began) * 1e6,
+        rule=rule,
     )
     return HourChoice(decision, inputs, memory, assessed)
 
@@ -376,7 +403,13 @@ def shadowed(inputs: ChoiceInputs, wanted: PolicyRates, before: ShadowRates | No
         for one in inputs.situations
     )
     choices = choose(ChoiceInputs(inputs.conditions, situations))
-    return ShadowRates(wanted.model, tuple((one.subscriber, one.rate) for one in choices), wanted.budget)
+    return ShadowRates(
+        wanted.model,
+        tuple((one.subscriber, one.rate) for one in choices),
+        wanted.budget,
+        rule=wanted.rule,
+        held=tuple(one.subscriber for one in choices if one.held is not None) if wanted.rule is not None else (),
+    )
 
 
 def _situations(folded: HourFold, rules: PoolRules, asked: PolicyRates | None) -> tuple[Situation, ...]:
@@ -436,6 +469,8 @@ def _rows(
     profiles: Profiles,
     assessed: RiskAssessment,
     reporting: Mapping[str, int],
+    *,
+    ruled: bool,
 ) -> tuple[SubscriberRate, ...]:
     rows = []
     place = {name: n for n, name in enumerate(profiles.names)}
@@ -457,6 +492,7 @@ def _rows(
                 vm_days=known.vm_hours / HOURS_PER_DAY,
                 lowered_at=choice.lowered_at,
                 drifting=known.drifting,
+                held=choice.held if ruled else None,
             )
         )
     return tuple(rows)

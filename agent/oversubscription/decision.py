@@ -84,6 +84,8 @@ class OversubscriptionPart(Part):
                 counter("oversub_requests", "Rate requests.", "pool"),
                 counter("oversub_fallback", "Rates of 1.0 because of missing or invalid input.", "pool"),
                 counter("oversub_shield_interventions", "Requests whose rate the shield raised.", "pool"),
+                counter("oversub_rule_requests", "Requests whose rate the rule of the pool set.", "pool"),
+                counter("oversub_rule_held", "Requests at the hour's rate, as no rule may set it.", "pool"),
                 counter("oversub_rejects", "Rate requests without a machine that had capacity.", "pool"),
                 counter("oversub_drift_alarms", "Subscribers whose usage has drifted.", "pool"),
                 counter("oversub_hot_machine_hours", "Hot hours, summed over machines.", "pool"),
@@ -194,6 +196,8 @@ class OversubscriptionPart(Part):
             yield "oversub_requests_total", (name,), counts.requests
             yield "oversub_fallback_total", (name,), counts.fallbacks
             yield "oversub_shield_interventions_total", (name,), counts.interventions
+            yield "oversub_rule_requests_total", (name,), counts.ruled
+            yield "oversub_rule_held_total", (name,), counts.held
             yield "oversub_rejects_total", (name,), counts.rejects
             yield "oversub_drift_alarms_total", (name,), counts.drift_alarms
             yield "oversub_hot_machine_hours_total", (name,), counts.hot_machine_hours
@@ -291,11 +295,19 @@ class OversubscriptionPart(Part):
 
     @classmethod
     def model(cls, path: Path) -> ModelSummary:
-        """Return the levels of a model, or the rates of a file of rates; BadInput."""
+        """Return the levels of a model, or the rates of a file of rates or of a rule; BadInput."""
         if path.suffix != ".onnx":
-            from agent.oversubscription.settings import read_rates
+            from agent.models.directory import read_model_file
+            from agent.oversubscription.rule_model import is_rule, rule_in
+            from agent.oversubscription.settings import rates_in
 
-            rates = dict(read_rates(path).rates)
+            content = read_model_file(path).content
+            if is_rule(content):
+                held = rule_in(content, path)
+                named = dict(zip(held.subscribers, held.rates, strict=True))
+                data = {"levels": held.actions, "subscribers": len(named), "alpha": held.alpha, "rates": named}
+                return ModelSummary(data, does=f"rule for each request of {', '.join(named)}", limits=cls.name)
+            rates = dict(rates_in(content, path).rates)
             return ModelSummary({"rates": rates}, does=f"rates of {', '.join(rates)}", limits=cls.name)
         from agent.oversubscription.rate_model import open_rate_model
 

@@ -218,7 +218,7 @@ class SubscriberMemory:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counted since the start of the ledger."""
+    """Counted since the start of the ledger. ruled: requests that a rule answered; held: requests that it could not."""
 
     decisions: int = 0
     requests: int = 0
@@ -232,6 +232,8 @@ class Counts:
     peak_machines: int = 0
     expected_hot_hours: float = 0.0
     realised_hot_hours: int = 0
+    ruled: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,7 +468,7 @@ class Pool:
             if policy is None:
                 return None
             model = policy.model
-            return shadowed(decided.inputs, PolicyRates(policy.rates(sight), policy.budget, model), before)
+            return shadowed(decided.inputs, policy.wanted(sight), before)
         except Exception as error:
             log.warning("shadow_failed", pool=self.rules.name, detail=str(error))
             return ShadowRates(model, (), 0.0, f"{type(error).__name__}: {error}")
@@ -490,7 +490,7 @@ class Pool:
     def _wanted(self, sight: Sight, events: list[Event], now: float) -> PolicyRates | None:
         try:
             policy = self._policy()
-            wanted = PolicyRates(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
+            wanted = policy.wanted(sight)
         except BadInput as error:
             # Everything is reserved until it can be read again.
             self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)

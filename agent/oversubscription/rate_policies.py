@@ -1,6 +1,7 @@
 """Where a pool's rates come from before rails and shield: a moving average, one for all, a file of them, or a model.
 
-A model, or a file of rates, decides once it was promoted or forced (`agent.models.directory`), or because the settings
+A file may also have a rule that sets the rate of each request; its rates are those of the hours without it. A model, or
+a file of rates or of a rule, decides once it was promoted or forced (`agent.models.directory`), or because the settings
 name its file, which forces it.
 """
 
@@ -15,17 +16,22 @@ import numpy as np
 import structlog
 
 from agent.models.directory import Champion, ModelsDirectory, forced_reason, read_model_file
+from agent.oversubscription.choice import PolicyRates
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.observation import Sight
+from agent.oversubscription.records import HourRule
+from agent.oversubscription.rule_model import RuleFile, is_rule, read_rule, rule_in
 from agent.oversubscription.settings import (
     DIGITS,
     MODEL,
     MOVING_AVERAGE,
     RATES,
+    RULE,
     STATIC,
     HeldRates,
     rates_in,
     read_rates,
+    rule_path,
     static_rate,
 )
 from domain.errors import BadInput
@@ -50,7 +56,7 @@ class RatePolicy:
     budget: expected hot hours of a machine in a day that its requests may leave, by its file's guard and the settings.
 
     rates: from the observation of a pool to rates by subscriber, without subscribers unknown to the policy; it
-    raises BadInput when it fails.
+    raises BadInput when it fails. rule: sets the rates of requests in their place, where the hour permits it.
     """
 
     text: str
@@ -59,10 +65,15 @@ class RatePolicy:
     rates: Callable[[Sight], Mapping[str, float | None]]
     multiplier: float | None = None
     forced: str = ""
+    rule: HourRule | None = None
+
+    def wanted(self, sight: Sight) -> PolicyRates:
+        """Return its rates for an hour, and its rule; BadInput when it fails."""
+        return PolicyRates(self.rates(sight), self.budget, self.model, self.multiplier, self.rule)
 
 
 def policy_of(text: str, rules: PoolRules, models: ModelsDirectory | None = None) -> RatePolicy:
-    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:FILE` or `learned`.
+    """Return the policy of a text: `moving-average`, `static:RATE`, `rates:FILE`, `rule:FILE`, `model:FILE`, `learned`.
 
     models: the directory of the champion that `learned` takes. A file that changes is read again with every call.
     BadInput names the fault, also where a file's guard and the rules contradict each other.
@@ -75,6 +86,9 @@ def policy_of(text: str, rules: PoolRules, models: ModelsDirectory | None = None
         return RatePolicy(text, "", rules.budget(None), lambda sight: dict.fromkeys(sight.memories, rate))
     if name == RATES and given:
         return _by_rates(read_rates(Path(given)), text, rules, BY_SETTINGS)
+    if name == RULE and given:
+        path = rule_path(given, rules)
+        return _by_rule(read_rule(path), path, text, rules, BY_SETTINGS)
     if name == MODEL and given:
         return _by_model(Path(given), text, rules, BY_SETTINGS)
     if text == LEARNED and models is not None:
@@ -82,7 +96,7 @@ def policy_of(text: str, rules: PoolRules, models: ModelsDirectory | None = None
         forced = forced_reason(models.check(subject_of(rules), champion))
         content = models.read(champion.model).content
         return verify_rates(models.file_of(champion.model), rules, content, text=text, forced=forced)
-    forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {MODEL}:FILE or {LEARNED}"
+    forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {RULE}:FILE, {MODEL}:FILE or {LEARNED}"
     raise BadInput("champion" if text == LEARNED else "policy", text, f"give {forms}")
 
 
@@ -105,13 +119,16 @@ def subject_of(rules: PoolRules) -> Subject:
 def verify_rates(
     path: Path, rules: PoolRules, content: bytes | None = None, *, text: str = LEARNED, forced: str = ""
 ) -> RatePolicy:
-    """Return the policy in a model file or a file of rates; BadInput when the pool cannot use it.
+    """Return the policy in a model file or a file of rates or of a rule; BadInput when the pool cannot use it.
 
     content: of the file, where it was read already; an ONNX file is held to its name, its SHA-256, in any case.
     """
     if path.suffix == ".onnx":
         return _by_model(path, text, rules, forced)
-    return _by_rates(rates_in(content or read_model_file(path).content, path), text, rules, forced)
+    content = content or read_model_file(path).content
+    if is_rule(content):
+        return _by_rule(rule_in(content, path), path, text, rules, forced)
+    return _by_rates(rates_in(content, path), text, rules, forced)
 
 
 def champion_of(directory: ModelsDirectory, rules: PoolRules) -> Champion:
@@ -134,6 +151,15 @@ def _by_model(path: Path, text: str, rules: PoolRules, forced: str) -> RatePolic
 def _by_rates(held: HeldRates, text: str, rules: PoolRules, forced: str) -> RatePolicy:
     budget = rules.budget(held.guard)
     return RatePolicy(text, held.digest, budget, lambda sight: held.rates, held.multiplier, forced)
+
+
+def _by_rule(held: RuleFile, path: Path, text: str, rules: PoolRules, forced: str) -> RatePolicy:
+    held.check(rules, f"rule file {path}")
+    rates: dict[str, float | None] = dict(zip(held.subscribers, held.rates, strict=True))
+    base = dict(zip(held.subscribers, held.rule.base.tolist(), strict=True))
+    rule = HourRule(base, tuple(held.rule.day.tolist()), held.rule.weights._asdict())
+    budget = rules.budget(held.guard)
+    return RatePolicy(text, held.digest[:DIGITS], budget, lambda sight: rates, forced=forced, rule=rule)
 
 
 def _moving_averages(sight: Sight) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ Times are seconds since the epoch, hours whole hours since the epoch, rates shar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
@@ -83,6 +84,51 @@ class LevelTried:
 
 
 @dataclass(frozen=True, slots=True)
+class HourRule:
+    """A rule for requests as the hours after it use it (`domain.rules.oversubscription.request_rule`).
+
+    base: b by subscriber. day: the daily harmonics, (4,). weights: by the names of `Weights`.
+    """
+
+    base: Mapping[str, float]
+    day: tuple[float, ...]
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLevel:
+    """A level that a rule looked at, on the machine that best fit takes at it: "" where none has room.
+
+    mean, variance: cores in use on that machine with the VM on it, by hour of day, with the first level on it.
+    """
+
+    level: float
+    machine: str
+    need: float | None
+    margin: float | None
+    free: float | None
+    mean: tuple[float, ...] = ()
+    variance: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDecision:
+    """The level that a rule chose for a request: the last one seen. wanted: b + d of the subscriber and hour.
+
+    weights: by the names of `Weights`.
+    """
+
+    wanted: float
+    weights: Mapping[str, float]
+    seen: tuple[RuleLevel, ...]
+
+    @property
+    def level(self) -> float:
+        """The level chosen."""
+        return self.seen[-1].level
+
+
+@dataclass(frozen=True, slots=True)
 class ShadowRate:
     """What a model on probation would have answered to a request, by its digest."""
 
@@ -96,13 +142,15 @@ class ShadowRates:
     """What a model on probation would have decided for an hour: rates by subscriber, and its shield's budget.
 
     The same rails as the decision's, from its own rates of the hour before and without the cool-down. failed: why there
-    are none, "" where there are.
+    are none, "" where there are. rule: of requests, None where rates alone count; held: subscribers without it.
     """
 
     model: str
     rates: tuple[tuple[str, float], ...]
     budget: float
     failed: str = ""
+    rule: HourRule | None = None
+    held: tuple[str, ...] = ()
 
     def rate(self, subscriber: str) -> float:
         """Return a subscriber's rate, 1.0 where there is none."""
@@ -111,7 +159,10 @@ class ShadowRates:
 
 @dataclass(frozen=True, slots=True)
 class RateDecision:
-    """The rate for one request and all that it rests on; `hot_hours` are those of the machine in the next day."""
+    """The rate for one request and all that it rests on; `hot_hours` are those of the machine in the next day.
+
+    base_rate: of the rule where one decided (`rule`), else of the hour. held: why the pool's rule did not decide.
+    """
 
     decision_id: str
     at: float
@@ -141,6 +192,8 @@ class RateDecision:
     evaluation_us: float
     requested_by: str = ""
     shadow: ShadowRate | None = None
+    rule: RuleDecision | None = None
+    held: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +201,8 @@ class SubscriberRate:
     """One subscriber's rate for VMs created from now on.
 
     saved_cores: of its present VMs, unreserved. risk_24h: its share of the expected hot hours of the next day, by its
-    part of the load of each machine. days: of data behind it. wanted_rate: what the policy asked for.
+    part of the load of each machine. days: of data behind it. wanted_rate: what the policy asked for. held: why the
+    pool's rule does not set the rates of its requests, None where it does or there is none.
     """
 
     subscriber: str
@@ -165,6 +219,7 @@ class SubscriberRate:
     vm_days: float
     lowered_at: float | None
     drifting: bool
+    held: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +262,7 @@ class HourDecision:
     """What was decided for an hour: every subscriber's rate, and the pool's risk.
 
     budget: expected hot hours of a machine in a day that a request may leave; None where it was not recorded.
-    shadow: None where no model is on probation.
+    shadow: None where no model is on probation. rule: sets the rates of requests, None where the rows' rates do.
     """
 
     decision_id: str
@@ -227,6 +282,7 @@ class HourDecision:
     evaluation_us: float
     budget: float | None = None
     shadow: ShadowRates | None = None
+    rule: HourRule | None = None
 
 
 class Step(StrEnum):

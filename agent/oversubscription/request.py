@@ -9,14 +9,27 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
+from agent.oversubscription.fold import hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Counts, PoolMemory
 from agent.oversubscription.profiles import Profiles
-from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, ShadowRate, ShadowRates, Source, Vm
+from agent.oversubscription.records import (
+    HourDecision,
+    HourRule,
+    RateDecision,
+    RateRequest,
+    RuleDecision,
+    ShadowRate,
+    ShadowRates,
+    Source,
+    Vm,
+)
+from agent.oversubscription.request_rule import ask_rule
 from agent.oversubscription.shield import Answer, ask_filter, ask_shield
 from domain.decisions import Reason
 from domain.errors import StateConflict
 from domain.rules.oversubscription.pool import PoolRules
+from domain.units import HOUR_S
 
 NOTHING: Final = Answer(1.0, -1, None, False, ())
 
@@ -34,14 +47,16 @@ def answer(
 ) -> tuple[RateDecision, int]:
     """Return the decision and the place of its machine, -1 where none has room. failed: why everything is reserved."""
     began = time.perf_counter()
-    base, source, reasons, failed = _base(request, rules, hour, failed)
+    base, source, reasons, held, failed = _base(request, rules, hour, failed)
     budget = rules.budget(None) if hour is None or hour.budget is None else hour.budget
-    found = NOTHING
+    found, chosen = NOTHING, None
     if loads is not None and profiles is not None:
-        ask = ask_filter if rules.risk_filter else ask_shield
-        found = ask(loads, profiles, request, base, rules, budget, memory.closed)
+        rule = None if hour is None or failed is not None or held is not None else hour.rule
+        chosen, found = _found(request, base, rule, now, rules, budget, loads, profiles, memory.closed)
+        base = base if chosen is None else chosen.level
         if found.hot_hours is not None and not math.isfinite(found.hot_hours):
             found, source, reasons = replace(NOTHING, machine=found.machine), Source.FALLBACK, (Reason.NOT_FINITE,)
+            chosen = None
         elif found.rate > base + 1e-9:
             source, reasons = Source.SHIELD, (*reasons, Reason.SHIELDED)
         if found.machine < 0:
@@ -50,7 +65,7 @@ def answer(
             reasons = (*reasons, Reason.NO_SAFE_LEVEL)
     shadow = None
     if hour is not None and hour.shadow is not None and failed is None and loads is not None and profiles is not None:
-        shadow = shadow_rate(hour.shadow, request, rules, loads, profiles, memory.closed)
+        shadow = shadow_rate(hour.shadow, request, now, rules, loads, profiles, memory.closed)
     machine = loads.names[found.machine] if loads is not None and found.machine >= 0 else ""
     hash_of = f"{hour.state_hash if hour else ''}{machine}{found.hot_hours!r}"
     decision = RateDecision(
@@ -67,7 +82,7 @@ def answer(
         base_rate=base,
         source=source,
         reasons=reasons,
-        detail=_sentence(request, base, found, machine, budget, reasons),
+        detail=_sentence(request, base, found, machine, budget, reasons, chosen),
         machine=machine,
         hot_hours=found.hot_hours,
         budget=budget,
@@ -82,13 +97,42 @@ def answer(
         evaluation_us=0.0,
         requested_by=request.requested_by,
         shadow=shadow,
+        rule=chosen,
+        held=held,
     )
     return replace(decision, evaluation_us=(time.perf_counter() - began) * 1e6), found.machine
+
+
+def _found(
+    request: RateRequest,
+    base: float,
+    rule: HourRule | None,
+    now: float,
+    rules: PoolRules,
+    budget: float,
+    loads: Loads,
+    profiles: Profiles,
+    closed: Collection[str],
+) -> tuple[RuleDecision | None, Answer]:
+    """Return the choice of the rule, None without one, and the response: behind the guard of rates, or of the rule.
+
+    A rule was trained without a guard, and has one where SHIELD_BUDGET or RISK_FILTER is set.
+    """
+    chosen = None
+    if rule is not None:
+        clock = hour_of_day(math.floor(now / HOUR_S), rules)
+        chosen, found = ask_rule(loads, profiles, request, rule, clock, rules, closed)
+        if not rules.guards_rules:
+            return chosen, found
+        base = chosen.level
+    ask = ask_filter if rules.risk_filter else ask_shield
+    return chosen, ask(loads, profiles, request, base, rules, budget, closed)
 
 
 def shadow_rate(
     shadow: ShadowRates,
     request: RateRequest,
+    now: float,
     rules: PoolRules,
     loads: Loads,
     profiles: Profiles,
@@ -97,38 +141,54 @@ def shadow_rate(
     """Return the answer of a model on probation, None where it has no rates for the hour."""
     if shadow.failed:
         return None
-    ask = ask_filter if rules.risk_filter else ask_shield
-    found = ask(loads, profiles, request, shadow.rate(request.subscriber), rules, shadow.budget, closed)
+    rule = None if request.subscriber in shadow.held or request.subscriber not in rules.subscribers else shadow.rule
+    rule = rule if rule is not None and request.subscriber in rule.base else None
+    rate = shadow.rate(request.subscriber)
+    _, found = _found(request, rate, rule, now, rules, shadow.budget, loads, profiles, closed)
     return ShadowRate(shadow.model, found.rate, found.safe)
 
 
 def _base(
     request: RateRequest, rules: PoolRules, hour: HourDecision | None, failed: Reason | None
-) -> tuple[float, Source, tuple[Reason, ...], Reason | None]:
+) -> tuple[float, Source, tuple[Reason, ...], Reason | None, Reason | None]:
+    """Return the hour's rate, its source and reasons, why no rule may replace it, and why everything is reserved."""
     if failed is None and request.subscriber not in rules.subscribers:
         failed = Reason.UNKNOWN_SUBSCRIBER
     if failed is not None or hour is None:
         failed = failed or Reason.STALE_INPUT
-        return 1.0, Source.FALLBACK, (failed,), failed
+        return 1.0, Source.FALLBACK, (failed,), None if hour is None or hour.rule is None else failed, failed
     rows = {row.subscriber: row for row in hour.subscribers}
     row = rows.get(request.subscriber)
     if row is None:
         # Named in the settings since the last hour: of it nothing is known yet.
         opted_out = rules.subscribers[request.subscriber].opted_out
         reason = Reason.OPTED_OUT if opted_out else Reason.LITTLE_HISTORY
-        return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), None
-    return row.rate, row.source, row.reasons, None
+        held = None if hour.rule is None else reason
+        return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), held, None
+    unnamed = () if row.held is None or row.held in row.reasons else (row.held,)
+    return row.rate, row.source, (*row.reasons, *unnamed), row.held, None
 
 
 def _sentence(
-    request: RateRequest, base: float, found: Answer, machine: str, budget: float, reasons: tuple[Reason, ...]
+    request: RateRequest,
+    base: float,
+    found: Answer,
+    machine: str,
+    budget: float,
+    reasons: tuple[Reason, ...],
+    chosen: RuleDecision | None,
 ) -> str:
     asked = f"{request.subscriber} asks for {request.cores:g} cores: rate {found.rate:g}"
     if Reason.NO_MACHINE in reasons:
         return f"{asked}; no machine has room for it in full"
     if found.hot_hours is None:
         return f"{asked}, everything reserved: {', '.join(reasons)}"
-    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day ({budget:g} allowed)"
+    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day"
+    if chosen is not None and not found.tried:
+        taken = chosen.seen[-1]
+        need = f"a need of {taken.need:.2f}, margin {taken.margin:.2f}, {taken.free:.2f} of its cores free"
+        return f"{asked} by the rule: {machine} has {need}; {risk}"
+    risk = f"{risk} ({budget:g} allowed)"
     if not found.safe:
         return f"{asked}; no level keeps within the budget: {risk}"
     if found.rate > base + 1e-9:
@@ -164,6 +224,8 @@ def counted(counts: Counts, decision: RateDecision) -> Counts:
         requests=counts.requests + 1,
         fallbacks=counts.fallbacks + (decision.source is Source.FALLBACK),
         interventions=counts.interventions + (decision.source is Source.SHIELD),
+        ruled=counts.ruled + (decision.rule is not None),
+        held=counts.held + (decision.held is not None),
         rejects=counts.rejects + (Reason.NO_MACHINE in decision.reasons),
         requested_cores=counts.requested_cores + decision.cores,
         saved_cores=counts.saved_cores + ((1.0 - decision.rate) * decision.cores if placed else 0.0),

@@ -1,15 +1,16 @@
 """The file of a rule that sets the rate of each request: `trimtab train oversubscription --preset machine` writes it.
 
-JSON: the rule's parameters by `domain.rules.oversubscription.request_rule`, the levels and subscribers that it was
-trained for, the saving that it was trained for, and constant rates, with their guard, for the hours and requests that
-the rule cannot decide. Fields that a reader ignores: the scenario with its SHA-256 and start, the settings of the
-training, and the figures of validation and release.
+JSON: the rule's parameters by `domain.rules.oversubscription.request_rule`, the levels, subscribers, machines and
+promise that it was trained for, the saving that it was trained for, and constant rates, with their guard, for the hours
+and requests that the rule cannot decide. Fields that a reader ignores: the scenario with its SHA-256 and start, the
+settings of the training, and the figures of validation and release.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ import numpy as np
 
 from agent.models.regular_files import read_file
 from domain.errors import BadInput
+from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.rates import RateGuard, check_actions, check_rate, guard_of_file
 from domain.rules.oversubscription.request_rule import RequestRule, Weights
 
@@ -44,6 +46,8 @@ class RuleFile:
     """The promise that it was trained for: the share of horizons with few enough hot hours."""
     objective: str
     """One of OBJECTIVES."""
+    cluster: Mapping[str, float]
+    """The facts of `cluster_of`; empty in files of an earlier version."""
     digest: str = ""
     """SHA-256 of the file."""
 
@@ -68,7 +72,36 @@ class RuleFile:
             "alpha": self.alpha,
             "objective": self.objective,
             "weekly": self.weekly,
+            "cluster": dict(self.cluster),
         }
+
+    def check(self, rules: PoolRules, where: str) -> None:
+        """Raise BadInput, which names the file by `where`, if the rule was trained for something else than the pool."""
+        if self.weekly:
+            remedy = "a pool's time has no first week: train the rule with --set weekly=false"
+            raise BadInput(where, "weekly", f"it depends on the hour of a week, {remedy}")
+        if self.actions != rules.actions:
+            why = f"its levels are {list(self.actions)}, the pool's {list(rules.actions)}"
+            raise BadInput(where, "actions", f"{why}: train it again, or set ACTIONS")
+        if self.alpha < rules.alpha:
+            why = f"it was trained for an ALPHA of {self.alpha:g}, the pool promises {rules.alpha:g}"
+            raise BadInput(where, "alpha", f"{why}: train it with --alpha {rules.alpha:g}")
+        if unknown := sorted(set(self.subscribers) - set(rules.subscribers)):
+            remedy = "train it on the pool's record, or add them under SUBSCRIBERS"
+            raise BadInput(where, "subscribers", f"the pool has no {', '.join(unknown)}: {remedy}")
+        given = cluster_of(rules.machine_cores, rules.beta, rules.horizon_h, rules.violation)
+        other = [
+            f"{name} {self.cluster.get(name)}, not {given[name]:g}"
+            for name in given
+            if self.cluster.get(name) != given[name]
+        ]
+        if other:
+            raise BadInput(where, "cluster", f"it was trained for {'; '.join(other)}: train it on the pool's record")
+
+
+def cluster_of(machine_cores: float, beta: float, horizon_h: int, hot_hours: int) -> dict[str, float]:
+    """Return the facts that a rule depends on: a machine's cores and threshold, the promise's horizon and hot hours."""
+    return {"machine_cores": machine_cores, "beta": beta, "horizon_h": horizon_h, "hot_hours": hot_hours}
 
 
 def read_rule(path: Path) -> RuleFile:
@@ -78,6 +111,15 @@ def read_rule(path: Path) -> RuleFile:
     except OSError as error:
         raise BadInput("rule file", str(path), f"give a JSON file of a rule that can be read: {error}") from None
     return rule_in(content, path)
+
+
+def is_rule(content: bytes) -> bool:
+    """Return whether the content of a file is meant as a rule's; other faults of it are of the reader."""
+    try:
+        held = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and held.get("kind") == KIND
 
 
 def rule_in(content: bytes, path: Path) -> RuleFile:
@@ -99,6 +141,7 @@ def rule_in(content: bytes, path: Path) -> RuleFile:
             guard_of_file(where, held["guard"]),
             float(held["alpha"]),
             str(held["objective"]),
+            {str(name): float(value) for name, value in held.get("cluster", {}).items()},
             hashlib.sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

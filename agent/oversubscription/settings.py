@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MOVING_AVERAGE: Final = "moving-average"
 STATIC: Final = "static"
 RATES: Final = "rates"
+RULE: Final = "rule"
 MODEL: Final = "model"
 RATES_FILE: Final = "oversubscription-rates"
 """The `kind` of a file of rates."""
@@ -52,9 +53,10 @@ ParameterName = Annotated[
 Rate = Annotated[float, Field(gt=0, le=1)]
 RatePolicyText = Annotated[
     str,
-    Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|model:/.+|learned)$"),
-    ValueHint("moving-average, static:RATE, learned, rates:FILE or model:FILE with an absolute path"),
+    Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|rule:/.+|model:/.+|learned)$"),
+    ValueHint("moving-average, static:RATE, learned, rates:FILE, rule:FILE or model:FILE with an absolute path"),
 ]
+ObjectiveName = Annotated[Literal["cores", "core-hours", "machines"], ValueHint("`cores`, `core-hours` or `machines`")]
 
 
 def _zone(name: str) -> str:
@@ -102,8 +104,13 @@ class PoolSettings(Section, title="A pool"):
     policy: RatePolicyText = Field(
         "moving-average",
         description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `learned` for the model "
-        "promoted by `trimtab promote oversubscription`, or `rates:FILE` and `model:FILE` from `trimtab train "
-        "oversubscription`, not evaluated.",
+        "promoted by `trimtab promote oversubscription`, or `rates:FILE`, `rule:FILE` and `model:FILE` from `trimtab "
+        "train oversubscription`, not evaluated. A rule sets the rate of each request.",
+    )
+    objective: ObjectiveName = Field(
+        "cores",
+        description="Saving that `trimtab learn oversubscription` trains a rule for: requested cores, the same by the "
+        "hours that VMs stay, or machines in use. Of a folder as `rule:`, OBJECTIVE/rule.json in it decides.",
     )
     actions: tuple[float, ...] = Field(ACTIONS, description="Levels of rates, rising, the last 1.0, as a JSON list.")
     alpha: float = Field(
@@ -119,9 +126,8 @@ class PoolSettings(Section, title="A pool"):
         gt=0,
         le=24,
         description="Limit of the expected hot hours per day of a machine after a request. Not set: the "
-        "guard of the file of rates, 0.003 without one, and at most 0.003 if `drift_spread` is not 0. More than "
-        "the guard's "
-        "is refused.",
+        "guard of the file of rates, 0.003 without one, and at most 0.003 if `drift_spread` is not 0; no shield after "
+        "a `rule:`. More than the guard's is refused.",
     )
     drift_level: float = Field(
         0.0,
@@ -194,9 +200,12 @@ def check_policy(text: str, rules: PoolRules) -> None:
     name, _, given = text.partition(":")
     if name == STATIC:
         static_rate(text)
-    elif name == RATES:
+    elif name in (RATES, RULE):
+        # Of a rule the array library is needed, which other settings do without.
+        from agent.oversubscription.rule_model import read_rule
+
         try:
-            guard = read_rates(Path(given)).guard
+            guard = read_rates(Path(given)).guard if name == RATES else read_rule(rule_path(given, rules)).guard
         except BadInput:
             return
         rules.budget(guard)
@@ -204,6 +213,12 @@ def check_policy(text: str, rules: PoolRules) -> None:
         if Path(given).is_dir():
             raise BadInput("policy", text, "name a model file; `learned` follows the models directory")
         places_of(rules.subscribers)
+
+
+def rule_path(given: str, rules: PoolRules) -> Path:
+    """Return the file that `rule:` names: itself, or in a folder the one of the pool's objective."""
+    path = Path(given)
+    return path / rules.objective / "rule.json" if path.is_dir() else path
 
 
 def static_rate(text: str) -> float:

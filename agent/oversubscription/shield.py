@@ -5,7 +5,7 @@ Both look at the machines as they are expected to be; what they tried stands in 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from agent.oversubscription.loads import Loads, added_variance
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import LevelTried, RateDecision, RateRequest
 from domain.rules.oversubscription.pool import PoolRules
+from domain.rules.oversubscription.rates import Margin
 from domain.rules.oversubscription.risk import hot_probability
 from domain.rules.oversubscription.shield import TOLERANCE, Demand, Machines, expected_hot_hours
 
@@ -46,14 +47,11 @@ def ask_shield(
     Closed machines take nothing that is oversold. A level for which no machine has room counts as refused, as a larger
     one needs more room still. Where no level passes, the rate is 1.0 and the answer is not safe.
     """
-    everywhere, open_ones = np.ones(len(loads.names), dtype=np.bool_), open_machines(loads, closed)
     levels = [rate, *(level for level in rules.actions if level > rate + 1e-9)]
-    sizes = (request.memory_gb, request.network_gbit)
-    fits = [loads.best_fit(x * request.cores, *sizes, everywhere if x >= 1.0 else open_ones) for x in levels]
-    candidates = sorted({k for k in fits if k >= 0})
+    fits, candidates = fitting(loads, request, levels, closed)
     if not candidates:
         return Answer(1.0, -1, None, False, tuple(LevelTried(level, "", None) for level in levels))
-    machines, demand = machines_among(loads, profiles, request, candidates, rules)
+    machines, demand = machines_among(loads, profiles, request, candidates, rules.threshold_cores, rules.margin)
     risks = {k: expected_hot_hours(machines, place, demand) for place, k in enumerate(candidates)}
     tried: list[LevelTried] = []
     for number, (level, k) in enumerate(zip(levels, fits, strict=True)):
@@ -73,6 +71,19 @@ def _moments(machines: Machines, k: int, demand: Demand) -> tuple[tuple[float, .
     return tuple(tuple(values.tolist()) for values in added)
 
 
+def fitting(
+    loads: Loads, request: RateRequest, levels: Sequence[float], closed: Collection[str]
+) -> tuple[list[int], list[int]]:
+    """Return the machine that best fit takes at each level, -1 where none has room, and all of them, each once.
+
+    Closed machines take nothing that is oversold.
+    """
+    everywhere, open_ones = np.ones(len(loads.names), dtype=np.bool_), open_machines(loads, closed)
+    sizes = (request.memory_gb, request.network_gbit)
+    fits = [loads.best_fit(x * request.cores, *sizes, everywhere if x >= 1.0 else open_ones) for x in levels]
+    return fits, sorted({k for k in fits if k >= 0})
+
+
 def open_machines(loads: Loads, closed: Collection[str]) -> NDArray[np.bool_]:
     """Return which machines may take what is oversold."""
     found = np.ones(len(loads.names), dtype=np.bool_)
@@ -83,20 +94,23 @@ def open_machines(loads: Loads, closed: Collection[str]) -> NDArray[np.bool_]:
 
 
 def machines_among(
-    loads: Loads, profiles: Profiles, request: RateRequest, candidates: list[int], rules: PoolRules
+    loads: Loads, profiles: Profiles, request: RateRequest, candidates: list[int], threshold: float, margin: Margin
 ) -> tuple[Machines, Demand]:
-    """Return these machines, and the request's VM on any of them; the means leave room for the drift of the rules."""
+    """Return these machines, and the request's VM on any of them; the means leave room for the drift of the margin.
+
+    The shift of days is that of the profiles.
+    """
     owner = profiles.index(request.subscriber)
     cores, variance = request.cores, profiles.variance[owner]
-    present, factor, excess = loads.by_owner[candidates, owner], rules.margin.factor, profiles.excess
+    present, factor, excess = loads.by_owner[candidates, owner], margin.factor, profiles.excess
     # What the VM shares with its owner's others on a machine belongs to that machine.
     rho = float(profiles.rho[owner])
     shared = np.array([added_variance(float(c), cores, variance, rho) for c in present]) - cores**2 * variance
     # So does what the VM's owner adds to the room for drifts: of several owners it is less than the sum.
     held = loads.by_owner[candidates].copy()
     held[:, owner] += cores
-    drift = held @ profiles.moved + rules.margin.spread * np.sqrt((held * held) @ (profiles.spread * profiles.spread))
-    room = np.maximum(drift, 0.0) if rules.margin.spread else 0.0
+    drift = held @ profiles.moved + margin.spread * np.sqrt((held * held) @ (profiles.spread * profiles.spread))
+    room = np.maximum(drift, 0.0) if margin.spread else 0.0
     machines = Machines(
         free_cores=loads.free_cores[candidates],
         free_memory=loads.free_memory[candidates],
@@ -104,7 +118,7 @@ def machines_among(
         mean=factor * (loads.mean[candidates] + loads.by_owner[candidates] @ excess) + room,
         variance=loads.variance[candidates] + shared,
         third=loads.third[candidates],
-        threshold=rules.threshold_cores,
+        threshold=threshold,
     )
     demand = Demand(
         cores=cores,
@@ -160,7 +174,7 @@ def ask_filter(
     first: LevelTried | None = None
     for start in range(0, len(order), AT_ONCE):
         some = order[start : start + AT_ONCE]
-        machines, demand = machines_among(loads, profiles, request, some, rules)
+        machines, demand = machines_among(loads, profiles, request, some, rules.threshold_cores, rules.margin)
         mean = machines.mean + demand.mean
         variance, third = machines.variance + demand.variance, machines.third + demand.third
         hours = hot_probabilities(mean, variance, third, rules.threshold_cores).sum(axis=1)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agent.oversubscription.choice import ChoiceInputs
     from agent.oversubscription.memory import PoolMemory
     from agent.oversubscription.pool import PoolView
-    from agent.oversubscription.records import HourDecision, Publication, RateDecision
+    from agent.oversubscription.records import HourDecision, Publication, RateDecision, SubscriberRate
 
 
 def rate_lines(decision: HourDecision | RateDecision, inputs: ChoiceInputs | None) -> list[str]:
@@ -36,8 +36,11 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
                 one.vms,
                 f"{one.risk_24h:.2g} h",
                 ", ".join(map(str, one.reasons)),
+                *_of_rule(decision, one),
             )
         )
+    if decision.rule is not None:
+        rows[0] = (*rows[0], "requests")
     machines: list[tuple[object, ...]] = [("machine", "peak hour", "chance then", "hot hours in a day")]
     machines += [
         (each.machine, f"{each.peak_hour}:00", f"{each.peak_probability:.2%}", f"{each.hot_hours:.2g}")
@@ -62,7 +65,15 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
     return lines
 
 
+def _of_rule(decision: HourDecision, row: SubscriberRate) -> tuple[str, ...]:
+    """Return whether the rule of the hour sets the rates of a subscriber's requests, nothing without a rule."""
+    if decision.rule is None:
+        return ()
+    return ("by the rule" if row.held is None else f"at this rate: {words(row.held)}",)
+
+
 def _request(decision: RateDecision) -> list[str]:
+    from agent.oversubscription.request_rule import level_again
     from agent.oversubscription.shield import replayed
 
     rows: list[tuple[object, ...]] = [("rate", "machine", "hot hours in a day")]
@@ -75,17 +86,33 @@ def _request(decision: RateDecision) -> list[str]:
         shadow = decision.shadow
         beside = [f"On probation, decides nothing: {shadow.model} would have answered {shadow.rate:g}"]
     again = "the same rate" if rate == decision.rate else f"ANOTHER RATE: {rate:g}"
+    if (level := level_again(decision)) != decision.base_rate:
+        again = f"ANOTHER LEVEL OF THE RULE: {level:g}"
+    guard = [] if not decision.tried else ["", f"Levels ({decision.budget:g} hot hours allowed)", *columns(rows)]
     return [
         f"{decision.decision_id}  {time_text(decision.at)}  pool {decision.pool}",
         f"  {decision.detail}",
         f"  because: {', '.join(map(str, decision.reasons))}",
-        "",
-        f"Levels ({decision.budget:g} hot hours allowed)",
-        *columns(rows),
+        *_levels_of_rule(decision),
+        *guard,
         "",
         *beside,
         f"Replayed from the record: {again}",
     ]
+
+
+def _levels_of_rule(decision: RateDecision) -> list[str]:
+    """Return the levels that a rule refused and the one it chose, or why it did not decide; nothing without a rule."""
+    if decision.held is not None:
+        return ["", f"The rule does not decide: {words(decision.held)}. The hour's rate does, behind its guard."]
+    if decision.rule is None:
+        return []
+    rows: list[tuple[object, ...]] = [("level", "machine", "need", "margin s", "free f", "")]
+    for one in decision.rule.seen:
+        verdict = "chosen" if one is decision.rule.seen[-1] else "refused"
+        figures = [f"{x:.3f}" for x in (one.need, one.margin, one.free) if x is not None] or ["no room", "", ""]
+        rows.append((one.level, one.machine or "none", *figures, verdict))
+    return ["", f"Rule (b + d of the hour: {decision.rule.wanted:.3f})", *columns(rows)]
 
 
 def pool_lines(pool: str, hour: HourDecision | None, memory: PoolMemory, publication: Publication | None) -> list[str]:
@@ -97,9 +124,15 @@ def pool_lines(pool: str, hour: HourDecision | None, memory: PoolMemory, publica
     if hour.rolled_back or hour.frozen:
         lines.append("  rolled back: everything is reserved" if hour.rolled_back else "  frozen: no rate goes down")
     rows = hour.subscribers
-    lines += columns([(r.subscriber, f"{r.rate:g}", f"{r.vms:,} VMs", ", ".join(map(str, r.reasons))) for r in rows])
+    lines += columns(
+        [
+            (r.subscriber, f"{r.rate:g}", f"{r.vms:,} VMs", ", ".join(map(str, r.reasons)), *_of_rule(hour, r))
+            for r in rows
+        ]
+    )
+    by_rule = f"{counts.ruled:,} by the rule, {counts.held:,} at the hour's rate, " if hour.rule is not None else ""
     lines.append(
-        f"  answered {counts.requests:,} requests, {counts.interventions:,} raised by the shield, "
+        f"  answered {counts.requests:,} requests, {by_rule}{counts.interventions:,} raised by the shield, "
         f"{counts.rejects:,} without a machine"
     )
     if publication is not None:
@@ -117,7 +150,7 @@ def pool_card(view: PoolView) -> Card:
         (
             row.subscriber,
             f"rate {row.rate:g}, {counted(row.vms, 'VM')}, {row.saved_cores:.1f} cores saved, {row.risk_24h:.2g} hot "
-            f"hours a day: {', '.join(map(words, row.reasons))}",
+            f"hours a day: {'; requests '.join((', '.join(map(words, row.reasons)), *_of_rule(hour, row)))}",
         )
         for row in hour.subscribers
     ]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.oversubscription.rule_model import RuleFile
+from agent.oversubscription.rule_model import RuleFile, cluster_of
 from domain.rules.oversubscription.request_rule import RequestRule
 from simulator.oversubscription.layout import ruled, unguarded
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
@@ -101,7 +101,8 @@ def train_all(
     release = released(scenario, config, rule)
     safe = all(week["released"] for week in release)
     rates = start_rates(scenario, config)
-    known = (rates.subscribers, scenario.actions, rates.rates, rates.guard, config.alpha, config.objective)
+    cluster = cluster_of(scenario.machine_cores, scenario.beta, scenario.hours, scenario.violation_hours)
+    known = (rates.subscribers, scenario.actions, rates.rates, rates.guard, config.alpha, config.objective, cluster)
     file = RuleFile(rule, *known)
     training = {
         "config": {name: value for name, value in config.plain().items() if name != "seed"},

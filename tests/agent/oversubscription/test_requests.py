@@ -173,7 +173,9 @@ def test_there_is_room_for_a_rise_of_what_runs_as_of_what_is_asked_for() -> None
 
     def means(level: float) -> tuple[np.ndarray, np.ndarray]:
         pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level, drift_spread=0.0)
-        machines, demand = machines_among(loads_as(vms, profiles, pool), profiles, request, [0], pool)
+        machines, demand = machines_among(
+            *(loads_as(vms, profiles, pool), profiles, request, [0], pool.threshold_cores, pool.margin)
+        )
         return machines.mean, demand.mean
 
     (running, asked), (more_running, more_asked) = means(0.0), means(0.5)

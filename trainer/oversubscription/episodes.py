@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.peaks import PeakPredictor
 from domain.rules.oversubscription.risk import count_at_least, satisfied
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
+from simulator.oversubscription.peaks import PeakPlacer
 from simulator.oversubscription.usage import UsageModel, usage_of
 from simulator.oversubscription.weekly import Assessor, EpisodeResults, Placement, sample
 from trainer.oversubscription.policies import OversubscriptionPolicy, Plan, Task
@@ -99,6 +101,8 @@ def judge(
     if episodes < 1:
         raise BadInput("episodes", episodes, "give at least one")
     model, plan = usage_of(usage, task.scenario, task.week), policy.plan(task)
+    if plan.peak is not None:
+        return _by_peak(policy.name, task, model, plan.peak, np.arange(seed, seed + episodes))
     if plan.guard is not None and plan.guard.posterior:
         return _each_episode(policy.name, task, model, plan, episodes, seed)
     placement, by_hour, chance, rates = _placed(task, model, plan)
@@ -128,15 +132,18 @@ def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Float
 
 
 def _rates_of(plan: Plan, placed: Placement, asked: Floats) -> Floats:
-    """Return the rates asked for, (hours, N), or a rule's: means over the cores requested of an hour.
+    """Return the rates asked for, (hours, N), or the rates that a rule gave."""
+    return asked if plan.guard is None or not len(plan.guard.rule.wanted) else _given_rates(placed, asked.shape)
+
+
+def _given_rates(placed: Placement, shape: tuple[int, ...]) -> Floats:
+    """Return the rates of the VMs, (hours, N): means over the cores requested of an hour.
 
     Without requests in an hour: the mean over the subscriber's week, 1.0 where it asks for nothing.
     """
-    if plan.guard is None or not len(plan.guard.rule.wanted):
-        return asked
     week, given = placed.week, np.where(placed.machine >= 0, placed.rate, 1.0)
     rows = slice(week.warm, None)
-    cores, reserved = np.zeros(asked.shape), np.zeros(asked.shape)
+    cores, reserved = np.zeros(shape), np.zeros(shape)
     at = (week.arrival[rows], week.subscriber[rows])
     np.add.at(cores, at, week.cores[rows])
     np.add.at(reserved, at, (given * week.cores)[rows])
@@ -156,7 +163,7 @@ def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
 
 
 def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int) -> Performance:
-    """Play every episode, as what is seen of the usage changes where VMs go."""
+    """Play every episode: the observed usage changes the placement."""
     scenario = task.scenario
     options: dict[str, Any] = {"usage": model, "cost": "sampled", "observation": plan.observation}
     simulation = OversubscriptionSimulation(scenario, task.week, start=task.start, guard=plan.guard, **options)
@@ -189,6 +196,27 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
     s_cores = None if first.s_cores is None else float(saved.mean())
     given = _rates_of(plan, first, np.array(rates))
     return Performance(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), given)
+
+
+def _by_peak(
+    name: str, task: Task, model: UsageModel, predictor: PeakPredictor, seeds: NDArray[np.int64]
+) -> Performance:
+    """Place every episode by predicted peaks of the usage that judges it."""
+    scenario, placer = task.scenario, PeakPlacer(task.scenario, task.week, task.start, predictor)
+    placed = [placer.placement(model, int(seed)) for seed in seeds]
+    each = [sample(one, model, seeds[e : e + 1]) for e, one in enumerate(placed)]
+    violations = np.zeros(scenario.machines, np.int64)
+    for one in each:
+        violations[: len(one.machine_violations)] += one.machine_violations
+    hot_hours, hot_machine_hours, excess = (
+        np.concatenate([getattr(one, column) for one in each])
+        for column in ("hot_hours", "hot_machine_hours", "excess")
+    )
+    sampled = EpisodeResults(scenario.violation_hours, hot_hours, violations, hot_machine_hours, excess)
+    saved = [one.s_cores for one in placed if one.s_cores is not None]
+    peak, s_cores = float(np.mean([one.peak_machines for one in placed])), float(np.mean(saved)) if saved else None
+    rates = _given_rates(placed[0], (scenario.hours, scenario.subscribers))
+    return Performance(name, task, model, placed[0], sampled, None, None, s_cores, peak, rates)
 
 
 def write_hours(judged: Performance, path: Path) -> None:

@@ -18,6 +18,7 @@ from agent.oversubscription.rule_model import KIND as RULE
 from agent.oversubscription.rule_model import RuleFile, read_rule
 from domain.errors import BadInput
 from domain.rules.oversubscription import ridge
+from domain.rules.oversubscription.peaks import PeakPredictor
 from domain.rules.oversubscription.rates import (
     FILTER,
     NO_MARGIN,
@@ -70,6 +71,8 @@ class Plan:
     """Otherwise: rates (N,) for the hour that comes next, from what is seen of the cluster."""
     guard: Guard | None = None
     observation: str = "obs-o"
+    peak: PeakPredictor | None = None
+    """Otherwise: machines take VMs by their predicted peak, and there are no rates."""
 
 
 class OversubscriptionPolicy(Protocol):
@@ -113,6 +116,18 @@ class GuardedPolicy:
         if plan.guard is not None and len(plan.guard.rule.wanted):
             guard = guard._replace(watched=True, rule=plan.guard.rule)
         return replace(plan, guard=guard)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPeaks:
+    """Machines that take VMs by their predicted peak in place of reserved cores."""
+
+    name: str
+    predictor: PeakPredictor
+
+    def plan(self, task: Task) -> Plan:
+        """Return the predictor."""
+        return Plan(peak=self.predictor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +365,7 @@ class ShippedRule:
         return shipped_rule(task.scenario.name, task.start, self.objective).plan(task)
 
 
-MACHINE = "machine"
+MACHINE, PEAK = "machine", "peak"
 FORMS = (
     "none",
     "grid:RATE",
@@ -360,6 +375,7 @@ FORMS = (
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
     "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
     "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
+    "peak:n=,percentile=,window_h=,warmup_h=, or peak:oracle=true",
     "machine:OBJECTIVE, such as machine:cores, the rules for each request that ship",
     "FILE.json of `trimtab tune oversubscription`, FILE.json or FILE.onnx of `trimtab train oversubscription`",
 )
@@ -387,6 +403,7 @@ _SETTINGS: Mapping[str, Mapping[str, type]] = {
         "step": float,
         "block_h": int,
     },
+    PEAK: {"n": float, "percentile": float, "window_h": int, "warmup_h": int, "oracle": bool},
     SHIELD: {**_GUARD, "base": str},
     FILTER: {**_GUARD, "rate": str},
 }
@@ -460,6 +477,8 @@ def policy_of(text: str) -> OversubscriptionPolicy:
         margin = Margin(given.pop("level", 0.0), given.pop("turn_h", 0), given.pop("spread", 0.0))
         settings = {renamed.get(setting, setting): value for setting, value in given.items()}
         return GuardedPolicy(text, base, name, margin=margin, **settings)
+    if name == PEAK:
+        return PredictedPeaks(text, PeakPredictor(given.pop("n", None), **given))
     if given.get("evaluations", 1) < 1:
         raise BadInput("policy", text, "give evaluations as a whole number, 1 or more")
     for setting in ("alpha", "cap"):

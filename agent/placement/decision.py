@@ -218,10 +218,11 @@ class PlacementPart(Part):
             return super().status(subject, now)
         from agent.placement.view import pool_lines
 
-        view = self.pools[subject].view()
+        view, curves = self.pools[subject].view(), self.pools[subject].curves()
         newest = self.store.newest(subject, NEWEST)
-        lines = pool_lines(view, [f"{made.decision_id}  {made.detail}" for made in newest])
-        data = {**codec.plain(view), "newest": [codec.plain(made) for made in newest]}
+        lines = pool_lines(view, [f"{made.decision_id}  {made.detail}" for made in newest], curves)
+        survival = [codec.plain(curve) for curve in curves.values()]
+        data = {**codec.plain(view), "survival": survival, "newest": [codec.plain(made) for made in newest]}
         return Status(subject, (*lines, *(f"  {line}" for line in self.held(subject, now))), data)
 
     def card(self, subject: str, now: float) -> Card | None:
@@ -232,7 +233,8 @@ class PlacementPart(Part):
 
         newest = self.store.newest(subject, 1)
         paused = any(pause.active(now) for pause in self.controls(subject).pauses)
-        return pool_card(self.pools[subject].view(), newest[0] if newest else None, paused=paused)
+        pool = self.pools[subject]
+        return pool_card(pool.view(), newest[0] if newest else None, paused=paused, curves=pool.curves())
 
     def router(self) -> APIRouter:
         """Return the routes of placement."""

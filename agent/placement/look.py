@@ -5,6 +5,7 @@ What is in memory is what the ledger has as of a head. Each question reads the h
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,6 +18,7 @@ from agent.ledger import Ledger
 from agent.placement.advice import PolicyAdvice
 from agent.placement.book import Book, Figures, HostView
 from agent.placement.choosing import Chooser, HostChoice, lifetime_reason
+from agent.placement.curves import CURVE_DAYS_S, CURVES_EVERY_S, MOST_ENDS, LifeCurve, curves_of
 from agent.placement.records import (
     Candidate,
     HostRecord,
@@ -94,6 +96,7 @@ class ApplicationView:
 
     excludes: those that must not share a host with it, whichever side names the other. rack_limit: None without bound.
     containers: that run or are reserved. lifetime_s: of a container whose request declares none, None for no default.
+    survival: None before the first of its containers was released.
     """
 
     application: str
@@ -107,6 +110,7 @@ class ApplicationView:
     origin: Origin
     containers: int
     lifetime_s: float | None = None
+    survival: LifeCurve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,7 @@ class Reasons:
     best: tuple[Candidate, ...]
     infeasible: Mapping[str, int]
     lifetime: LifetimeReason | None = None
+    survival: LifeCurve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,7 @@ class PoolQueries:
         self._notes: deque[Event] = deque()
         self._book: Book | None = None
         self._stored: bytes | None = None
+        self._curves: tuple[float, Mapping[str, LifeCurve]] = (-math.inf, {})
         # By request and decision, when this process first saw the reservation: monotonic seconds.
         self._first_seen: dict[tuple[str, str], float] = {}
 
@@ -336,17 +342,32 @@ class PoolQueries:
         with self._lock:
             return {one.name: one.demand[0] for one in self.current().cluster.applications}
 
+    def curves(self) -> Mapping[str, LifeCurve]:
+        """Return the survival curves by application, made again every CURVES_EVERY_S; no decision waits for them."""
+        at, now = self.clock.monotonic(), self.clock.now()
+        if at - self._curves[0] >= CURVES_EVERY_S:
+            with self._lock:
+                book = self.current()
+                running, known = tuple(book.reservations.values()), {one.name: one for one in book.cluster.applications}
+            since = now - CURVE_DAYS_S
+            over = self.store.lives_between(self.name, since, now + 1.0, MOST_ENDS)
+            since = over[0].ended if len(over) >= MOST_ENDS else since
+            self._curves = at, curves_of(over, running, known, since, now)
+        return self._curves[1]
+
     def applications(self) -> list[ApplicationView]:
         """Return every application, by name."""
+        curves = self.curves()
         with self._lock:
             book = self.current()
-            return [_view(book, one) for one in sorted(book.cluster.applications, key=lambda one: one.name)]
+            return [_view(book, one, curves) for one in sorted(book.cluster.applications, key=lambda one: one.name)]
 
     def application(self, name: str) -> ApplicationView:
         """Return an application; UnknownName."""
+        curves = self.curves()
         with self._lock:
             book = self.current()
-            return _view(book, book.application(name))
+            return _view(book, book.application(name), curves)
 
     def reservations(self) -> tuple[Reservation, ...]:
         """Return what is reserved or runs, by request id."""
@@ -426,7 +447,8 @@ class PoolQueries:
             best = tuple(Candidate(book.cluster.hosts[host].name, score, terms) for host, score, terms in found)
             reasons = {reason.value: number for reason, number in book.cluster.reasons(app).items()}
             lifetime = lifetime_reason(book.cluster, policy, found)
-        return Reasons(self.name, application, count, policy.name, best, reasons, lifetime)
+        curve = self.curves().get(application)
+        return Reasons(self.name, application, count, policy.name, best, reasons, lifetime, curve)
 
     def plan_repack(self, budget: int) -> RepackPlan:
         """Return at most so many moves that end violations and then empty hosts; BadInput for a budget below 0."""
@@ -473,7 +495,7 @@ class PoolQueries:
         return dict(zip(wanted, scores, strict=True)), failed
 
 
-def _view(book: Book, app: Application) -> ApplicationView:
+def _view(book: Book, app: Application, curves: Mapping[str, LifeCurve]) -> ApplicationView:
     return ApplicationView(
         app.name,
         *app.demand,
@@ -484,4 +506,5 @@ def _view(book: Book, app: Application) -> ApplicationView:
         Origin.API if app.name in book.over_http else Origin.INVENTORY,
         book.containers(app.name),
         app.lifetime_s,
+        curves.get(app.name),
     )

@@ -36,6 +36,7 @@ from agent.placement.records import (
 from domain.decisions import Event, Reason
 
 PLACEMENT: Final = "placement"
+MOST_EVENTS: Final = 10**7
 ENDED: Final = "ended"
 """Name of the containers that ended in the data of an event."""
 HEADS: Final = Heads("placement.head", PoolHead)
@@ -147,13 +148,18 @@ class PlacementStore:
                 found.append((at, request, given_back(str(body["detail"])), GIVEN_BACK[reason]))
         return found
 
-    def lives_between(self, pool: str, since: float, until: float) -> list[Ended]:
-        """Return the containers that ended with since <= at < until, oldest first; earlier versions recorded none."""
-        bodies = (body for _, _, _, body in self._events(pool, since, until))
+    def lives_between(self, pool: str, since: float, until: float, most: int = MOST_EVENTS) -> list[Ended]:
+        """Return the containers that ended with since <= at < until, oldest first; earlier versions recorded none.
+
+        Of more than `most` events the newest.
+        """
+        bodies = (body for _, _, _, body in self._events(pool, since, until, most))
         found = (one for body in bodies for one in body.get("data", {}).get(ENDED, ()))
         return [codec.decode(Ended, codec.encode_mapping(one)) for one in found]
 
-    def _events(self, pool: str, since: float, until: float) -> list[tuple[float, str, Reason, Mapping[str, Any]]]:
+    def _events(
+        self, pool: str, since: float, until: float, most: int = MOST_EVENTS
+    ) -> list[tuple[float, str, Reason, Mapping[str, Any]]]:
         """Return the events after which containers run no more: time, subject (`about`), reason and body."""
         reasons = (*GIVEN_BACK, Reason.HOST_FAILED, Reason.CONTAINERS_LOST)
         table = journal_table.c
@@ -162,11 +168,15 @@ class PlacementStore:
             .where(table.kind == journal.Kind.EVENT.value, table.decision.in_(["", PLACEMENT]), table.subject == pool)
             .where(table.reason.in_([reason.value for reason in reasons]))
             .where(table.at >= since, table.at < until)
-            .order_by(table.seq)
+            .order_by(table.seq.desc())
+            .limit(most)
         )
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return [(row.at, row.ref, Reason(row.reason), codec.decode_mapping(codec.unpack(row.body))) for row in rows]
+        return [
+            (row.at, row.ref, Reason(row.reason), codec.decode_mapping(codec.unpack(row.body)))
+            for row in reversed(rows)
+        ]
 
     def write(
         self, pool: str, before: bytes | None, head: PoolHead, change: Change, *, epoch: int | None = None

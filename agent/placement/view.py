@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 from agent.kernel.decision import Card
 from agent.kernel.text import columns, counted, duration_text, time_text
+from agent.placement.curves import drawing
 from agent.placement.records import LIFETIME
 from domain.decisions import Mode
 
 if TYPE_CHECKING:
     from agent.placement.advice import PolicyAdvice
+    from agent.placement.curves import LifeCurve
     from agent.placement.look import PoolView
     from agent.placement.records import Candidate, Comparison, LifetimeReason, MoveDecision, PlacementDecision
     from agent.placement.state import Made
 
 SHOWN = 20
 """Containers or moves of a decision that are listed."""
+MOST_CURVES = 5
+"""Survival curves that are drawn: of the applications with the most ended containers."""
 
 
 def request_lines(made: PlacementDecision) -> list[str]:
@@ -98,7 +102,7 @@ def comparison_lines(made: Comparison) -> list[str]:
     return [f"{made.decision_id}  {time_text(made.at)}  placement {made.pool}", f"  {made.detail}"]
 
 
-def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
+def pool_lines(view: PoolView, newest: Sequence[str], curves: Mapping[str, LifeCurve]) -> list[str]:
     """Return a pool as lines: hosts, how full they are, what is reserved, and the newest decisions."""
     figures, head = view.figures, view.head
     hosts = ", ".join(f"{number:,} {state}" for state, number in figures.hosts.items() if number) or "none"
@@ -120,6 +124,7 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
         lines.append(f"  on their way: {view.pending_cores:g} cores")
     if view.head.hinted or view.policy == LIFETIME:
         lines.append(f"  expected lifetimes: {_lifetime_words(view)}")
+    lines += [f"  lifetimes of {one.application}: {drawing(one)}" for one in _most_ended(curves)]
     if view.advice is not None:
         lines.append(f"  advice of {time_text(view.advice.at)}: {advice_words(view.advice)}")
     if view.training_distance:
@@ -134,7 +139,7 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     return [*lines, *(f"  {text}" for text in newest)]
 
 
-def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
+def pool_card(view: PoolView, newest: Made | None, *, paused: bool, curves: Mapping[str, LifeCurve]) -> Card:
     """Return a pool's card: open hosts against the lower bound, how full they are, and the newest decision."""
     figures = view.figures
     badges = [("observe: advice only", "held")] if view.mode is Mode.OBSERVE else []
@@ -154,6 +159,7 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
         rows.append(("on their way", f"{view.pending_cores:g} cores"))
     if view.head.hinted:
         rows.append(("expected lifetimes", _lifetime_words(view)))
+    rows += [(f"lifetimes of {one.application}", drawing(one)) for one in _most_ended(curves)]
     if view.advice is not None:
         rows.append(("advice", advice_words(view.advice)))
     if view.training_distance:
@@ -169,6 +175,10 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
         view.problem,
         "" if newest is None else newest.decision_id,
     )
+
+
+def _most_ended(curves: Mapping[str, LifeCurve]) -> list[LifeCurve]:
+    return sorted(curves.values(), key=lambda one: (-one.ended, one.application))[:MOST_CURVES]
 
 
 def advice_words(advice: PolicyAdvice) -> str:

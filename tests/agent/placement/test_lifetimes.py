@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.ledger import Ledger, codec, state
+from agent.placement.curves import CURVE_DAYS_S, CURVES_EVERY_S, drawing
 from agent.placement.records import Cause, Ended, HintSource, MoveDecision, PlacementDecision, Reservation
 from agent.placement.reserve import PlacementPool
 from agent.placement.state import HEADS
 from agent.placement.turn import Shadow
+from agent.placement.view import pool_card, pool_lines
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError, StateConflict
 from domain.rules.placement.instance import LONGEST_LIFETIME_S, Application
@@ -31,6 +33,51 @@ from tests.agent.placement.test_properties import DOCUMENT, HOSTS, STEPS, act
 def lives(pool: PlacementPool) -> list[Ended]:
     """What the ledger has of containers that ended."""
     return pool.store.lives_between("main", 0.0, START + 1e9)
+
+
+class TestASurvivalCurve:
+    def test_is_of_released_containers_and_counts_the_living(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1), app("mail", 1)))
+        assert pool.curves() == {}
+        for number in range(8):
+            pool.request(ask(f"r{number}", count=2))
+            pool.confirm(f"r{number}")
+        pool.request(ask("never", "mail"))
+        clock.advance(HOUR_S)
+        pool.cancel("never")
+        for number in range(4):
+            pool.release(f"r{number}")
+        clock.advance(CURVES_EVERY_S)
+        curve = pool.application("shop").survival
+        assert curve is not None
+        assert (curve.ended, curve.living) == (8, 8)
+        assert pool.application("mail").survival is None
+        assert pool.explained("shop").survival == curve
+        # Sixteen were followed to the age at which half of them ended: of the pool, shrunk to itself.
+        assert [share for age, share in zip(curve.ages_s, curve.shares, strict=True) if age < HOUR_S] == [1.0] * 16
+        assert curve.shares[16] == pytest.approx(0.5)
+        assert curve.half_s == curve.ages_s[16] == pytest.approx(60.0 * 1.3**16)
+        assert drawing(curve).startswith("█" * 14)
+        lines = pool_lines(pool.view(), [], pool.curves())
+        assert f"  lifetimes of shop: {drawing(curve)}" in lines
+        assert ("lifetimes of shop", drawing(curve)) in pool_card(
+            pool.view(), None, paused=False, curves=pool.curves()
+        ).rows
+
+    def test_leaves_out_containers_that_began_before_its_days(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1)))
+        for name in ("old", "living"):
+            pool.request(ask(name))
+            pool.confirm(name)
+        clock.advance(CURVE_DAYS_S + 1.0)
+        pool.release("old")
+        assert pool.curves() == {}
+        pool.request(ask("new"))
+        pool.confirm("new")
+        clock.advance(CURVES_EVERY_S)
+        pool.release("new")
+        (curve,) = pool.curves().values()
+        assert (curve.ended, curve.living) == (1, 0)
 
 
 class TestADeclaration:

@@ -252,7 +252,7 @@ class TestAlarms:
         assert many.outside == ("requests of containers: 10+",)
         assert any(line.endswith("requests of containers: 10+") for line in request_lines(many))
         assert ("distance from its training", "demands 0.75, sizes 0.00, limits 0.75, hosts 0.10") in pool_card(
-            pool.view(), None, paused=False
+            pool.view(), None, paused=False, curves={}
         ).rows
         assert turn(turns, clock, 60.0) == [Reason.UNLIKE_TRAINING]
         assert [entry.reason for entry in ledger.journal()].count(Reason.UNLIKE_TRAINING) == 1

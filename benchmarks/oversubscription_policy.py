@@ -7,7 +7,8 @@ core-hours; `_over_ma_machines` the machines in use at once at most, of the movi
 machines. `azure_...` is the lesser of cold and warm. `worst_week_hot` is the worst week of every bundled rule, without
 sampling and sampled. `core_hours_policy_gain` is the least over the settings of the points of core-hours that the rule
 for them saves more than the bundled rates behind their guard, on the redrawn weeks. A rule that does not ship gives
-null, and so does a gain without redrawn weeks.
+null, and so does a gain without redrawn weeks. `machines_at_equal_risk_ratio` is that of
+`benchmarks.oversubscription_equal_risk`, of the filter that learns each VM's level; null without episodes.
 
 The notes have each policy's figures; by setting the least number of machines at once that any policy needs (`bound`,
 see `least_machines`), and how many a warm start has before any request; and the risk of the packaged weeks where usage
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from agent.oversubscription.rule_model import CORE_HOURS, OBJECTIVES
+from benchmarks.oversubscription_equal_risk import machines_at_equal_risk
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import count_at_least, hot_probability
@@ -43,10 +45,7 @@ FIRST_WEEK = 100
 """Of the redrawn weeks: no earlier rule was judged on it."""
 FIRST_EPISODE = 6_000_000_011
 PROFILES, CORRELATION, PERSISTENT = 4, 0.05, "persistent:psi=0.85"
-NOT_MEASURED = (
-    "machines_at_equal_risk_ratio is null: no rule is compared with static rates at equal measured risk under "
-    "persistent usage yet"
-)
+EQUAL_WEEKS, EQUAL_EPISODES = 8, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=1000, help="drawn weeks of usage, rules alone (default 1000)")
     given = parser.parse_args()
     known: dict[tuple[str, str], dict[str, list[Row]]] = {}
-    notes: dict[str, Any] = {"episodes": given.episodes, "not_measured": NOT_MEASURED}
+    notes: dict[str, Any] = {"episodes": given.episodes}
     worst, gains = [], []
     for name, start in SETTINGS:
         scenario = scenario_of(name)
@@ -214,7 +213,8 @@ def main() -> int:
         figures[f"azure_over_ma{ending}"] = least([ratio(known, "azure_like", start, at) for start in ("cold", "warm")])
     figures["worst_week_hot"] = max(worst, default=None)
     figures["core_hours_policy_gain"] = min(gains) if len(gains) == len(SETTINGS) else None
-    figures["machines_at_equal_risk_ratio"] = None
+    equal = machines_at_equal_risk(EQUAL_WEEKS, EQUAL_EPISODES) if given.episodes else None
+    figures["machines_at_equal_risk_ratio"] = equal
     return report("oversubscription_policy", figures, as_json=given.json, packages=("numba", "numpy"), notes=notes)
 
 

@@ -46,6 +46,7 @@ SMALLEST = {
     "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "oversubscription_policy": "--unseen 0 --episodes 0",
+    "oversubscription_equal_risk": "--small --weeks 1 --episodes 1 --only azure_like --usage gauss",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }

@@ -288,14 +288,7 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
 
     def verify(self, path: Path) -> object:
         """Raise BadInput or ModelRefused for a file that the pool cannot decide by."""
-        from agent.oversubscription.rate_model import open_rate_model
-        from agent.oversubscription.rate_policies import verify_rates
-        from agent.oversubscription.settings import read_rates
-
-        rules, _ = pool_of_settings(self.subject)
-        if rules is not None:
-            return verify_rates(path, rules)
-        return open_rate_model(path) if path.suffix == ".onnx" else read_rates(path)
+        return verified(path, pool_of_settings(self.subject)[0])
 
     def gate(self) -> Gate:
         """Return weeks of the scenario."""
@@ -317,7 +310,17 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
             drawn=self.weeks,
             episodes=self.episodes,
             evaluations=self.evaluations,
+            objective="cores" if rules is None else rules.objective,
+            guards_rules=rules is not None and rules.guards_rules,
         )
+
+
+def verified(path: Path, rules: PoolRules | None) -> object:
+    """Return the policy of a file for a pool, None where there are no settings; raise BadInput or ModelRefused."""
+    from agent.oversubscription.decision import OversubscriptionPart
+    from agent.oversubscription.rate_policies import verify_rates
+
+    return OversubscriptionPart.model(path) if rules is None else verify_rates(path, rules)
 
 
 def pool_of_settings(name: str) -> tuple[PoolRules | None, Path | None]:
@@ -337,14 +340,14 @@ def pool_of_settings(name: str) -> tuple[PoolRules | None, Path | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnOversubscription(PromiseLearning):
-    """Learn from what a pool's ledger recorded: calibrate rates and their shield, judge them, ask the gate.
+    """Learn from a pool's record: rates with their shield, and a rule for each request; judge them, ask the gate.
 
     The record is cut into weeks of the pool's horizon; the latest two fifths are held out, with the usage that was
-    measured in them. What ran, replayed on these, must reserve what was recorded, within 5 %, or the quantity that is
-    off is named. Rates and shield of the earlier weeks are judged there against what decides now and against rates
-    alone. What keeps the promise and reserves less goes to the gate; what passes is the pool's champion, after its
-    probation where there is one, and decides from the next hour on where the pool's POLICY is `learned`. A round that
-    was stopped goes on with the same command.
+    measured in them. What ran, replayed on these, must reserve what was recorded, within 5 %, or the quantity that
+    is off is named. Rates, and a rule trained on weeks redrawn from the earlier ones, are judged there against the
+    policy in use, by the pool's OBJECTIVE. The cheaper that keeps the promise goes to the gate; if it passes it is
+    the pool's champion, after its probation where there is one, and decides from the next hour on where the pool's
+    POLICY is `learned`. A round that was stopped continues with the same command.
 
     Before a new round, the command looks after what the last ones left: the hot hours since a promotion of the last
     days are held to the promise, and it is rolled back where that is surely broken; rates on probation are judged when
@@ -389,14 +392,12 @@ class LearnOversubscription(PromiseLearning):
         return self.export_parts(path, PARTS, lambda folder: keep_weeks(folder, lambda: record), about)
 
     def verify(self, path: Path) -> object:
-        """Raise BadInput for rates that the pool cannot decide by."""
-        from agent.oversubscription.rate_policies import verify_rates
-        from agent.oversubscription.settings import read_rates
-
-        return read_rates(path) if self.rules is None else verify_rates(path, self.rules)
+        """Raise BadInput for rates, or a rule, that the pool cannot decide by."""
+        return verified(path, self.rules)
 
     def in_use(self, recorded: str) -> PoolInUse:
         """Return the policy in use: the champion, where the settings permit it, else the settings, else as recorded."""
+        from agent.oversubscription.settings import RULE, rule_path
         from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
         from trainer.learning.pool import PoolInUse, in_words
 
@@ -405,8 +406,11 @@ class LearnOversubscription(PromiseLearning):
         if champion is not None and (rules is None or rules.policy == "learned"):
             policy = str(self.models.file_of(champion.model))
         budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
-        margin = NO_MARGIN if rules is None else rules.margin
-        return PoolInUse(self.name, policy, budget, alpha, margin)
+        if rules is None:
+            return PoolInUse(self.name, policy, budget, alpha, NO_MARGIN)
+        if rules.policy.startswith(f"{RULE}:"):
+            policy = str(rule_path(policy, rules))
+        return PoolInUse(self.name, policy, budget, alpha, rules.margin, rules.objective, rules.guards_rules)
 
     def case(self) -> Inspection:
         """Return the case for a look at the pool's rates."""
@@ -416,8 +420,7 @@ class LearnOversubscription(PromiseLearning):
 
         def replayed(one: Probationer) -> PromiseReplay:
             in_use = self.in_use(read_pool(self.source, self.name).policy)
-            texts = (in_use.policy, str(self.models.file_of(one.model)))
-            return replay(self.source, self.name, one, texts, in_use.budget, in_use.margin, in_use.alpha)
+            return replay(self.source, one, in_use, str(self.models.file_of(one.model)))
 
         def watched(champion: Champion) -> Promise | str:
             return lived(self.source, self.name, champion)
@@ -439,6 +442,7 @@ class LearnOversubscription(PromiseLearning):
             in_use, opted_out = self.in_use(kept["recorded"]["policy"]), _opted_out(self.rules)
         facts = {"pool": self.name, "alpha": in_use.alpha, "budget": in_use.budget}
         facts |= {"margin": list(astuple(in_use.margin)), "opted_out": sorted(opted_out), "record": digest}
+        facts |= {"objective": in_use.objective, "guards_rules": in_use.guards_rules}
         work = PoolRound(
             in_use=in_use,
             opted_out=opted_out,
@@ -483,19 +487,22 @@ def _in_use_elsewhere(models: ModelsWriter, about: Mapping[str, Any]) -> tuple[P
 
 
 def _lines_round(work: PoolRound) -> list[str]:
-    from trainer.learning.pool import HeldOutResult
+    from trainer.learning.pool import OF_OBJECTIVE, HeldOutResult
     from trainer.learning.round import GateResult, Truth
 
     truth, name = work.state.result(Truth), work.in_use.pool
     if not truth.holds:
         return [truth.sentence]
     judged = work.state.result(HeldOutResult)
-    rows: list[tuple[object, ...]] = [("on the later weeks", "reserved", "hot, worst week", "at most, 95 %", "promise")]
+    cost = OF_OBJECTIVE[work.in_use.objective]
+    rows: list[tuple[object, ...]] = [("on the later weeks", cost, "hot, worst week", "at most, 95 %", "promise")]
     for label, reserved in judged.reserved.items():
         kept = "kept" if judged.keeps[label] else "broken"
         mean, worst = sum(reserved) / len(reserved), max(judged.hot[label])
         rows.append((label, f"{mean:.1%}", f"{worst:.1%}", f"{judged.upper_95[label]:.1%}", kept))
-    lines = [truth.sentence, *columns(rows), *gate_lines(work, str(work.model), name)]
+    challenger = work.challenger()
+    model = work.model if isinstance(challenger, str) else challenger
+    lines = [truth.sentence, *columns(rows), *gate_lines(work, str(model), name)]
     if work.state.result(GateResult).promoted:
         lines.insert(-1, f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
     return lines

@@ -1,4 +1,4 @@
-"""The round of an oversubscription pool: from its record to rates with their shield, a report, and the gate.
+"""The round of an oversubscription pool: from its record to rates or a rule for each request, a report, and the gate.
 
     record   the earlier and the later weeks of the record, as scenario folders, each with the usage measured in it
     now      the policy in use when the round begins
@@ -6,9 +6,11 @@
              (`trainer.learning.promise_fidelity`)
     plan     the number of assessments of a search
     rates    constant rates calibrated on the earlier weeks, alone, and together with their shield
-    judge    both, and the policy in use, on the later weeks and on weeks redrawn from them, with the later usage
+    rule     a rule for each request, trained, chosen and released on the earlier weeks (`trainer.learning.pool_rule`)
+    judge    these, and the policy in use, on the later weeks and on weeks redrawn from them, with the later usage
     report   for people
-    gate     the rates and their shield against the policy in use (`trainer.promotion.gate`), where they are the best
+    gate     the rule, or the rates and their shield, against the policy in use (`trainer.promotion.gate`), whichever
+             costs less by the pool's objective and may be promoted
 
 The bound are the constant rates that the later weeks themselves allow.
 """
@@ -18,13 +20,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.oversubscription.rule_model import CORE_HOURS, CORES, MACHINES
 from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from domain.subject import Subject
@@ -33,6 +36,13 @@ from simulator.oversubscription.weekly import Assessor
 from trainer.kit.checkpoint import package_versions
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
+from trainer.learning.pool_rule import (
+    MOST_GENERATIONS,
+    TrainedRule,
+    config_of,
+    generation_s,
+    train_rule,
+)
 from trainer.learning.pools import PoolRecord, export_scenario
 from trainer.learning.promise_fidelity import pool_fidelity
 from trainer.learning.round import Budget, Round, Stages, Truth, cpu_s
@@ -41,21 +51,24 @@ from trainer.learning.windows import TooLittle
 from trainer.oversubscription.calibration import AUTO, CalibratedRates, calibrate
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evaluation import SEED, policy_text
-from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256, write_rates
+from trainer.oversubscription.policies import RatesFile, Task, policy_of, read_rates, scenario_sha256, write_rates
+from trainer.oversubscription.rule_training import Config
 from trainer.oversubscription.search import optimise
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
 from trainer.promotion.gate import Gate, Limits
-from trainer.promotion.oversubscription import guarded, pool_gate
+from trainer.promotion.oversubscription import cost_of, guarded, pool_gate
 
 OVERSUBSCRIPTION: Final = "oversubscription"
 EARLIER, LATER = PARTS = "earlier", "later"
 NOW, RULE, LEARNT, BOUND = "decides now", "tuned rates", "rates and shield", "bound"
+REQUESTS = "rule for each request"
+OF_OBJECTIVE: Final = {CORES: "cores reserved", CORE_HOURS: "core-hours reserved", MACHINES: "machines in use"}
 LATER_SHARE: Final = 0.4
 """Of the recorded weeks, the latest, as of fleets (`trainer.learning.windows`)."""
 LEAST_WEEKS: Final = 4
 START: Final = "warm"
 """A pool's week begins with the present VMs."""
-OF_FILES: Final = ("learned", "rates", "model")
+OF_FILES: Final = ("learned", "rates", "rule", "model")
 """Policies of the settings that are files."""
 SEARCHES: Final = 5.0
 """Searches of a round, in units of constant rates on the earlier weeks."""
@@ -65,6 +78,8 @@ FIRST_REDRAWN: Final = 3_000
 @dataclass(frozen=True, slots=True)
 class PoolInUse(StageResult):
     """The policy in use for a pool as a text of `simulate`; budget and margin: of its shield.
+
+    objective: the saving by which policies are compared. guards_rules: whether a shield follows a rule.
 
     It is the result of the first stage: a promotion of this very round is not compared with itself.
     """
@@ -76,6 +91,12 @@ class PoolInUse(StageResult):
     budget: float
     alpha: float
     margin: Margin = NO_MARGIN
+    objective: str = CORES
+    guards_rules: bool = False
+
+    def guarded(self, text: str) -> str:
+        """Return a policy as the agent runs it in the pool."""
+        return guarded(text, self.budget, self.margin, guards_rules=self.guards_rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +104,16 @@ class PoolSettings:
     """How a round is done.
 
     evaluations: fewest and most of a search; between them the
-    budget decides. episodes: of usage on each week. redrawn: new draws of weeks from the later ones.
+    budget decides. episodes: of usage on each week. redrawn: new draws of weeks from the later ones. generations:
+    fewest and most of the search for a rule, by the budget. rule: fields of
+    `rule_training.Config` in place of the defaults.
     """
 
     evaluations: tuple[int, int] = (200, 3000)
     episodes: int = 300
     redrawn: int = 4
+    generations: tuple[int, int] = (6, MOST_GENERATIONS)
+    rule: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
 
 
@@ -121,12 +146,13 @@ def keep_weeks(folder: Path, read: Callable[[], PoolRecord]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan(StageResult):
-    """Seconds of one assessment of all weeks, and the number of assessments of a search."""
+    """Seconds of one assessment of all weeks, the assessments of a search, and the generations of the rule's."""
 
     STAGE: ClassVar = "plan"
 
     assessment_s: float
     evaluations: int
+    generations: int = MOST_GENERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +187,8 @@ class Calibration(StageResult):
 class HeldOutResult(StageResult):
     """All policies on the later and the redrawn weeks, by label: a figure for each week, and the promise.
 
-    reserved: share of cores. hot: share of episodes with too many hot hours. replayed_hot_hours, recorded_*: of the
-    later weeks with the measured usage.
+    reserved: cost by the objective, a share of cores, core-hours or machines. hot: share of episodes with too many
+    hot hours. replayed_hot_hours, recorded_*: of the later weeks with the measured usage.
     """
 
     STAGE: ClassVar = "judge"
@@ -202,6 +228,11 @@ class PoolRound(Round):
         return self.state.folder / "rates.json"
 
     @property
+    def rule(self) -> Path:
+        """The file of the rule for each request."""
+        return self.state.folder / "rule.json"
+
+    @property
     def now(self) -> PoolInUse:
         """The policy in use when the round began."""
         return self.state.result(PoolInUse)
@@ -213,6 +244,7 @@ class PoolRound(Round):
             Truth: self._fidelity,
             SearchPlan: self._plan,
             Calibration: self._rates,
+            TrainedRule: self._rule,
             HeldOutResult: self._judge,
         }
 
@@ -230,7 +262,7 @@ class PoolRound(Round):
         if not weeks:
             sentence = f"no later week of pool {now.pool} had one policy: its simulator was not checked"
             return Truth(True, 0.0, "", {}, sentence)
-        return pool_fidelity(later, guarded(ran, now.budget, now.margin), weeks, START, now.alpha, budget)
+        return pool_fidelity(later, now.guarded(ran), weeks, START, now.alpha, budget)
 
     def _plan(self, budget: Budget) -> SearchPlan:
         """Choose the length of a search; a separate stage, so that a round that resumes has the same."""
@@ -243,7 +275,10 @@ class PoolRound(Round):
         for assessor in bare:
             assessor.c_hot_r(rates)
         each_s = max(cpu_s() - begun_s, 1e-4)
-        return SearchPlan(each_s, budget.affordable(SEARCHES * each_s, self.settings.evaluations))
+        # The rates take one half of the budget at most, the rule the other.
+        evaluations = budget.affordable(2.0 * SEARCHES * each_s, self.settings.evaluations)
+        generation = 2.0 * generation_s(each_s / len(bare), self._config())
+        return SearchPlan(each_s, evaluations, budget.affordable(generation, self.settings.generations))
 
     def _rates(self, budget: Budget) -> Calibration:
         """Calibrate on the earlier weeks; find the rates that the later ones would have allowed."""
@@ -285,13 +320,30 @@ class PoolRound(Round):
         )
         return Calibration({RULE: rule, LEARNT: learnt, BOUND: allowed})
 
+    def _config(self) -> Config:
+        """Return the settings of the rule's training."""
+        now = self.in_use
+        return config_of(str(self._file(EARLIER)), START, now.alpha, now.objective, self.settings.rule)
+
+    def _rule(self, budget: Budget) -> TrainedRule:
+        """Train, choose and release a rule on the earlier weeks; without safe rates it falls back to 1.0 for all."""
+        rates = read_rates(self.model)
+        if not self._found[LEARNT].feasible:
+            rates = replace(rates, rates=(1.0,) * len(rates.rates), guard=None)
+        generations = self.state.result(SearchPlan).generations
+        return train_rule(
+            *(self._scenario(EARLIER), self._config(), generations, rates, self.opted_out),
+            *(self.state.folder / "rule", self.rule, budget.check),
+        )
+
     def _judge(self, budget: Budget) -> HeldOutResult:
         """Play all on the later weeks, on redrawn ones, and once on the measured usage."""
         later, found, now = self._scenario(LATER), self._found, self.now
         texts = {
-            NOW: guarded(now.policy, now.budget, now.margin),
-            RULE: guarded(_text(found[RULE]), now.budget, now.margin),
-            LEARNT: guarded(str(self.model), now.budget, now.margin),
+            NOW: now.guarded(now.policy),
+            RULE: now.guarded(_text(found[RULE])),
+            LEARNT: now.guarded(str(self.model)),
+            REQUESTS: now.guarded(str(self.rule)),
             BOUND: _text(found[BOUND]),
         }
         arrivals = arrivals_of(later)
@@ -300,7 +352,7 @@ class PoolRound(Round):
         reserved, broken, replayed = {}, {}, {}
         for name, text in texts.items():
             rows = [self._played(text, later, week, budget) for week in weeks]
-            reserved[name] = tuple(1.0 - saved for saved, _ in rows)
+            reserved[name] = tuple(cost for cost, _ in rows)
             broken[name] = [count for _, count in rows]
             replayed[name] = tuple(self._replayed(text, later, week) for week in later.weeks)
         episodes = self.settings.episodes
@@ -319,26 +371,35 @@ class PoolRound(Round):
             replayed,
             tuple(week["hot_hours"] for week in recorded),
             tuple(week["reserved"] / max(week["requested"], 1e-9) for week in recorded),
-            {name: one.feasible for name, one in found.items()},
+            {name: one.feasible for name, one in found.items()} | {REQUESTS: self.state.result(TrainedRule).released},
             {name: compare(row, reserved[NOW]) for name, row in reserved.items() if name != NOW},
         )
 
     def challenger(self) -> Path | str:
-        """Return the learnt rates, or the reason why they do not go to the gate."""
+        """Return the rule or the learnt rates, the cheaper on the later weeks, or why neither goes to the gate."""
         judged = self.state.result(HeldOutResult)
-        if not judged.feasible[LEARNT]:
-            return "no rates and no shield keep the promise in the earlier weeks"
-        if not judged.keeps[LEARNT]:
+        files = {LEARNT: self.model, REQUESTS: self.rule}
+        reasons = {name: self._refusal(name, judged) for name in files}
+        good = [name for name, reason in reasons.items() if not reason]
+        if not good:
+            return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        return files[min(good, key=lambda name: float(np.mean(judged.reserved[name])))]
+
+    def _refusal(self, label: str, judged: HeldOutResult) -> str:
+        """Return why rates or a rule do not go to the gate, "" where they do."""
+        if not judged.feasible[label]:
+            return "nothing was found that keeps the promise in weeks like the earlier ones"
+        if not judged.keeps[label]:
             return (
-                f"on the later weeks up to {judged.upper_95[LEARNT]:.1%} would have too many hot hours, more than "
+                f"on the later weeks up to {judged.upper_95[label]:.1%} would have too many hot hours, more than "
                 f"the promised {1.0 - self.in_use.alpha:.1%}"
             )
         mean = {name: float(np.mean(row)) for name, row in judged.reserved.items()}
-        if judged.keeps[NOW] and mean[LEARNT] >= mean[NOW]:
-            return "on the later weeks they do not reserve less than the policy in use"
-        if judged.keeps[RULE] and mean[LEARNT] > mean[RULE]:
-            return f"on the later weeks they reserve more than the {RULE}"
-        return self.model
+        if judged.keeps[NOW] and mean[label] >= mean[NOW]:
+            return "on the later weeks not cheaper than the policy in use"
+        if judged.keeps[RULE] and mean[label] > mean[RULE]:
+            return f"on the later weeks dearer than the {RULE}"
+        return ""
 
     def gate(self, budget: Budget) -> Gate:
         """Return the gate on the later weeks and on redrawn ones."""
@@ -355,6 +416,8 @@ class PoolRound(Round):
             drawn=max(self.settings.redrawn, 1),
             episodes=self.settings.episodes,
             tuned=_text(self._found[BOUND]),
+            objective=now.objective,
+            guards_rules=now.guards_rules,
             on_progress=lambda _: budget.check(),
         )
 
@@ -382,12 +445,12 @@ class PoolRound(Round):
         return tuple(1.0 if name in self.opted_out else float(rate) for name, rate in pairs)
 
     def _played(self, text: str, scenario: Scenario, week: Week, budget: Budget) -> tuple[float, int]:
-        """Return the share of cores saved in a week, and the number of its episodes with too many hot hours."""
+        """Return the cost of a week by the objective, and the number of its episodes with too many hot hours."""
         budget.check()
         episodes = self.settings.episodes
         task = Task(scenario, week, START, self.in_use.alpha)
         judged = judge(policy_of(text), task, episodes=episodes, seed=SEED)
-        return judged.s_cores or 0.0, episodes if judged.placement.rejects else judged.sampled.violations
+        return cost_of(judged, self.now.objective), episodes if judged.placement.rejects else judged.sampled.violations
 
     def _replayed(self, text: str, scenario: Scenario, week: str) -> int:
         """Return the hot hours of a week with its measured usage; where nothing was measured it is drawn."""
@@ -412,7 +475,14 @@ class PoolRound(Round):
                     " ".join(map(str, judged.replayed_hot_hours[name])),
                 ]
             )
-        head = ["", "cores reserved", "against now", "hot in the worst week", "all weeks, 95 %", "hot hours, replayed"]
+        head = [
+            "",
+            OF_OBJECTIVE[now.objective],
+            "against now",
+            "hot in the worst week",
+            "all weeks, 95 %",
+            "hot hours, replayed",
+        ]
         words = (
             f"Weeks of the later part and weeks redrawn from them, {self.settings.episodes} episodes of usage each, as "
             f"measured in the later part. Promised: at most {1.0 - now.alpha:.1%} with too many hot hours. "
@@ -425,9 +495,15 @@ class PoolRound(Round):
         ]
         shield = found[LEARNT].budget
         behind = "no shield" if shield is None else f"a shield of {shield:g} hot hours of a machine and day"
+        made = self.state.result(TrainedRule)
+        rule = (
+            f"Objective {made.objective}, seed {made.seed}, needs raised by {made.offset:g}; at most {made.worst:.1%} "
+            f"hot in the worst week of its release, which it {'passed' if made.released else 'did not pass'}."
+        )
         sections = [
             Section("use", "The later weeks", f'<p class="soft">{escape(words)}</p>{table(head, rows)}'),
             Section("rates", "The rates", f"<p>Behind {behind}.</p>{table(['', *labels], rates)}"),
+            Section("rule", "The rule for each request", f"<p>{escape(rule)}</p>"),
         ]
         return document(f"The learning record of pool {now.pool}", sections, facts)
 
@@ -439,5 +515,5 @@ def _text(found: Rates) -> str:
 def in_words(policy: str) -> str:
     """Return a policy of the agent's settings, or of its record, as the simulator has it."""
     kind, _, given = policy.partition(":")
-    texts = {"moving-average": "ma", "static": f"grid:{given}", "rates": given, "model": given}
+    texts = {"moving-average": "ma", "static": f"grid:{given}", "rates": given, "rule": given, "model": given}
     return texts.get(kind, "none")

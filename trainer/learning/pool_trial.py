@@ -15,22 +15,21 @@ from agent.models.directory import Champion, Probationer
 from agent.oversubscription.settings import DIGITS
 from agent.oversubscription.state import OversubscriptionStore
 from domain.errors import BadInput
-from domain.rules.oversubscription.rates import Margin
 from domain.rules.oversubscription.risk import clopper_pearson_lower
 from simulator.oversubscription.scenario import scenario_of
 from trainer.learning.ledgers import reading
+from trainer.learning.pool import OF_OBJECTIVE, PoolInUse
 from trainer.learning.pools import PoolRecord, export_scenario, read_pool
 from trainer.learning.trial import LEAST_SHARE, Promise, PromiseReplay, end_of
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evaluation import SEED
 from trainer.oversubscription.policies import Task, policy_of
-from trainer.promotion.oversubscription import guarded
+from trainer.promotion.oversubscription import cost_of
 
 WINDOW_H: Final = 12
 LEAST_WINDOWS: Final = 3
 LEAST_HOURS: Final = 24
 """Hours that a champion must have decided for a judgement."""
-COST: Final = "cores reserved"
 
 
 def lived(source: str, pool: str, champion: Champion) -> Promise | str:
@@ -81,16 +80,12 @@ def divergence_of(source: str, pool: str, one: Probationer) -> tuple[int, str]:
     return len(asked), text
 
 
-def replay(
-    source: str, pool: str, one: Probationer, texts: tuple[str, str], budget: float, margin: Margin, alpha: float
-) -> PromiseReplay:
-    """Return the hours of a probation, replayed; LedgerUnavailable.
-
-    texts: the policy in use and the challenger, as `simulate` has them. budget, margin: of the agent's shield.
-    """
+def replay(source: str, one: Probationer, in_use: PoolInUse, challenger: str) -> PromiseReplay:
+    """Return the hours of a probation, replayed under the policy in use and the challenger; LedgerUnavailable."""
+    pool, alpha = in_use.pool, in_use.alpha
     asked, divergence = divergence_of(source, pool, one)
     needed = round(LEAST_SHARE * one.hours)
-    none = PromiseReplay(COST, asked, needed, divergence)
+    none = PromiseReplay(OF_OBJECTIVE[in_use.objective], asked, needed, divergence)
     until = end_of(one)
     with TemporaryDirectory() as place:
         try:
@@ -106,14 +101,14 @@ def replay(
             return replace(none, unknown=why)
         costs: list[tuple[float, ...]] = []
         hot = 0
-        for text in texts:
+        for text in (in_use.policy, challenger):
             played = []
             for name in weeks:
                 usage = f"replay:{scenario.folder / f'{scenario.name}_{name}_usage.csv.gz'}"
                 task = Task(scenario, scenario.week(name), "warm", alpha)
-                found = judge(policy_of(guarded(text, budget, margin)), task, usage=usage, episodes=1, seed=SEED)
+                found = judge(policy_of(in_use.guarded(text)), task, usage=usage, episodes=1, seed=SEED)
                 played.append(found)
-            costs.append(tuple(1.0 - (found.s_cores or 0.0) for found in played))
+            costs.append(tuple(cost_of(found, in_use.objective) for found in played))
             # The challenger comes last, and its hot hours count.
             hot = sum(int(found.sampled.hot_hours[0]) for found in played)
     kept = hot_of(recorded, hot, WINDOW_H * len(weeks))

@@ -26,7 +26,7 @@ from trainer.kit.checkpoint import config_hash, package_versions
 from trainer.kit.files import replace_file, write_json
 from trainer.kit.jobs import Job
 from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
-from trainer.oversubscription.policies import scenario_sha256
+from trainer.oversubscription.policies import RatesFile, scenario_sha256
 from trainer.oversubscription.rule_training import (
     Config,
     Played,
@@ -100,25 +100,8 @@ def train_all(
     rule = raised(rules[chosen], facts["offset"])
     release = released(scenario, config, rule)
     safe = all(week["released"] for week in release)
-    rates = start_rates(scenario, config)
-    cluster = cluster_of(scenario.machine_cores, scenario.beta, scenario.hours, scenario.violation_hours)
-    known = (rates.subscribers, scenario.actions, rates.rates, rates.guard, config.alpha, config.objective, cluster)
-    file = RuleFile(rule, *known)
-    training = {
-        "config": {name: value for name, value in config.plain().items() if name != "seed"},
-        "config_hash": config_hash(config.plain()),
-        "seed": results[chosen]["config"]["seed"],
-    }
-    about = {
-        "scenario": scenario.name,
-        "scenario_sha256": scenario_sha256(scenario),
-        "start": config.start,
-        "training": training,
-        "choice": facts,
-        "release": release,
-        "packages": package_versions(),
-    }
-    replace_file(out / RULE_FILE, json.dumps(file.as_data() | about, indent=1, allow_nan=False) + "\n")
+    about = {"seed": results[chosen]["config"]["seed"], "choice": facts, "release": release}
+    training = write_rule(out / RULE_FILE, scenario, config, rule, start_rates(scenario, config), about)
     summary: dict[str, Any] = {
         "config": training["config"],
         "seeds": [result["config"]["seed"] for result in results],
@@ -132,6 +115,34 @@ def train_all(
     }
     write_json(out / SUMMARY_FILE, summary)
     return summary
+
+
+def write_rule(
+    path: Path, scenario: Scenario, config: Config, rule: RequestRule, rates: RatesFile, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the file of a rule, and return the facts of its training in it.
+
+    rates: for the hours without the rule. about: the seed, and the figures of choice and release.
+    """
+    cluster = cluster_of(scenario.machine_cores, scenario.beta, scenario.hours, scenario.violation_hours)
+    known = (rates.subscribers, scenario.actions, rates.rates, rates.guard, config.alpha, config.objective, cluster)
+    training = {
+        "config": {name: value for name, value in config.plain().items() if name != "seed"},
+        "config_hash": config_hash(config.plain()),
+        "seed": about["seed"],
+    }
+    facts = {
+        "scenario": scenario.name,
+        "scenario_sha256": scenario_sha256(scenario),
+        "start": config.start,
+        "training": training,
+        "choice": about["choice"],
+        "release": about["release"],
+        "packages": package_versions(),
+    }
+    data = RuleFile(rule, *known).as_data() | facts
+    replace_file(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    return training
 
 
 def choose(scenario: Scenario, config: Config, rules: Sequence[RequestRule]) -> tuple[int, dict[str, Any]]:

@@ -109,8 +109,8 @@ def first_point(rates: Floats, weekly: bool) -> Floats:
     return np.concatenate([rates, np.zeros(weekly * len(KNOTS_H) + DAY), START])
 
 
-def raised(rule: RequestRule, offset: float) -> RequestRule:
-    """Return the rule with every need higher by an offset."""
+def raised(rule: RequestRule, offset: float | Floats) -> RequestRule:
+    """Return the rule with every need higher by an offset, or by one of each subscriber, (N,)."""
     return RequestRule(rule.base + offset, rule.week, rule.day, rule.weights)
 
 
@@ -236,16 +236,20 @@ class Learnt:
 def train(
     config: Config,
     *,
+    rates: RatesFile | None = None,
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Learnt:
-    """Search, resuming from the last checkpoint, and return the rule. Raises BadInput."""
+    """Search, resuming from the last checkpoint, and return the rule. Raises BadInput.
+
+    rates: where it begins, None for those of `start_rates`.
+    """
     scenario = scenario_of(config.scenario)
     state: dict[str, Any] = {}
     last = resume(checkpoints, config.plain(), state.update, ())
     clock, done = Clock(last), 0 if last is None else last.update
     stage = Stage(scenario, training_weeks(scenario, config), config.start)
-    given = np.array(start_rates(scenario, config).rates)
+    given = np.array((rates or start_rates(scenario, config)).rates)
     centre = mean = state["mean"] if state else first_point(given, config.weekly)
     before = 0
     for number, (count, step) in enumerate(zip(config.generations, config.steps, strict=True)):

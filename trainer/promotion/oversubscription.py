@@ -1,24 +1,36 @@
 """The gate of pools: models and files of rates on weeks that no model was trained on, behind the guard of the agent.
 
 The weeks are those of a scenario that are named as held out, and weeks redrawn from its requests (oversubscription
-specification §12.5): the packaged scenario, or a folder of the pool's own usage. A policy costs what it reserves, as a
-share of the cores requested. It keeps the promise when the upper end of the 95 % interval of the share of weeks with
-too many hot hours is at most 1 - alpha. The best tuned rule is the static one calibrated on the scenario.
+specification §12.5): the packaged scenario, or a folder of the pool's own usage. A policy's cost is the share that it
+reserves of the cores requested, or of their hours, or that it uses of the machines, by the objective. It keeps the
+promise when the upper end of the 95 % interval of the share of weeks with too many hot hours is at most 1 - alpha. The
+best tuned rule is the static one calibrated on the scenario.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from agent.oversubscription.rule_model import CORE_HOURS, CORES, MACHINES
 from domain.errors import BadInput
-from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin
+from domain.rules.oversubscription.rates import LARGEST_BUDGET, NO_MARGIN, SHIELD, Margin
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario
 from trainer.oversubscription.calibration import calibrate
-from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.episodes import Performance, judge
 from trainer.oversubscription.evaluation import SEED, policy_text
-from trainer.oversubscription.policies import Task, margin_text, policy_of, read_rates, scenario_sha256, shipped_rates
+from trainer.oversubscription.policies import (
+    RatesFile,
+    RuleRates,
+    Task,
+    margin_text,
+    policy_of,
+    read_json,
+    scenario_sha256,
+    shipped_rates,
+)
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
 from trainer.promotion.gate import CHALLENGER, CHAMPION, TUNED, Gate, Limits, PolicyCosts, Verdict, verdict
 
@@ -40,6 +52,8 @@ def pool_gate(
     episodes: int = 300,
     evaluations: int = 1_500,
     tuned: str = "",
+    objective: str = CORES,
+    guards_rules: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Gate:
     """Return the gate of pools. now: the policy that decides where there is no champion.
@@ -63,13 +77,13 @@ def pool_gate(
         ]
         broken = sum(one.sampled.violations + episodes * (one.placement.rejects > 0) for one in judged)
         upper = clopper_pearson_upper(min(broken, episodes * len(held)), episodes * len(held))
-        costs = [(f, w.name, 1.0 - (one.s_cores or 0.0)) for (f, w), one in zip(held, judged, strict=True)]
+        costs = [(f, w.name, cost_of(one, objective)) for (f, w), one in zip(held, judged, strict=True)]
         return PolicyCosts(tuple(costs), upper, 1.0 - alpha)
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
         best = tuned or _tuned(scenario, start, alpha, evaluations, on_progress)
         given = {CHALLENGER: str(challenger), CHAMPION: now if champion is None else str(champion), TUNED: best}
-        texts = {label: guarded(text, budget, margin) for label, text in given.items()}
+        texts = {label: guarded(text, budget, margin, guards_rules=guards_rules) for label, text in given.items()}
         runs = {label: played(text) for label, text in texts.items()}
         facts = {
             "champion": {"policies": {"*": now}} if champion is None else {},
@@ -80,6 +94,7 @@ def pool_gate(
                 "weeks": [week.name for _, week in held],
                 "episodes": episodes,
                 "start": start,
+                "objective": objective,
             },
         }
         label = now if champion is None else "champion"
@@ -95,19 +110,37 @@ def pool_gate(
     return gate
 
 
-def guarded(text: str, budget: float, margin: Margin = NO_MARGIN) -> str:
+def cost_of(judged: Performance, objective: str) -> float:
+    """Return the cost of a week by an objective: shares of cores, of core-hours, or of machines.
+
+    Machines: the mean of their peak and of their mean number.
+    """
+    placed = judged.placement
+    if objective == MACHINES:
+        return (placed.peak_machines + placed.machine_hours / placed.scenario.hours) / (2.0 * placed.scenario.machines)
+    saved = placed.s_core_hours if objective == CORE_HOURS else judged.s_cores
+    return 1.0 - (saved or 0.0)
+
+
+def guarded(text: str, budget: float, margin: Margin = NO_MARGIN, *, guards_rules: bool = False) -> str:
     """Return the policy as the agent runs it: with the budget of its own guard, else of the agent's shield.
+
+    A rule for each request has no guard after it unless `guards_rules`, and leaves room for no usual drifts.
 
     margin: of the pool's settings, which holds before any shield. Rates behind a filter are judged without it, which
     makes them look riskier than they are.
     """
     if text.startswith("shield:"):
         return text
-    guard = read_rates(Path(text)).guard if text.endswith(".json") else None
+    held = read_json(Path(text)) if text.endswith(".json") else None
+    if isinstance(held, RuleRates) and not guards_rules:
+        room = margin_text(replace(margin, spread=0.0))
+        return f"{SHIELD}:base=({text}),b={LARGEST_BUDGET:g}{room}" if room else text
+    guard = held.guard if isinstance(held, RatesFile) else None
     if guard is not None and (margin == NO_MARGIN or guard.kind != SHIELD):
         return text
-    held = budget if guard is None else margin.budget(guard.budget)
-    return f"{SHIELD}:base=({text}),b={held:g}{margin_text(margin)}"
+    allowed = budget if guard is None else margin.budget(guard.budget)
+    return f"{SHIELD}:base=({text}),b={allowed:g}{margin_text(margin)}"
 
 
 def _tuned(scenario: Scenario, start: str, alpha: float, evaluations: int, on_progress: Callable[[str], None]) -> str:

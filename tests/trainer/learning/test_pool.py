@@ -6,22 +6,30 @@ import errno
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent.models.rounds import Ending, read_rounds
+from agent.oversubscription.decision import OversubscriptionPart
+from agent.oversubscription.rate_policies import verify_rates
+from agent.oversubscription.rule_model import read_rule
 from agent.oversubscription.settings import read_rates
+from domain.rules.oversubscription.pool import SubscriberRules
 from domain.subject import Subject
+from tests.agent.oversubscription.pools import rules
 from tests.trainer.learning.steps import trimtab
 from tests.trainer.learning.test_pools import lived
 from trainer.kit import files
-from trainer.learning.pool import LEARNT, NOW, RULE, PoolInUse, PoolRound, PoolSettings, in_words, keep_weeks
+from trainer.learning.pool import LEARNT, NOW, REQUESTS, RULE, PoolInUse, PoolRound, PoolSettings, in_words, keep_weeks
 from trainer.learning.pools import read_pool
 from trainer.learning.round import Budget
 from trainer.learning.state import opened
 from trainer.learning.windows import TooLittle
+from trainer.oversubscription.calibration import CalibratedRates, calibrate
 from trainer.promotion.directory import ModelsWriter
 
 AT = "2026-11-23T00:00:00Z"
@@ -37,34 +45,66 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ledger.db"
 
 
+SMALL = {"redrawn": 2, "times": 1, "drawn": 2, "population": 4, "validation": 2, "released": 2}
+"""A search for a rule that takes a second."""
+
+
 def round_of(ledger: Path, folder: Path) -> PoolRound:
     """A round in `folder/round` with the models directory `folder/models`, of few episodes and short searches."""
     keep_weeks(folder / "round", lambda: read_pool(str(ledger), "main"))
     return PoolRound(
         in_use=PoolInUse("main", "grid:0.8", 0.003, 0.95),
         opted_out=frozenset({"batch"}),
-        settings=PoolSettings((20, 20), episodes=40, redrawn=2),
+        settings=PoolSettings((20, 20), episodes=40, redrawn=2, generations=(8, 8), rule=SMALL),
         state=opened(folder / "round", {"pool": "main"}),
         cpu_s=600.0,
         directory=ModelsWriter(folder / "models"),
-        verify=read_rates,
+        verify=OversubscriptionPart.model,
         at=AT,
     )
 
 
 @pytest.mark.exhaustive
-def test_rates_that_reserve_less_within_the_promise_become_the_champion(ledger: Path, tmp_path: Path) -> None:
+def test_a_rule_that_reserves_less_than_the_rates_becomes_the_champion(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def high(*given: Any, **options: Any) -> CalibratedRates:
+        found = calibrate(*given, **options)
+        return replace(found, rates=np.full(2, 0.6))
+
+    monkeypatch.setattr("trainer.learning.pool.calibrate", high)
+    stages = round_of(ledger, tmp_path).go_on()
+    judged, gate = stages["judge"], stages["gate"]
+    assert (gate["promoted"], gate["passed"], gate["reasons"]) == (True, True, [])
+    assert judged["keeps"][REQUESTS]
+    assert judged["weeks"] == ["w3", "w4", "unseen3000", "unseen3001"]
+    assert judged["replayed_hot_hours"][REQUESTS] == [0, 0]
+    directory = ModelsWriter(tmp_path / "models")
+    champion = directory.champions()[SUBJECT]
+    file = directory.file_of(champion.model)
+    held, tuned = read_rule(file), read_rates(tmp_path / "round" / "rates.json").rates
+    # A subscriber that has not agreed is reserved in full.
+    assert (held.subscribers, held.rates[0], tuned["batch"]) == (("batch", "web"), 1.0, 1.0)
+    assert held.rule.base[0] > 10.0
+    assert held.rates[1] == tuned["web"] == 0.6
+    assert sum(judged["reserved"][REQUESTS]) < sum(judged["reserved"][LEARNT])
+    assert (stages["rule"]["released"], stages["rule"]["objective"], held.weekly) == (True, "cores", False)
+    agreed = SubscriberRules(internal=True)
+    pool = rules(horizon_h=24, subscribers={"web": agreed, "batch": SubscriberRules()}, hot_hours=2)
+    assert verify_rates(file, pool).rule is not None
+
+
+@pytest.mark.exhaustive
+def test_rates_become_the_champion_where_the_rule_reserves_no_less(ledger: Path, tmp_path: Path) -> None:
     stages = round_of(ledger, tmp_path).go_on()
     judged, gate = stages["judge"], stages["gate"]
     assert (gate["promoted"], gate["passed"], gate["reasons"]) == (True, True, [])
     assert judged["keeps"][LEARNT]
     assert sum(judged["reserved"][LEARNT]) < sum(judged["reserved"][NOW])
-    assert judged["weeks"] == ["w3", "w4", "unseen3000", "unseen3001"]
     assert judged["replayed_hot_hours"][LEARNT] == [0, 0]
     directory = ModelsWriter(tmp_path / "models")
-    champion = directory.champions()[SUBJECT]
-    rates = read_rates(directory.file_of(champion.model)).rates
-    # Who has not agreed is reserved in full, whatever was learnt.
+    rates = read_rates(directory.file_of(directory.champions()[SUBJECT].model)).rates
+    # A subscriber that has not agreed is reserved in full.
     assert rates["batch"] == 1.0
     assert rates["web"] < 0.6
     assert "cores reserved" in (tmp_path / "round" / "report.html").read_text()
@@ -75,12 +115,17 @@ def test_rates_that_reserve_less_within_the_promise_become_the_champion(ledger: 
     ("changes", "said"),
     [
         ({}, ""),
-        ({"feasible": {LEARNT: False}}, "no rates and no shield keep the promise"),
+        ({"feasible": {LEARNT: False}}, "nothing was found that keeps the promise"),
         ({"keeps": {LEARNT: False}}, r"up to 2\.0% would have too many hot hours, more than the promised 5\.0%"),
-        ({"reserved": {LEARNT: [0.6]}}, "do not reserve less than the policy in use"),
-        ({"reserved": {LEARNT: [0.6]}, "keeps": {NOW: False}}, "reserve more than the tuned rates"),
+        ({"reserved": {LEARNT: [0.6]}}, "not cheaper than the policy in use"),
+        ({"reserved": {LEARNT: [0.6]}, "keeps": {NOW: False}}, "dearer than the tuned rates"),
         ({"reserved": {LEARNT: [0.45]}, "keeps": {RULE: False}}, ""),
         ({"reserved": {LEARNT: [0.4]}}, ""),
+        ({"feasible": {REQUESTS: True}}, REQUESTS),
+        ({"feasible": {REQUESTS: True}, "reserved": {REQUESTS: [0.36]}}, ""),
+        ({"feasible": {REQUESTS: True}, "reserved": {REQUESTS: [0.35]}}, ""),
+        ({"feasible": {REQUESTS: True}, "keeps": {REQUESTS: False}}, ""),
+        ({"feasible": {REQUESTS: True, LEARNT: False}, "reserved": {REQUESTS: [0.39]}}, REQUESTS),
     ],
 )
 def test_only_what_keeps_the_promise_and_reserves_less_goes_to_the_gate(
@@ -89,15 +134,18 @@ def test_only_what_keeps_the_promise_and_reserves_less_goes_to_the_gate(
     work = round_of(ledger, tmp_path)
     empty = ("weeks", "texts", "hot", "replayed_hot_hours", "recorded_hot_hours", "recorded_reserved", "against_now")
     judged: dict[str, Any] = {
-        "feasible": {RULE: True, LEARNT: True},
-        "keeps": {NOW: True, RULE: True, LEARNT: True},
-        "upper_95": {LEARNT: 0.02},
-        "reserved": {NOW: [0.5], RULE: [0.4], LEARNT: [0.35]},
+        "feasible": {RULE: True, LEARNT: True, REQUESTS: False},
+        "keeps": {NOW: True, RULE: True, LEARNT: True, REQUESTS: True},
+        "upper_95": {LEARNT: 0.02, REQUESTS: 0.03},
+        "reserved": {NOW: [0.5], RULE: [0.4], LEARNT: [0.35], REQUESTS: [0.3]},
     }
     filled = {name: {**found, **changes.get(name, {})} for name, found in judged.items()}
     work.state.stages["judge"] = {name: {} for name in empty} | filled
     found = work.challenger()
-    assert re.search(said, str(found)) if said else found == work.model
+    if said == REQUESTS:
+        assert found == work.rule
+    else:
+        assert re.search(said, str(found)) if said else found == work.model
 
 
 def test_the_latest_weeks_are_held_out_and_kept_for_the_whole_round(ledger: Path, tmp_path: Path) -> None:
@@ -199,5 +247,5 @@ def test_a_round_on_another_machine_has_the_same_record_and_the_same_rates_to_be
 
 
 def test_the_policies_of_the_settings_have_their_words_in_the_simulator() -> None:
-    given = ("moving-average", "static:0.4", "rates:/a/rates.json", "model:/a/m.onnx", "learned")
-    assert [in_words(text) for text in given] == ["ma", "grid:0.4", "/a/rates.json", "/a/m.onnx", "none"]
+    given = ("moving-average", "static:0.4", "rates:/a/rates.json", "rule:/a/r.json", "model:/a/m.onnx", "learned")
+    assert [in_words(text) for text in given] == ["ma", "grid:0.4", "/a/rates.json", "/a/r.json", "/a/m.onnx", "none"]

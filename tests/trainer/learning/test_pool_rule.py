@@ -1,0 +1,86 @@
+"""The rule for each request in the round of a pool: resumed, reserved in full, and judged as the agent runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.oversubscription.rule_model import read_rule
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import Margin
+from simulator.oversubscription.scenario import scenario_of
+from tests.agent.oversubscription.test_request_rule import rule_file
+from tests.simulator.oversubscription.cases import write_folder
+from trainer.learning.pool_rule import SEEDS, TrainedRule, config_of, train_rule
+from trainer.learning.round import BudgetUsed
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256
+from trainer.promotion.oversubscription import cost_of, guarded
+
+ROWS = [f"{n},{n % 2},{1 + n % 3},1,0.1,{n % 6},{n % 6 + 3},0" for n in range(24)]
+SMALL: dict[str, Any] = {"redrawn": 2, "times": 1, "drawn": 2, "population": 4, "validation": 2, "released": 2}
+
+
+def trained(
+    folder: Path, place: str, check: Callable[[], None], opted_out: frozenset[str] = frozenset()
+) -> TrainedRule:
+    scenario = scenario_of(str(folder / "small.json"))
+    known = (scenario.name, scenario_sha256(scenario), "warm", 0.95, scenario.actions, ("a", "b"), (0.6, 0.6))
+    config = config_of(str(folder / "small.json"), "warm", 0.95, "cores", SMALL)
+    state = folder / place
+    return train_rule(
+        scenario, config, 4, RatesFile("given", *known), opted_out, state, folder / f"{place}.json", check
+    )
+
+
+def test_a_round_that_is_stopped_in_the_search_has_the_same_rule_as_one_that_is_not(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, ROWS)
+    whole = trained(folder, "whole", lambda: None)
+    calls = 0
+
+    def stop() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2 + len(SEEDS):
+            raise BudgetUsed("stopped")
+
+    with pytest.raises(BudgetUsed):
+        trained(folder, "parts", stop)
+    assert not (tmp_path / "parts.json").exists()
+    assert trained(folder, "parts", lambda: None) == whole
+    assert read_rule(tmp_path / "parts.json").as_data() == read_rule(tmp_path / "whole.json").as_data()
+    assert calls == 2 + len(SEEDS)
+
+
+def test_a_subscriber_that_opted_out_is_reserved_in_full_in_each_week(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, ROWS)
+    trained(folder, "rule", lambda: None, frozenset({"b"}))
+    scenario = scenario_of(str(folder / "small.json"))
+    task = Task(scenario, scenario.week("s0"))
+    placed = judge(policy_of(str(tmp_path / "rule.json")), task, episodes=1, seed=0).placement
+    assert set(placed.rate[placed.week.subscriber == 1].tolist()) == {1.0}
+
+
+def test_a_rule_has_no_guard_after_it_unless_the_settings_have_one(tmp_path: Path) -> None:
+    path = str(rule_file(tmp_path))
+    usual = Margin(spread=2.5)
+    assert guarded(path, 0.003, usual) == path
+    assert guarded(path, 0.003, Margin(level=0.3, spread=2.5)) == f"shield:base=({path}),b=24,level=0.3"
+    assert guarded(path, 0.003, usual, guards_rules=True) == f"shield:base=({path}),b=0.003,spread=2.5"
+    assert policy_of(guarded(path, 0.003, usual, guards_rules=True)).name.startswith("shield:")
+    with pytest.raises(BadInput):
+        guarded(str(tmp_path / "none.json"), 0.003)
+
+
+def test_costs_are_shares_of_cores_of_core_hours_and_of_machines(tmp_path: Path) -> None:
+    rows = ["0,0,5,1,0.1,0,6,0", "1,0,5,1,0.1,0,6,0", "2,0,10,1,0.1,3,4,0"]
+    scenario = scenario_of(str(write_folder(tmp_path, rows)))
+    judged = judge(policy_of("rates:0.5,1"), Task(scenario, scenario.week("s0")), episodes=1, seed=0)
+    assert cost_of(judged, "cores") == cost_of(judged, "core-hours") == pytest.approx(0.5)
+    # One machine of four in use, in each hour and at most.
+    assert cost_of(judged, "machines") == pytest.approx(0.25)
+    full = judge(policy_of("none"), Task(scenario, scenario.week("s0")), episodes=1, seed=0)
+    assert cost_of(full, "machines") == pytest.approx((2 + (6 + 1) / 6) / 8)

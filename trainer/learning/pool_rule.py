@@ -1,0 +1,101 @@
+"""The rule for each request in the round of a pool: trained, chosen and released on the earlier weeks.
+
+The recipe is that of `trimtab train oversubscription --preset machine` (`trainer.oversubscription.rule_runs`), with
+weeks redrawn from the pool's own arrivals and profiles. Its streams for training, validation and release never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from simulator.oversubscription.scenario import Scenario
+from trainer.kit.runs import checkpoints_of
+from trainer.learning.state import StageResult
+from trainer.oversubscription.policies import RatesFile
+from trainer.oversubscription.rule_runs import choose, released, write_rule
+from trainer.oversubscription.rule_training import Config, raised, train
+
+SEEDS: Final = (0, 1)
+RELATIVE_COST: Final = 5.0
+"""Seconds of a week under a rule, over those at constant rates."""
+FULL: Final = 20.0
+"""Added to b of a subscriber that is reserved in full: no margin makes up for it."""
+MOST_GENERATIONS: Final = Config().whole
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRule(StageResult):
+    """The chosen rule in its file. released: whether each week of the release keeps the promise.
+
+    passed: whether it keeps the margins of the validation weeks. worst: chance of a broken promise in the worst week
+    of the release, the larger of the one without sampling and the sampled one.
+    """
+
+    STAGE: ClassVar = "rule"
+
+    objective: str
+    seed: int
+    offset: float
+    saved: float
+    passed: bool
+    released: bool
+    worst: float
+
+
+def generation_s(week_s: float, config: Config) -> float:
+    """Return the seconds of a generation of all seeds; week_s: those of a week at constant rates."""
+    return len(SEEDS) * config.population * config.drawn * RELATIVE_COST * week_s
+
+
+def config_of(scenario: str, start: str, alpha: float, objective: str, more: Mapping[str, Any]) -> Config:
+    """Return the configuration of a run. more: fields in place of the defaults."""
+    return Config(scenario=scenario, start=start, alpha=alpha, objective=objective, **more)
+
+
+def train_rule(
+    scenario: Scenario,
+    config: Config,
+    generations: int,
+    rates: RatesFile,
+    opted_out: Collection[str],
+    folder: Path,
+    file: Path,
+    check: Callable[[], None],
+) -> TrainedRule:
+    """Train a rule for each seed, resuming in the folder, and write the chosen one.
+
+    rates: where the search begins, and for the hours without the rule. opted_out: reserved in full, which leaves more
+    room than in the search. check: raises where the round has to stop.
+    """
+    first = max(1, round(generations * config.generations[0] / config.whole))
+    config = replace(config, generations=(first, max(1, generations - first)))
+    rules = []
+    for seed in SEEDS:
+        learnt = train(
+            replace(config, seed=seed),
+            rates=rates,
+            checkpoints=checkpoints_of(folder / f"seed-{seed}"),
+            on_progress=lambda _: check(),
+        )
+        rules.append(raised(learnt.rule, np.array([FULL * (name in opted_out) for name in rates.subscribers])))
+    check()
+    chosen, facts = choose(scenario, config, rules)
+    check()
+    rule = raised(rules[chosen], facts["offset"])
+    weeks = released(scenario, config, rule)
+    about = {"seed": SEEDS[chosen], "choice": facts, "release": weeks}
+    write_rule(file, scenario, config, rule, rates, about)
+    return TrainedRule(
+        config.objective,
+        SEEDS[chosen],
+        facts["offset"],
+        facts["saved"],
+        facts["passed"],
+        all(week["released"] for week in weeks),
+        max(max(week["c_hot_r"], week["c_hot_r_analytic"]) for week in weeks),
+    )

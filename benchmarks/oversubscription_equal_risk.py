@@ -315,7 +315,7 @@ class World:
                 load = np.zeros((placed.opened, HOURS_PER_DAY))
                 np.add.at(load, placed.machine[alive], week.cores[alive, None] * mean[week.subscriber[alive]])
                 apart, mixed = apart + load.max(axis=1).sum(), mixed + load.sum(axis=0).max()
-        return mixed / apart
+        return float(mixed / apart)
 
     def lines(self) -> dict[str, Any]:
         """Return every figure for the notes."""
@@ -369,7 +369,6 @@ def main() -> int:
             world.predictors()
             if label == "gauss":
                 world.blind()
-                figures[f"{name}_mixed_over_apart"] = world.unmixed()
             sweeps, prefix = world.sweeps, f"{name}_{label}"
             for policy in ("n_sigma", "rc_like", "rates", "rule", *GUARDS):
                 if policy in sweeps:
@@ -379,6 +378,7 @@ def main() -> int:
                 key = policy.replace(", ", "_")
                 put(f"{prefix}_{key}_over_rates", ratio_at(sweeps[policy], sweeps["rates"], "weeks", ALLOWED))
             if label == "gauss":
+                figures[f"{prefix}_mixed_over_apart"] = world.unmixed()
                 put(f"{prefix}_hour_over_blind", ratio_at(sweeps["filter"], sweeps["filter, blind"], "hours", EQUAL))
             notes[prefix] = world.lines()
             fullest = max(one.memory for sweep in sweeps.values() for one in sweep)

@@ -1,11 +1,11 @@
 """What it costs to decide a pool's hour and to answer a request, on a pool of 500 machines and on one of 5,000.
 
 A pool is filled by best fit with VMs of all subscribers; every VM has two days of usage behind it, so that each has a
-belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
-answer, with every level it looks at. `list`: a new inventory put in columns, in the background. `fold`: an hour's
-readings taken in, and the loads rebuilt; `remember`: the memory of every VM, as the ledger keeps it. `busy`:
-nothing but as much processor time as the median decision takes; its wall time shows the effect of other work
-on the machine.
+belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`:
+one answer, with every level it looks at. `rule`: one of a rule for each request that refuses every level below 1.0.
+`list`: a new inventory put in columns, in the background. `fold`: an hour's readings taken in, and the loads rebuilt;
+`remember`: the memory of every VM, as the ledger keeps it. `busy`: nothing but as much processor time as the median
+decision takes; its wall time shows the effect of other work on the machine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import structlog
@@ -34,7 +36,7 @@ from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import policy_of
-from agent.oversubscription.records import HourDecision, RateRequest, Vm
+from agent.oversubscription.records import HourDecision, HourRule, RateRequest, Vm
 from agent.oversubscription.request import answer
 from agent.oversubscription.state import OversubscriptionStore
 from agent.oversubscription.usage import VmKey
@@ -49,11 +51,18 @@ VARIANCE, OWN = 0.012, 0.85
 """Of usage between VMs and hours, and the share of it that is a VM's own level."""
 MANY = (
     *("decision_p99_ms", "decision_cpu_p99_ms", "shield_p99_ms", "shield_cpu_p99_ms"),
+    *("rule_p99_ms", "rule_cpu_p99_ms"),
     *("hour_ms", "fold_cpu_ms", "list_cpu_ms", "remember_cpu_ms", "vms"),
 )
 FULL = 0.9
 """The pool is filled until so much of its machines' cores is reserved."""
-TARGETS = (Target("decision_p99_ms", 5.0), Target("shield_p99_ms", 5.0), Target("many_fold_cpu_ms", 100.0))
+NEED: Final = 0.9
+"""Of the rule, more than any level but 1.0: each level is looked at."""
+WEIGHTS: Final = {"spread": 2.5, "margin": 0.1, "room": 0.0, "shortfall": 1.0, "enough": 0.05, "least": -0.05}
+TARGETS = (
+    *(Target("decision_p99_ms", 5.0), Target("shield_p99_ms", 5.0), Target("rule_p99_ms", 5.0)),
+    Target("many_fold_cpu_ms", 100.0),
+)
 
 
 class Ground:
@@ -214,6 +223,12 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     cpu_decided = _timed(decide, times, time.thread_time)
     busy = partial(_busy, statistics.median(cpu_decided) / 1e3)
     answered, cpu_answered = _timed(reply, times), _timed(reply, times, time.thread_time)
+    by_rule = replace(decision, rule=HourRule(dict.fromkeys(rules.subscribers, NEED), (0.0,) * 4, WEIGHTS))
+
+    def rule_reply() -> object:
+        return answer(next(requests), 1, 0.0, rules, by_rule, memory, loads, profiles, None)
+
+    ruled, cpu_ruled = _timed(rule_reply, times), _timed(rule_reply, times, time.thread_time)
     return {
         "decision_p50_ms": statistics.median(decided),
         "decision_p99_ms": float(np.quantile(decided, 0.99)),
@@ -223,6 +238,9 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
         "shield_p50_ms": statistics.median(answered),
         "shield_p99_ms": float(np.quantile(answered, 0.99)),
         "shield_cpu_p99_ms": float(np.quantile(cpu_answered, 0.99)),
+        "rule_p50_ms": statistics.median(ruled),
+        "rule_p99_ms": float(np.quantile(ruled, 0.99)),
+        "rule_cpu_p99_ms": float(np.quantile(cpu_ruled, 0.99)),
         "recorded_p99_ms": _recorded_p99_ms(ground, loads, profiles, decision, min(times, 100), directory),
         "fold_ms": fold_ms,
         "fold_cpu_ms": fold_cpu_ms,

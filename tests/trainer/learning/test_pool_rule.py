@@ -21,6 +21,7 @@ from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenar
 from trainer.promotion.oversubscription import cost_of, guarded
 
 ROWS = [f"{n},{n % 2},{1 + n % 3},1,0.1,{n % 6},{n % 6 + 3},0" for n in range(24)]
+GENERATIONS = 4
 SMALL: dict[str, Any] = {"redrawn": 2, "times": 1, "drawn": 2, "population": 4, "validation": 2, "released": 2}
 
 
@@ -32,27 +33,34 @@ def trained(
     config = config_of(str(folder / "small.json"), "warm", 0.95, "cores", SMALL)
     state = folder / place
     return train_rule(
-        scenario, config, 4, RatesFile("given", *known), opted_out, state, folder / f"{place}.json", check
+        scenario, config, GENERATIONS, RatesFile("given", *known), opted_out, state, folder / f"{place}.json", check
     )
 
 
 def test_a_round_that_is_stopped_in_the_search_has_the_same_rule_as_one_that_is_not(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, ROWS)
-    whole = trained(folder, "whole", lambda: None)
     calls = 0
 
-    def stop() -> None:
+    def count() -> None:
         nonlocal calls
         calls += 1
-        if calls == 2 + len(SEEDS):
+
+    def stop() -> None:
+        count()
+        if calls == GENERATIONS:
             raise BudgetUsed("stopped")
 
+    whole = trained(folder, "whole", count)
+    assert calls == GENERATIONS * len(SEEDS) + 2
+    calls = 0
     with pytest.raises(BudgetUsed):
         trained(folder, "parts", stop)
     assert not (tmp_path / "parts.json").exists()
-    assert trained(folder, "parts", lambda: None) == whole
+    calls = 0
+    assert trained(folder, "parts", count) == whole
+    # The first seed is found in its checkpoint.
+    assert calls == GENERATIONS * (len(SEEDS) - 1) + 2
     assert read_rule(tmp_path / "parts.json").as_data() == read_rule(tmp_path / "whole.json").as_data()
-    assert calls == 2 + len(SEEDS)
 
 
 def test_a_subscriber_that_opted_out_is_reserved_in_full_in_each_week(tmp_path: Path) -> None:

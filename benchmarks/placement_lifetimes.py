@@ -13,7 +13,9 @@ rhythm, lifetimes (sigma 0.5) and boots: machine-hours of a coupled pool over th
 gaia-pai:20000, gaia-azure:40000 and alibaba-openb:0, by the lowest machine-hours.
 
 `weighed`: its weights were searched on the begins of the first third of each trace and chosen on those of the second;
-`judged` is the mean over the last. `--extended`: the judged cases with other pools (VARIANTS), in place of the rest.
+`judged` is the mean over the last. `moved`: `lifetime` with a move of a container after each 100 placements.
+`..._less_lifetime`: the difference to `lifetime` with the same lifetimes declared.
+`--extended`: the judged cases with other pools (VARIANTS), in place of the rest.
 `--advice`: the rule of `trainer.placement.advice` on each case, in place of the rest. It is asked daily from the third
 day on while a day is left, and its advice is followed at once: host-hours after the third day over those without
 advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. `cases`: long enough; `spoke`:
@@ -75,21 +77,30 @@ ADVICE_FROM = {"": ("lifetime", "bf", "learned", "wf"), "0.5": ("lifetime", "old
 """Policies that decide before any advice, by sigma; `lifetime` without hints is `oldest`."""
 ADVICE_FILLINGS = tuple((9000 + k, 9000 + (k + 1) % 12, 9000 + (k + 2) % 12) for k in range(12))
 """Two recorded fillings and the next one: seeds of the small generator, on which `small-pools` was judged."""
-RULES: Mapping[str, tuple[Policy, str]] = {
-    "bf": (NAMED["bf"], ""),
-    "ff": (NAMED["ff"], ""),
-    "oldest": (NAMED["oldest"], ""),
-    "wf": (NAMED["wf"], ""),
-    "true": (LIFETIME, "0"),
-    "declared_05": (LIFETIME, "0.5"),
-    "declared_10": (LIFETIME, "1"),
-    "declared_15": (LIFETIME, "1.5"),
-    "shuffled": (LIFETIME, SHUFFLED),
-    "weighed_true": (WEIGHED, "0"),
-    "weighed_05": (WEIGHED, "0.5"),
-    "weighed_10": (WEIGHED, "1"),
+RULES: Mapping[str, tuple[Policy, str, int]] = {
+    "bf": (NAMED["bf"], "", 0),
+    "ff": (NAMED["ff"], "", 0),
+    "oldest": (NAMED["oldest"], "", 0),
+    "wf": (NAMED["wf"], "", 0),
+    "true": (LIFETIME, "0", 0),
+    "declared_05": (LIFETIME, "0.5", 0),
+    "declared_10": (LIFETIME, "1", 0),
+    "declared_15": (LIFETIME, "1.5", 0),
+    "shuffled": (LIFETIME, SHUFFLED, 0),
+    "weighed_true": (WEIGHED, "0", 0),
+    "weighed_05": (WEIGHED, "0.5", 0),
+    "weighed_10": (WEIGHED, "1", 0),
+    "weighed_15": (WEIGHED, "1.5", 0),
+    "weighed_shuffled": (WEIGHED, SHUFFLED, 0),
+    "moved_true": (LIFETIME, "0", 100),
+    "moved_05": (LIFETIME, "0.5", 100),
+    "moved_10": (LIFETIME, "1", 100),
+    "moved_15": (LIFETIME, "1.5", 100),
+    "moved_shuffled": (LIFETIME, SHUFFLED, 100),
 }
-"""Policy and declared lifetimes by name of the row."""
+"""Policy, declared lifetimes, and placements between two moves of a container, by name of the row."""
+LIKE = {"true": "true", "05": "declared_05", "10": "declared_10", "15": "declared_15", "shuffled": "shuffled"}
+"""Row of `lifetime` with the same declared lifetimes, by the end of the name of a row."""
 
 
 def _declared_by(share: float) -> Callable[[Instance], Instance]:
@@ -174,15 +185,17 @@ def host_hours(cases: tuple[tuple[str, int, int, int], ...]) -> dict[str, float]
     stretches = []
     for trace, first, rows, speed in cases:
         stretches.append((trace, first // rows))
-        for name, (policy, hints) in RULES.items():
+        for name, (policy, hints, between) in RULES.items():
             instance = trace_of(f"{trace}:{first}+{rows}@{speed}", hints)
             assert instance is not None
             last = instance.requests[-1].at_s
-            made = play(instance, policy, arrays=arrays_of(instance), measured_from_s=WARM_UP * last, until_s=last)
+            arrays, begin_s = arrays_of(instance), WARM_UP * last
+            made = play(instance, policy, arrays=arrays, measured_from_s=begin_s, until_s=last, between=between)
             hours[name].append(made.host_hours)
             peaks[name].append(float(made.peak))
     ratios = {name: np.array(found) / np.array(hours["bf"]) for name, found in hours.items()}
     judged = np.array([first in JUDGED for _, first, _, _ in cases])
+    small = np.array([trace == "alibaba-openb" for trace, *_ in cases])
     figures: dict[str, float] = {}
     for name, found in ratios.items():
         if name != "bf":
@@ -190,6 +203,14 @@ def host_hours(cases: tuple[tuple[str, int, int, int], ...]) -> dict[str, float]
             figures |= {f"{name}_over_bf": float(found.mean()), f"{name}_low": low, f"{name}_high": high}
             figures[f"{name}_judged_over_bf"] = float(found[judged].mean())
             figures[f"{name}_peak_over_bf"] = float(np.mean(np.array(peaks[name]) / np.array(peaks["bf"])))
+        form, _, end = name.partition("_")
+        if form in ("weighed", "moved"):
+            less = found - ratios[LIKE[end]]
+            low, high = _interval(less, stretches)
+            figures |= {f"{name}_less_lifetime": float(less.mean()), f"{name}_less_lifetime_low": low}
+            figures[f"{name}_less_lifetime_high"] = high
+            parts = (("judged", judged), ("openb", small))
+            figures |= {f"{name}_less_lifetime_{part}": float(less[of].mean()) for part, of in parts if of.any()}
     better = np.minimum(ratios["ff"], 1.0)
     figures["shuffled_over_oldest"] = float(ratios["shuffled"].mean() / ratios["oldest"].mean())
     figures["worst_shuffled_case"] = float((ratios["shuffled"] / better).max())

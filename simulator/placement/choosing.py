@@ -30,9 +30,9 @@ CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
 
 TIERS_COUNTED = len(TIERS) + 1
 """Those of the headroom counters, and the one of RESERVE."""
-FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, LARGE, REJECTIONS, FULL, MOVED, OPENINGS, CHANGES = range(
-    TIERS_COUNTED, TIERS_COUNTED + 13
-)
+(
+    FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, LARGE, REJECTIONS, FULL, MOVED, MIGRATED, OPENINGS, CHANGES,
+) = range(TIERS_COUNTED, TIERS_COUNTED + 14)  # fmt: skip
 """Places in the totals after the headroom counters. FULL: more hosts are needed than the arrays hold. OPENINGS:
 of hosts, those of the snapshot included. CHANGES: of
 hosts, whose numbers the ring `State.changed` has."""
@@ -53,6 +53,7 @@ tier_terms = inlined(policies.tier_terms)
 reserve_share = inlined(policies.reserve_share)
 reserve_left = inlined(policies.reserve_left)
 fit = inlined(lifetimes.fit)
+life_left = inlined(lifetimes.life_left)
 lifetime_terms = inlined(lifetimes.lifetime_terms)
 weighed_terms = inlined(lifetimes.weighed_terms)
 
@@ -155,7 +156,7 @@ class State(NamedTuple):
     sums: Floats
     """[6]: the calibration of hints."""
     clock: Floats
-    """[3]: see `simulator.placement.lives`."""
+    """[4]: see `simulator.placement.lives`."""
 
 
 @inlined
@@ -239,8 +240,13 @@ def _choose_by_lifetime(arrays: Arrays, state: State, code: int, theta: Floats, 
     d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]
     free1, free2, bars = state.free[1], state.free[2], state.bars[app]
     a, b, residual, r2 = fit(state.sums)
-    now, hint = state.clock[0], state.clock[2]
-    life = 0.0 if math.isnan(hint) else max(math.exp(a + b * hint), lifetimes.LEAST_LEFT_S)
+    now, hint, age_s = state.clock[0], state.clock[2], state.clock[3]
+    if math.isnan(hint):
+        life = 0.0
+    elif age_s > 0.0:
+        life = float(life_left(a + b * hint, residual, age_s))
+    else:
+        life = max(math.exp(a + b * hint), lifetimes.LEAST_LEFT_S)
     best, best_score, open_seen = -1, 0.0, False
     for h in range(state.totals[TOP]):
         if state.room[h] < d0 or bars[h] != 0 or free1[h] < d1 or free2[h] < d2:
@@ -251,14 +257,15 @@ def _choose_by_lifetime(arrays: Arrays, state: State, code: int, theta: Floats, 
             best = h if best < 0 else best
             continue
         left = max(state.ends[h] - now, lifetimes.LEAST_LEFT_S)
-        if code == LIFETIME:
+        if code == LIFETIME or residual < lifetimes.EXACT:
             k, g, oldest = lifetime_terms(left, life, residual, r2, state.opening[h])
             score = k + g + oldest
         else:
             size = arrays.size[:, h]
             rest = (state.room[h] - d0) / size[0], (free1[h] - d1) / size[1], (free2[h] - d2) / size[2]
-            x = weighed_terms(theta, left, life, residual, r2, rest, state.opening[h])
-            score = x[0] + x[1] + x[2] + x[3]
+            last = state.totals[OPENINGS]
+            x = weighed_terms(theta, left, life, residual, r2, rest, state.opening[h], last)
+            score = x[0] + x[1] + x[2] + x[3] + x[4] + x[5]
         if not open_seen or score > best_score:
             best, best_score, open_seen = h, score, True
     return best

@@ -13,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.errors import BadInput
 from domain.rules.placement.cluster import Obstacle, hosts_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
 from domain.rules.placement.lifetimes import first_sums
@@ -28,6 +29,7 @@ from simulator.placement.choosing import (
     LARGE,
     LARGEST,
     LIFETIME,
+    MIGRATED,
     MOVED,
     NONE,
     OPEN,
@@ -243,6 +245,41 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
 
 
 @borrowing
+def _migrate(arrays: Arrays, state: State, rules: Rules, prices: Floats) -> None:
+    """Move the container that shortens host-hours most, as predicted, to another open host; none where none does.
+
+    A host's last container, with r1 seconds left, keeps it open for r1 - r2 seconds longer than the one before. On
+    the host that the policy chooses it lasts max(0, r1 - R) seconds longer than the others there: the gain is the
+    difference.
+    """
+    now, best_gain, best, target = state.clock[lives.NOW], 0.0, -1, -1
+    for h in range(state.totals[TOP]):
+        if state.containers[h] == 0 or state.barred[h] != 0:
+            continue
+        last, longest, second = lives.last_of(arrays, state, h)
+        if last < 0 or longest - second <= best_gain:
+            continue
+        room, state.room[h] = state.room[h], -1
+        state.clock[lives.HINT], state.clock[lives.AGE] = arrays.hint[last], now - state.began[last]
+        other = choose(arrays, state, rules, arrays.owner[last], 1, prices)
+        state.room[h] = room
+        if other < 0 or state.containers[other] == 0:
+            continue
+        gain = longest - second - max(0.0, longest - max(state.ends[other] - now, 0.0))
+        if gain > best_gain:
+            best_gain, best, target = gain, last, other
+    state.clock[lives.AGE] = 0.0
+    if best >= 0:
+        h, app = state.where[best], arrays.owner[best]
+        put(arrays, state, rules, app, h, -1)
+        lives.leave(arrays, state, best, h)
+        put(arrays, state, rules, app, target, 1)
+        lives.begin(arrays, state, best, target)
+        state.where[best] = target
+        state.totals[MIGRATED] += 1
+
+
+@borrowing
 def _bar(arrays: Arrays, state: State, rules: Rules, h: int, flag: int, on: bool) -> None:
     """Set or clear a flag of a host that keeps containers off it."""
     before, free = state.barred[h], state.free[0, h]
@@ -308,12 +345,16 @@ def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, pr
 
 @compiled
 def _play(
-    arrays: Arrays, state: State, rules: Rules, events: Ints, times: Floats, measured_from_s: float, until_s: float
-) -> float:
-    """Play events [E, 2], kind and subject; return the host-hours from `measured_from_s` to `until_s`."""
+    arrays: Arrays, state: State, rules: Rules, events: Ints, times: Floats, measured_from_s: float, until_s: float,
+    between: int,
+) -> float:  # fmt: skip
+    """Play events [E, 2], kind and subject; return the host-hours from `measured_from_s` to `until_s`.
+
+    between: placements between two moves of a container, 0 for none.
+    """
     clear(arrays, state, rules)
     prices = np.zeros((2, 4))
-    host_s, last = 0.0, measured_from_s
+    host_s, last, placed = 0.0, measured_from_s, 0
     for k in range(len(events)):
         if times[k] > last:
             host_s += (min(times[k], until_s) - last) * state.totals[OPEN]
@@ -324,6 +365,11 @@ def _play(
         if times[k] <= measured_from_s:
             state.totals[PEAK] = state.totals[OPEN]
         turn(arrays, state, rules, events[k, 0], events[k, 1], prices)
+        if between > 0 and events[k, 0] == PLACE:
+            placed += arrays.counts[events[k, 1]]
+            if placed >= between:
+                placed -= between
+                _migrate(arrays, state, rules, prices)
     return float((host_s + (until_s - last) * state.totals[OPEN]) / HOUR_S)
 
 
@@ -345,7 +391,8 @@ class Outcome:
     """What became of a sequence.
 
     hosts: open at the end. opened: how often one was opened. peak: most open at once. rejected: containers. moved:
-    containers of failed hosts. host: of each container, int32 [N], or REJECTED, ENDED, WAITING. obstacles: hosts by
+    containers of failed hosts. migrated: those moved to spare host-hours. host: of each container, int32 [N], or
+    REJECTED, ENDED, WAITING. obstacles: hosts by
     what kept the rejected containers from them. headroom: N_q at the end.
     """
 
@@ -354,6 +401,7 @@ class Outcome:
     peak: int
     rejected: int
     moved: int
+    migrated: int
     host_hours: float
     host: NDArray[np.int32]
     obstacles: dict[Obstacle, int]
@@ -447,20 +495,24 @@ def play(
     arrays: Arrays | None = None,
     measured_from_s: float = 0.0,
     until_s: float | None = None,
+    between: int = 0,
 ) -> Outcome:
     """Return what becomes of an instance under a policy.
 
     order: of the requests, as positions. events: others than those of the instance. arrays: those of the instance,
     where it is played often. Host-hours and the peak count from `measured_from_s`, host-hours to `until_s`, by default
-    the last event.
+    the last event. between: placements between two moves of a container from its host to another, 0 for none;
+    BadInput for a policy that follows no lives.
     """
     happens, times = events_of(instance, order) if events is None else events
     end = (float(times[-1]) if times.size else 0.0) if until_s is None else until_s
     rules = rules_of(policy)
+    if between and rules.first < LIFETIME:
+        raise BadInput("migrate_every", between, f"{policy.name} does not predict lifetimes: give lifetime")
     known = arrays_of(instance) if arrays is None else arrays
     while True:
         state = new_state(known)
-        hours = _play(known, state, rules, happens, times, measured_from_s, end)
+        hours = _play(known, state, rules, happens, times, measured_from_s, end, between)
         if not state.totals[FULL]:
             break
         known = arrays_of(instance, 2 * len(known.kind))
@@ -471,6 +523,7 @@ def play(
         peak=totals[PEAK],
         rejected=totals[REJECTIONS],
         moved=totals[MOVED],
+        migrated=totals[MIGRATED],
         host_hours=hours,
         host=state.where,
         obstacles={one: count for one, count in zip(OBSTACLES, state.obstacles.tolist(), strict=True) if count},
@@ -519,7 +572,7 @@ def new_state(arrays: Arrays) -> State:
         first=np.zeros(hosts, dtype=np.int64),
         ends=np.zeros(hosts),
         sums=np.zeros(6),
-        clock=np.zeros(3),
+        clock=np.zeros(4),
     )
 
 

@@ -11,14 +11,14 @@ import math
 from domain.rules.placement import lifetimes
 from domain.units import MINUTE_S
 from simulator.compilation import borrowing, inlined
-from simulator.placement.choosing import Arrays, State
+from simulator.placement.choosing import Arrays, State, life_left
 
-NOW, REFRESHED, HINT = range(3)
-"""Places in `State.clock`: seconds now and of the last prediction for every host; ln L of the request, nan for none."""
+NOW, REFRESHED, HINT, AGE = range(4)
+"""Places in `State.clock`: seconds now and of the last prediction for every host; of the container to be placed ln L,
+nan for none, and the seconds since its begin."""
 
 fit = inlined(lifetimes.fit)
 learn = inlined(lifetimes.learn)
-life_left = inlined(lifetimes.life_left)
 
 
 @borrowing
@@ -32,6 +32,27 @@ def predict(arrays: Arrays, state: State, h: int) -> None:
             longest = max(longest, float(life_left(a + b * hint, residual, now - state.began[number])))
         number = state.after[number]
     state.ends[h] = now + longest
+
+
+@borrowing
+def last_of(arrays: Arrays, state: State, h: int) -> tuple[int, float, float]:
+    """Return the container that ends last on a host, the seconds left of it, and of the one before, 0 for none.
+
+    The container is -1 on a host on which one has no hint.
+    """
+    a, b, residual, _ = fit(state.sums)
+    last, longest, second, number = -1, 0.0, 0.0, state.first[h]
+    while number >= 0:
+        hint = arrays.hint[number]
+        if math.isnan(hint):
+            return -1, 0.0, 0.0
+        left = float(life_left(a + b * hint, residual, state.clock[NOW] - state.began[number]))
+        if left > longest:
+            last, longest, second = number, left, longest
+        else:
+            second = max(second, left)
+        number = state.after[number]
+    return last, longest, second
 
 
 @borrowing

@@ -89,6 +89,7 @@ the given order and in others (--shuffles 50).
             "trimtab simulate placement --instance L219 --policy reserve --shuffles 50",
             "trimtab simulate placement --instance churn-1 --policy wf --warm-up 7 --json",
             "trimtab simulate placement --instance gaia-azure --policy lifetime --hints 0.5",
+            "trimtab simulate placement --instance gaia-pai --policy lifetime --hints 0.5 --migrate-every 100",
         ),
     )
 
@@ -102,6 +103,9 @@ the given order and in others (--shuffles 50).
     ] = 0
     warm_up: Annotated[float, "DAYS", "Days that host-hours and peak leave out.", Bounds(min=0.0)] = 0.0
     hints: HintsOption = ""
+    migrate_every: Annotated[
+        int, "N", "Move a container after each N placements, if that spares host-hours; 0: never.", Bounds(min=0)
+    ] = 0
     log: Annotated[Path | None, "FILE", "Write every decision, a line of JSON each.", Written()] = None
     plot: Annotated[Path | None, "FILE", "Draw the packing: .svg.", Written((".svg",))] = None
     force: ForceOption = False
@@ -117,13 +121,16 @@ the given order and in others (--shuffles 50).
         with phases(self.as_json) as on_phase:
             on_phase(f"playing {self.policy} on {self.instance}; the first run compiles the simulator")
             instance, policy = instance_of(self.instance, self.hints), policy_of(self.policy)
-            played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up, ahead=self.ahead)
+            also = {"ahead": self.ahead, "migrate_every": self.migrate_every}
+            played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up, **also)
         if self.plot is not None:
             if played.packing is None:
                 remedy = "leave it out: containers of this instance end, so no packing stays"
                 raise BadInput("--plot", str(self.plot), remedy)
             replace_file(self.plot, packing_picture(played.instance, played.packing))
         if self.log is not None:
+            if self.migrate_every:
+                raise BadInput("--log", str(self.log), "leave out --migrate-every: the log has no moves")
             write_log(played.instance, played.policy, self.log)
         data = played.as_data()
         return Answer(data, _lines_played(data))
@@ -144,6 +151,8 @@ def _lines_played(data: dict[str, Any]) -> list[str]:
             ("host-hours", f"{data['host_hours']:,.0f} in {data['measured_hours']:,.0f} hours"),
             ("opened", f"{data['opened']:,} times; an empty host is closed again"),
         ]
+        if data["migrated"]:
+            rows.append(("migrated", f"{data['migrated']:,} containers"))
     rows.append(("rejected", f"{data['rejected']:,} of {data['containers']:,} containers"))
     if data["obstacles"]:
         reasons = ", ".join(f"{name} {count:,}" for name, count in data["obstacles"].items())
@@ -171,9 +180,12 @@ class TrainPlacement(Training):
     EPILOG = epilog(
         """
 Instances: S1, L219, large-SEED, small-SEED, stream-SEED, balanced2d-SEED,
-hetero-SEED, tight-SEED, snapshot-SEED, or a FILE.json of yours.
+hetero-SEED, tight-SEED, snapshot-SEED, public traces as `simulate placement`
+has them, or a FILE.json of yours. Where containers end the value is the
+host-hours in per cent of those of best fit, in the order given.
 Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
-potential17, linear14, or two of them joined by +. Methods: pso (as published), cmaes, cross-entropy, random.
+potential17, linear14, or two of them joined by +; weighed (where containers
+end). Methods: pso (as published), cmaes, cross-entropy, random.
 """,
         """
 Every point meets the same orders: shuffles from 10,000 on, redrawn every
@@ -203,6 +215,10 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
     rho: Annotated[float, "Price of the range over the orders, in hosts."] = 0.3
     orders: Annotated[str, "shuffled|nominal", "Of the requests; nominal: as given, one."] = "shuffled"
     filled: Annotated[float, "Share of the orders that best fit begins."] = 0.0
+    hints: Annotated[
+        list[str] | None, "SIGMA|shuffled", "Declared lifetimes of public traces; each instance with each of them."
+    ] = None
+    choose: Annotated[list[str] | None, "NAME|FILE", "Choose the best of the finalists on it; repeatable."] = None
     front: Annotated[bool, "Search the Pareto front of hosts, balance and concentration."] = False
     workers: Annotated[int, "Threads of a run; the result is the same for any number.", Bounds(min=1)] = 1
 
@@ -216,15 +232,14 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
 
     def configuration(self) -> Config:
         """Return the search."""
-        from simulator.placement.instances import instance_of
         from trainer.placement.runs import Config
         from trainer.placement.swarm import Plan, Samples
 
         names = tuple(self.instance or [DEFAULT_INSTANCE])
         plan = Plan(self.family, self.method, self.population, self.iterations, patience=self.patience, seed=self.seed)
-        config = Config(names, plan, Samples(self.sequences, self.rho, self.orders, self.filled))
-        for name in names:
-            instance_of(name)
+        samples = Samples(self.sequences, self.rho, self.orders, self.filled)
+        config = Config(names, plan, samples, tuple(self.hints or [""]), tuple(self.choose or ()))
+        config.taken((*names, *config.choice))
         return config
 
     def plan(self) -> tuple[list[Job], dict[str, Any]]:

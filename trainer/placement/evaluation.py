@@ -124,6 +124,7 @@ class Play:
             found["allocated"] = dict(zip(DIMENSIONS, rates, strict=True))
         else:
             found |= {"host_hours": outcome.host_hours, "measured_hours": self.measured_h, "opened": outcome.opened}
+            found["migrated"] = outcome.migrated
             found["mean_hosts"] = outcome.host_hours / self.measured_h if self.measured_h else None
         if len(hosts):
             found["shuffles"] = {"number": len(hosts), **_spread(hosts), "rejected": int(self.orders[:, 1].sum())}
@@ -136,12 +137,23 @@ def _spread(hosts: NDArray[Any]) -> dict[str, Any]:
     return {"mean": float(hosts.mean()), "p5": low, "p95": high, "min": least, "max": most, "range": most - least}
 
 
-def play(instance: Instance, policy: Policy, *, shuffles: int = 0, warm_up_days: float = 0.0, ahead: int = 0) -> Play:
+def play(
+    instance: Instance,
+    policy: Policy,
+    *,
+    shuffles: int = 0,
+    warm_up_days: float = 0.0,
+    ahead: int = 0,
+    migrate_every: int = 0,
+) -> Play:
     """Play the given order, and shuffles 0 to `shuffles` - 1; days before `warm_up_days` do not count to host-hours.
 
-    ahead: requests that are known beyond the next one, of which the largest is placed first. Raises BadInput for
-    shuffles or a look-ahead of an instance with releases, FigureWrong where the packing breaks a rule.
+    ahead: requests that are known beyond the next one, of which the largest is placed first. migrate_every: placements
+    between two moves of a container, 0 for none. Raises BadInput for shuffles or a look-ahead of an instance with
+    releases, and for moves in one without, FigureWrong where the packing breaks a rule.
     """
+    if migrate_every and not instance.releases:
+        raise BadInput("migrate_every", migrate_every, f"leave it out: no container of {instance.name} ends")
     for name, value in (("shuffles", shuffles), ("ahead", ahead)):
         if value and instance.releases:
             raise BadInput(name, value, f"{instance.name} has releases, whose order is part of it: leave it out")
@@ -158,7 +170,7 @@ def play(instance: Instance, policy: Policy, *, shuffles: int = 0, warm_up_days:
     if begin_s > end_s:
         raise BadInput("warm-up", warm_up_days, f"give fewer days: {instance.name} ends after {end_s / DAY_S:.3g}")
     arrays = engine.arrays_of(instance)
-    outcome = engine.play(instance, policy, arrays=arrays, measured_from_s=begin_s)
+    outcome = engine.play(instance, policy, arrays=arrays, measured_from_s=begin_s, between=migrate_every)
     packing = None if instance.releases else checked_packing(instance, policy, outcome.host, outcome.hosts)
     of_given = arrays if instance is given else engine.arrays_of(given)
     found = engine.play_orders(given, policy, np.array(orders, dtype=np.int64).reshape(shuffles, requests), of_given)

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from domain.errors import BadInput
+from domain.rules.placement.instance import Instance
 from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import Policy, Training, policy_document
 from simulator.placement import engine
@@ -34,11 +35,17 @@ VALUE = "value"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a run searches, where and how."""
+    """What a run searches, where and how.
+
+    hints: declared lifetimes with which each instance is taken, as `simulator.placement.traces` has them. choice:
+    instances of the last choice, with the same hints; by default those of the search.
+    """
 
     instances: tuple[str, ...]
     plan: Plan
     samples: Samples
+    hints: tuple[str, ...] = ("",)
+    choice: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.instances or len(set(self.instances)) < len(self.instances):
@@ -54,13 +61,19 @@ class Config:
         """Return what `plain` made."""
         starts = tuple(tuple(start) for start in data["plan"].get("starts", ()))
         plan = Plan(**{**data["plan"], "starts": starts})
-        return cls(tuple(data["instances"]), plan, Samples(**data["samples"]))
+        hints, choice = tuple(data.get("hints", ("",))), tuple(data.get("choice", ()))
+        return cls(tuple(data["instances"]), plan, Samples(**data["samples"]), hints, choice)
+
+    def taken(self, names: Sequence[str]) -> dict[str, Instance]:
+        """Return instances of these names with each of the hints, by label."""
+        labels = {f"{name}, hints {hints}" if hints else name: (name, hints) for name in names for hints in self.hints}
+        return {label: instance_of(*one) for label, one in labels.items()}
 
     @property
     def sequences(self) -> int:
         """Sequences that the iterations play at most, without those of refreshes and of the last choice."""
         each = 1 if self.samples.orders == NOMINAL else self.samples.sequences
-        return self.plan.iterations * self.plan.population * each * len(self.instances)
+        return self.plan.iterations * self.plan.population * each * len(self.instances) * len(self.hints)
 
 
 def run(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,11 +83,13 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     config, directory = Config.of(data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
-    instances = [instance_of(name) for name in config.instances]
+    taken, choice = config.taken(config.instances), config.taken(config.choice)
+    instances = [*taken.values()]
     checkpoints = checkpoints_of(directory)
     last = checkpoints.last()
     clock, played = Clock(last), 0 if last is None else int(last.progress["steps"])
-    valuation = Valuation(instances, config.plan.family, config.samples, int(data.get("workers", 1)))
+    workers = int(data.get("workers", 1))
+    valuation = Valuation(instances, config.plan.family, config.samples, workers, [*choice.values()])
 
     def progress(step: Step) -> dict[str, Any]:
         return {"update": step.iteration + 1, "steps": played + valuation.played, **clock.spent()}
@@ -107,7 +122,8 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         ),
     )
     write_json(directory / POLICY_FILE, policy_document(policy))
-    nominal = [int(engine.play(instance, policy).hosts) for instance in instances]
+    chosen = choice or taken
+    nominal = {label: int(engine.play(instance, policy).peak) for label, instance in chosen.items()}
     summary = {
         "name": str(data["name"]),
         "config": config.plain(),
@@ -116,10 +132,10 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         "iterations": len(found.steps),
         "evaluations": found.evaluations,
         "value": found.value,
-        "nominal": dict(zip(config.instances, nominal, strict=True)),
+        "nominal": nominal,
         "chosen_on": {
             name: {"mean": float(one.mean()), "range": float(np.ptp(one)), "sequences": len(one)}
-            for name, one in zip(config.instances, costs, strict=True)
+            for name, one in zip(chosen, costs, strict=True)
         },
         "curve": [step.value for step in found.steps],
         "policy": POLICY_FILE,

@@ -146,19 +146,27 @@ class Valuation:
 
     workers: threads. The compiled simulator runs without the interpreter's lock and no value depends on another, so the
     values are the same on any number of threads. played: sequences so far. An instance with releases is one sequence,
-    the given one, and costs its host-hours in per cent of those of best fit.
+    the given one, and costs its host-hours in per cent of those of best fit. choice: instances of the last choice, by
+    default the same.
     """
 
-    def __init__(self, instances: Sequence[Instance], family: str, samples: Samples, workers: int = 1) -> None:
-        for instance in instances:
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        family: str,
+        samples: Samples,
+        workers: int = 1,
+        choice: Sequence[Instance] = (),
+    ) -> None:
+        for instance in (*instances, *choice):
             if not instance.requests:
                 raise BadInput("instance", instance.name, "it has no requests: there is nothing to learn from")
             if instance.releases and not instance.requests[-1].at_s > 0.0:
                 raise BadInput("instance", instance.name, "its requests come at once: give their times, or no releases")
         self.played = 0
         self._family, self._samples, self._workers = family, samples, workers
-        self._base = [(one, engine.arrays_of(one)) for one in instances]
-        self._hours = [_ended(one, BF, arrays)[0, 0] if one.releases else 0.0 for one, arrays in self._base]
+        self._base = [_with_hours(one) for one in instances]
+        self._choice = [_with_hours(one) for one in choice] or self._base
         self._drawn: tuple[int, list[list[_Sequences]]] = (SELECTION - 1, [])
 
     def __call__(self, points: Floats, draw: int) -> Floats:
@@ -199,7 +207,7 @@ class Valuation:
                 draw,
                 [
                     self._sequences(instance, arrays, hours, draw)
-                    for (instance, arrays), hours in zip(self._base, self._hours, strict=True)
+                    for instance, arrays, hours in (self._choice if draw == SELECTION else self._base)
                 ],
             )
         return self._drawn[1]
@@ -217,6 +225,12 @@ class Valuation:
             begun = taken_over(shuffled(instance, k), share)
             found.append(_Sequences(begun, np.arange(len(begun.requests))[None, :], engine.arrays_of(begun)))
         return found
+
+
+def _with_hours(instance: Instance) -> tuple[Instance, Arrays, float]:
+    """Return an instance, its arrays, and the host-hours of best fit, 0 where nothing ends."""
+    arrays = engine.arrays_of(instance)
+    return instance, arrays, float(_ended(instance, BF, arrays)[0, 0]) if instance.releases else 0.0
 
 
 def _ended(instance: Instance, policy: Policy, arrays: Arrays, hours: float = 100.0) -> Floats:

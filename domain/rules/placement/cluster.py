@@ -337,6 +337,7 @@ class Cluster:
             same=self.instances[app, hosts].astype(np.int64),
             distinct=self.distinct[hosts],
             opening=self.opening[hosts],
+            openings=self._openings,
             demand=one.demand,
             limit=one.limit,
             count=count,

@@ -54,8 +54,10 @@ STEP, UNIT = 2.0**31, 512.0
 """Of a term of `weighed`: whole steps, above any number of an opening, and how many of them are 1."""
 PHI_1, PHI_3, LAST_D = 1.5976, 0.070566, 6.0
 """Phi(d) is 1 / (1 + exp(-PHI_1 d - PHI_3 d^3)), off by 2e-4 at most; LAST_D bounds d."""
-WEIGHTS: Final = (0.03, 1.0, 0.3)
-"""Of `weighed`: floor of the extension, weights of gap and residual fractions (docs/evidence/placement.md)."""
+WEIGHTS: Final = (0.417, -0.094, 0.177, 0.417, 0.407)
+"""Of `weighed` (docs/evidence/placement.md#weights-in-place-of-classes)."""
+EXACT: Final = 0.2
+"""Residual deviation below which `weighed` compares hosts as `lifetime` does."""
 
 
 class LifetimeRule(StrEnum):
@@ -142,18 +144,25 @@ def lifetime_terms(left_s: Any, life_s: Any, residual: Any, r2: Any, opening: An
     return (-CLASS * useful * k, -GAP * good * np.minimum(g, MOST_GAP), -1.0 * opening)
 
 
-def weighed_terms(theta: Any, left_s: Any, life_s: Any, residual: Any, r2: Any, rest: Any, opening: Any) -> Any:
-    """Return the terms of `weighed` for each host: extension, gap, residual and opening.
+def weighed_terms(
+    theta: Any, left_s: Any, life_s: Any, residual: Any, r2: Any, rest: Any, opening: Any, openings: Any
+) -> Any:
+    """Return the terms of `weighed` for each host: extension, gap, residual, cores, age and opening.
 
-    theta: floor, then the weights of the gap and of the residual (WEIGHTS). left_s: R. life_s: median life r of the
-    container, 0 without a hint. rest: residual fractions after placement. The life L is lognormal with residual
-    deviation s, E L = r exp(s^2 / 2), and q = R / E L. The share of its life that the container is expected to hold
-    the host alone is
+    theta: five numbers in -1..1, see below. left_s: R. life_s: median life r of the container, 0 without a hint. rest:
+    residual fractions after placement. opening, openings: numbers of the present opening of the host, and of the last
+    one. The life L is lognormal with residual deviation s, E L = r exp(s^2 / 2), and q = R / E L. The share of its life
+    that the container is expected to hold the host alone is
 
         x = E max(0, L - R) / E L = Phi(d) - q Phi(d - s),    d = s / 2 - ln(q) / s
 
-    The score is -ln(floor + x) - weight * ln(max(1, q)) - weight * sum(rest), each in whole steps of 1 / UNIT. Equal
-    hosts so have equal scores, and the host opened first is chosen, as among all hosts where hints are of no use.
+    and the score, each term in whole steps of 1 / UNIT,
+
+        -ln(10^(theta_0 - 2) + x) - 0.75 (1 + theta_1) ln(max(1, q)) - 0.5 theta_2 sum(rest) - 0.5 theta_3 rest_cores
+        + 0.25 theta_4 ln(1 + openings - opening)
+
+    Equal hosts so have equal scores, and the host opened first is chosen, as among all hosts where hints are of no use.
+    Below a residual deviation of EXACT a host is scored as by `lifetime`.
     """
     useful = STEP * ((life_s > 0.0) & (r2 >= FAIR_R2))
     q = left_s / (np.maximum(life_s, LEAST_LEFT_S) * np.exp(0.5 * residual * residual))
@@ -162,9 +171,11 @@ def weighed_terms(theta: Any, left_s: Any, life_s: Any, residual: Any, r2: Any, 
     alone = 1.0 / (1.0 + np.exp(-high * (PHI_1 + PHI_3 * high * high)))
     alone = alone - q / (1.0 + np.exp(-low * (PHI_1 + PHI_3 * low * low)))
     return (
-        -useful * np.floor(0.5 + UNIT * np.log(theta[0] + np.maximum(alone, 0.0))),
-        -useful * np.floor(0.5 + UNIT * theta[1] * np.log(np.maximum(q, 1.0))),
-        -useful * np.floor(0.5 + UNIT * theta[2] * (rest[0] + rest[1] + rest[2])),
+        -useful * np.floor(0.5 + UNIT * np.log(10.0 ** (theta[0] - 2.0) + np.maximum(alone, 0.0))),
+        -useful * np.floor(0.5 + UNIT * 0.75 * (1.0 + theta[1]) * np.log(np.maximum(q, 1.0))),
+        -useful * np.floor(0.5 + UNIT * 0.5 * theta[2] * (rest[0] + rest[1] + rest[2])),
+        -useful * np.floor(0.5 + UNIT * 0.5 * theta[3] * rest[0]),
+        useful * np.floor(0.5 + UNIT * 0.25 * theta[4] * np.log(1.0 + openings - opening)),
         -1.0 * opening,
     )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, ConfigurationError, Mistake, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, Vector
-from domain.rules.placement.lifetimes import WEIGHTS, Fit, lifetime_terms, weighed_terms
+from domain.rules.placement.lifetimes import EXACT, WEIGHTS, Fit, lifetime_terms, weighed_terms
 from domain.rules.placement.mix import Mix, mix_document, parse_mix
 
 Floats = NDArray[np.float64]
@@ -195,8 +195,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "oldest": Family(open_first=True, terms=("opening",)),
         "lifetime": Family(open_first=True, terms=("extension", "gap", "opening")),
         "weighed": Family(
-            ("floor", "gap", "residual"), (0.001, 0.0, -1.0), (1.0, 2.0, 1.0), open_first=True,
-            terms=("extension", "gap", "residual", "opening"),
+            (own := ("floor", "gap", "residual", "cores", "age")), (-1.0,) * 5, (1.0,) * 5, open_first=True,
+            terms=("extension", *own[1:], "opening"),
         ),
     }
 )  # fmt: skip
@@ -350,7 +350,8 @@ class View:
 
     hosts: index, int64 [K]. capacity, free: before placement, int64 [3, K]. new: closed hosts, [K]. same: instances of
     the application. distinct: applications. opening: number of the present opening of each host, 0 for a closed one,
-    [K]. count: containers of the request. headroom: N_q by q. mean: residual share of the cores of the open hosts.
+    [K]. openings: number of the last one. count: containers of the request. headroom: N_q by q. mean: residual share of
+    the cores of the open hosts.
     largest: the largest count of a request so far, with this one. large: requests of LARGE_REQUEST containers or more
     so far, with this one. left_s: seconds until the last container of each host ends, as predicted, float64 [K].
     life_s: of the container, 0 without a hint. fit: the calibration of hints.
@@ -363,6 +364,7 @@ class View:
     same: Ints
     distinct: Ints
     opening: Ints
+    openings: int
     demand: Vector
     limit: int
     count: int
@@ -394,7 +396,12 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
         terms: tuple[Any, ...]
         if name == "weighed":
             fit = view.fit
-            terms = weighed_terms(theta, view.left_s, view.life_s, fit.residual, fit.r2, rest, view.opening)
+            known = view.life_s, fit.residual, fit.r2
+            if fit.residual < EXACT:
+                (*first, last), none = lifetime_terms(view.left_s, *known, view.opening), 0.0 * view.opening
+                terms = (*first, none, none, none, last)
+            else:
+                terms = weighed_terms(theta, view.left_s, *known, rest, view.opening, view.openings)
         elif name in ("bf", "wf"):
             terms = best_fit_terms(rest, -1.0 if name == "bf" else 1.0)
         elif name == "bf-cpu":

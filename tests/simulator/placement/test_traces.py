@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from domain.errors import BadInput, ConfigurationError
-from domain.rules.placement.instance import Instance, Request, as_document, parse_instance
+from domain.rules.placement.instance import Application, Instance, Release, Request, as_document, parse_instance
 from domain.rules.placement.policies import LIFETIME, OLDEST
-from simulator.placement.engine import play
+from simulator.placement.engine import ENDED, play
 from simulator.placement.instances import churn, instance_of
-from simulator.placement.traces import trace_of
+from simulator.placement.traces import HOST, trace_of
 from tests.simulator.placement.test_parity import instances
 
 
@@ -74,6 +74,42 @@ def test_true_lifetimes_save_host_hours() -> None:
         hours[policy.name, hints] = play(found, policy, measured_from_s=0.3 * last, until_s=last).host_hours
     assert hours["lifetime", "0"] < 0.95 * hours["oldest", ""]
     assert hours["lifetime", "shuffled"] == pytest.approx(hours["oldest", ""], rel=0.01)
+
+
+def test_the_last_container_of_a_host_moves_to_one_that_stays_open() -> None:
+    apps = tuple(Application(f"a{cores}", (cores, 1, 1)) for cores in (90, 4, 93))
+    requests = (
+        *(Request(f"r{k}", name, 1, 0.0, 1e5) for k, name in enumerate(("a90", "a90", "a4"))),
+        Request("r3", "a93", 1, 60.0, 1e5),
+    )
+    made = Instance("one", (HOST,), apps, requests, (Release("r0", 0, 50.0),))
+    stays, moves = (play(made, LIFETIME, between=between) for between in (0, 1))
+    assert stays.host.tolist() == [ENDED, 1, 0, 2]
+    # Host 0 has the container of 4 cores alone, and host 1 room for it.
+    assert moves.host.tolist() == [ENDED, 1, 1, 2]
+    assert (stays.hosts, stays.migrated, moves.hosts, moves.migrated) == (3, 0, 2, 1)
+    limited = replace(made, applications=(apps[0], replace(apps[1], excludes=frozenset({"a90", "a93"})), apps[2]))
+    limited = replace(limited, applications=(replace(apps[0], excludes=frozenset({"a4"})), *limited.applications[1:]))
+    assert play(limited, LIFETIME, between=1).migrated == 0
+    with pytest.raises(BadInput, match="does not predict lifetimes"):
+        play(made, OLDEST, between=1)
+
+
+def test_a_move_after_each_hundred_placements_saves_host_hours_and_fits() -> None:
+    found = trace_of("gaia-azure:40000+6000@8", "0.5")
+    assert found is not None
+    last = found.requests[-1].at_s
+    stays, moves = (
+        play(found, LIFETIME, measured_from_s=0.3 * last, until_s=last, between=between) for between in (0, 100)
+    )
+    assert 30 < moves.migrated <= 60
+    assert moves.host_hours < 0.995 * stays.host_hours
+    sizes = {app.name: app.demand for app in found.applications}
+    used = np.zeros((moves.host.max() + 1, 3))
+    for one, host in zip(found.requests, moves.host.tolist(), strict=True):
+        if host >= 0:
+            used[host] += sizes[one.application]
+    assert (used <= HOST.capacity).all()
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), 1e12, "1h", True])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from domain.errors import BadInput
@@ -16,7 +17,7 @@ from trainer.kit.checkpoint import OtherConfiguration
 from trainer.kit.runs import checkpoints_of
 from trainer.placement import runs
 from trainer.placement.runs import Config, jobs_of, train_all
-from trainer.placement.swarm import Plan, Samples, Valuation
+from trainer.placement.swarm import SELECTION, Plan, Samples, Valuation
 
 CONFIG = Config(("small-3",), Plan(population=6, iterations=7, patience=9, finalists=2), Samples(sequences=3))
 CREATED = "2026-01-02T03:04:05+00:00"
@@ -49,6 +50,19 @@ def test_a_policy_file_says_where_its_vector_comes_from(tmp_path: Path) -> None:
     # Seven iterations of six points, a refresh of six, and two finalists on 96 orders.
     assert run["evaluations"] == 7 * 6 + 6 + 2
     assert run["steps"] == (7 * 6 + 6) * 3 + 2 * 96
+
+
+def test_weights_are_searched_on_departures_and_chosen_on_other_stretches(tmp_path: Path) -> None:
+    """Two kinds of declared lifetimes; the finalist is the best of the other stretch."""
+    plan = Plan(family="weighed", method="cmaes", population=4, iterations=2, finalists=3)
+    hints, other = ("0.5", "1"), "alibaba-openb:2000+500@8"
+    summary = trained(tmp_path, Config(("alibaba-openb:0+500@8",), plan, Samples(orders="nominal"), hints, (other,)))
+    assert [*summary["chosen_on"][0]] == [f"{other}, hints {one}" for one in hints]
+    policy = parse_policy(json.loads((tmp_path / "policy.json").read_text("utf-8")))
+    costs = Valuation([instances.instance_of(other, one) for one in hints], "weighed", Samples())
+    assert summary["values"] == costs(np.array([policy.theta]), SELECTION).tolist()
+    # A point has two sequences in the search as in the choice.
+    assert summary["steps"] == [2 * (2 * 4 + 3)]
 
 
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

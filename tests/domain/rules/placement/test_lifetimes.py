@@ -99,21 +99,26 @@ def test_the_weighed_extension_is_the_share_of_its_life_that_a_container_outlast
 ) -> None:
     life = stats.lognorm(s=residual, scale=HOUR_S)
     alone, _ = integrate.quad(life.sf, left_s, HOUR_S * math.exp(8.0 * residual), points=[HOUR_S], limit=200)
-    extension, *_ = weighed_terms((0.03, 0.0, 0.0), left_s, HOUR_S, residual, 0.5, (0.5, 0.5, 0.5), 1)
+    theta = (math.log10(0.03) + 2.0, -1.0, 0.0, 0.0, 0.0)
+    extension, *_ = weighed_terms(theta, left_s, HOUR_S, residual, 0.5, (0.5, 0.5, 0.5), 1, 1)
     assert math.exp(-extension / (STEP * UNIT)) - 0.03 == pytest.approx(alone / life.mean(), abs=2e-3)
 
 
-def test_a_host_that_lasts_longer_and_one_with_more_room_are_worse_by_their_weights() -> None:
+def test_a_later_end_and_more_room_are_worse_and_a_greater_age_is_better_by_their_weights() -> None:
     left, rest = np.array([HOUR_S, math.e * HOUR_S]), (np.array([0.5, 0.25]), np.array([0.5, 0.5]), np.ones(2))
-    _, gap, residual, _ = weighed_terms((0.03, 0.4, 0.2), left, HOUR_S, 0.01, 0.5, rest, np.ones(2))
-    assert (-gap / STEP / UNIT).tolist() == pytest.approx([0.0, 0.4], abs=1.0 / UNIT)
-    assert (-residual / STEP / UNIT).tolist() == pytest.approx([0.4, 0.35], abs=1.0 / UNIT)
+    theta = (0.5, 0.4 / 0.75 - 1.0, 0.4, 0.8, 0.2)
+    _, *terms, _ = weighed_terms(theta, left, HOUR_S, 0.01, 0.5, rest, np.array([3, 1]), 3)
+    gap, residual, cores, age = (term / STEP / UNIT for term in terms)
+    assert (-gap).tolist() == pytest.approx([0.0, 0.4], abs=1.0 / UNIT)
+    assert (-residual).tolist() == pytest.approx([0.4, 0.35], abs=1.0 / UNIT)
+    assert (-cores).tolist() == pytest.approx([0.2, 0.1], abs=1.0 / UNIT)
+    assert age.tolist() == pytest.approx([0.0, 0.05 * math.log(3.0)], abs=1.0 / UNIT)
 
 
 @pytest.mark.parametrize(("life_s", "r2"), [(HOUR_S, 0.19), (0.0, 0.9)])
 def test_without_a_useful_hint_the_opening_alone_is_weighed(life_s: float, r2: float) -> None:
     left, opening = np.array([60.0, 3 * HOUR_S, 30 * HOUR_S]), np.array([3, 1, 2])
-    terms = weighed_terms(WEIGHTS, left, life_s, 0.4, r2, (left / 1e6,) * 3, opening)
+    terms = weighed_terms(WEIGHTS, left, life_s, 0.4, r2, (left / 1e6,) * 3, opening, 3)
     assert sum(terms).tolist() == [-3.0, -1.0, -2.0]
 
 

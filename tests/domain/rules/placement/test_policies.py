@@ -58,6 +58,7 @@ def view(free: list[tuple[int, int, int]], **changes: Any) -> View:
         same=np.zeros(hosts, dtype=np.int64),
         distinct=np.ones(hosts, dtype=np.int64),
         opening=np.arange(hosts, 0, -1),
+        openings=hosts,
         demand=(4, 8, 60),
         limit=2,
         count=1,

@@ -266,14 +266,22 @@ class OversubscriptionPart(Part):
         return Explanation(tuple(rate_lines(made, self.store.inputs(record.decision_id))), codec.plain(made))
 
     def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[ReplayResult]:
-        """Choose recorded hours' rates again from what they rest on; the same rates must come out."""
+        """Compute the rates of recorded hours, and of requests that a rule decided, again; they must be the same."""
         from agent.oversubscription.choice import choose
         from agent.oversubscription.records import HourDecision
+        from agent.oversubscription.request_rule import level_again
+        from agent.oversubscription.shield import replayed
 
-        found = self.decisions.newest(self.name, subject, limit=2**31 - 1, kind=HOUR, since=since, until=until)
+        found = self.decisions.newest(self.name, subject, limit=2**31 - 1, since=since, until=until)
         for record in reversed(found):
-            made, inputs = read_decision(record), self.store.inputs(record.decision_id)
-            if inputs is None or not isinstance(made, HourDecision):
+            made = read_decision(record)
+            if not isinstance(made, HourDecision):
+                if made.rule is not None:
+                    then, now = (made.base_rate, made.rate), (level_again(made), replayed(made)[0])
+                    yield ReplayResult(record.decision_id, then == now, "" if then == now else f"{then} -> {now}")
+                continue
+            inputs = self.store.inputs(record.decision_id)
+            if inputs is None:
                 continue
             was = {row.subscriber: row.rate for row in made.subscribers}
             again = {choice.subscriber: choice.rate for choice in choose(inputs)}

@@ -122,7 +122,7 @@ def _found(
     if rule is not None:
         clock = hour_of_day(math.floor(now / HOUR_S), rules)
         chosen, found = ask_rule(loads, profiles, request, rule, clock, rules, closed)
-        if not rules.guards_rules:
+        if not rules.guards_rules or (found.hot_hours is not None and math.isnan(found.hot_hours)):
             return chosen, found
         base = chosen.level
     ask = ask_filter if rules.risk_filter else ask_shield

@@ -41,7 +41,8 @@ def ask_rule(
     """Return the choice of the rule, with every level that it looked at, and the response without a guard after it.
 
     Levels below the subscriber's minimum rate are left out. Closed machines take nothing that is oversold. A response
-    is not safe where the rule wants more than 1.0.
+    is not safe where the rule wants more than 1.0. Where a number is not finite, everything is to be reserved, and the
+    hot hours are nan.
     """
     least = level_at_least(rules.subscribers[request.subscriber].minimum_rate, rules.actions)
     levels, weights = rules.actions[least:], Weights(**rule.weights)
@@ -71,6 +72,8 @@ def ask_rule(
     hot_hours = expected_hot_hours(machines, taken.machine, demand) if taken.machine >= 0 else None
     machine = candidates[taken.machine] if taken.machine >= 0 else -1
     response = Answer(taken.level, machine, hot_hours, taken.level >= taken.need, ())
+    if not all(math.isfinite(x) for x in (hot_hours, *(one.need for one in rows)) if x is not None):
+        response = Answer(1.0, fits[-1], math.nan, False, ())
     return RuleDecision(wanted, rule.weights, tuple(rows)), response
 
 

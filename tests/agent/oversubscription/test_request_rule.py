@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.kernel.decision import Host
 from agent.ledger import codec
 from agent.models.directory import read_model_file
 from agent.oversubscription.choice import ChoiceInputs as Inputs
@@ -238,6 +239,20 @@ def test_a_request_gets_the_rules_level_recorded_explained_and_counted(make: Cal
     assert any("by the rule" in line for line in rate_lines(house.pool.hour, store.inputs(house.pool.hour.decision_id)))
 
 
+def test_a_replay_computes_the_rules_choices_again_and_names_one_that_differs(make: Callable[..., House]) -> None:
+    house = make()
+    house.live(185)
+    found = house.ask()
+    assert found.rule is not None
+    number = house.pool.next_number()
+    changed = replace(found, decision_id=f"main-o{number}", rule=replace(found.rule, wanted=0.9))
+    house.pool.store.write_request(number, changed)
+    part = OversubscriptionPart(Host(house.ledger, None, house.clock))
+    last = list(part.replay("main", None, None))[-2:]
+    assert [(one.decision_id, one.same) for one in last] == [(found.decision_id, True), (changed.decision_id, False)]
+    assert last[1].difference == "(0.4, 0.4) -> (1.0, 0.4)"
+
+
 def test_after_a_restart_and_a_change_of_lead_the_rule_decides_at_once(make: Callable[..., House]) -> None:
     house = make()
     house.live(185)
@@ -317,6 +332,22 @@ def test_a_shield_after_the_rule_raises_its_level_where_it_is_set(make: Callable
     assert raised
     assert all(one.base_rate == 0.2 and one.tried and Reason.SHIELDED in one.reasons for one in raised)
     assert all(rate_lines(one, None)[-1] == "Replayed from the record: the same rate" for one in behind)
+
+
+@pytest.mark.parametrize("budget", [None, 0.003])
+def test_a_number_that_is_not_finite_reserves_everything_on_a_machine_with_room(
+    make: Callable[..., House], budget: float | None
+) -> None:
+    house = make(shield_budget=budget)
+    house.live(185)
+    assert house.pool.loads is not None
+    assert house.ask().rule is not None
+    # Of one hour alone: the margin of the worst hour would not show it.
+    house.pool.loads.mean[:, 3] = np.nan
+    # At 0.4 it fits the first machine, in full it does not.
+    found = house.ask(cores=30.0)
+    assert (found.rate, found.rule, found.reasons[0]) == (1.0, None, Reason.NOT_FINITE)
+    assert house.pool.loads.free_cores[house.pool.loads.index(found.machine)] >= 0.0
 
 
 def test_a_rule_on_probation_is_asked_at_each_request_and_decides_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ day on while a day is left, and its advice is followed at once: host-hours after
 advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. `cases`: long enough; `spoke`:
 with advice; `wrong`: followed advice that cost more. For fillings two instances of the small generator are recorded,
 and a third one is placed (ADVICE_FILLINGS), by the policy that began and by the advised one.
-`decision`: choose a host by `lifetime` among 10,000, with 150,000 containers; `refresh`: predict all of them again.
+`decision`: of the agent by `lifetime` among 10,000 hosts with 150,000 containers; `refresh`: predict all ends again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,22 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agent.placement.choosing import SHIPPED, read_policy
+from agent.models.directory import ModelsDirectory
+from agent.placement.answers import decision_on, reservation_of
+from agent.placement.book import Book
+from agent.placement.choosing import SHIPPED, Chooser, read_policy, take_back
+from agent.placement.records import PlaceRequest, PoolHead, Reservation, Stage
+from agent.placement.settings import PlacementSettings
+from agent.placement.state import PoolState
 from benchmarks.report import Target, arguments, report
-from domain.rules.placement.cluster import Cluster, Host, choose, cluster_of
-from domain.rules.placement.instance import Application, HostType, Instance
+from domain.rules.placement.cluster import choose, cluster_of
+from domain.rules.placement.instance import HostType, Instance
+from domain.rules.placement.lifetimes import first_sums, learn
 from domain.rules.placement.policies import LIFETIME, NAMED, WEIGHED, Policy
 from domain.units import DAY_S, HOUR_S
 from simulator.placement.engine import arrays_of, play
@@ -73,7 +81,7 @@ FLEETS = (
 """Extract and seed."""
 JUDGED = frozenset({40_000, 42_000, 3600, 3800})
 """Begins of the cases on which weights were neither searched nor chosen."""
-ADVICE_FROM = {"": ("lifetime", "bf", "learned", "wf"), "0.5": ("lifetime", "oldest", "bf", "learned")}
+ADVICE_FROM = {"": ("lifetime", "bf", "learned"), "0.5": ("lifetime", "oldest", "bf", "learned")}
 """Policies that decide before any advice, by sigma; `lifetime` without hints is `oldest`."""
 ADVICE_FILLINGS = tuple((9000 + k, 9000 + (k + 1) % 12, 9000 + (k + 2) % 12) for k in range(12))
 """Two recorded fillings and the next one: seeds of the small generator, on which `small-pools` was judged."""
@@ -377,30 +385,50 @@ def _interval(ratios: Any, stretches: Sequence[tuple[str, int]]) -> tuple[float,
 
 
 def decisions(runs: int, hosts: int, each: int = 15, number: int = 500) -> dict[str, float]:
-    """Measure decisions and refreshes on a pool of open hosts with `each` containers, in CPU time."""
-    size = (4, 8, 60)
-    cluster = Cluster([Host(f"h{k}", HOST.capacity) for k in range(hosts)], [Application("one", size)])
-    draws = np.random.default_rng(1993)
-    for host in range(hosts):
-        cluster.restore(host, 0, each)
-        for k, hint in enumerate(draws.normal(8.0, 1.5, each).tolist()):
-            cluster.lives.begin((host, k), host, 0.0, hint)
+    """Measure the agent's decisions and refreshes on a pool of open hosts with `each` containers, in CPU time.
+
+    A decision: declare the lifetime, choose with the reasons and the check of the constraints, make the record of the
+    answer, and hold the reservation. The write to the ledger is not in it.
+    """
+    draws, now = np.random.default_rng(1993), 1_790_000_000.0
+    document = {
+        "version": 1,
+        "host_types": [{"name": "large", "cores": 96, "memory_gib": 512, "disk_gb": 3000, "count": hosts}],
+        "applications": [{"id": "one", "cores": 4, "memory_gib": 8, "disk_gb": 60}],
+    }
+    sums = first_sums()
     for x in draws.normal(8.0, 1.5, 2000).tolist():
-        cluster.lives.begin("learnt", 0, 0.0, x)
-        cluster.lives.end("learnt", float(np.exp(x)))
+        learn(sums, x, x)
+    held = {}
+    for host, hint in enumerate(np.exp(draws.normal(8.0, 1.5, hosts)).tolist(), 1):
+        places = {str(k): f"large-{host}" for k in range(each)}
+        one = Reservation(f"r{host}", "one", "", now, Stage.CONFIRMED, now, places, lifetime_s=hint, began=now - 60.0)
+        held[one.request_id] = one
+    book = Book(PoolState(PoolHead(sums=tuple(sums.tolist())), None, document, {}, held))
+    # A busy machine could replace the policy by best fit, which is another decision.
+    settings = PlacementSettings(policy="lifetime", decide_within_ms=10_000.0)
+    chooser = Chooser("main", settings, ModelsDirectory(Path("none"), None))
+    book.cluster.lives.predict(now)
     processor, refreshes = [], []
     for k in range(number):
-        cluster.declare(float(np.exp(draws.normal(8.0, 1.5))), 60.0)
+        request = PlaceRequest("main", f"new{k}", "one", lifetime_s=float(np.exp(draws.normal(8.0, 1.5))))
+        keys = [(request.request_id, 0)]
         began = time.thread_time()
-        choice = choose(cluster, LIFETIME, 0, 1)
-        assert choice is not None
-        cluster.place(choice.host, 0, ("new", k))
+        hint = request.hint(book.application("one"), now)
+        book.cluster.declare(hint[0], now)
+        chosen = chooser.place(book.cluster, "one", keys, partial=False, spare=book.spare)
+        made = decision_on(
+            *(request, chosen, book, now, k + 1, 1), hint=hint, confirm_within_s=300.0, pending=float, began=0.0
+        )
+        book.take(reservation_of(request, made))
         processor.append(1e3 * (time.thread_time() - began))
-        cluster.release(choice.host, 0)
-        cluster.lives.forget(("new", k), 60.0)
+        assert made.policy == "lifetime", "best fit decided"
+        assert made.containers, "nothing was placed"
+        book.drop(request.request_id)
+        take_back(book.cluster, chosen.choices, 0, keys)
     for k in range(max(runs, 3)):
         began = time.thread_time()
-        cluster.lives.predict(120.0 + 60.0 * k)
+        book.cluster.lives.predict(now + 60.0 * (k + 1))
         refreshes.append(1e3 * (time.thread_time() - began))
     return {"decision_p99_ms": float(np.percentile(processor, 99)), "refresh_ms": statistics.median(refreshes)}
 

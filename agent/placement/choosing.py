@@ -374,7 +374,7 @@ def lifetime_reason(cluster: Cluster, policy: Policy, best: Sequence[Best]) -> L
     hosts = tuple(
         HostEnd(
             cluster.hosts[host].name,
-            left_s,
+            left_s if cluster.lives.is_known(host) else None,
             round(-terms["extension"] / CLASS),
             round(-terms["gap"] / GAP),
             round(-terms["opening"]),

@@ -183,12 +183,13 @@ class Candidate:
 class HostEnd:
     """A host as `lifetime` compares it.
 
-    left_s: predicted seconds until its last container ends. extension: class of the delay of that end by the container.
-    gap: steps by which it ends later than the container. opening: number of its present opening, 0 for a closed host.
+    left_s: predicted seconds until its last container ends, None where none of them has an expectation. extension:
+    class of the delay of that end by the container. gap: steps by which it ends later than the container. opening:
+    number of its present opening, 0 for a closed host.
     """
 
     host: str
-    left_s: float
+    left_s: float | None
     extension: int
     gap: int
     opening: int

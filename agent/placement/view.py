@@ -10,6 +10,7 @@ from agent.kernel.text import columns, counted, duration_text, time_text
 from agent.placement.curves import drawing
 from agent.placement.records import LIFETIME
 from domain.decisions import Mode
+from domain.rules.placement.lifetimes import PRIOR_COUNT
 
 if TYPE_CHECKING:
     from agent.placement.advice import PolicyAdvice
@@ -67,7 +68,13 @@ def lifetime_lines(reason: LifetimeReason, made: PlacementDecision) -> list[str]
         expected = f"expected {duration_text(made.lifetime_s)} {source}, predicted {duration_text(reason.life_s)}"
     rows: list[tuple[object, ...]] = [("host", "ends in", "extension", "gap", "opening")]
     rows += [
-        (one.host, duration_text(one.left_s), str(one.extension), str(one.gap), one.opening or "closed")
+        (
+            one.host,
+            "not known" if one.left_s is None else duration_text(one.left_s),
+            str(one.extension),
+            str(one.gap),
+            one.opening or "closed",
+        )
         for one in reason.hosts
     ]
     return [f"  rule {reason.rule} (R2 {reason.r2:.2f}): {expected}", *columns(rows)]
@@ -197,6 +204,7 @@ def _lifetime_words(view: PoolView) -> str:
     return (
         f"{share}; rule {known.rule}, R2 {known.r2:.2f}, a {known.a:.2f}, b {known.b:.2f}, s {known.s:.2f} "
         f"by {known.observations:,.0f} observations"
+        f"{', most of them assumed: R2 begins at 0' if known.observations < 2.0 * PRIOR_COUNT else ''}"
     )
 
 

@@ -615,13 +615,15 @@ def explain(cluster: Cluster, policy: Policy, app: int, count: int, most: int = 
     hosts = cluster.feasible(app)
     if not hosts.size:
         return []
-    view = cluster.view(app, count, hosts, policy.reserve_cores)
-    value, terms = scores(policy, view), score_terms(policy, view)
-    order = np.argsort(-value, kind="stable")[:most]
+    value = scores(policy, cluster.view(app, count, hosts, policy.reserve_cores))
+    # A whole sort, and the terms of every host, would take longer than the choice.
+    least = np.partition(value, max(value.size - most, 0))[max(value.size - most, 0)]
+    near = np.flatnonzero((value >= least) & np.isfinite(value))
+    order = near[np.argsort(-value[near], kind="stable")][:most]
+    terms = score_terms(policy, cluster.view(app, count, hosts[order], policy.reserve_cores))
     return [
-        (int(hosts[k]), float(value[k]), {name: float(np.asarray(term)[k]) for name, term in terms.items()})
-        for k in order
-        if np.isfinite(value[k])
+        (int(hosts[k]), float(value[k]), {name: float(np.asarray(term)[n]) for name, term in terms.items()})
+        for n, k in enumerate(order.tolist())
     ]
 
 

@@ -221,6 +221,11 @@ class Lives:
         found: NDArray[np.bool_] = self._unhinted[hosts] == 0
         return found
 
+    def is_known(self, host: int) -> bool:
+        """Return whether a container of a host has a hint, so that its end is predicted."""
+        self._see(host)
+        return len(self._on_host.get(host, ())) > int(self._unhinted[host])
+
     def copy(self) -> Lives:
         """Return a copy that changes apart from this one."""
         made = Lives(self.sums.copy())
@@ -238,7 +243,6 @@ class Lives:
     def restore(self, key: Hashable, host: int, hint: float, began_s: float) -> None:
         """Take in a container that runs on a host, for the next `predict`; infinite: its begin is not known."""
         self._enter(key, host, hint, began_s)
-        self._predicted_s = -math.inf
 
     def restart(self, key: Hashable, now: float) -> None:
         """Let a container begin now in place of before."""

@@ -20,7 +20,7 @@ from agent.placement.records import Cause, Ended, HintSource, MoveDecision, Plac
 from agent.placement.reserve import PlacementPool
 from agent.placement.state import HEADS
 from agent.placement.turn import Shadow
-from agent.placement.view import pool_card, pool_lines
+from agent.placement.view import pool_card, pool_lines, request_lines
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError, StateConflict
 from domain.rules.placement.instance import LONGEST_LIFETIME_S, Application
@@ -267,6 +267,13 @@ class TestTheCalibration:
             pool.release(f"r{n}")
         assert (before.r2, pool.view().lifetimes.r2) == (pytest.approx(0.95, abs=0.05), pytest.approx(0.75, abs=0.1))
 
+    def test_is_shown_as_assumed_until_containers_ended(self, ledger: Ledger, clock: VirtualClock) -> None:
+        def words(pool: PlacementPool) -> str:
+            return next(line for line in pool_lines(pool.view(), [], {}) if "expected lifetimes" in line)
+
+        assert "assumed" in words(made(ledger, clock, inventory(), policy="lifetime"))
+        assert "assumed" not in words(calibrated(ledger, clock, sigma=0.1))
+
     def test_finds_useless_hints_useless(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = calibrated(ledger, clock, sigma=6.0)
         assert pool.view().lifetimes.rule is LifetimeRule.OLDEST
@@ -298,6 +305,18 @@ def calibrated(
 
 
 class TestADecision:
+    def test_knows_no_end_of_a_host_without_an_expectation(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(cores=4, count=3)]), policy="lifetime")
+        pool.request(ask("without"))
+        pool.request(ask("with", lifetime_s=HOUR_S))
+        pool.confirm("with")
+        pool = made(ledger, clock, inventory(hosts=[kind(cores=8, count=3)]), policy="lifetime")
+        asked = pool.request(ask("next"))
+        assert asked.lifetime is not None
+        ends = {one.host: one.left_s is None for one in asked.lifetime.hosts}
+        assert ends == {"large-1": True, "large-2": False}
+        assert any("not known" in line for line in request_lines(asked))
+
     def test_follows_the_rule_of_its_calibration(self, ledger: Ledger, clock: VirtualClock) -> None:
         """The second host ends soon after the container, the first late; so the second one is better."""
         calibrated(ledger, clock, sigma=0.1)

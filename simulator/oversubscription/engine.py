@@ -283,7 +283,7 @@ def _filtered(
 
 
 @compiled
-def _place(
+def place_rows(
     state: State,
     weeks: Weeks,
     cluster: Cluster,
@@ -374,7 +374,7 @@ def _place(
 def prefill(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables) -> None:
     """Place the VMs that a warm start begins with, in order; requests come after them."""
     books, rates = state.books[0], np.full(tables.mean.shape[0], cluster.prefill_rate)
-    _place(state, weeks, cluster, guard, tables, UNGUARDED, (0, weeks.warm[books.week]), rates)
+    place_rows(state, weeks, cluster, guard, tables, UNGUARDED, (0, weeks.warm[books.week]), rates)
     books.requested, books.saved = 0.0, 0.0
 
 
@@ -382,7 +382,7 @@ def prefill(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
 def place(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, rates: Floats) -> float:
     """Place the current hour's requests at their subscribers' rates; return the cores saved."""
     hour, first = state.books[0].hour, weeks.first[state.books[0].week]
-    return _place(state, weeks, cluster, guard, tables, guard.kind, (first[hour], first[hour + 1]), rates)
+    return place_rows(state, weeks, cluster, guard, tables, guard.kind, (first[hour], first[hour + 1]), rates)
 
 
 @inlined

@@ -45,6 +45,7 @@ SMALLEST = {
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
     "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
+    "oversubscription_ablation": "--cpu-s 0.2 --seeds 0 --unseen 1 --decisions 8 --episodes 2",
     "oversubscription_policy": "--unseen 0 --episodes 0",
     "oversubscription_equal_risk": "--small --weeks 1 --episodes 1 --only azure_like --usage gauss",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
@@ -76,7 +77,7 @@ OF_A_PEER_THAT_MAY_BE_MISSING = {
     *("ratio_limit", "ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
     *("time_to_quality_is_bound", "time_to_quality_ratio"),
 }
-RESUMABLE = ("self_tuning", "autoscaling_memory")
+RESUMABLE = ("self_tuning", "autoscaling_memory", "oversubscription_ablation")
 """They keep results in their directory, from which a run that was stopped continues."""
 CHEAPEST = ("ledger", "held_out_worlds")
 """One of the daemon and one of the learned policies."""

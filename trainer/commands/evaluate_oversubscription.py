@@ -28,7 +28,8 @@ class EvaluateOversubscription(TableVerb):
     EPILOG = epilog(
         """
 Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static
-optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.
+optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter, and
+the rules for each request that ship.
 Others: any policy of `trimtab simulate oversubscription`, also FILE.json
 and FILE.onnx; a LABEL that is given twice is one method with two seeds.
 """,
@@ -36,7 +37,7 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
             "trimtab evaluate oversubscription --out evidence",
             "trimtab evaluate oversubscription --start both --out evidence --resume",
             "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
-            'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
+            'trimtab evaluate oversubscription --runs "C2MARL 0.95=FOLDER" --out evidence',
             'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
         ),
     )
@@ -44,9 +45,9 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
     scenario: ScenarioOption = "internal_like"
     start: Annotated[str, "cold|warm|both", "Empty, or with the VMs of hour 0."] = "cold"
     policies: Annotated[list[str] | None, "LABEL=POLICY", "One more; repeatable."] = None
-    runs: Annotated[
-        list[str] | None, "LABEL=FOLDER", "Models of `train oversubscription --method vdn`; repeatable."
-    ] = None
+    runs: Annotated[list[str] | None, "LABEL=FOLDER", "Models or a rule of `train oversubscription`; repeatable."] = (
+        None
+    )
     episodes: Annotated[int, "Weeks of usage drawn.", Bounds(min=1)] = 300
     long_episodes: Annotated[int, "On the scenario's week, for policies that promise 0.95.", Bounds(min=1)] = 2_000
     unseen: Annotated[int, "Redrawn weeks of requests.", Bounds(min=0)] = 4
@@ -102,12 +103,13 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
         folder = Path(name)
         try:
             summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
-            models = [folder / model for model in summary["models"]]
+            models = [folder / model for model in summary.get("models") or [summary["rule"]]]
+            seeds = [folder / f"seed-{seed}" for seed in summary["seeds"]]
         except (OSError, ValueError, KeyError) as error:
             remedy = f"name the --out of a finished training: {error}"
             raise BadInput("--runs", f"{label}={name}", remedy) from None
         texts.setdefault(label, []).extend(map(str, models))
-        folders.setdefault(label, []).extend(model.parent for model in models)
+        folders.setdefault(label, []).extend(seeds)
     return [Contender(label, tuple(own)) for label, own in texts.items()], folders
 
 
@@ -135,18 +137,23 @@ def _tables(found: list[Evaluation], form: str) -> list[tuple[str, Rows]]:
 
 def _policies(done: Evaluation, kind: str, *, plain: bool) -> Rows:
     """Return the figures of each policy on weeks of a kind, in the mean; plain: numbers without units, for CSV."""
-    titles = ("policy", "cores saved", "machines", "hot weeks", "at most (95 %)", "weeks", "episodes")
+    titles = ("policy", "cores saved", "core-hours", "machines", "hot weeks", "at most (95 %)", "weeks", "episodes")
     rows: list[tuple[object, ...]] = [titles]
     for label in dict.fromkeys(row["label"] for row in done.rows if row["kind"] == kind):
         own = done.of(label, kind)
-        saved = [row["s_cores"] for row in own if row["s_cores"] is not None]
         figures = (
-            sum(saved) / len(saved) if saved else None,
+            *(_mean([row[name] for row in own]) for name in ("s_cores", "s_core_hours")),
             sum(row["peak_machines"] for row in own) / len(own),
             sum(row["c_hot_r"] for row in own) / len(own),
             max(row["c_hot_r_upper_95"] for row in own),
         )
-        forms = ("{}",) * 4 if plain else ("{:.1%}", "{:.4g}", "{:.1%}", "{:.1%}")
+        forms = ("{}",) * 5 if plain else ("{:.1%}", "{:.1%}", "{:.4g}", "{:.1%}", "{:.1%}")
         cells = ("-" if value is None else form.format(value) for form, value in zip(forms, figures, strict=True))
         rows.append((label, *cells, len(own), own[0]["episodes"]))
     return rows
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Return the mean of the values that there are, None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

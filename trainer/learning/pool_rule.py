@@ -18,7 +18,7 @@ from trainer.kit.runs import checkpoints_of
 from trainer.learning.state import StageResult
 from trainer.oversubscription.policies import RatesFile
 from trainer.oversubscription.rule_runs import choose, released, write_rule
-from trainer.oversubscription.rule_training import Config, raised, train
+from trainer.oversubscription.rule_training import Config, decoded, raised, train
 
 SEEDS: Final = (0, 1)
 RELATIVE_COST: Final = 5.0
@@ -82,7 +82,8 @@ def train_rule(
             checkpoints=checkpoints_of(folder / f"seed-{seed}"),
             on_progress=lambda _: check(),
         )
-        rules.append(raised(learnt.rule, np.array([FULL * (name in opted_out) for name in rates.subscribers])))
+        rule = decoded(learnt.point, len(rates.subscribers))
+        rules.append(raised(rule, np.array([FULL * (name in opted_out) for name in rates.subscribers])))
     check()
     chosen, facts = choose(scenario, config, rules)
     check()

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import SHIELD, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
+from domain.rules.oversubscription.usage import moments_of
+from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import UsageModel, usage_of
 from simulator.oversubscription.weekly import Assessor, sample
@@ -29,7 +31,15 @@ from trainer.kit.intervals import FEWEST_CASES
 from trainer.kit.report import Check
 from trainer.oversubscription.calibration import AUTO, CalibratedRates, calibrate, fit_static
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.policies import Task, as_rates, policy_of, scenario_sha256, shipped_rates
+from trainer.oversubscription.policies import (
+    MACHINE,
+    Task,
+    as_rates,
+    policy_of,
+    scenario_sha256,
+    shipped_objectives,
+    shipped_rates,
+)
 from trainer.oversubscription.search import TAIL, Rule, optimise
 from trainer.oversubscription.unseen import arrivals_of, shifted, unseen_week
 
@@ -304,8 +314,11 @@ def left_out(trials: Trials, static: str) -> Iterable[Row]:
             yield trials.row(Contender(label, (text,)), week, LEFT_OUT, trials.extent.long_episodes)
 
 
-def on_shifted(trials: Trials, before: str) -> Iterable[Row]:
-    """Return rows on profiles that have shifted: the policy from before, policies fitted again, the moving average."""
+def on_shifted(trials: Trials, before: str, rules: Sequence[Contender]) -> Iterable[Row]:
+    """Return rows on profiles that have shifted: the policy from before, policies fitted again, the moving average.
+
+    rules: for each request, trained before; they see the new moments.
+    """
     for seed in range(trials.extent.shifted):
         changed = replace(trials, scenario=shifted(trials.scenario, seed))
         scenario = changed.scenario
@@ -315,6 +328,7 @@ def on_shifted(trials: Trials, before: str) -> Iterable[Row]:
             Contender("calibrated before", (before,)),
             Contender("recalibrated", (released(changed, known, shield=False),)),
             Contender("reshielded", (released(changed, known, shield=True),)),
+            *rules,
         ]
         arrivals = arrivals_of(scenario)
         for week in (unseen_week(arrivals, 500 + number) for number in range(2)):
@@ -323,12 +337,13 @@ def on_shifted(trials: Trials, before: str) -> Iterable[Row]:
                 yield row | {"week": f"profile{seed} {week.name}"}
 
 
-def on_persistent(trials: Trials, static: str) -> Iterable[Row]:
+def on_persistent(trials: Trials, static: str, rules: Sequence[Contender]) -> Iterable[Row]:
     """Return rows for VMs that keep a level of their own, with and without knowing it; from a cold start."""
     base = PERSISTENT_BASE.get(trials.scenario.name, static)
     policies = [
         Contender("No-oversub", ("none",)),
         Contender("static 0.95", (static,)),
+        *rules,
         Contender("shield, knowing VMs", (f"shield:base=({base}),b=0.001,posterior=true",)),
         Contender("risk filter", ("filter:rate=0.2,b=0.001",)),
         Contender("risk filter, knowing VMs", (f"filter:rate=0.2,b={FILTER_BUDGET},posterior=true",)),
@@ -359,6 +374,34 @@ def on_correlated(trials: Trials, policies: Mapping[str, str]) -> Iterable[Row]:
             yield trials.row(contender, week, CORRELATED, trials.extent.episodes, usage=f"gauss_corr:rho={rho:g}")
 
 
+def rules_of(trials: Trials) -> list[Contender]:
+    """Return the rules for each request that ship for the scenario and start."""
+    name = trials.scenario.name
+    objectives = shipped_objectives(name, trials.start) if shipped_rates(trials.scenario, trials.start) else []
+    return [Contender(f"rule for {objective}", (f"{MACHINE}:{objective}",)) for objective in objectives]
+
+
+SHOWN = 3
+"""Subscribers whose rates are kept hour by hour: those with the most requested cores."""
+
+
+def rates_by_hour(trials: Trials, policies: Mapping[str, str]) -> Row:
+    """Return the rates of policies by label on the own week, and the mean usage of a VM, (hours, SHOWN) each."""
+    scenario = trials.scenario
+    week = scenario.week(scenario.weeks[0])
+    asked = np.bincount(week.subscriber[week.warm :], week.cores[week.warm :], scenario.subscribers)
+    shown = np.argsort(-asked, kind="stable")[:SHOWN]
+    usage = moments_of(scenario.mu, scenario.sd).mean[shown][:, np.arange(scenario.hours) % HOURS_PER_DAY]
+
+    def rates() -> Row:
+        task = Task(scenario, week, trials.start)
+        played = {label: judge(policy_of(text), task, episodes=1, seed=SEED) for label, text in policies.items()}
+        by_label = {label: np.round(one.rates[:, shown], 4).tolist() for label, one in played.items()}
+        return {"subscribers": shown.tolist(), "usage": np.round(usage.T, 4).tolist(), "rates": by_label}
+
+    return trials.keep(week, {"rates": {label: content_of(text) for label, text in policies.items()}}, rates)
+
+
 ALPHAS = (0.75, 0.85, 0.95)
 RESERVE = 0.1
 """Share of the allowed risk that a static optimum leaves: assessed at the limit, half of them break it when played."""
@@ -383,6 +426,8 @@ class Evaluation:
     extent: Extent
     measured: list[Point] = field(default_factory=list)
     """Points on usage from files."""
+    by_hour: Row = field(default_factory=dict)
+    """Rates of some policies hour by hour, see `rates_by_hour`."""
     packaged: bool = False
     """Whether the scenario came with the program: only then are there reference figures for it."""
 
@@ -392,7 +437,7 @@ class Evaluation:
 
     def as_data(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
-        names = ("scenario", "start", "rows", "points", "measured", "policies")
+        names = ("scenario", "start", "rows", "points", "measured", "policies", "by_hour")
         return {name: getattr(self, name) for name in names} | {
             "extent": {name: getattr(self.extent, name) for name in Extent.__slots__}
         }
@@ -438,9 +483,10 @@ def evaluate(
     trials = Trials(scenario, start, extent or Extent(), kept or ResultsFile(None), on_progress)
     extent = trials.extent
     known, found = contenders_of(trials)
+    rules = rules_of(trials)
     rows, own = [], scenario.week(scenario.weeks[0])
     fresh = [unseen_week(arrivals_of(scenario), seed) for seed in range(extent.unseen)]
-    for contender in [*known, *extra]:
+    for contender in [*known, *rules, *extra]:
         # One rate for all promises nothing.
         long = contender.label in found or not contender.single_week
         for at in range(len(contender.texts)):
@@ -449,12 +495,15 @@ def evaluate(
             weeks = () if contender.single_week else fresh
             rows += [trials.row(contender, week, UNSEEN, extent.episodes, at=at) for week in weeks]
     rows += left_out(trials, found["static 0.95"]) if extent.left_out else ()
-    rows += on_shifted(trials, found["calibrated 0.95"])
-    rows += on_correlated(trials, {label: found[label] for label in ("static 0.95", "calibrated 0.95")})
-    rows += on_persistent(trials, found["static 0.95"]) if start == "cold" else ()
+    rows += on_shifted(trials, found["calibrated 0.95"], rules)
+    correlated = {label: found[label] for label in ("static 0.95", "calibrated 0.95")}
+    rows += on_correlated(trials, correlated | {rule.label: rule.texts[0] for rule in rules})
+    rows += on_persistent(trials, found["static 0.95"], rules) if start == "cold" else ()
     points = calibration_points(trials, [own, *fresh], [found[f"static {alpha:g}"] for alpha in ALPHAS])
     by_file = [point for path in measured for point in measured_points(trials, path)]
-    return Evaluation(scenario.name, start, rows, points, found, extent, by_file, packaged=scenario.packaged)
+    shown = {"SL": "sl", "calibrated": found["calibrated 0.95"]} | {rule.label: rule.texts[0] for rule in rules[:1]}
+    hourly = rates_by_hour(trials, shown)
+    return Evaluation(scenario.name, start, rows, points, found, extent, by_file, hourly, packaged=scenario.packaged)
 
 
 def _static(trials: Trials, week: Week, alpha: float, rule: Rule) -> str:

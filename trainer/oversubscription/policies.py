@@ -344,6 +344,12 @@ class RuleRates:
         return Plan(rates, guard=ruled(unguarded(scenario), file.rule, scenario.hours))
 
 
+def shipped_objectives(scenario: str, start: str) -> list[str]:
+    """Return the objectives for which a rule ships for a packaged scenario and start."""
+    begin = f"{scenario}-{start}-"
+    return sorted(path.stem.removeprefix(begin) for path in (SHIPPED / "rules").glob(f"{begin}*.json"))
+
+
 def shipped_rule(scenario: str, start: str, objective: str) -> RuleRates:
     """Return the rule that ships for a packaged scenario, start and objective; BadInput where none does."""
     path = SHIPPED / "rules" / f"{scenario}-{start}-{objective}.json"

@@ -14,6 +14,7 @@ from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, panel, pictur
 from trainer.kit.intervals import FEWEST_CASES
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.kit.report import Plot, Section, checks_table, document, escape, table, write_report
+from trainer.kit.runs import RUN_FILE
 from trainer.oversubscription.evaluation import (
     ALPHAS,
     CORRELATED,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from trainer.oversubscription.episodes import Performance
 
 _ASKED, _RESERVED, _HOT = FLEET[0], FLEET[2], QUEUE
+SCORE = "score/best"
+"""A figure that the curve of a search has, and no other."""
 _STYLE: Any = {"text.parse_math": False, "axes.grid.axis": "y"}
 
 
@@ -67,9 +70,14 @@ def plots_of(done: Evaluation) -> dict[str, Plot]:
     """Return the figures of one evaluation by name."""
     return {
         "saved": Plot(
-            "Cores saved, and machines, against hot weeks. Saved cores alone can be gamed: the risk filter saves 80 % "
-            "by construction, its machines show its worth.",
+            "Cores and core-hours saved, and machines, against hot weeks. Saved cores alone can be gamed: the risk "
+            "filter saves 80 % by construction, its machines show its worth. Large marks: the own week; small ones: "
+            "unseen weeks.",
             savings(done),
+        ),
+        "rates": Plot(
+            "Rates of the three largest subscribers by hour (published Figures 8 and 9); filled: mean usage of a VM.",
+            rates(done),
         ),
         "risk": Plot("Risk predicted by the analytic engine against the measured one; dashed: 5 points.", risk(done)),
     }
@@ -81,7 +89,7 @@ def page(found: Sequence[Evaluation], plots: Mapping[str, Mapping[str, Plot]]) -
     for done in found:
         parts = [
             _checks(done),
-            _own(done),
+            own_week(done),
             _over_weeks(done, UNSEEN, "Unseen weeks"),
             _over_weeks(done, LEFT_OUT, "The packaged weeks in turn, by rates fitted on the others alone"),
             _over_weeks(done, SHIFTED, "Shifted profiles"),
@@ -103,10 +111,11 @@ def _checks(done: Evaluation) -> str:
     return checks_table(checks_of(done), caption)
 
 
-def _own(done: Evaluation) -> str:
-    """Return the figures on the scenario's own week."""
-    head = ["policy", "S-Cores", "machines", "PM-Hot-R", "C-Hot-R", "at most (95 %)", "assessed"]
-    head += [f"keeps {alpha:g}" for alpha in ALPHAS]
+def own_week(done: Evaluation) -> str:
+    """Return the figures on the scenario's own week, with those of the publication (its Tables 1, 2, 3 and 5)."""
+    head = ["policy", "S-Cores", "core-hours", "machines", "PM-Hot-R", "C-Hot-R", "at most (95 %)", "assessed"]
+    head += [*(f"keeps {alpha:g}" for alpha in ALPHAS), "published: S-Cores, PM-Hot-R, C-Hot-R"]
+    published = dict(PUBLISHED.get((done.scenario, done.start), {})) if done.packaged else {}
     rows = []
     for label in dict.fromkeys(row["label"] for row in done.rows if row["kind"] == OWN):
         own = done.of(label)
@@ -114,12 +123,15 @@ def _own(done: Evaluation) -> str:
         assessed = [row["c_hot_r_analytic"] for row in own if row["c_hot_r_analytic"] is not None]
         cells = [
             escape(label if len(own) == 1 else f"{label} ({len(own)} seeds)"),
-            *(_spread(own, name) for name in ("s_cores", "peak_machines", "pm_hot_r", "c_hot_r")),
+            *(_spread(own, name) for name in ("s_cores", "s_core_hours", "peak_machines", "pm_hot_r", "c_hot_r")),
             f"{max(row['c_hot_r_upper_95'] for row in own):.1%} <small>of {own[0]['episodes']:,}</small>",
             f"{np.mean(assessed):.1%}" if assessed else "-",
             *("✓" if kept else "-" for kept in satisfied(hot, ALPHAS).values()),
+            published.pop(label, "-"),
         ]
         rows.append(cells)
+    # A method that this evaluation has not played.
+    rows += [[label, *("-" for _ in head[2:]), figures] for label, figures in published.items()]
     caption = f"The scenario's own week, {done.rows[0]['week']}; 300 episodes, 2,000 for policies that promise 0.95"
     return table(head, rows, caption)
 
@@ -129,11 +141,20 @@ def _over_weeks(done: Evaluation, kind: str, title: str) -> str:
     for label in dict.fromkeys(row["label"] for row in done.rows if row["kind"] == kind):
         own = done.of(label, kind)
         hot = [row["c_hot_r"] for row in own]
-        saved, machines = (float(np.mean([row[name] for row in own])) for name in ("s_cores", "peak_machines"))
-        hours = float(np.mean([row["mean_hot_hours"] for row in own]))
-        cells = (f"{saved:.1%}", f"{machines:.4g}", f"{np.mean(hot):.1%}", f"{max(hot):.1%}", f"{hours:.2f}")
-        rows.append((escape(label), *cells, f"{len(own)} × {own[0]['episodes']}"))
-    head = ("policy", "S-Cores", "machines", "C-Hot-R, mean", "worst week", "hot hours a week", "weeks × episodes")
+        names = ("s_cores", "s_core_hours", "peak_machines", "mean_hot_hours")
+        saved, staying, machines, hours = (float(np.mean([row[name] for row in own])) for name in names)
+        cells = (f"{saved:.1%}", f"{staying:.1%}", f"{machines:.4g}", f"{np.mean(hot):.1%}", f"{max(hot):.1%}")
+        rows.append((escape(label), *cells, f"{hours:.2f}", f"{len(own)} × {own[0]['episodes']}"))
+    head = (
+        "policy",
+        "S-Cores",
+        "core-hours",
+        "machines",
+        "C-Hot-R, mean",
+        "worst week",
+        "hot hours",
+        "weeks × episodes",
+    )
     return table(head, rows, title) if rows else ""
 
 
@@ -144,9 +165,42 @@ def _spread(rows: Sequence[Row], name: str) -> str:
     return f"{np.mean(values):{form}}{spread}"
 
 
+PUBLISHED: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("internal_like", "cold"): {
+        "Grid-0.2": "80.0 %, 30.9 %, 97.2 %",
+        "Grid-0.4": "60.0 %, 22.7 %, 72.7 %",
+        "Grid-0.6": "40.0 %, 0 %, 0 %",
+        "MA": "49.2 %, 0 %, 0 %",
+        "SL": "49.9 %, 0.2 %, 0.6 %",
+        "C2MARL 0.75": "66.1 %, 9.8 %, 21.9 %",
+        "C2MARL 0.85": "61.7 %, 6.6 %, 13.9 %",
+        "C2MARL 0.95": "59.9 %, 3.5 %, 4.7 %",
+    },
+    ("internal_like", "warm"): {
+        "Grid-0.2": "80.0 %, 95.4 %",
+        "Grid-0.4": "60.0 %, 100 %",
+        "Grid-0.6": "40.0 %, 0 %",
+        "MA": "49.2 %, 0 %",
+        "SL": "49.9 %, 0.8 %",
+        "C2MARL 0.75": "69.2 %, 11.6 %",
+        "C2MARL 0.85": "65.1 %, 6.8 %",
+        "C2MARL 0.95": "69.0 %, 3.5 %",
+    },
+    ("azure_like", "cold"): {
+        **{f"Grid-{rate}": f"{saved} %, 100 %" for rate, saved in ((0.2, "80.0"), (0.4, "60.0"), (0.6, "40.0"))},
+        "MA": "8.2 %, 0 %",
+        "SL": "7.6 %, 0 %",
+        "C2MARL 0.75": "15.3 %, 19.0 %",
+        "C2MARL 0.85": "14.6 %, 8.3 %",
+        "C2MARL 0.95": "10.4 %, 0 %",
+    },
+}
+"""Tables 1 and 5, 2, and 3 of the publication: S-Cores, PM-Hot-R, and C-Hot-R where it has one."""
 _METHOD = """
-<p>S-Cores is the share of the requested cores that was not reserved. It is shown next to the most machines in use at
-once, as a policy that packs without reserving saves 80 % on paper. C-Hot-R is the share of weeks with three hours or
+<p>S-Cores is the share of the requested cores that was not reserved; core-hours weighs each VM by the hours that it
+stays. Both are shown next to the most machines in use at once, as a policy that packs without reserving saves 80 % on
+paper. The published figures are of other clusters: compare the order of the methods and their ratios, not the
+values. C-Hot-R is the share of weeks with three hours or
 more in which any machine was hot; PM-Hot-R asks the same of the worst single machine.</p>
 <p>No public source joins owners, sizes, arrivals and usage: levels and spread of the owners are those of PlanetLab,
 daily shapes those of Azure, arrivals and the level of the Azure-like scenario are calibrated.</p>
@@ -202,13 +256,27 @@ def _title(judged: Performance) -> str:
     return f"{policy} on {judged.task.scenario.name}: {saved} saved, {judged.sampled.c_hot_r:.1%} hot weeks"
 
 
+RESERVED = "held_out/reserved"
 LEARNING = (
-    ("hot_hours", "hot hours of a training week", "hot, hours"),
-    ("held_out/c_hot_r", "hot weeks of the greedy policy", "hot weeks, share"),
-    ("s_cores", "cores saved in training", "saved, share of the cores"),
-    ("held_out/reserved", "cores saved by the greedy policy", "saved, share of the cores"),
+    (("hot_hours",), "hot hours of a training week", "hot, hours"),
+    (("held_out/c_hot_r", "risk/mean"), "hot weeks of the greedy policy, or of the best rule", "hot weeks, share"),
+    (("s_cores",), "cores saved in training", "saved, share of the cores"),
+    ((RESERVED, "saved"), "saved by the greedy policy, or by the best rule", "saved, share"),
 )
-"""Figures of a learning curve with title and unit; the share reserved is drawn as its complement."""
+"""Figures of a learning curve with title and unit; of the share reserved the complement is drawn."""
+
+
+def curve_of(folder: Path, names: Sequence[str]) -> list[tuple[float, float]]:
+    """Return the weeks played and the value of the first of the figures that the run in a folder has."""
+    rows, weeks = read_curve(folder / CURVE_FILE), 1.0 / 120.0
+    if rows and SCORE in rows[0]:
+        config = json.loads((folder / RUN_FILE).read_text("utf-8"))["config"]
+        weeks = float(config["population"] * config["drawn"])
+    for name in names:
+        found = [(weeks * step, 1.0 - value if name == RESERVED else value) for step, value in column(rows, name)]
+        if found:
+            return found
+    return []
 
 
 def learning(runs: Mapping[str, Sequence[Path]]) -> str:
@@ -216,23 +284,40 @@ def learning(runs: Mapping[str, Sequence[Path]]) -> str:
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(2, 2, sharex=True).ravel()
-        for place, (axes, (name, title, unit)) in enumerate(zip(panels, LEARNING, strict=True)):
+        for place, (axes, (figures, title, unit)) in enumerate(zip(panels, LEARNING, strict=True)):
             for method, (label, folders) in enumerate(runs.items()):
-                curves = [column(read_curve(folder / CURVE_FILE), name) for folder in folders]
+                curves = [curve_of(folder, figures) for folder in folders]
                 curves = [curve for curve in curves if curve]
                 if not curves:
                     continue
                 steps = np.array([step for step, _ in min(curves, key=len)], dtype=np.float64)
                 values = np.array([[value for _, value in curve[: len(steps)]] for curve in curves])
-                values = 1.0 - values if name == "held_out/reserved" else values
                 mean, spread, colour = values.mean(axis=0), values.std(axis=0), POLICIES[method % len(POLICIES)]
-                axes.plot(steps / 120.0, mean, color=colour, lw=1.0, label=label)
-                axes.fill_between(steps / 120.0, mean - spread, mean + spread, color=colour, alpha=0.25, lw=0)
-            panel(axes, title, x="learned from, episodes" if place >= 2 else "", y=unit)
-        handles, names = panels[0].get_legend_handles_labels()
+                axes.plot(steps, mean, color=colour, lw=1.0, label=label)
+                axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.25, lw=0)
+            panel(axes, title, x="learned from, weeks played" if place >= 2 else "", y=unit)
+        handles, names = panels[1].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper right", ncols=3)
 
     return svg((11.0, 5.6), draw)
+
+
+def rates(done: Evaluation) -> str:
+    """Draw the rates of some policies hour by hour above the mean usage."""
+    data = done.by_hour
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, len(data["subscribers"]), sharey=True, squeeze=False)[0]
+        usage, hours = np.array(data["usage"]), np.arange(len(data["usage"]))
+        for place, (axes, subscriber) in enumerate(zip(panels, data["subscribers"], strict=True)):
+            axes.fill_between(hours, usage[:, place], color=SOFT, step="post", lw=0)
+            for at, (label, found) in enumerate(data["rates"].items()):
+                axes.step(hours, np.array(found)[:, place], where="post", color=POLICIES[at], lw=1.0, label=label)
+            axes.set_ylim(0.0, 1.05)
+            panel(axes, f"subscriber {subscriber}", x="time, hours of the week", y="" if place else "rate, share")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
+
+    return svg((13.0, 3.4), draw)
 
 
 def risk(done: Evaluation) -> str:
@@ -268,17 +353,24 @@ def risk(done: Evaluation) -> str:
     return svg((5.6, 4.6), draw)
 
 
+SAVED = (
+    ("s_cores", "cores saved", "saved, share of the cores"),
+    ("s_core_hours", "core-hours saved", "saved, share of the core-hours"),
+    ("peak_machines", "machines at most", "in use at once, machines"),
+)
+"""Figures of a row with title and unit."""
+
+
 def savings(done: Evaluation) -> str:
-    """Draw cores saved and machines against hot weeks, own week and unseen ones: saved cores alone can be gamed.
+    """Draw savings and machines against hot weeks: a large mark for the own week, small ones for unseen weeks.
 
     Policies that are hot in most weeks are left out.
     """
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, 2)
+        panels = figure.subplots(1, len(SAVED))
         shown = [row["label"] for row in done.rows if row["kind"] == OWN and row["c_hot_r"] < 0.5]
-        named = (("cores saved", "saved, share of the cores"), ("machines at most", "in use at once, machines"))
-        for axes, name, (title, unit) in zip(panels, ("s_cores", "peak_machines"), named, strict=True):
+        for axes, (name, title, unit) in zip(panels, SAVED, strict=True):
             for place, label in enumerate(dict.fromkeys(shown)):
                 colour, marker = POLICIES[place % len(POLICIES)], "os^"[place // len(POLICIES) % 3]
                 for kind, size in ((OWN, 34), (UNSEEN, 10)):
@@ -286,8 +378,8 @@ def savings(done: Evaluation) -> str:
                     x, y = [row["c_hot_r"] for row in rows], [row[name] for row in rows]
                     axes.scatter(x, y, s=size, color=colour, marker=marker, label=label if kind == OWN else None)
             axes.axvline(0.05, color=SOFT, lw=0.7, ls=(0, (4, 3)))
-            panel(axes, title, x="hot weeks, share (large: own week, small: unseen)", y=unit)
+            panel(axes, title, x="hot weeks, share", y=unit)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right upper")
 
-    return svg((11.0, 4.2), draw)
+    return svg((13.0, 4.2), draw)

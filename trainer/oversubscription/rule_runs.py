@@ -27,6 +27,7 @@ from trainer.kit.files import replace_file, write_json
 from trainer.kit.jobs import Job
 from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
 from trainer.oversubscription.policies import RatesFile, scenario_sha256
+from trainer.oversubscription.report import SCORE
 from trainer.oversubscription.rule_training import (
     Config,
     Played,
@@ -47,7 +48,6 @@ OFFSETS = tuple(round(0.01 * i, 2) for i in range(81))
 """Tried in order; with the last one next to nothing is oversold."""
 RELEASE_EPISODES = 1_000
 RELEASE_SEED = 5_000_000_029
-SCORE = "score/best"
 
 
 def run(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,9 +225,8 @@ FADING: Final = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learnt:
-    """The rule of a run, and its point (D,) of the search."""
+    """The point (D,) of a search, and its time."""
 
-    rule: RequestRule
     point: Floats
     wall_s: float
     cpu_s: float
@@ -240,17 +239,34 @@ def train(
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Learnt:
-    """Search, resuming from the last checkpoint, and return the rule. Raises BadInput.
+    """Search the parameters of a rule for each request, resuming from the last checkpoint. Raises BadInput.
 
     rates: where it begins, None for those of `start_rates`.
     """
     scenario = scenario_of(config.scenario)
+    stage = Stage(scenario, training_weeks(scenario, config), config.start)
+    given = np.array((rates or start_rates(scenario, config)).rates)
+    first = first_point(given, config.weekly)
+
+    def play(point: Floats, chosen: Sequence[int]) -> Played:
+        return stage.play(decoded(point, scenario.subscribers), chosen)
+
+    return best_point(config, first, len(stage.assessors), play, checkpoints, on_progress)
+
+
+def best_point(
+    config: Config,
+    first: Floats,
+    weeks: int,
+    play: Callable[[Floats, Sequence[int]], Played],
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Learnt:
+    """Search from a point (D,), resuming from the last checkpoint; play: a point on weeks, by index below `weeks`."""
     state: dict[str, Any] = {}
     last = resume(checkpoints, config.plain(), state.update, ())
     clock, done = Clock(last), 0 if last is None else last.update
-    stage = Stage(scenario, training_weeks(scenario, config), config.start)
-    given = np.array((rates or start_rates(scenario, config)).rates)
-    centre = mean = state["mean"] if state else first_point(given, config.weekly)
+    centre = mean = state["mean"] if state else first
     before = 0
     for number, (count, step) in enumerate(zip(config.generations, config.steps, strict=True)):
         if done >= before + count:
@@ -264,10 +280,9 @@ def train(
             mean = centre
         while search.generation < count:
             draws = np.random.default_rng((config.seed, number, search.generation, 1))
-            many = min(config.drawn, len(stage.assessors))
-            chosen = draws.choice(len(stage.assessors), many, replace=False).tolist()
+            chosen = draws.choice(weeks, min(config.drawn, weeks), replace=False).tolist()
             points = search.ask()
-            played = [stage.play(decoded(point, scenario.subscribers), chosen) for point in points]
+            played = [play(point, chosen) for point in points]
             scores = np.array([score_of(one, config) for one in played])
             search.tell(points, scores)
             mean = FADING * mean + (1.0 - FADING) * search.centre
@@ -290,4 +305,4 @@ def train(
         before += count
         centre = search.centre
     spent = clock.spent()
-    return Learnt(decoded(mean, scenario.subscribers), mean, spent["wall_s"], spent["cpu_s"])
+    return Learnt(mean, spent["wall_s"], spent["cpu_s"])

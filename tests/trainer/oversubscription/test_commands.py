@@ -107,7 +107,8 @@ def test_wrong_words_are_refused_before_anything_runs(words: tuple[str, ...]) ->
 
 def row(label: str, kind: str = OWN, **figures: float) -> Row:
     """Return a row of an evaluation."""
-    usual: Row = {"s_cores": 0.5, "c_hot_r": 0.01, "c_hot_r_upper_95": 0.02, "peak_machines": 60.0, "episodes": 300}
+    usual: Row = {"s_cores": 0.5, "s_core_hours": 0.4, "peak_machines": 60.0, "episodes": 300}
+    usual |= {"c_hot_r": 0.01, "c_hot_r_upper_95": 0.02}
     named: Row = {"label": label, "kind": kind, "week": "s0" if kind == OWN else "unseen0"}
     return named | usual | figures
 
@@ -185,11 +186,11 @@ def test_a_table_for_other_programs_has_a_row_per_policy_and_kind_of_week(
     printed = RUN.invoke(app, ["evaluate", "oversubscription", "--format", form])
     assert printed.exit_code == 0, printed.output
     if form == "latex":
-        assert printed.stdout.count(r"\begin{tabular}{lrrrrrr}") == 2
+        assert printed.stdout.count(r"\begin{tabular}{lrrrrrrr}") == 2
         return
     rows = [line.split(",") for line in printed.stdout.replace('"', "").splitlines()]
     titles = [title.strip() for title in rows[0]]
     assert {len(cells) - len(titles) for cells in rows[1:]} == {2}, "the table's name has two commas"
     policies = {(cells[2].strip(), cells[3]): cells[4:] for cells in rows[1:]}
-    assert policies["week s0", "static 0.95"][:3] == ["0.53", "60.0", "0.04"]
-    assert policies["unseen weeks", "calibrated 0.95"][2:] == ["0.03", "0.02", "2", "300"]
+    assert policies["week s0", "static 0.95"][:4] == ["0.53", "0.4", "60.0", "0.04"]
+    assert policies["unseen weeks", "calibrated 0.95"][3:] == ["0.03", "0.02", "2", "300"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,15 @@ from trainer.oversubscription.evaluation import (
     SHIFTED,
     UNSEEN,
     VARIANTS,
+    Evaluation,
     Extent,
     ResultsFile,
+    Trials,
     content_of,
     evaluate,
+    rules_of,
 )
-from trainer.oversubscription.report import write
+from trainer.oversubscription.report import own_week, write
 
 SMALL = Extent(20, 40, unseen=1, shifted=1, persistent=2, points=4, evaluations=20)
 COMPUTED = "result made"
@@ -84,7 +88,7 @@ def test_every_part_is_there_and_the_numbers_are_written_row_by_row(tmp_path: Pa
     found = json.loads((tmp_path / "report" / "summary.json").read_text("utf-8"))
     assert found[0]["rows"] == json.loads(json.dumps(done.rows))
     assert str(tmp_path) not in (tmp_path / "report" / "summary.json").read_text("utf-8")
-    assert [file.name for file in files[2:]] == ["cold-saved.svg", "cold-risk.svg"]
+    assert [file.name for file in files[2:]] == ["cold-saved.svg", "cold-rates.svg", "cold-risk.svg"]
 
 
 def test_a_result_is_made_once_and_survives_a_cut_line(tmp_path: Path) -> None:
@@ -121,3 +125,18 @@ def test_a_file_that_a_policy_names_is_known_by_what_it_holds_also_behind_a_guar
         model.write_text("second")
         assert content_of(text) != first
     assert content_of("shield:base=(grid:0.5),b=0.03") == "shield:base=(grid:0.5),b=0.03"
+
+
+def test_the_rules_that_ship_are_compared_and_a_table_has_the_published_figures_next_to_them() -> None:
+    trials = Trials(scenario_of("azure_like"), "cold", SMALL)
+    rules = {rule.label: rule for rule in rules_of(trials)}
+    row = trials.row(rules["rule for cores"], trials.scenario.week("s0"), OWN, 20)
+    done = Evaluation("azure_like", "cold", [row], [], {}, SMALL, packaged=True)
+    text = own_week(done)
+    shown = {f"{row['s_cores']:.1%}", f"{row['s_core_hours']:.1%}", f"{row['peak_machines']:g}", "10.4 %, 0 %"}
+    assert all(f"<td>{figure}</td>" in text for figure in shown)
+    assert "10.4 %, 0 %" not in own_week(replace(done, packaged=False))
+
+
+def test_a_scenario_of_ones_own_has_no_rules_that_ship(tmp_path: Path) -> None:
+    assert rules_of(Trials(two_weeks(tmp_path), "cold", SMALL)) == []

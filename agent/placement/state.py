@@ -6,6 +6,7 @@ same state: the second one gets a Conflict, reads again and decides again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -34,6 +35,7 @@ from agent.placement.records import (
     given_back,
 )
 from domain.decisions import Event, Reason
+from domain.rules.placement.lifetimes import LEAST_LEFT_S, first_sums, learn, ln_of
 
 PLACEMENT: Final = "placement"
 MOST_EVENTS: Final = 10**7
@@ -105,6 +107,9 @@ class PlacementStore:
         records = (codec.decode(HostRecord, body) for body in hosts)
         reservations = (codec.decode(Reservation, body) for body in held)
         head = HEADS.decoded(stored)
+        if stored is not None and not head.sums:
+            # An earlier version that wrote the head dropped them.
+            head = replace(head, sums=self._learnt(pool))
         return PoolState(
             replace(head, default_policy=LIFETIME) if stored is None else head,
             stored,
@@ -113,6 +118,16 @@ class PlacementStore:
             {one.request_id: one for one in reservations},
             frozenset() if over_http is None else frozenset(codec.decode_mapping(over_http)["applications"]),
         )
+
+    def _learnt(self, pool: str) -> tuple[float, ...]:
+        """Return the sums of the calibration by the recorded ends, empty without any that teaches."""
+        sums, before = first_sums(), first_sums().tolist()
+        for one in self.lives_between(pool, 0.0, math.inf):
+            if one.cause is Cause.RELEASED and None not in (one.lifetime_s, one.began):
+                life_s = one.ended - (one.began or 0.0)
+                for _ in one.containers if life_s >= 0.0 else ():
+                    learn(sums, ln_of(one.lifetime_s), math.log(max(life_s, LEAST_LEFT_S)))
+        return () if sums.tolist() == before else tuple(sums.tolist())
 
     def stored_head(self, pool: str) -> bytes | None:
         """Return a pool's head as it is stored: another one than before says that the pool was written since."""

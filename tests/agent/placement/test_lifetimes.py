@@ -278,6 +278,20 @@ class TestTheCalibration:
         pool = calibrated(ledger, clock, sigma=6.0)
         assert pool.view().lifetimes.rule is LifetimeRule.OLDEST
 
+    def test_is_made_again_from_the_record_where_an_earlier_version_dropped_it(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        pool = calibrated(ledger, clock, sigma=0.3)
+        for name, ends in (("cancelled", pool.cancel), ("without", pool.confirm)):
+            pool.request(ask(name, lifetime_s=HOUR_S if name == "cancelled" else None))
+            ends(name)
+        pool.release("without")
+        head = pool.view().head
+        with ledger.database.write() as connection:
+            state.put(connection, [("main", HEADS.key, codec.encode(replace(head, sums=())))])
+        assert made(ledger, clock).view().lifetimes == pool.view().lifetimes
+        assert pool.store.read("main").head.sums == pytest.approx(head.sums, rel=1e-12)
+
     def test_is_not_taught_by_a_clock_that_was_set_back(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = calibrated(ledger, clock, sigma=0.3)
         before = pool.view().head.sums

@@ -4,12 +4,14 @@ The weeks are drawn anew from the requests of a packaged scenario; no rates were
 and times of day of every subscriber change at once, as `trainer.oversubscription.unseen.shifted` draws them. Promised:
 in at most 5 % of the weeks too many hot hours (three in 120).
 
-Each week is cold and simulated by itself, with many episodes of usage. `steady`: usage as the scenario has it. `drift`:
-it changes in the middle of the week; rates and shield go by the usage before, to the end. `after`: the whole week is of
-the changed usage, which the shield knows and the rates do not. hot_*: share of episodes that break the promise, in the
-worst of the weeks; upper_*: upper end of its 95 % interval; hot_mean_*: over all weeks; saved_*: cores not reserved.
-`bare`: the rates of the file that ships, without its guard; `shipped`: the file; `strict`: its rates behind the agent's
-default budget of 0.003; `ma`: moving average behind the same, the default of a pool; `rates_1`: full reservation.
+Each week is cold and simulated by itself, with many episodes of usage. `steady`: usage as the scenario has it.
+`drift`: it changes in the middle of the week; rates and shield go by the usage before, to the end. `after`: the whole
+week is of the changed usage, which the shield knows and the rates do not. hot_*: share of episodes that break the
+promise, in the worst of the weeks; upper_*: upper end of its 95 % interval; hot_mean_*: over all weeks; saved_*: cores
+not reserved. `bare`: the rates of the file that ships, without its guard; `shipped`: the file; `strict`: its rates
+behind the agent's default budget of 0.003; `ma`: moving average behind the same, the default of a pool; `rule`: the
+bundled rule for core-hours, without a guard as in an agent; `rule_room`: the same behind that budget with a pool's
+room for usual drifts; `rates_1`: full reservation.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Target, arguments, progress, report
-from domain.rules.oversubscription.rates import USUAL_BUDGET
+from domain.rules.oversubscription.rates import USUAL_BUDGET, USUAL_SPREAD
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import usage_of
@@ -39,6 +41,7 @@ FIRST_WEEK = 2_000
 SEED = 6_000_000_007
 """First episode of usage."""
 KINDS = ("steady", "drift", "after")
+RULE = "machine:core-hours"
 
 
 def policies(scenario: Scenario) -> dict[str, OversubscriptionPolicy]:
@@ -51,6 +54,8 @@ def policies(scenario: Scenario) -> dict[str, OversubscriptionPolicy]:
         "shipped": found,
         "strict": policy_of(f"shield:base=({rates}),b={USUAL_BUDGET:g}"),
         "ma": policy_of(f"shield:base=(ma),b={USUAL_BUDGET:g}"),
+        "rule": policy_of(RULE),
+        "rule_room": policy_of(f"shield:base=({RULE}),b={USUAL_BUDGET:g},spread={USUAL_SPREAD:g}"),
         "rates_1": policy_of("none"),
     }
 

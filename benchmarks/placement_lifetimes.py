@@ -15,7 +15,8 @@ gaia-pai:20000, gaia-azure:40000 and alibaba-openb:0, by the lowest machine-hour
 `weighed`: its weights were searched on the begins of the first third of each trace and chosen on those of the second;
 `judged` is the mean over the last. `moved`: `lifetime` with a move of a container after each 100 placements.
 `..._less_lifetime`: the difference to `lifetime` with the same lifetimes declared.
-`--extended`: the judged cases with other pools (VARIANTS), in place of the rest.
+`--extended`: the judged cases with other pools (VARIANTS), and draws
+of the same length that were fitted to the trace, in place of the rest.
 `--advice`: the rule of `trainer.placement.advice` on each case, in place of the rest. It is asked daily from the third
 day on while a day is left, and its advice is followed at once: host-hours after the third day over those without
 advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. `cases`: long enough; `spoke`:
@@ -269,8 +270,11 @@ def extended(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:
     for trace, first, rows, speed in cases:
         plain = trace_of(f"{trace}:{first}+{rows}@{speed}", "0.5")
         assert plain is not None
-        for variant, change in VARIANTS.items():
-            one, last = change(plain), plain.requests[-1].at_s
+        drawn = trace_of(f"{trace}~{first}:0+{rows}@{speed}", "0.5")
+        assert drawn is not None
+        pools = {variant: change(plain) for variant, change in VARIANTS.items()}
+        for variant, one in {**pools, f"{trace}_trace": plain, f"{trace}_drawn": drawn}.items():
+            last = one.requests[-1].at_s
             arrays = arrays_of(one)
             hours = {
                 policy.name: play(one, policy, arrays=arrays, measured_from_s=WARM_UP * last, until_s=last).host_hours

@@ -1,6 +1,7 @@
 """The simulators as Gymnasium environments: `gymnasium.make("simulator.gym:Trimtab/Autoscaling-v0")`.
 
-Trimtab/Oversubscription-v0 and Trimtab/Deferral-v0 likewise. No other package of the simulator imports Gymnasium.
+Trimtab/Oversubscription-v0, Trimtab/Deferral-v0 and Trimtab/Placement-v0 likewise.
+No other package of the simulator imports Gymnasium.
 """
 
 from __future__ import annotations
@@ -24,3 +25,4 @@ gymnasium.register(
     vector_entry_point="simulator.gym.oversubscription:OversubscriptionVectorEnv",
 )
 gymnasium.register(id="Trimtab/Deferral-v0", entry_point="simulator.gym.deferral:DeferralEnv")
+gymnasium.register(id="Trimtab/Placement-v0", entry_point="simulator.gym.placement:PlacementEnv")

@@ -1,4 +1,4 @@
-"""Public traces of containers that end, as instances of placement with or without declared lifetimes.
+"""Public traces of containers that end, and draws like them, as instances with or without declared lifetimes.
 
 Placement with lifetimes, §7. Arrivals are divided by a speed, lifetimes stay; an extract ends with its last arrival.
 Origin and licences: `simulator/placement/data/README.md`.
@@ -19,6 +19,7 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request
+from simulator.placement.drawn import LEAST_LIFE_S, Table, drawn, parameters
 
 DATA: Final = Path(__file__).with_name("data")
 TRACES: Final[Mapping[str, tuple[int, float]]] = {
@@ -29,9 +30,9 @@ TRACES: Final[Mapping[str, tuple[int, float]]] = {
 """Rows of an extract and its speed, by trace, where the name does not give them."""
 HOST: Final = HostType("host", (96, 512, 3000))
 SHUFFLED: Final = "shuffled"
-FORM: Final = "TRACE[:FIRST[+ROWS]][@SPEED], such as gaia-azure:20000+18000@8"
+FORM: Final = "TRACE[~SEED][:FIRST[+ROWS]][@SPEED], such as gaia-azure:20000+18000@8, or gaia-azure~7 for a drawn one"
 _NAME: Final = re.compile(
-    r"(?P<trace>[a-z-]+)(:(?P<first>\d{1,7})(\+(?P<rows>\d{1,7}))?)?(@(?P<speed>\d{1,6}(\.\d+)?))?"
+    r"(?P<trace>[a-z-]+)(~(?P<seed>\d{1,7}))?(:(?P<first>\d{1,7})(\+(?P<rows>\d{1,7}))?)?(@(?P<speed>\d{1,6}(\.\d+)?))?"
 )
 
 
@@ -47,32 +48,41 @@ def trace_of(text: str, hints: str = "", seed: int = 0) -> Instance | None:
     rows, speed = TRACES[found["trace"]]
     first = int(found["first"] or 0)
     rows, speed = int(found["rows"] or rows), float(found["speed"] or speed)
-    table = _table(found["trace"])
-    extract = table[first : first + rows]
-    if len(extract) < max(rows, 1) or not speed > 0.0:
-        raise BadInput("instance", text, f"give {FORM}: {found['trace']} has {len(table)} rows, and a speed is above 0")
-    lives = np.array([max(float(row["lifetime_s"]), 1.0) for row in extract])
+    if found["seed"] is None:
+        table = table_of(found["trace"])
+    else:
+        table = drawn(parameters()[found["trace"]], first + rows, int(found["seed"]))
+    arrival_s, life_s, cores, memory = (column[first : first + rows].tolist() for column in table)
+    if len(arrival_s) < max(rows, 1) or not speed > 0.0:
+        known = f"{found['trace']} has {len(table[0])} rows, and a speed is above 0"
+        raise BadInput("instance", text, f"give {FORM}: {known}")
+    lives = np.array(life_s)
     declared = [None] * rows if hints == "" else _declared(lives, hints, seed).tolist()
-    begin_s = float(extract[0]["arrival_s"])
-    moments = [(float(row["arrival_s"]) - begin_s) / speed for row in extract]
+    moments = [(at_s - arrival_s[0]) / speed for at_s in arrival_s]
     apps: dict[str, Application] = {}
     requests, releases = [], []
-    for number, (row, at_s, life_s, hint_s) in enumerate(zip(extract, moments, lives.tolist(), declared, strict=True)):
-        cores, memory = int(row["cores"]), int(row["memory_gb"])
-        name = f"{cores}c{memory}g"
-        apps.setdefault(name, Application(name, (cores, memory, 1)))
+    for number, (wanted, room, at_s, left_s, hint_s) in enumerate(
+        zip(cores, memory, moments, life_s, declared, strict=True)
+    ):
+        name = f"{wanted}c{room}g"
+        apps.setdefault(name, Application(name, (wanted, room, 1)))
         requests.append(Request(f"r{number}", name, 1, at_s, hint_s))
-        if at_s + life_s <= moments[-1]:
-            releases.append(Release(f"r{number}", 0, at_s + life_s))
+        if at_s + left_s <= moments[-1]:
+            releases.append(Release(f"r{number}", 0, at_s + left_s))
     releases.sort(key=lambda end: end.at_s)
-    name = f"{found['trace']}:{first}+{rows}@{speed:g}"
+    whose = found["trace"] + ("" if found["seed"] is None else f"~{found['seed']}")
+    name = f"{whose}:{first}+{rows}@{speed:g}"
     return Instance(name, (HOST,), tuple(apps.values()), tuple(requests), tuple(releases))
 
 
 @lru_cache(maxsize=1)
-def _table(trace: str) -> list[dict[str, str]]:
+def table_of(trace: str) -> Table:
+    """Return arrivals and lives in seconds, cores and memory in GB of a trace, float64 and int64 [rows]."""
     with gzip.open(DATA / f"{trace}.csv.gz", "rt", encoding="ascii") as lines:
-        return list(csv.DictReader(lines))
+        rows = [*csv.DictReader(lines)]
+    arrival_s, life_s = (np.array([float(row[name]) for row in rows]) for name in ("arrival_s", "lifetime_s"))
+    cores, memory = (np.array([int(row[name]) for row in rows]) for name in ("cores", "memory_gb"))
+    return arrival_s, np.maximum(life_s, LEAST_LIFE_S), cores, memory
 
 
 def _declared(lives: np.typing.NDArray[np.float64], hints: str, seed: int) -> np.typing.NDArray[np.float64]:

@@ -1,0 +1,66 @@
+"""Requests drawn from what was fitted to a public trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from domain.errors import BadInput
+from domain.rules.placement.policies import LIFETIME
+from simulator.placement.drawn import drawn, fitted, parameters
+from simulator.placement.engine import play
+from simulator.placement.instances import instance_of
+from simulator.placement.traces import TRACES, table_of
+
+OPENB = "alibaba-openb"
+
+
+def test_the_file_has_what_is_fitted_to_the_trace() -> None:
+    made, kept = fitted(table_of(OPENB)), parameters()[OPENB]
+    assert list(made) == list(kept)
+    for name, values in kept.items():
+        np.testing.assert_allclose(np.array(made[name]), np.array(values), atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_draws_have_the_sizes_and_the_lives_of_the_trace(trace: str) -> None:
+    real, made = table_of(trace), drawn(parameters()[trace], 5000, 1)
+    for k in (2, 3):
+        assert made[k].mean() == pytest.approx(real[k].mean(), rel=0.08)
+    theirs, mine = (np.quantile(np.log(table[1]), (0.1, 0.25, 0.5, 0.75, 0.9)) for table in (real, made))
+    np.testing.assert_allclose(mine, theirs, atol=0.35)
+    assert made[1].max() <= real[1].max()
+    # Long lives go with sizes: the mean of ln life by cores is that of the trace where there are many rows.
+    for cores in np.unique(real[2]):
+        mine, theirs = made[1][made[2] == cores], real[1][real[2] == cores]
+        if mine.size > 300:
+            assert np.log(mine).mean() == pytest.approx(np.log(theirs).mean(), abs=0.35)
+    assert made[0][-1] == pytest.approx(real[0][-1] * 5000 / real[0].size, rel=0.25)
+
+
+def test_a_fit_to_what_was_drawn_has_its_rhythm_and_its_repetitions() -> None:
+    """A rate of 40 by day and 10 by night, one life of two hours, and every second request of the size before."""
+    known = {
+        "sizes": [[1, 2], [4, 8]], "shares": [0.5, 0.5], "means": [9.0] * 6, "spreads": [0.3] * 6,
+        "weights": [[1 / 6] * 6] * 2, "per_hour": [10.0] * 12 + [40.0] * 12, "dispersion": 0.2, "repeat": 0.5,
+        "alike": 0.0, "longest_s": 1e6,
+    }  # fmt: skip
+    made = fitted(drawn(known, 30_000, 3))
+    # The first hour of the fit is that of the first request.
+    assert np.mean(made["per_hour"][:12]) == pytest.approx(10.0, rel=0.1)
+    assert np.mean(made["per_hour"][12:]) == pytest.approx(40.0, rel=0.1)
+    assert made["repeat"] == pytest.approx(0.5, abs=0.02)
+    assert made["dispersion"] == pytest.approx(0.2, abs=0.04)
+    assert made["means"][2:4] == pytest.approx([9.0, 9.0], abs=0.3)
+
+
+def test_a_seed_names_a_draw_that_is_cut_as_a_trace_is() -> None:
+    one, again, other = (instance_of(f"{OPENB}~{seed}:100+200@3", "0.5") for seed in (5, 5, 6))
+    assert one == again
+    assert one.requests != other.requests
+    assert (one.name, len(one.requests)) == (f"{OPENB}~5:100+200@3", 200)
+    whole = instance_of(f"{OPENB}~5:0+300@3")
+    assert [r.application for r in whole.requests[100:]] == [r.application for r in one.requests]
+    assert play(one, LIFETIME).rejected == 0
+    with pytest.raises(BadInput):
+        instance_of(f"{OPENB}~x")

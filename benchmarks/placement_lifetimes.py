@@ -82,7 +82,7 @@ FLEETS = (
 """Extract and seed."""
 JUDGED = frozenset({40_000, 42_000, 3600, 3800})
 """Begins of the cases on which weights were neither searched nor chosen."""
-ADVICE_FROM = {"": ("lifetime", "bf", "learned"), "0.5": ("lifetime", "oldest", "bf", "learned")}
+ADVICE_FROM = {"": ("lifetime", "bf", "learned", "wf"), "0.5": ("lifetime", "oldest", "bf", "learned")}
 """Policies that decide before any advice, by sigma; `lifetime` without hints is `oldest`."""
 ADVICE_FILLINGS = tuple((9000 + k, 9000 + (k + 1) % 12, 9000 + (k + 2) % 12) for k in range(12))
 """Two recorded fillings and the next one: seeds of the small generator, on which `small-pools` was judged."""

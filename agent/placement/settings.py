@@ -14,12 +14,12 @@ LEARNED = "learned"
 SMALL_POOLS = "small-pools"
 """The bundled policy for pools of 10 to 20 hosts that fill again and again."""
 RESERVE = "reserve"
-PLAIN = ("lifetime", "oldest", "ff", "bf", "bf-cpu", "dp", "wf")
+PLAIN = ("lifetime", "ff", "oldest", "bf", "bf-cpu", "dp", "wf")
 BUNDLED = (*PLAIN, RESERVE, LEARNED, SMALL_POOLS)
 """The words of policies that need no file of the operator."""
 _POLICY = rf"({'|'.join(PLAIN)}|{RESERVE}(:[0-9]{{1,6}},[0-9]{{1,4}},[0-9]{{1,4}})?|{FILE}:/.+|{LEARNED}|{SMALL_POOLS})"
 POLICY_WORDS = (
-    f"{', '.join(PLAIN)}, {RESERVE}:X,CORES,COUNT, {FILE}:FILE (an absolute path), {LEARNED} or {SMALL_POOLS}"
+    f"{', '.join(PLAIN)}, {RESERVE}:X,CORES,COUNT, {FILE}:FILE (an absolute path), {LEARNED}, or {SMALL_POOLS}"
 )
 """Policies for the setting, `switch` and `what-if --policy`."""
 

@@ -142,6 +142,7 @@ class Reason(StrEnum):
     # admission of deployments to clusters
     ADMITTED = "admitted"
     REJECTED_FEASIBILITY = "rejected_feasibility"
+    REJECTED_PLACEMENT = "rejected_placement"
     REJECTED_RULE = "rejected_rule"
     REJECTED_UNSAFE = "rejected_unsafe"
     REJECTED_INPUT = "rejected_input"

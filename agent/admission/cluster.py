@@ -39,14 +39,14 @@ from agent.admission.rule import (
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
 from agent.admission.state import ADMISSION, AdmissionStore, Change, ClusterCounts, month_of
 from agent.admission.view import sentence
-from agent.kernel.decision import CapacityOf, Services
+from agent.kernel.decision import CapacityOf, ContainerRoom, RoomOf, Services
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
 from domain.clock import Clock
 from domain.decisions import Event, Mode, Reason
-from domain.errors import BadInput, StateConflict, TrimtabError
+from domain.errors import BadInput, StateConflict, TrimtabError, UnknownName
 from domain.rules.admission.cluster import ClusterRules
 from domain.rules.admission.names import Name, Tally, check_name
 from domain.rules.admission.policies import unused_budget
@@ -92,7 +92,7 @@ class AdmissionService:
     mode: whether `answer` admits or only advises. Every method raises LedgerUnavailable when the ledger cannot be
     used: then nothing was decided and nothing taken. Several processes may serve one cluster on a shared ledger: each
     reads the cluster again once another one wrote it. deferred: returns the cores that deferred jobs hold on the
-    cluster's machines.
+    cluster's machines. room: returns the room of the pool that places its deployments, None without one.
     """
 
     def __init__(
@@ -102,8 +102,9 @@ class AdmissionService:
         clock: Clock,
         mode: Mode = Mode.ACT,
         deferred: Callable[[], float] = lambda: 0.0,
+        room: Callable[[], ContainerRoom | None] = lambda: None,
     ) -> None:
-        self.mode, self.deferred, self.rules = mode, deferred, rules
+        self.mode, self.deferred, self.room, self.rules = mode, deferred, room, rules
         self._effective = effective(rules)
         self._store, self._clock = store, clock
         self._lock = threading.RLock()
@@ -132,10 +133,11 @@ class AdmissionService:
         """
         advised = self.mode is Mode.OBSERVE if advice is None else advice
         deferred = math.ceil(self.deferred())
+        room = self.room()
         with self._lock:
             if deferred != self._effective.deferred:
                 self._effective = effective(self.rules, deferred)
-            force = self._effective
+            force = replace(self._effective, room=room)
             answers, made = self._transact(lambda book: self._answer(book, force, requests, advice=advised))
         for one in made:
             log.info(
@@ -169,7 +171,7 @@ class AdmissionService:
                     continue
                 number, shadow = counts.decisions + 1, None
                 if self._shadow is not None:
-                    shadow = self._shadow.answer(book, force.rules.capacity_cores, request, now)
+                    shadow = self._shadow.answer(book, force, request, now)
                 decision, curves = decide(book, force, request, f"{self.rules.name}-a{number}", now)
                 request_id = "" if advice else decision.request_id
                 decision = replace(decision, request_id=request_id, advice=advice, shadow=shadow)
@@ -541,12 +543,23 @@ def try_out(clusters: Clusters, settings: Settings) -> None:
 
 
 def clusters_of(
-    settings: Settings, ledger: Ledger, clock: Clock, capacity: CapacityOf = lambda decision, subject: None
+    settings: Settings,
+    ledger: Ledger,
+    clock: Clock,
+    capacity: CapacityOf = lambda decision, subject: None,
+    room: RoomOf = lambda pool, application: None,
 ) -> Clusters:
-    """Return the clusters that the settings describe, on this ledger; capacity: of other parts."""
+    """Return the clusters that the settings describe, on this ledger; capacity, room: of other parts."""
 
     def held_by(pools: Sequence[str]) -> float:
         return sum(found.reserved for pool in pools if (found := capacity("deferral", pool)) is not None)
+
+    def room_in(pool: str, application: str) -> ContainerRoom:
+        try:
+            found = room(pool, application)
+        except UnknownName as error:
+            return ContainerRoom(0, 1, f"the pool {pool} does not know {application}: {error.remedy}")
+        return found or ContainerRoom(0, 1, f"the pool {pool} is not there: describe it, or leave placement_pool out")
 
     models = ModelsDirectory(settings.models_directory, settings.promotion_key)
     services = {}
@@ -568,5 +581,8 @@ def clusters_of(
             clock,
             settings.mode,
             partial(held_by, cluster.deferrals),
+            partial(room_in, cluster.placement_pool, cluster.placement_application)
+            if cluster.placement_pool and cluster.placement_application
+            else lambda: None,
         )
     return Clusters(services)

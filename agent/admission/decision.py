@@ -124,7 +124,9 @@ class AdmissionPart(Part):
             host = self.host
             settings = host.settings
             self._clusters = (
-                Clusters({}) if settings is None else clusters_of(settings, host.ledger, host.clock, host.capacity)
+                Clusters({})
+                if settings is None
+                else clusters_of(settings, host.ledger, host.clock, host.capacity, host.room)
             )
         return self._clusters
 

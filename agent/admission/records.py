@@ -165,7 +165,8 @@ class ShadowAnswer:
 class AdmissionDecision:
     """Whether a deployment may come in, and the figures behind it.
 
-    reason: ADMITTED, REJECTED_FEASIBILITY (does not fit now), REJECTED_RULE (would not fit in time to come),
+    reason: ADMITTED, REJECTED_FEASIBILITY (does not fit now), REJECTED_PLACEMENT (its containers find no host),
+    REJECTED_RULE (would not fit in time to come),
     REJECTED_UNSAFE (the cluster breaks its rule without the newcomer, from `binding_hours` on) or REJECTED_INPUT.
     total_cores, live: before the newcomer. Figures of a horizon are None where none was evaluated.
     """

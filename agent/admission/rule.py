@@ -27,10 +27,12 @@ from agent.admission.records import (
     ShadowAnswer,
     check_kinds,
 )
+from agent.kernel.decision import ContainerRoom
+from agent.kernel.text import counted
 from domain.decisions import Reason
 from domain.errors import BadInput, StateConflict
 from domain.rules.admission.belief import Floats
-from domain.rules.admission.cluster import ClusterRules, PolicyKind
+from domain.rules.admission.cluster import ClusterRules, PolicyKind, containers_without_room
 from domain.rules.admission.policies import (
     OVER,
     PART,
@@ -56,11 +58,15 @@ TOP: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class EffectiveRules:
-    """The rules of one decision, and their hash. deferred: cores that deferred jobs hold, which are taken off them."""
+    """The rules of one decision, and their hash. deferred: cores that deferred jobs hold, which are taken off them.
+
+    room: of the pool that places deployments, None where they are not placed by one.
+    """
 
     rules: ClusterRules
     config_hash: str
     deferred: int = 0
+    room: ContainerRoom | None = None
 
 
 def effective(rules: ClusterRules, deferred: int = 0) -> EffectiveRules:
@@ -342,12 +348,25 @@ def decide(
             detail = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
         reason = Reason.REJECTED_FEASIBILITY
         return replace(blank, prior=prior, reason=reason, detail=detail, evaluation_us=_us(began)), None
+    if force.room is not None and (detail := _unplaced(book, force.room, request.cores)):
+        reason = Reason.REJECTED_PLACEMENT
+        return replace(blank, prior=prior, reason=reason, detail=detail, evaluation_us=_us(began)), None
     refreshed = book.refresh(now)
     curves = book.newcomer(request.cores, request.observations, law_in(prior))
     observed = prior.kind is not PriorKind.POPULATION
     refreshed += settle(book, rules, curves, now, observed=observed)
     decision = judge(book, rules, replace(blank, prior=prior), curves, observed=observed)
     return replace(decision, refreshed=refreshed, evaluation_us=_us(began)), curves
+
+
+def _unplaced(book: Book, room: ContainerRoom, cores: int) -> str:
+    """Return why the containers of a deployment would find no host, "" where they do."""
+    waiting = [one.cores for one in book.inside() if one.stage is Stage.RESERVED]
+    missing = containers_without_room(room.containers, room.cores, waiting, cores)
+    if not missing:
+        return ""
+    before = f"; {counted(len(waiting), 'deployment')} admitted before it have not started" if waiting else ""
+    return f"{counted(missing, 'container')} of {room.cores} cores would find no host: {room.detail}{before}"
 
 
 def _check_new(book: Book, deployment_id: str) -> None:
@@ -388,12 +407,12 @@ class Shadow:
         self._follow(real)
         return self._book.refresh(now)
 
-    def answer(self, real: Book, capacity_cores: int, request: AdmissionRequest, now: float) -> ShadowAnswer:
+    def answer(self, real: Book, force: EffectiveRules, request: AdmissionRequest, now: float) -> ShadowAnswer:
         """Return its decision on a request; its errors are in the answer, none is raised."""
         try:
             self._follow(real)
-            rules = replace(self._rules, capacity_cores=capacity_cores)
-            found, _ = decide(self._book, EffectiveRules(rules, ""), request, "", now)
+            rules = replace(self._rules, capacity_cores=force.rules.capacity_cores)
+            found, _ = decide(self._book, EffectiveRules(rules, "", room=force.room), request, "", now)
         except Exception as error:
             log.warning("shadow_failed", cluster=real.rules.name, detail=str(error))
             failed = f"{type(error).__name__}: {error}"

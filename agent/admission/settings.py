@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agent.models.directory import ModelsDirectory, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
-from agent.settings.kinds import File, QuotaCode, ReservationId, Section, ValueHint
+from agent.settings.kinds import File, Key, QuotaCode, ReservationId, Section, ValueHint
 from agent.settings.subjects import Conflict, Subjects
 from domain.errors import BadInput
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
@@ -51,6 +51,13 @@ DeferralPools = Annotated[
     str,
     Field(max_length=1000, pattern=rf"^({_KEY}(,{_KEY})*)?$"),
     ValueHint("names of deferral pools, separated by commas, such as night,weekend"),
+]
+
+
+ApplicationName = Annotated[
+    str,
+    Field(max_length=128, pattern=r"^[A-Za-z0-9._:/@+-]+$"),
+    ValueHint("the id of an application, of letters, digits and . _ : / @ + -"),
 ]
 
 
@@ -176,6 +183,17 @@ class ClusterSettings(Section, title="A cluster"):
         description="Deferral pools whose jobs run on the cluster's cores, separated by commas: the cores of their "
         "jobs reduce the capacity.",
         examples=["night"],
+    )
+    placement_pool: Key | None = Field(
+        None,
+        description="Placement pool whose hosts run the deployments: one whose containers would find no host is "
+        "refused. Give `placement_application` too.",
+        examples=["main"],
+    )
+    placement_application: ApplicationName | None = Field(
+        None,
+        description="Application of that pool of which a deployment is made; its cores are the size of a container.",
+        examples=["shop"],
     )
     boot_deadline_s: float = Field(
         600.0,
@@ -321,6 +339,12 @@ def _conflicts(name: str, cluster: ClusterSettings, settings: Settings) -> Itera
             yield Conflict(
                 (*path, "deferral_pools"), (), f"no deferral pool is called {pool}: describe it, or leave it out"
             )
+    given = {"placement_pool": cluster.placement_pool, "placement_application": cluster.placement_application}
+    if len(lacking := [key for key, value in given.items() if value is None]) == 1:
+        yield Conflict((*path, lacking[0]), (), "give placement_pool and placement_application, or neither")
+    if cluster.placement_pool is not None and cluster.placement_pool not in getattr(settings, "placements", {}):
+        remedy = f"no placement pool is called {cluster.placement_pool}: describe it, or leave it out"
+        yield Conflict((*path, "placement_pool"), (), remedy)
     if cluster.quota_code and cluster.reservation_id:
         remedy = "give the quota or the reservation: a cluster has one capacity"
         yield Conflict((*path, "reservation_id"), ((*path, "quota_code"),), remedy)

@@ -222,6 +222,10 @@ class Part:
         """Return the AWS name of every Auto Scaling group that it sizes, by subject and group key."""
         return {}
 
+    def room(self, subject: str, application: str) -> ContainerRoom | None:
+        """Return the room of a pool of hosts for containers of an application, None for no such pool; UnknownName."""
+        return None
+
     def retained(self, subject: str) -> Set[str]:
         """Return the VMs of a fleet that must not be removed now; LedgerUnavailable where that is not known."""
         return frozenset()
@@ -473,11 +477,31 @@ class Capacity:
     kept: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerRoom:
+    """How many more containers of an application fit in a pool of hosts.
+
+    cores: of each container. detail: the same in words, with the causes that keep hosts from taking more.
+    """
+
+    containers: int
+    cores: int
+    detail: str
+
+
+RoomOf = Callable[[str, str], ContainerRoom | None]
+"""Returns the room of a placement pool for an application; None for an unknown pool, UnknownName for the other."""
+
+
 CapacityOf = Callable[[str, str], Capacity | None]
 """Returns the capacity of a subject by the names of part and subject; None for an unknown one."""
 
 
 def _unknown_capacity(decision: str, subject: str) -> Capacity | None:
+    return None
+
+
+def _no_room(pool: str, application: str) -> ContainerRoom | None:
     return None
 
 
@@ -489,17 +513,19 @@ def _nothing(*values: object) -> None:
 class Host:
     """What a part is made from.
 
-    settings: None where they cannot be read, as for a verb on a ledger alone. capacity: of the subjects of other
-    parts. retained: the VMs of a fleet that some part needs where they are. The others are the daemon's. session: the
-    one road to AWS. fence: raises Fenced once this process may no longer act under an epoch. epoch: the one under which
-    it leads, None while it does not. note: records an event (reason, detail, subject). problem: sets a named
-    operator-visible problem, or clears it with "". adopt: the agent works by these settings from now on.
+    settings: None where they cannot be read, as for a verb on a ledger alone. capacity: of the subjects of other parts.
+    room: of a pool of hosts. retained: the VMs of a fleet that some part needs where they are. The others are the
+    daemon's. session: the one road to AWS. fence: raises Fenced once this process may no longer act under an epoch.
+    epoch: the one under which it leads, None while it does not. note: records an event (reason, detail, subject).
+    problem: sets a named operator-visible problem, or clears it with "". adopt: the agent works by these settings from
+    now on.
     """
 
     ledger: Ledger
     settings: Settings | None
     clock: Clock
     capacity: CapacityOf = _unknown_capacity
+    room: RoomOf = _no_room
     groups: Callable[[], Mapping[tuple[str, str], str]] = dict
     retained: Callable[[str], Set[str]] = lambda subject: frozenset()
     session: AwsSession | None = None

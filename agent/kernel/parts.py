@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from agent.kernel.decision import Capacity, Host, Part, Summary, one_subject
+from agent.kernel.decision import Capacity, ContainerRoom, Host, Part, Summary, one_subject
 from agent.kernel.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import StoredState
@@ -113,6 +113,10 @@ class Parts(Sequence[Part]):
         part = next((each for each in self._parts if each.name == decision), None)
         return None if part is None or subject not in part.subjects() else part.capacity(subject)
 
+    def room(self, pool: str, application: str) -> ContainerRoom | None:
+        """Return the room of a pool of hosts for an application, None for an unknown pool; UnknownName."""
+        return next((found for part in self._parts if (found := part.room(pool, application)) is not None), None)
+
     def retained(self, subject: str) -> frozenset[str]:
         """Return the VMs of a fleet that some part needs where they are."""
         return frozenset[str]().union(*(part.retained(subject) for part in self._parts))
@@ -140,9 +144,12 @@ def parts_of(host: Host) -> Parts:
     def groups() -> Mapping[tuple[str, str], str]:
         return {} if parts is None else {place: name for part in parts for place, name in part.groups().items()}
 
+    def room(pool: str, application: str) -> ContainerRoom | None:
+        return None if parts is None else parts.room(pool, application)
+
     def retained(subject: str) -> frozenset[str]:
         return frozenset() if parts is None else parts.retained(subject)
 
-    shared = replace(host, capacity=capacity, groups=groups, retained=retained)
+    shared = replace(host, capacity=capacity, room=room, groups=groups, retained=retained)
     parts = Parts([kind(shared) for kind in kinds()], host.ledger)
     return parts

@@ -11,6 +11,7 @@ from agent.kernel.checks import advice, missing, ok
 from agent.kernel.decision import (
     Capacity,
     Card,
+    ContainerRoom,
     Explanation,
     Host,
     ModelSummary,
@@ -159,6 +160,23 @@ class PlacementPart(Part):
             return None
         view = self.pools[subject].view()
         return Capacity(float(view.figures.free_cores), view.pending_cores, float(view.reserved_cores))
+
+    def room(self, subject: str, application: str) -> ContainerRoom | None:
+        """Return the room of a pool for containers of an application; UnknownName for one that it does not know.
+
+        VMs that its fleet may still start count by their cores alone: an upper bound.
+        """
+        if subject not in self.configured:
+            return None
+        pool = self.pools[subject]
+        cores, found, fleet = pool.application(application).cores, pool.capacity_for(application), pool.fleet()
+        more = 0 if fleet is None else int((fleet.free or 0.0) + fleet.pending) // cores
+        why = ", ".join(f"{reason} {hosts}" for reason, hosts in found.infeasible.items())
+        detail = f"{found.containers:,} containers of {application} fit in the pool {subject}"
+        detail += f" ({why})" if why else ""
+        detail += f", at most {more:,} on VMs that its fleet may start" if pool.settings.fleet is not None else ""
+        detail += f"; {pool.problem}" if pool.problem else ""
+        return ContainerRoom(found.containers + more, cores, detail)
 
     def retained(self, fleet: str) -> Set[str]:
         """Return the VMs of a fleet whose hosts take containers or have some, where the agent acts."""

@@ -277,6 +277,7 @@ SECTION = Section(
         {
             Reason.ADMITTED,
             Reason.REJECTED_FEASIBILITY,
+            Reason.REJECTED_PLACEMENT,
             Reason.REJECTED_RULE,
             Reason.REJECTED_UNSAFE,
             Reason.REJECTED_INPUT,

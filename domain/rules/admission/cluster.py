@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -168,6 +169,17 @@ class ClusterRules:
             return f"{self.policy}:{self.risk:g}"
         number = self.standard_deviations if self.policy is PolicyKind.SECOND else self.threshold_cores
         return f"{self.policy}:{number:g}"
+
+
+def containers_without_room(room: int, container_cores: int, waiting: Iterable[int], cores: int) -> int:
+    """Return how many containers of a deployment of `cores` find no room, 0 where all do.
+
+    room: containers that fit. container_cores: of each; a deployment takes whole containers. waiting: cores of each
+    deployment that was admitted and has not started, whose containers come first.
+    """
+    taken = sum(-(-held // container_cores) for held in waiting)
+    asked = -(-cores // container_cores)
+    return min(asked, max(0, taken + asked - room))
 
 
 def terms_of(rule: Rule) -> dict[str, Any]:

@@ -41,7 +41,7 @@ SMALLEST = {
     "dry_run": "--minutes 15 --policies queue-rule --seeds 1993 --no-whole --busy 1",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
-    "placement_lifetimes": "--runs 1 --cases 1 --fleets 1 --hosts 50",
+    "placement_lifetimes": "--runs 1 --cases 1 --fleets 1 --seeds 1 --hosts 50",
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
     "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",

@@ -390,9 +390,7 @@ class Part:
         if summary.reason:
             lines.append(f"  reason {summary.reason}")
         for key, found in (inputs or {}).get("read", {}).items():
-            plain = {
-                name: sum(one.values()) if isinstance(one, Mapping) else one for name, one in (found or {}).items()
-            }
+            plain = {name: sum(one.values()) if name == "leaving" else one for name, one in (found or {}).items()}
             known = [f"{name} {value:g}" for name, value in plain.items() if isinstance(value, int | float)]
             lines.append(f"  capacity of {key}: {', '.join(known) or 'unknown'}")
         return Explanation(tuple(lines), {"decision": body, "inputs": inputs})
@@ -464,7 +462,8 @@ class Capacity:
     reserved: promised to something that has not come. spare: there, and used by nothing; None where that is not known.
     total: all cores, of which `spare` is a part, None where that is not known. leaving: VMs that go as soon as they
     may, by group, without the groups that have none. victims: VMs that an open scale-in may remove at any moment. kept:
-    idle VMs that may not go, for instance by the protection of another party.
+    idle VMs that may not go, for instance by the protection of another party. rates: share of its requested cores that
+    is reserved for a new VM, by subscriber; empty where everything is reserved in full.
     """
 
     free: float | None = None
@@ -475,6 +474,7 @@ class Capacity:
     leaving: Mapping[str, int] = field(default_factory=dict)
     victims: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

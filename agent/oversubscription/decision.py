@@ -149,7 +149,7 @@ class OversubscriptionPart(Part):
         loads = pool.loads
         spare = None if loads is None or pool.problem else float(loads.free_cores[loads.free_cores > 0.0].sum())
         total = None if loads is None else float(pool.rules.machine_cores * loads.free_cores.size)
-        return Capacity(reserved=reserved, spare=spare, total=total)
+        return Capacity(reserved=reserved, spare=spare, total=total, rates=pool.rates())
 
     # In the daemon
 

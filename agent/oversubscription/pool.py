@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -160,6 +160,13 @@ class Pool:
         if known is not None:
             check_same(request, known)
         return known
+
+    def rates(self) -> Mapping[str, float]:
+        """Return the rate in force of each subscriber, none while everything has to be reserved."""
+        hour = self.hour
+        if hour is None or self._failure(self._clock.now()) is not None:
+            return {}
+        return {row.subscriber: row.rate for row in hour.subscribers}
 
     def _failure(self, now: float) -> Reason | None:
         """Return why everything has to be reserved now: the fail-safe of §13."""

@@ -35,17 +35,20 @@ class FleetDemand:
     def collect(self, now: float) -> Iterator[Sample]:
         """Yield the busy cores of each VM of the fleet, and the cores that containers hold there or found no host for.
 
+        Cores are those reserved: the requested ones times the pool's rate.
+
         LedgerUnavailable where the ledger cannot be read: then the readings are absent, and VMs not known to be idle.
         """
         held = 0.0
-        for name, group, cores in self._pool.held_cores(Origin.FLEET):
+        for name, group, requested in self._pool.held_cores(Origin.FLEET):
+            cores = requested * self._pool.head.rate
             held += cores
             yield Sample(VmSeries(self._fleet, group, name, VmMetric.BUSY_CORES), cores, now)
         if self._signal:
             asked = self._pool.store.requests_between(self._pool.name, now - REFUSED_S, now + 1.0)
             cores_of = self._pool.cores_of()
             missing = sum(count * cores_of.get(application, 0) for application, count in unplaced(asked).items())
-            yield Sample(SignalSeries(self._fleet, SIGNAL), held + missing, now)
+            yield Sample(SignalSeries(self._fleet, SIGNAL), held + missing * self._pool.head.rate, now)
 
 
 def unplaced(asked: Sequence[PlacementDecision]) -> dict[str, int]:

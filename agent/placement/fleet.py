@@ -15,7 +15,7 @@ from agent.placement.settings import PlacementSettings
 from collectors.aws import AwsSession
 from collectors.tagged_groups import TaggedGroups, VmSize
 from domain.rules.placement.cluster import Cluster
-from domain.rules.placement.coupling import draining
+from domain.rules.placement.coupling import draining, effective_cores
 from domain.rules.placement.instance import Vector
 
 _NAMES_PER_CALL: Final = 50
@@ -86,6 +86,16 @@ class FleetHosts:
             for one in group.get("Instances", ())
             if (vm := _vm(one, key_of[group["AutoScalingGroupName"]])) is not None
         ]
+
+
+def effective(vms: FleetVms, rate: float) -> FleetVms:
+    """Return VMs with the cores that containers may request of them at this rate."""
+    hosts = {}
+    for name, host in vms.hosts.items():
+        cores, memory, disk = host.capacity
+        size = (effective_cores(cores, rate), memory, disk)
+        hosts[name] = replace(host, capacity=size, rated=size)
+    return replace(vms, hosts=hosts)
 
 
 def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | None:

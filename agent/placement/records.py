@@ -220,7 +220,8 @@ class PlacementDecision:
     hosts that are up. revision: of the pool with this decision; digest: of its state, every 1000 decisions.
     policy_digest: of the policy that decided, "" in what earlier versions recorded.
     outside: what of the request that policy saw none of in its training. lifetime_s: expected seconds of each
-    container from `at` on, None without any; lifetime_from: their source. lifetime: None for another policy.
+    container from `at` on, None without any; lifetime_from: their source. lifetime: None for another policy. rate: of
+    the pool.
     """
 
     decision_id: str
@@ -252,6 +253,7 @@ class PlacementDecision:
     lifetime_s: float | None = None
     lifetime_from: HintSource = HintSource.NONE
     lifetime: LifetimeReason | None = None
+    rate: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +350,8 @@ class PoolHead:
     refusals: containers that found no host, by the reason that kept most hosts. sums: of the calibration of expected
     lifetimes (`first_sums`), empty before the first end. requests, hinted: decided, and those with an expectation.
     open_hosts: since `as_written`; host_s: seconds of open hosts up to then. default_policy: decides where the settings
-    name none; pools of earlier versions keep best fit.
+    name none; pools of earlier versions keep best fit. rate: reserved share of the cores that containers request, by
+    which the cores of hosts are divided.
     """
 
     revision: int = 0
@@ -369,6 +372,7 @@ class PoolHead:
     as_written: float = 0.0
     host_s: float = 0.0
     default_policy: str = BEST_FIT
+    rate: float = 1.0
 
     def host_seconds(self, now: float) -> float:
         """Return the seconds of open hosts up to now, since the pool or the first version that counts them began."""

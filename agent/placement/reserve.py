@@ -154,6 +154,7 @@ class PlacementPool(PoolQueries):
                 pending=self.pending,
                 began=began,
             )
+            made = replace(made, rate=head.rate)
             notes.append(self.event(now, made.reason, made.detail, made.decision_id))
             if made.replaced:
                 notes.append(self.event(now, Reason.POLICY_REPLACED, made.replaced, made.decision_id))
@@ -471,6 +472,17 @@ class PlacementPool(PoolQueries):
             moves += found.moves if found is not None else ()
         self._may_go = False
         return tuple(moves)
+
+    def follow_rate(self, rate: float, epoch: int) -> None:
+        """Let the cores of hosts be divided by another rate, as soon as inventory and fleet are read; Fenced."""
+
+        def work(book: Book, now: float) -> tuple[None, Change | None]:
+            if self.head.rate == rate:
+                return None, None
+            detail = f"hosts have their cores / {rate:g}, as {self.settings.oversubscription_pool} reserves {rate:.0%}"
+            return None, Change(replace(self.head, rate=rate), notes=[self.event(now, Reason.HOST_CHANGED, detail)])
+
+        self.transact(work, epoch=epoch)
 
     # The inventory
 

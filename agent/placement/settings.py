@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from agent.settings.kinds import File, Key, Section, ValueHint
-from agent.settings.subjects import Subjects
+from agent.settings.subjects import Conflict, Subjects
+
+if TYPE_CHECKING:
+    from agent.settings.model import Settings
 
 FILE = "file"
 LEARNED = "learned"
@@ -51,6 +55,17 @@ class PlacementSettings(Section, title="A placement pool"):
     set_aside_cores: int = Field(0, ge=0, le=1000, description="Cores of each VM of the fleet that are kept free.")
     set_aside_memory_gib: int = Field(
         1, ge=0, le=10_000, description="Memory of each VM of the fleet that is kept free, for its system."
+    )
+    oversubscription_pool: Key | None = Field(
+        None,
+        description="Oversubscription pool whose rate in force sets the cores of hosts of the inventory and the fleet: "
+        "their cores over the rate. Without a rate in force, their own.",
+        examples=["main"],
+    )
+    oversubscription_subscriber: Key | None = Field(
+        None,
+        description="Subscriber whose rate that is. Not set: the largest rate of the pool.",
+        examples=["batch"],
     )
     policy: PlacementPolicyText | None = Field(
         None,
@@ -101,4 +116,19 @@ class PlacementSettings(Section, title="A placement pool"):
     )
 
 
-SUBJECTS = Subjects("placements", "placement pools", PlacementSettings, {"placements": "<placement>"})
+def _conflicts(name: str, pool: PlacementSettings, settings: Settings) -> Iterator[Conflict]:
+    path, wanted = (SUBJECTS.name, name), pool.oversubscription_pool
+    if wanted is None and pool.oversubscription_subscriber is not None:
+        yield Conflict((*path, "oversubscription_pool"), (), "name the pool of oversubscription_subscriber")
+    if wanted is None:
+        return
+    described = getattr(settings, "pools", {})
+    if wanted not in described:
+        remedy = f"no oversubscription pool is called {wanted}: describe it, or leave it out"
+        yield Conflict((*path, "oversubscription_pool"), (), remedy)
+    elif pool.oversubscription_subscriber not in (None, *described[wanted].subscribers):
+        remedy = f"the pool {wanted} has no such subscriber: describe it, or leave it out"
+        yield Conflict((*path, "oversubscription_subscriber"), (), remedy)
+
+
+SUBJECTS = Subjects("placements", "placement pools", PlacementSettings, {"placements": "<placement>"}, _conflicts)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from agent.models.directory import ModelsDirectory
 from agent.models.regular_files import read_file
 from agent.placement.book import Book
 from agent.placement.choosing import Chooser
-from agent.placement.fleet import FleetHosts, merged, to_drain
+from agent.placement.fleet import FleetHosts, effective, merged, to_drain
 from agent.placement.records import Comparison, PlacementDecision, PoolHead, Reservation
 from agent.placement.reserve import PlacementPool
 from agent.placement.settings import FILE, SUBJECTS, PlacementSettings
@@ -24,6 +25,7 @@ from agent.placement.state import PLACEMENT, PoolState
 from domain.decisions import Event, Mode, Reason
 from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
+from domain.rules.placement.coupling import effective_cores
 from domain.rules.placement.instance import Instance, parse_instance
 from domain.rules.placement.mix import distances, mix_of, shares_of, size_class, total_variation
 from domain.subject import Subject
@@ -54,12 +56,15 @@ class InventoryFile:
             return ""
         try:
             found = self._path.stat()
-            signature = (found.st_mtime_ns, found.st_size, found.st_ino)
+            rate = self._pool.head.rate
+            signature = (found.st_mtime_ns, found.st_size, found.st_ino, rate)
             if signature == self._seen and self._pool.head.inventory == self._digest:
                 return ""
             content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
             digest = hashlib.sha256(content).hexdigest()[:16]
             document: Any = json.loads(content)
+            if rate < 1.0:
+                digest, document = f"{digest}/{rate:g}", _at_rate(document, rate)
             elsewhere = self._pool.settings.fleet is not None
             self._pool.adopt(document, digest, epoch, hosts_elsewhere=elsewhere)
         except OSError as error:
@@ -70,6 +75,15 @@ class InventoryFile:
             return f"inventory {self._path} is invalid; keeping the previous one: {error}"
         self._seen, self._digest = signature, digest
         return ""
+
+
+def _at_rate(document: Any, rate: float) -> Any:
+    """Return an inventory whose hosts have the cores that containers may request at this rate; an invalid one as is."""
+    try:
+        kinds = [{**kind, "cores": effective_cores(kind["cores"], rate)} for kind in document["host_types"]]
+    except (KeyError, TypeError):
+        return document
+    return {**document, "host_types": kinds}
 
 
 def check_inventory(path: Path, *, hosts_elsewhere: bool = False) -> str:
@@ -211,7 +225,7 @@ class PoolTurns:
     """Turns one pool.
 
     groups: returns the AWS names of its fleet's groups by the fleet's key for each. capacity: that of its fleet, None
-    where it is not known.
+    where it is not known. rate: by which the cores of hosts are divided.
     """
 
     def __init__(
@@ -221,8 +235,10 @@ class PoolTurns:
         fleet: FleetHosts | None,
         groups: Callable[[], Mapping[str, str]],
         capacity: Callable[[], Capacity | None],
+        rate: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.pool, self._fleet, self._groups, self._capacity = pool, fleet, groups, capacity
+        self._rate = rate
         self._file = InventoryFile(pool)
         settings = pool.settings
         self._models = models
@@ -260,6 +276,7 @@ class PoolTurns:
         pool.lapse(epoch)
         pool.chooser.look()
         self._look_at_probation()
+        pool.follow_rate(self._rate(), epoch)
         troubles = [self._file.follow(epoch), self._follow_fleet(epoch)]
         refusal = "; ".join(filter(None, troubles))
         made, trouble = self._compare(now)
@@ -301,7 +318,7 @@ class PoolTurns:
         if not groups:
             return f"the fleet {self.pool.settings.fleet} is not managed: its VMs are not known"
         try:
-            found = self._fleet.read(groups)
+            found = effective(self._fleet.read(groups), self.pool.head.rate)
         except CloudError as error:
             return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts are unchanged: {error}"
         except (KeyError, TypeError, ValueError) as error:
@@ -399,13 +416,23 @@ def turns_of(host: Host) -> dict[str, PoolTurns]:
             lambda: host.epoch() is not None,
         )
         fleet = FleetHosts(host.session, settings) if settings.fleet and host.session is not None else None
-        turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings), capacity)
+        turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings), capacity, partial(_rate, host, settings))
     return turns
 
 
 def _capacity(host: Host, settings: PlacementSettings) -> Callable[[], Capacity | None]:
     """Return what asks for the capacity of a pool's fleet."""
     return lambda: None if settings.fleet is None else host.capacity("autoscaling", settings.fleet)
+
+
+def _rate(host: Host, settings: PlacementSettings) -> float:
+    """Return the rate in force by which the cores of a pool's hosts are divided, 1 without any."""
+    wanted = settings.oversubscription_pool
+    found = None if wanted is None else host.capacity("oversubscription", wanted)
+    rates = {} if found is None else found.rates
+    subscriber = settings.oversubscription_subscriber
+    rate = max(rates.values(), default=1.0) if subscriber is None else rates.get(subscriber, 1.0)
+    return rate if 0.0 < rate <= 1.0 else 1.0
 
 
 def _groups(host: Host, settings: PlacementSettings) -> Callable[[], Mapping[str, str]]:

@@ -29,6 +29,7 @@ def request_lines(made: PlacementDecision) -> list[str]:
     """Return a decision on a request as lines: hosts, why the first one, and what kept others from taking it."""
     lines = [f"{made.decision_id}  {time_text(made.at)}  placement {made.pool}", f"  {made.detail}"]
     lines.append(f"  request {made.request_id}, policy {made.policy}, {counted(made.open_hosts, 'host')} open with it")
+    lines += _rate_lines(made.rate)
     if made.replaced:
         lines.append(f"  best fit decided: {made.replaced}")
     if made.outside:
@@ -58,6 +59,10 @@ def request_lines(made: PlacementDecision) -> list[str]:
         whose = "the container that found none" if made.unplaced else "the first container"
         lines += ["", f"Hosts that could not take {whose}", *reason_lines(made.infeasible)]
     return lines
+
+
+def _rate_lines(rate: float) -> list[str]:
+    return [] if rate == 1.0 else [f"  oversubscription: hosts have their cores / {rate:g}, {rate:.0%} are reserved"]
 
 
 def lifetime_lines(reason: LifetimeReason, made: PlacementDecision) -> list[str]:
@@ -119,6 +124,7 @@ def pool_lines(view: PoolView, newest: Sequence[str], curves: Mapping[str, LifeC
     if head.switch is not None:
         lines.append(f"  switched to {head.switch.policy} by {head.switch.owner}: {head.switch.reason}")
     lines.append(f"  hosts: {hosts}; {counted(figures.containers, 'container')}, {figures.cores:,} cores")
+    lines += _rate_lines(head.rate)
     shares = ", ".join(f"{name} {share:.1%}" for name, share in figures.allocation.items())
     lines.append(f"  taken of open hosts: {shares}; {figures.free_cores:,} cores are free in all")
     rooms = ", ".join(f"{cores}: {number}" for cores, number in figures.headroom.items())

@@ -8,6 +8,7 @@ that fit nowhere else are placed as without it, until the VM is about to be remo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -51,6 +52,11 @@ def draining(cluster: Cluster, taking: Ints, drained: Ints, leaving: int) -> Int
     out = drained[cluster.containers[drained] == 0].tolist()
     more = [host for host in (*by_end(cluster, kept).tolist(), *by_end(cluster, soon).tolist()) if host not in out]
     return np.array(sorted([*out, *more[: max(0, leaving - len(out))]]), dtype=np.int64)
+
+
+def effective_cores(cores: int, rate: float) -> int:
+    """Return the cores that containers may request of a host, of which this share is reserved: floor(cores / rate)."""
+    return math.floor(cores / rate + 1e-9)
 
 
 @contextmanager

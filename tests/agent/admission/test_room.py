@@ -93,6 +93,10 @@ def test_vms_that_the_fleet_may_start_are_room_by_their_cores(ledger: Ledger) ->
     both.pool.fleet = lambda: Capacity(free=8.0, pending=7.0)
     assert [one.reason for one in both.ask(("b", 45))] == [Reason.REJECTED_PLACEMENT]
     assert [one.reason for one in both.ask(("c", 44))] == [Reason.ADMITTED]
+    # At a rate of one half containers may request twice as many cores of them.
+    both.pool.follow_rate(0.5, epoch=1)
+    assert [one.reason for one in both.ask(("d", 17))] == [Reason.REJECTED_PLACEMENT]
+    assert [one.reason for one in both.ask(("e", 16))] == [Reason.ADMITTED]
 
 
 def test_a_refusal_names_why_the_pool_is_not_up_to_date(ledger: Ledger) -> None:

@@ -326,6 +326,14 @@ def test_every_answer_and_every_hour_can_be_had_again_from_the_ledger(house: Hou
         assert codec.decode(HourDecision, codec.encode(decision)) == decision
 
 
+def test_rates_in_force_are_those_of_the_hour_and_none_once_no_hour_was_decided_for_long(house: House) -> None:
+    assert house.pool.hour is not None
+    assert house.pool.rates() == {row.subscriber: row.rate for row in house.pool.hour.subscribers}
+    assert min(house.pool.rates().values()) == 0.3
+    house.clock.advance(1000.0)
+    assert house.pool.rates() == {}
+
+
 @pytest.mark.exhaustive
 def test_nothing_is_oversold_by_an_agent_that_does_not_lead_or_has_not_decided_for_long(house: House) -> None:
     assert house.ask().rate == 0.3

@@ -1,11 +1,15 @@
-"""The dry run's section on placement: two days of a pool of hosts, a large request and a host that fails among them."""
+"""The dry run's section on placement: two days of a pool of hosts, a large request and a host that fails among them.
+
+Then sixteen hours of the simulator's fleet (`simulator.placement.fleet`) whose pool drains hosts for it, and of another
+one, by five seeds of requests, lifetimes and boots: the ratio of machine-hours.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +22,10 @@ from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path
 from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at, cloud_at
 from domain.clock import VirtualClock
 from domain.decisions import Reason
-from domain.units import HOUR_S
+from domain.rules.placement.instance import Instance, Release, Request, parse_instance
+from domain.rules.placement.policies import LIFETIME
+from domain.units import DAY_S, HOUR_S
+from simulator.placement.fleet import play_fleet
 
 POOL: Final = "hosts"
 HOSTS: Final = 50
@@ -33,6 +40,11 @@ APPLICATIONS: Final = 40
 LIMITS, LIMIT_SHARES = (1, 2, 4, 1000), (0.5, 0.2, 0.1, 0.2)
 HEAVY_AT, HEAVY_COUNT = 30, 24
 FAILS_AT: Final = 36
+FLEET_H, FLEET_FROM_H, FLEET_SEEDS = 16, 4, 5
+FLEET_REQUESTS_PER_HOUR, FLEET_LIFE_H, FLEET_SIGMA = 30.0, 1.5, 0.5
+"""Containers of a fleet's pool, of which fewer come by night; they live for hours, so that the fleet shrinks."""
+STUDENT_95: Final = 2.776
+"""Of five observations, two-sided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +67,15 @@ class PlacementResult(SectionResult):
     saved: float | None
     shadow: str
     happened: Mapping[str, int]
+    coupled_fleet_hours_ratio: float
+    coupled_fleet_hours_low: float
+    coupled_fleet_hours_high: float
+
+    def notes(self) -> Sequence[str]:
+        """Return the machine-hours of a fleet that the pool drains hosts for."""
+        interval = f"[{self.coupled_fleet_hours_low:.3f}, {self.coupled_fleet_hours_high:.3f}]"
+        ratio = f"{self.coupled_fleet_hours_ratio:.3f} {interval} of those without"
+        return (f"machine-hours of a simulated fleet whose pool drains hosts for it: {ratio}, {FLEET_SEEDS} seeds",)
 
     def brief(self) -> str:
         """Return the result in a line, with its figure."""
@@ -107,6 +128,38 @@ def inventory(seed: int) -> dict[str, Any]:
     return {"version": 1, "name": "dry run", "host_types": [kind], "applications": apps}
 
 
+def fleet_instance(seed: int) -> Instance:
+    """Return requests with expected lifetimes, the true ones times exp(sigma z), to hosts without number."""
+    draws = np.random.default_rng((seed, 1))
+    instance = parse_instance(inventory(seed), "dry run", hosts_elsewhere=True)[0]
+    requests: list[Request] = []
+    releases: list[Release] = []
+    at_s = 0.0
+    while (at_s := at_s + HOUR_S * float(draws.exponential(1.0 / FLEET_REQUESTS_PER_HOUR))) < FLEET_H * HOUR_S:
+        if draws.random() > 0.5 + 0.5 * np.sin(2.0 * np.pi * at_s / DAY_S):
+            continue
+        name, count = f"r{len(requests)}", 1 + int(draws.geometric(0.5))
+        life_s = HOUR_S * float(draws.exponential(FLEET_LIFE_H))
+        expected_s = life_s * float(np.exp(FLEET_SIGMA * draws.normal()))
+        requests.append(Request(name, f"app-{int(draws.integers(APPLICATIONS))}", count, at_s, expected_s))
+        releases += [Release(name, k, at_s + life_s) for k in range(count)]
+    return replace(instance, requests=tuple(requests), releases=tuple(releases))
+
+
+def coupled_fleet_hours(seed: int) -> tuple[float, float, float]:
+    """Return machine-hours of a coupled fleet over those of one that is not: mean and 95 % interval over seeds."""
+    ratios = []
+    for one in range(seed, seed + FLEET_SEEDS):
+        instance = fleet_instance(one)
+        alone, coupled = (
+            play_fleet(instance, LIFETIME, coupled=coupled, seed=one, measured_from_s=FLEET_FROM_H * HOUR_S)
+            for coupled in (False, True)
+        )
+        ratios.append(coupled.machine_hours / alone.machine_hours)
+    mean, error = float(np.mean(ratios)), STUDENT_95 * float(np.std(ratios, ddof=1)) / FLEET_SEEDS**0.5
+    return mean, mean - error, mean + error
+
+
 def play_placements(
     directory: Path,
     seed: int,
@@ -153,6 +206,7 @@ def play_placements(
         view = pool.view()
         made = pool.store.newest(POOL, 10_000)
         days = [one for one in made if isinstance(one, Comparison)]
+        ratio, low, high = coupled_fleet_hours(seed)
         return PlacementResult(
             pool=POOL,
             hours=hours,
@@ -168,6 +222,9 @@ def play_placements(
             saved=days[0].saved if days else None,
             shadow=days[0].shadow if days else "",
             happened=dict(happened),
+            coupled_fleet_hours_ratio=ratio,
+            coupled_fleet_hours_low=low,
+            coupled_fleet_hours_high=high,
             examples={one.reason.value: one.decision_id for one in reversed(made)},
             ledger=shown_path(directory / LEDGER),
         )

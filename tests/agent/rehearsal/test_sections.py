@@ -15,13 +15,16 @@ from agent.admission.gate.records import group_records
 from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.oversubscription.state import OversubscriptionStore
+from agent.rehearsal import placements
 from agent.rehearsal.admissions import Demand, play_admissions
 from agent.rehearsal.deferrals import CORES, play_deferral
 from agent.rehearsal.oversubscription import NINE_DAYS_H, PARAMETER, play_oversubscription
-from agent.rehearsal.placements import FAILS_AT, HOSTS, inventory, play_placements
+from agent.rehearsal.placements import FAILS_AT, HOSTS, coupled_fleet_hours, fleet_instance, inventory, play_placements
 from domain.decisions import Event, Reason
 from domain.rules.admission.population import POPULATIONS
-from domain.rules.placement.instance import parse_instance
+from domain.rules.placement.instance import Instance, parse_instance
+from domain.rules.placement.policies import Policy
+from simulator.placement.fleet import FleetOutcome
 
 
 @dataclass(frozen=True)
@@ -222,3 +225,24 @@ def test_a_section_that_does_not_exist_is_refused_with_those_there_are() -> None
     ran = CliRunner().invoke(app, ["dry-run", "--section", "everything"])
     told = ran.output + str(ran.exception)
     assert [name for name in ("all", "fleet", *PLAYS) if name not in told] == []
+
+
+def test_the_machine_hours_of_a_coupled_fleet_have_an_interval_over_five_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[tuple[int, bool]] = []
+
+    def play(instance: Instance, policy: Policy, *, coupled: bool, seed: int, measured_from_s: float) -> FleetOutcome:
+        assert [one.name for one in instance.requests] == [one.name for one in fleet_instance(seed).requests]
+        played.append((seed, coupled))
+        return FleetOutcome(100.0 - seed if coupled else 100.0, 0.0, 0.0)
+
+    monkeypatch.setattr(placements, "play_fleet", play)
+    assert coupled_fleet_hours(1) == pytest.approx((0.97, 0.97 - 0.01963, 0.97 + 0.01963), abs=1e-5)
+    assert played == [(seed, coupled) for seed in range(1, 6) for coupled in (False, True)]
+
+
+def test_a_fleet_of_the_dry_run_has_requests_that_a_seed_decides_and_that_end() -> None:
+    one, again, other = fleet_instance(1), fleet_instance(1), fleet_instance(2)
+    assert one == again != other
+    times = [request.at_s for request in one.requests]
+    assert times == sorted(times)
+    assert len(one.releases) == one.containers > 200

@@ -126,7 +126,8 @@ def rule_in(content: bytes, path: Path) -> RuleFile:
     """Return the rule in the content of a file; BadInput names the fault."""
     where = f"rule file {path}"
     try:
-        held: Any = json.loads(content)
+        # A whole number too large for a float is inf, which the checks refuse.
+        held: Any = json.loads(content, parse_int=float)
     except (ValueError, RecursionError) as error:
         raise BadInput("rule file", str(path), f"give a JSON file of a rule that can be read: {error}") from None
     if not isinstance(held, dict) or (held.get("kind"), held.get("version")) != (KIND, VERSION):

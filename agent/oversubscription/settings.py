@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -263,7 +264,8 @@ def read_rates(path: Path) -> HeldRates:
 def rates_in(content: bytes, path: Path) -> HeldRates:
     """Return what the content of a file of rates holds; BadInput names what is wrong with it."""
     try:
-        held: Any = json.loads(content)
+        # A whole number too large for a float is inf, which the checks refuse.
+        held: Any = json.loads(content, parse_int=float)
     except (ValueError, RecursionError) as error:
         raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
     if not isinstance(held, dict) or held.get("kind") != RATES_FILE:
@@ -280,11 +282,13 @@ def rates_in(content: bytes, path: Path) -> HeldRates:
     for name, rate in pairs:
         if not isinstance(name, str) or not name or name in rates:
             raise BadInput(f"rates file {path}, subscriber", name, "name every subscriber once")
-        if isinstance(rate, bool) or not isinstance(rate, int | float):
+        if not isinstance(rate, float):
             raise BadInput(f"rates file {path}, rate of {name}", rate, "give a number")
-        rates[name] = check_rate(f"rates file {path}, rate of {name}", float(rate))
+        rates[name] = check_rate(f"rates file {path}, rate of {name}", rate)
     multiplier = held.get("multiplier")
-    price = float(multiplier) if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else None
+    price = multiplier if isinstance(multiplier, float) else None
+    if price is not None and not math.isfinite(price):
+        raise BadInput(f"rates file {path}, multiplier", multiplier, "give a finite number")
     guard = guard_of_file(f"rates file {path}", held.get("guard"))
     return HeldRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)
 

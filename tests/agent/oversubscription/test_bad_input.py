@@ -232,6 +232,8 @@ def test_a_request_of_somebody_unknown_gets_everything_and_is_counted(house: Hou
         '{"kind": "oversubscription-rates", "rates": {"a": NaN}}',
         '{"kind": "oversubscription-rates", "rates": {"a": "0.4"}}',
         '{"kind": "oversubscription-rates", "rates": {"a": true}}',
+        f'{{"kind": "oversubscription-rates", "rates": {{"a": {10**400}}}}}',
+        '{"kind": "oversubscription-rates", "rates": {"a": 1}, "multiplier": NaN}',
     ],
 )
 def test_a_file_of_rates_that_cannot_be_used_is_refused(tmp_path: Path, text: str) -> None:

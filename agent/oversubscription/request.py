@@ -141,8 +141,9 @@ def shadow_rate(
     """Return the answer of a model on probation, None where it has no rates for the hour."""
     if shadow.failed:
         return None
-    rule = None if request.subscriber in shadow.held or request.subscriber not in rules.subscribers else shadow.rule
-    rule = rule if rule is not None and request.subscriber in rule.base else None
+    # A subscriber without a row in the hour is reserved in full.
+    ruled = request.subscriber in dict(shadow.rates) and request.subscriber not in shadow.held
+    rule = shadow.rule if ruled else None
     rate = shadow.rate(request.subscriber)
     _, found = _found(request, rate, rule, now, rules, shadow.budget, loads, profiles, closed)
     return ShadowRate(shadow.model, found.rate, found.safe)
@@ -158,15 +159,18 @@ def _base(
         failed = failed or Reason.STALE_INPUT
         return 1.0, Source.FALLBACK, (failed,), None if hour is None or hour.rule is None else failed, failed
     rows = {row.subscriber: row for row in hour.subscribers}
-    row = rows.get(request.subscriber)
-    if row is None:
-        # Named in the settings since the last hour: of it nothing is known yet.
-        opted_out = rules.subscribers[request.subscriber].opted_out
+    row, opted_out = rows.get(request.subscriber), rules.subscribers[request.subscriber].opted_out
+    if row is None or opted_out:
+        # Named, or opted out, in the settings since the last hour.
         reason = Reason.OPTED_OUT if opted_out else Reason.LITTLE_HISTORY
         held = None if hour.rule is None else reason
         return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), held, None
     unnamed = () if row.held is None or row.held in row.reasons else (row.held,)
-    return row.rate, row.source, (*row.reasons, *unnamed), row.held, None
+    held = row.held
+    if held is None and hour.rule is not None and hour.config_hash != rules.config_hash:
+        # The settings may name another policy now, or levels and machines that the rule was not trained for.
+        held = Reason.STALE_INPUT
+    return row.rate, row.source, (*row.reasons, *unnamed), held, None
 
 
 def _sentence(

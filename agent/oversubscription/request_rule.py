@@ -51,7 +51,8 @@ def ask_rule(
     fits, candidates = fitting(loads, request, levels, closed)
     if not candidates:
         seen = tuple(RuleLevel(level, "", None, None, None) for level in levels)
-        return RuleDecision(wanted, rule.weights, seen), Answer(1.0, -1, None, False, ())
+        hot_hours = None if math.isfinite(wanted) else math.nan
+        return RuleDecision(wanted, rule.weights, seen), Answer(1.0, -1, hot_hours, False, ())
     machines, demand = machines_among(
         loads, profiles, request, candidates, rules.threshold_cores, replace(rules.margin, spread=0.0)
     )

@@ -103,8 +103,12 @@ def _request(decision: RateDecision) -> list[str]:
 
 def _levels_of_rule(decision: RateDecision) -> list[str]:
     """Return the levels that a rule refused and the one it chose, or why it did not decide; nothing without a rule."""
+    from agent.oversubscription.records import Source
+
     if decision.held is not None:
-        return ["", f"The rule does not decide: {words(decision.held)}. The hour's rate does, behind its guard."]
+        failed = decision.source is Source.FALLBACK
+        instead = "Everything is reserved." if failed else "The hour's rate does, behind its guard."
+        return ["", f"The rule does not decide: {words(decision.held)}. {instead}"]
     if decision.rule is None:
         return []
     rows: list[tuple[object, ...]] = [("level", "machine", "need", "margin s", "free f", "")]

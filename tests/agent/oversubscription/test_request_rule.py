@@ -17,11 +17,12 @@ from agent.models.directory import read_model_file
 from agent.oversubscription.choice import ChoiceInputs as Inputs
 from agent.oversubscription.choice import Conditions, Situation, choose
 from agent.oversubscription.decision import OversubscriptionPart
+from agent.oversubscription.fold import hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.rate_policies import policy_of, subject_of
-from agent.oversubscription.records import HourDecision, HourRule, RateDecision, RateRequest
+from agent.oversubscription.records import HourDecision, HourRule, RateDecision, RateRequest, ShadowRates
 from agent.oversubscription.request import answer, vm_of
 from agent.oversubscription.request_rule import level_again
 from agent.oversubscription.view import pool_card, pool_lines, rate_lines
@@ -83,7 +84,7 @@ def agent_again(
     same = 0
     for t in range(scenario.hours):
         loads = loads_at(scenario, week, placed.rate, placed.machine, t, profiles)
-        hour = an_hour(names, hour_rule, START + 3600.0 * t)
+        hour = replace(an_hour(names, hour_rule, START + 3600.0 * t), config_hash=pool.config_hash)
         for row in (week.warm + np.flatnonzero(hours == t)).tolist():
             request = RateRequest(
                 subscriber=names[week.subscriber[row]],
@@ -269,6 +270,72 @@ def test_after_a_restart_and_a_change_of_lead_the_rule_decides_at_once(make: Cal
     assert (house.pool.memory.counts.ruled, house.pool.memory.counts.requests) == (3, 3)
 
 
+def test_after_a_change_of_the_settings_the_rule_waits_for_an_hour_decided_by_them(make: Callable[..., House]) -> None:
+    house = make()
+    house.live(185)
+    given = house.rules
+    house.rules = replace(given, policy="static:1.0")
+    house.open()
+    house.turn()
+    found = house.ask()
+    assert (found.rate, found.rule, found.held, found.tried != ()) == (0.5, None, Reason.STALE_INPUT, True)
+    house.hour()
+    assert (house.ask().rate, house.ask().held) == (1.0, None)
+    house.rules = replace(given, subscribers={"web": SubscriberRules(opt_out=True), "batch": OURS})
+    house.open()
+    house.turn()
+    found = house.ask()
+    assert (found.rate, found.source, found.reasons[0]) == (1.0, "manual", Reason.OPTED_OUT)
+
+
+def test_where_everything_is_reserved_the_explanation_names_no_rate_of_the_hour(make: Callable[..., House]) -> None:
+    house = make()
+    house.live(185)
+    house.clock.advance(4 * 3600.0)
+    house.pool.leads(house.clock.now())
+    found = house.ask()
+    assert (found.rate, found.held) == (1.0, Reason.STALE_INPUT)
+    assert not any("hour's rate" in line for line in rate_lines(found, None))
+
+
+def test_a_rule_whose_sum_overflows_reserves_everything_with_room_or_without(make: Callable[..., House]) -> None:
+    house = make()
+    house.live(185)
+    turn = 2.0 * np.pi * hour_of_day(int(house.clock.now() // 3600), house.rules) / 24.0
+    day = (1e308 * np.cos(turn), 1e308 * np.sin(turn), 0.0, 0.0)
+    assert house.pool.hour is not None
+    assert house.pool.hour.rule is not None
+    huge = HourRule({"web": 1.7e308}, day, house.pool.hour.rule.weights)
+    house.pool.hour = replace(house.pool.hour, rule=huge)
+    with np.errstate(over="ignore"):
+        found = house.ask()
+        assert (found.rate, found.rule, found.reasons[0]) == (1.0, None, Reason.NOT_FINITE)
+        assert house.pool.loads is not None
+        house.pool.loads.free_memory[:] = 0.0
+        found = house.ask()
+    assert (found.rate, found.machine, found.rule) == (1.0, "", None)
+    assert found.reasons == (Reason.NOT_FINITE, Reason.NO_MACHINE)
+
+
+def test_a_rule_on_probation_decides_nothing_of_a_subscriber_without_a_row(make: Callable[..., House]) -> None:
+    house = make()
+    house.live(185)
+    assert house.pool.hour is not None
+    shadow = ShadowRates("m", (("batch", 0.5),), 0.003, rule=house.pool.hour.rule)
+    house.pool.hour = replace(house.pool.hour, shadow=shadow)
+    found = [house.ask(name).shadow for name in ("batch", "web")]
+    assert [one is not None and one.rate for one in found] == [0.4, 1.0]
+
+
+@pytest.mark.parametrize("field", ["alpha", "base", "rates", "day", "cluster"])
+def test_a_number_too_large_for_a_float_is_a_fault_of_the_file(tmp_path: Path, field: str) -> None:
+    huge: Any = {"alpha": 10**400, "base": {"web": 10**400}, "rates": [10**400] * 2, "day": [10**400] * 4}
+    huge["cluster"] = {**CLUSTER, "beta": 10**400}
+    path = rule_file(tmp_path, **{field: huge[field]})
+    with pytest.raises(BadInput):
+        policy_of(f"rule:{path}", rules())
+
+
 @pytest.mark.parametrize("when", ["start", "reload"])
 def test_a_damaged_file_reserves_everything_and_a_sound_one_decides_again(
     make: Callable[..., House], tmp_path: Path, when: str
@@ -321,6 +388,8 @@ def test_a_shield_after_the_rule_raises_its_level_where_it_is_set(make: Callable
 
     def asked(**changes: Any) -> list[RateDecision]:
         house.pool.rules = replace(house.pool.rules, **changes)
+        assert house.pool.hour is not None
+        house.pool.hour = replace(house.pool.hour, config_hash=house.pool.rules.config_hash)
         house.pool.rebuild()
         return [house.ask(cores=8.0) for _ in range(8)]
 

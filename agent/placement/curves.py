@@ -64,19 +64,18 @@ def curves_of(
     names = sorted({name for name, _, _ in found})
     if not names:
         return {}
-    kinds = [shape_class(applications[name].demand) for name in names]
-    group, age_s, ended = (
-        np.array(column) for column in zip(*((names.index(n), a, e) for n, a, e in found), strict=True)
-    )
-    shares = survival(age_s, ended, group, np.array([sorted(set(kinds)).index(kind) for kind in kinds]))
+    place = {name: k for k, name in enumerate(names)}
+    _, kinds = np.unique([shape_class(applications[name].demand) for name in names], return_inverse=True)
+    group, age_s, ended = (np.array(column) for column in zip(*((place[n], a, e) for n, a, e in found), strict=True))
+    shares = survival(age_s, ended, group, kinds)
+    over_by, all_by = (np.bincount(one, minlength=len(names)).tolist() for one in (group[ended], group))
     seen = AGES_S[: max(1, int(np.searchsorted(AGES_S, age_s.max(), side="right")))].tolist()
     curves = {}
     for k, name in enumerate(names):
-        count, row = int(ended[group == k].sum()), shares[k, : len(seen)].tolist()
-        if count:
+        if over_by[k]:
+            row = shares[k, : len(seen)].tolist()
             half = next((age for age, share in zip(seen, row, strict=True) if share <= 0.5), None)
-            living = int((group == k).sum()) - count
-            curves[name] = LifeCurve(name, count, living, half, tuple(seen), tuple(row))
+            curves[name] = LifeCurve(name, over_by[k], all_by[k] - over_by[k], half, tuple(seen), tuple(row))
     return curves
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial as partial_of
@@ -350,8 +350,7 @@ class PoolQueries:
                 book = self.current()
                 running, known = tuple(book.reservations.values()), {one.name: one for one in book.cluster.applications}
             since = now - CURVE_DAYS_S
-            over = self.store.lives_between(self.name, since, now + 1.0, MOST_ENDS)
-            since = over[0].ended if len(over) >= MOST_ENDS else since
+            over, since = self.store.lives_between(self.name, since, now + 1.0, MOST_ENDS)
             self._curves = at, curves_of(over, running, known, since, now)
         return self._curves[1]
 
@@ -359,15 +358,18 @@ class PoolQueries:
         """Return every application, by name."""
         curves = self.curves()
         with self._lock:
-            book = self.current()
-            return [_view(book, one, curves) for one in sorted(book.cluster.applications, key=lambda one: one.name)]
+            book, held = self.current(), Counter[str]()
+            for one in book.reservations.values():
+                held[one.application] += len(one.hosts)
+            known = sorted(book.cluster.applications, key=lambda app: app.name)
+            return [_view(book, app, held[app.name], curves) for app in known]
 
     def application(self, name: str) -> ApplicationView:
         """Return an application; UnknownName."""
         curves = self.curves()
         with self._lock:
             book = self.current()
-            return _view(book, book.application(name), curves)
+            return _view(book, book.application(name), book.containers(name), curves)
 
     def reservations(self) -> tuple[Reservation, ...]:
         """Return what is reserved or runs, by request id."""
@@ -495,7 +497,7 @@ class PoolQueries:
         return dict(zip(wanted, scores, strict=True)), failed
 
 
-def _view(book: Book, app: Application, curves: Mapping[str, LifeCurve]) -> ApplicationView:
+def _view(book: Book, app: Application, containers: int, curves: Mapping[str, LifeCurve]) -> ApplicationView:
     return ApplicationView(
         app.name,
         *app.demand,
@@ -504,7 +506,7 @@ def _view(book: Book, app: Application, curves: Mapping[str, LifeCurve]) -> Appl
         app.rack_limit,
         app.label,
         Origin.API if app.name in book.over_http else Origin.INVENTORY,
-        book.containers(app.name),
+        containers,
         app.lifetime_s,
         curves.get(app.name),
     )

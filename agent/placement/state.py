@@ -39,6 +39,8 @@ from domain.rules.placement.lifetimes import LEAST_LEFT_S, first_sums, learn, ln
 
 PLACEMENT: Final = "placement"
 MOST_EVENTS: Final = 10**7
+TEACHING: Final = 20_000
+"""Events of ends from which lost sums are made: older ones have a weight below 0.9995^20000 = 5e-5."""
 ENDED: Final = "ended"
 """Name of the containers that ended in the data of an event."""
 HEADS: Final = Heads("placement.head", PoolHead)
@@ -122,7 +124,7 @@ class PlacementStore:
     def _learnt(self, pool: str) -> tuple[float, ...]:
         """Return the sums of the calibration by the recorded ends, empty without any that teaches."""
         sums, before = first_sums(), first_sums().tolist()
-        for one in self.lives_between(pool, 0.0, math.inf):
+        for one in self.lives_between(pool, 0.0, math.inf, TEACHING)[0]:
             if one.cause is Cause.RELEASED and None not in (one.lifetime_s, one.began):
                 life_s = one.ended - (one.began or 0.0)
                 for _ in one.containers if life_s >= 0.0 else ():
@@ -163,14 +165,17 @@ class PlacementStore:
                 found.append((at, request, given_back(str(body["detail"])), GIVEN_BACK[reason]))
         return found
 
-    def lives_between(self, pool: str, since: float, until: float, most: int = MOST_EVENTS) -> list[Ended]:
+    def lives_between(
+        self, pool: str, since: float, until: float, most: int = MOST_EVENTS
+    ) -> tuple[list[Ended], float]:
         """Return the containers that ended with since <= at < until, oldest first; earlier versions recorded none.
 
-        Of more than `most` events the newest.
+        Of more than `most` events the newest. The time is that from which on all are among them.
         """
-        bodies = (body for _, _, _, body in self._events(pool, since, until, most))
-        found = (one for body in bodies for one in body.get("data", {}).get(ENDED, ()))
-        return [codec.decode(Ended, codec.encode_mapping(one)) for one in found]
+        events = self._events(pool, since, until, most)
+        found = (one for _, _, _, body in events for one in body.get("data", {}).get(ENDED, ()))
+        ended = [codec.decode(Ended, codec.encode_mapping(one)) for one in found]
+        return ended, since if len(events) < most else events[0][0]
 
     def _events(
         self, pool: str, since: float, until: float, most: int = MOST_EVENTS

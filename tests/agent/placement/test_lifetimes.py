@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import ValuesView
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ from tests.agent.placement.test_properties import DOCUMENT, HOSTS, STEPS, act
 
 def lives(pool: PlacementPool) -> list[Ended]:
     """What the ledger has of containers that ended."""
-    return pool.store.lives_between("main", 0.0, START + 1e9)
+    return pool.store.lives_between("main", 0.0, START + 1e9)[0]
 
 
 class TestASurvivalCurve:
@@ -78,6 +79,48 @@ class TestASurvivalCurve:
         pool.release("new")
         (curve,) = pool.curves().values()
         assert (curve.ended, curve.living) == (1, 0)
+
+    def test_counts_from_the_oldest_event_that_is_read(
+        self, ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else the short lives of the events before would be missing, and the long ones be there."""
+        monkeypatch.setattr("agent.placement.look.MOST_ENDS", 3)
+        pool = made(ledger, clock, inventory(app("shop", 1)))
+        for name in ("long", "short", "lasting"):
+            pool.request(ask(name))
+            pool.confirm(name)
+        clock.advance(60.0)
+        pool.release("short")
+        clock.advance(60.0)
+        # It ends no container, and is an event.
+        pool.fail("large-4")
+        pool.request(ask("new"))
+        pool.confirm("new")
+        clock.advance(60.0)
+        pool.release("long")
+        pool.release("new")
+        (curve,) = pool.curves().values()
+        assert (curve.ended, curve.living) == (1, 0)
+
+
+def test_the_containers_of_all_applications_are_counted_in_one_pass(ledger: Ledger, clock: VirtualClock) -> None:
+    """5,000 passes over 150,000 reservations would keep requests waiting for a minute."""
+
+    class Counted(dict[str, Reservation]):
+        passes = 0
+
+        def values(self) -> ValuesView[Reservation]:
+            self.passes += 1
+            return super().values()
+
+    pool = made(ledger, clock, inventory(*(app(f"a{number}", 1) for number in range(5))))
+    pool.request(ask("r1", "a1", count=2))
+    pool.request(ask("r2", "a3"))
+    pool.curves()
+    book = pool.current()
+    book.reservations = held = Counted(book.reservations)
+    assert [one.containers for one in pool.applications()] == [0, 2, 0, 1, 0]
+    assert held.passes == 1
 
 
 class TestADeclaration:
@@ -279,7 +322,7 @@ class TestTheCalibration:
         assert pool.view().lifetimes.rule is LifetimeRule.OLDEST
 
     def test_is_made_again_from_the_record_where_an_earlier_version_dropped_it(
-        self, ledger: Ledger, clock: VirtualClock
+        self, ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool = calibrated(ledger, clock, sigma=0.3)
         for name, ends in (("cancelled", pool.cancel), ("without", pool.confirm)):
@@ -291,6 +334,9 @@ class TestTheCalibration:
             state.put(connection, [("main", HEADS.key, codec.encode(replace(head, sums=())))])
         assert made(ledger, clock).view().lifetimes == pool.view().lifetimes
         assert pool.store.read("main").head.sums == pytest.approx(head.sums, rel=1e-12)
+        # Not from all of a long record, while requests wait; the newest end has no expectation.
+        monkeypatch.setattr("agent.placement.state.TEACHING", 1)
+        assert pool.store.read("main").head.sums == ()
 
     def test_is_not_taught_by_a_clock_that_was_set_back(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = calibrated(ledger, clock, sigma=0.3)

@@ -49,7 +49,7 @@ def test_two_agents_share_one_calibration_and_decide_alike(open_ledger: Callable
     assert one.lifetimes == other.lifetimes
     assert one.lifetimes.r2 > 0.5
     assert (one.host_hours, one.head.hinted) == (other.host_hours, 20)
-    ended = [pool.store.lives_between("main", 0.0, clock.now() + 1.0) for pool in pools]
+    ended = [pool.store.lives_between("main", 0.0, clock.now() + 1.0)[0] for pool in pools]
     assert ended[0] == ended[1]
     assert [(each.ended - (each.began or 0.0), each.lifetime_s) for each in ended[0][:2]] == [
         (60.0, 1.0),

@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from agent.kernel.text import columns, duration_text
-from domain.errors import BadInput
+from domain.errors import BadInput, TrimtabError
 from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
@@ -645,16 +645,15 @@ class LearnPlacement(PromiseLearning):
     def round(self) -> End:
         """Do a round."""
         from agent.placement.choosing import read_policy
-        from trainer.learning.ledgers import NoRecord
         from trainer.learning.placement import PlacementRound, PlacementSettings
         from trainer.learning.placements import kept_windows, read_placements
-        from trainer.learning.round import BudgetUsed
         from trainer.learning.state import opened
 
         self.set_aside()
         try:
             typer.echo(_advice_line(self._advise()), err=True)
-        except (BudgetUsed, NoRecord) as why:
+        except (TrimtabError, OSError) as why:
+            # The round needs neither the bundled policies nor a place for the advice.
             typer.echo(f"no advice: {why}", err=True)
         since = self.now_s - self.days * DAY_S
         windows, digest = kept_windows(self.folder, lambda: read_placements(self.source, self.name, since, self.now_s))

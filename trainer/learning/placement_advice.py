@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from trainer.placement.advice import (
     LEAST_DAYS,
     LEAST_FILLINGS,
     LEAST_GAIN,
+    ORDERS,
     Replayed,
     better_by_days,
     better_by_fillings,
@@ -39,6 +40,10 @@ STILL: Final = 0.1
 MOST_FILLED: Final = 0.9
 MOST_DAYS: Final = 14.0
 """Of a record: an older one is of other times."""
+MOST_FILLINGS: Final = 100
+"""The newest are replayed: the file of the advice has a cost of each under each policy."""
+MOST_REJECTED: Final = 0.01
+"""Share of the containers, all of which had a host, that may find none in the replay: the fleet may be smaller now."""
 
 
 def advise(
@@ -58,32 +63,39 @@ def advise(
     candidates = {name: one for name, one in policies.items() if one.digest != policy.digest} | {word: policy}
     begin = max(recorded.since, recorded.lives[0].begin)
     length_s = recorded.until - begin
-    fillings = fillings_of(recorded)
-    if len(fillings) >= LEAST_FILLINGS:
-        found = replayed_fillings(fillings, candidates, check)
-        advised, what = better_by_fillings(found, word), f"{len(fillings)} recorded fillings"
-        unit = "hosts in the mean"
+    played = fillings_of(recorded)[-MOST_FILLINGS:]
+    if len(played) >= LEAST_FILLINGS:
+        found = replayed_fillings(played, candidates, check)
+        better, what = better_by_fillings(found, word), f"{len(played)} recorded fillings"
+        unit, orders = "hosts in the mean", 1 + ORDERS
     else:
-        found = {}
+        found, played = {}, (window_of(recorded, begin, recorded.until),)
         if length_s >= LEAST_DAYS * DAY_S:
-            found = replayed_days(window_of(recorded, begin, recorded.until), candidates, length_s, check)
-        advised = better_by_days(found, word, length_s)
-        what, unit = f"{length_s / DAY_S:.1f} recorded days", "host-hours"
+            found = replayed_days(*played, candidates, length_s, check)
+        better, what = better_by_days(found, word, length_s), f"{length_s / DAY_S:.1f} recorded days"
+        unit, orders = "host-hours", 1
+    asked = orders * sum(request.count for one in played for request in one.requests)
+    rejected = found[word].rejected / asked if found else 0.0
+    better = better if rejected <= MOST_REJECTED else ""
     same = before is not None and before.policy_digest == policy.digest
     last, changed_at = (before.advised, before.changed_at) if before is not None and same else ("", 0.0)
-    advised, changed_at = kept_a_day(advised, last, changed_at, now)
-    why = _why(found, word, advised, what, unit)
+    advised, changed_at = kept_a_day(better, last, changed_at, now)
+    why = _why(found, word, better, what, unit)
+    if rejected > MOST_REJECTED:
+        why = f"in {what} {word} has no host for {rejected:.1%} of the containers: the pool had more hosts then"
+    if advised != better:
+        why += "; advice changes once a day"
     costs = {name: one.costs for name, one in found.items()}
     return PolicyAdvice(recorded.pool, now, word, policy.digest, advised, why, changed_at, length_s / DAY_S, costs)
 
 
-def _why(found: Mapping[str, Replayed], word: str, advised: str, what: str, unit: str) -> str:
+def _why(found: Mapping[str, Replayed], word: str, better: str, what: str, unit: str) -> str:
     if not found:
         return f"{what}, {LEAST_DAYS:g} are needed, or {LEAST_FILLINGS} fillings"
     gains = {name: 1.0 - sum(one.costs) / max(sum(found[word].costs), 1e-9) for name, one in found.items()}
-    if advised in found:
-        parts = " to ".join(f"{gain:.1%}" for gain in _ends(found[advised], found[word]))
-        return f"in {what} {advised} takes {gains[advised]:.1%} fewer {unit} than {word} (by part {parts})"
+    if better:
+        parts = " to ".join(f"{gain:.1%}" for gain in _ends(found[better], found[word]))
+        return f"in {what} {better} takes {gains[better]:.1%} fewer {unit} than {word} (by part {parts})"
     best = max((name for name in found if name != word), key=lambda name: gains[name])
     return f"in {what} no policy is surely {LEAST_GAIN:.0%} below {word}; next {best} with {-gains[best]:+.1%} {unit}"
 
@@ -112,8 +124,11 @@ def fillings_of(recorded: PlacementRecord) -> tuple[Instance, ...]:
     counts = [sum(life.count for one in group for life in one) for group in (filled, stretches)]
     if counts[0] < MOST_FILLED * counts[1]:
         return ()
-    # A window has the requests after its begin.
-    return tuple(window_of(recorded, one[0].begin - 1.0, max(max(life.ends) for life in one) + 1.0) for one in filled)
+    # A window has the requests after its begin, here of no other filling: the next may follow within a second.
+    return tuple(
+        window_of(replace(recorded, lives=tuple(one)), one[0].begin - 1.0, max(max(life.ends) for life in one) + 1.0)
+        for one in filled
+    )
 
 
 def _is_filled(stretch: Sequence[Life]) -> bool:

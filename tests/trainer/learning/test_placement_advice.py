@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,8 @@ from domain.units import DAY_S, HOUR_S
 from simulator.placement.instances import small
 from tests.agent.placement.hosts import START
 from tests.trainer.learning.recorded_placements import drawn
-from trainer.learning.placement_advice import advise, fillings_of, last_advice, leave
+from trainer.commands.placement import LearnPlacement
+from trainer.learning.placement_advice import MOST_FILLINGS, advise, fillings_of, last_advice, leave
 from trainer.learning.placements import Life, PlacementRecord
 from trainer.placement.advice import bundled
 
@@ -73,6 +76,59 @@ def test_a_pool_that_fills_again_and_again_is_advised_after_two_fillings() -> No
     assert len(fillings_of(filled(first, second, third))) == 3
 
 
+def test_a_filling_has_no_container_of_another_one_that_ends_or_begins_within_a_second() -> None:
+    recorded = filled(small(9000), small(9001))
+    first = sum(life.request.startswith("0-") for life in recorded.lives)
+    later = recorded.lives[first].begin - START - 12 * HOUR_S - 0.5
+    moved = [
+        replace(life, begin=life.begin - later, ends=tuple(end - later for end in life.ends)) if k >= first else life
+        for k, life in enumerate(recorded.lives)
+    ]
+    found = fillings_of(replace(recorded, lives=tuple(moved)))
+    assert [{request.name[0] for request in one.requests} for one in found] == [{"0"}, {"1"}]
+
+
+def test_the_newest_fillings_are_replayed_and_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = dict.fromkeys(POLICIES, (100.0 / 7.0,) * MOST_FILLINGS)
+    leave(tmp_path, PolicyAdvice("main", 1.0, "bf", BF.digest, "oldest", "", 1.0, 3.0, costs))
+    assert read_advice(tmp_path, "main") is not None
+    monkeypatch.setattr("trainer.learning.placement_advice.MOST_FILLINGS", 2)
+    three = filled(*(small(seed) for seed in (9000, 9001, 9002)))
+    found = advise(three, POLICIES, ("bf", BF), None, START + 3 * DAY_S)
+    last = replace(three, lives=tuple(one for one in three.lives if not one.request.startswith("0-")))
+    assert found.costs == advise(last, POLICIES, ("bf", BF), None, START + 3 * DAY_S).costs
+
+
+def test_nothing_is_advised_by_hosts_on_which_the_policy_in_use_could_not_have_placed_the_record() -> None:
+    """The replay has the hosts of now: those of a fleet that shrank are fewer than the record's."""
+    recorded = drawn(hours=80)
+    assert advise(recorded, POLICIES, ("wf", WF), None, recorded.until).advised
+    few = replace(recorded, basis=replace(recorded.basis, hosts=(replace(recorded.basis.hosts[0], count=20),)))
+    found = advise(few, POLICIES, ("wf", WF), None, recorded.until)
+    assert found.costs
+    assert found.advised == ""
+
+
+def test_a_round_needs_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as where the models directory takes no file, or a champion is refused that does not decide."""
+
+    class Begun(Exception):
+        pass
+
+    def begun(*_: object) -> None:
+        raise Begun
+
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    nothing: Any = None
+    monkeypatch.setattr(LearnPlacement, "_advise", full)
+    monkeypatch.setattr(LearnPlacement, "set_aside", lambda _: None)
+    monkeypatch.setattr("trainer.learning.placements.kept_windows", begun)
+    with pytest.raises(Begun):
+        LearnPlacement(ctx=nothing, name="main", ledger="ledger.db", out=Path("out")).round()
+
+
 def test_a_stretch_in_which_containers_end_is_no_filling() -> None:
     recorded = filled(small(9000), small(9001))
     early = [
@@ -93,6 +149,8 @@ def test_the_advice_is_left_for_the_agent_and_changes_once_a_day(tmp_path: Path)
     changed = replace(found, advised="bf")
     later = advise(recorded, POLICIES, ("wf", WF), changed, recorded.until + HOUR_S)
     assert (later.advised, later.changed_at) == ("bf", recorded.until)
+    # The figures are of the policy that it waits for.
+    assert later.why.startswith(found.why)
 
 
 def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:

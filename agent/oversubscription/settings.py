@@ -109,7 +109,7 @@ class PoolSettings(Section, title="A pool"):
         "train oversubscription`, not evaluated. A rule sets the rate of each request.",
     )
     objective: ObjectiveName = Field(
-        "cores",
+        "core-hours",
         description="Saving that `trimtab learn oversubscription` trains a rule for: requested cores, the same by the "
         "hours that VMs stay, or machines in use. Of a folder as `rule:`, OBJECTIVE/rule.json in it decides.",
     )

@@ -292,6 +292,7 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
 
     def gate(self) -> Gate:
         """Return weeks of the scenario."""
+        from agent.oversubscription.rule_model import CORE_HOURS
         from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
         from simulator.oversubscription.scenario import scenario_of
         from trainer.promotion.gate import Limits
@@ -310,7 +311,7 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
             drawn=self.weeks,
             episodes=self.episodes,
             evaluations=self.evaluations,
-            objective="cores" if rules is None else rules.objective,
+            objective=CORE_HOURS if rules is None else rules.objective,
             guards_rules=rules is not None and rules.guards_rules,
         )
 

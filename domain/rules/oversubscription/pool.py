@@ -66,7 +66,7 @@ class PoolRules:
     machine_network_gbit: float = 100.0
     subscribers: Mapping[str, SubscriberRules] = field(default_factory=lambda: MappingProxyType({}))
     policy: str = "moving-average"
-    objective: str = "cores"
+    objective: str = "core-hours"
     actions: tuple[float, ...] = ACTIONS
     alpha: float = 0.95
     beta: float = 0.6

@@ -41,7 +41,7 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         "machine_network_gbit": 100.0,
         "subscribers": {},
         "policy": "moving-average",
-        "objective": "cores",
+        "objective": "core-hours",
         "actions": (0.2, 0.3, 0.4, 0.5, 0.6, 1.0),
         "alpha": 0.95,
         "beta": 0.6,

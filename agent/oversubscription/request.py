@@ -165,11 +165,11 @@ def _base(
         reason = Reason.OPTED_OUT if opted_out else Reason.LITTLE_HISTORY
         held = None if hour.rule is None else reason
         return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), held, None
-    unnamed = () if row.held is None or row.held in row.reasons else (row.held,)
     held = row.held
     if held is None and hour.rule is not None and hour.config_hash != rules.config_hash:
         # The settings may name another policy now, or levels and machines that the rule was not trained for.
         held = Reason.STALE_INPUT
+    unnamed = () if held is None or held in row.reasons else (held,)
     return row.rate, row.source, (*row.reasons, *unnamed), held, None
 
 

@@ -279,6 +279,7 @@ def test_after_a_change_of_the_settings_the_rule_waits_for_an_hour_decided_by_th
     house.turn()
     found = house.ask()
     assert (found.rate, found.rule, found.held, found.tried != ()) == (0.5, None, Reason.STALE_INPUT, True)
+    assert Reason.STALE_INPUT in found.reasons
     house.hour()
     assert (house.ask().rate, house.ask().held) == (1.0, None)
     house.rules = replace(given, subscribers={"web": SubscriberRules(opt_out=True), "batch": OURS})

@@ -220,7 +220,8 @@ def _outcome(work: Callable[[Any], Any], items: Sequence[Any]) -> Outcome:
         answers.extend(map(work, items))
     except Exception as error:
         try:
-            pickle.dumps(error)
+            # An error whose class takes other arguments than its message cannot be read where it arrives.
+            pickle.loads(pickle.dumps(error))
         except Exception:
             return answers, TrimtabError(f"{type(error).__name__}: {error}")
         return answers, error

@@ -33,6 +33,18 @@ def square_or_die(number: int) -> int:
     return number * number
 
 
+class TwoParts(Exception):
+    """An error that pickle writes and cannot read."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def refuse_in_two_parts(number: int) -> int:
+    """Raise an error that cannot be sent to another process."""
+    raise TwoParts("the third", f"law of {number}")
+
+
 def refuse(number: int) -> int:
     """Raise an error with attributes."""
     raise BadInput("number", number, "give another")

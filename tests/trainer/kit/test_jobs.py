@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from domain.errors import BadInput
+from domain.errors import BadInput, TrimtabError
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
-from tests.trainer.kit.light_work import fail, refuse, square_and_die_once, square_or_die
+from tests.trainer.kit.light_work import fail, refuse, refuse_in_two_parts, square_and_die_once, square_or_die
 from tests.trainer.kit.tiny_job import LOST_AT, train_marked, train_tiny
 from trainer.autoscaling.ppo_runs import run
 from trainer.kit.jobs import Job, JobFailed, Pool, WorkerLost, Workers, grid_of, run_jobs, seeds_of
@@ -99,6 +99,11 @@ def test_an_error_of_the_work_comes_as_it_was_raised(workers: Workers) -> None:
     with Pool(refuse, workers) as pool, pytest.raises(BadInput) as caught:
         list(pool.run([1, 2]))
     assert (caught.value.field, caught.value.value, caught.value.remedy) == ("number", 1, "give another")
+
+
+def test_an_error_that_cannot_be_sent_is_no_lost_worker() -> None:
+    with Pool(refuse_in_two_parts, Workers(2)) as pool, pytest.raises(TrimtabError, match="TwoParts: the third law of"):
+        list(pool.run([1, 2]))
 
 
 @pytest.mark.exhaustive

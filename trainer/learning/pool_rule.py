@@ -84,11 +84,9 @@ def train_rule(
         )
         rule = decoded(learnt.point, len(rates.subscribers))
         rules.append(raised(rule, np.array([FULL * (name in opted_out) for name in rates.subscribers])))
-    check()
-    chosen, facts = choose(scenario, config, rules)
-    check()
+    chosen, facts = choose(scenario, config, rules, check)
     rule = raised(rules[chosen], facts["offset"])
-    weeks = released(scenario, config, rule)
+    weeks = released(scenario, config, rule, check)
     about = {"seed": SEEDS[chosen], "choice": facts, "release": weeks}
     write_rule(file, scenario, config, rule, rates, about)
     return TrainedRule(

@@ -9,7 +9,7 @@ in RELEASE_EPISODES drawn weeks of usage.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,12 +145,18 @@ def write_rule(
     return training
 
 
-def choose(scenario: Scenario, config: Config, rules: Sequence[RequestRule]) -> tuple[int, dict[str, Any]]:
-    """Return the place of the chosen rule, and the figures of the choice with the offset of each."""
+def choose(
+    scenario: Scenario, config: Config, rules: Sequence[RequestRule], check: Callable[[], None] = lambda: None
+) -> tuple[int, dict[str, Any]]:
+    """Return the place of the chosen rule, and the figures of the choice with the offset of each.
+
+    check: called before each offset; what it raises ends the choice.
+    """
     stage = Stage(scenario, validation_weeks(scenario, config), config.start)
     by_seed: list[dict[str, Any]] = []
     for rule in rules:
         for offset in OFFSETS:
+            check()
             played = stage.play(raised(rule, offset))
             passed = _passes(played, config)
             if passed:
@@ -174,11 +180,17 @@ def release_weeks(scenario: Scenario, config: Config) -> list[Week]:
     return [*redrawn, *known_weeks(scenario, config)]
 
 
-def released(scenario: Scenario, config: Config, rule: RequestRule) -> list[dict[str, Any]]:
-    """Return the figures of each week of the release; `released`: whether it keeps the promise."""
+def released(
+    scenario: Scenario, config: Config, rule: RequestRule, check: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """Return the figures of each week of the release; `released`: whether it keeps the promise.
+
+    check: called before each week; what it raises ends the release.
+    """
     guard, allowed = ruled(unguarded(scenario), rule, scenario.hours), 1.0 - config.alpha
     seeds, found = np.arange(RELEASE_SEED, RELEASE_SEED + RELEASE_EPISODES), []
     for week in release_weeks(scenario, config):
+        check()
         risk = Assessor(scenario, week, config.start, guard=guard).assess(np.ones(scenario.subscribers))
         placed = risk.placement
         hot = sample(placed, usage_of("gauss", scenario, week), seeds).c_hot_r

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trainer.learning.pool_rule import SEEDS, TrainedRule, config_of, train_rule
 from trainer.learning.round import BudgetUsed
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256
+from trainer.oversubscription.rule_runs import OFFSETS
 from trainer.promotion.oversubscription import cost_of, guarded
 
 ROWS = [f"{n},{n % 2},{1 + n % 3},1,0.1,{n % 6},{n % 6 + 3},0" for n in range(24)]
@@ -51,7 +53,10 @@ def test_a_round_that_is_stopped_in_the_search_has_the_same_rule_as_one_that_is_
             raise BudgetUsed("stopped")
 
     whole = trained(folder, "whole", count)
-    assert calls == GENERATIONS * len(SEEDS) + 2
+    facts = json.loads((tmp_path / "whole.json").read_text())
+    # The choice stops between two offsets, and the release between two weeks.
+    after = sum(OFFSETS.index(one["offset"]) + 1 for one in facts["choice"]["by_seed"]) + len(facts["release"])
+    assert calls == GENERATIONS * len(SEEDS) + after
     calls = 0
     with pytest.raises(BudgetUsed):
         trained(folder, "parts", stop)
@@ -59,7 +64,7 @@ def test_a_round_that_is_stopped_in_the_search_has_the_same_rule_as_one_that_is_
     calls = 0
     assert trained(folder, "parts", count) == whole
     # The first seed is found in its checkpoint.
-    assert calls == GENERATIONS * (len(SEEDS) - 1) + 2
+    assert calls == GENERATIONS * (len(SEEDS) - 1) + after
     assert read_rule(tmp_path / "parts.json").as_data() == read_rule(tmp_path / "whole.json").as_data()
 
 

@@ -169,7 +169,7 @@ class PlacementPart(Part):
         if subject not in self.configured:
             return None
         pool = self.pools[subject]
-        cores, found, fleet = pool.application(application).cores, pool.capacity_for(application), pool.fleet()
+        found, cores, fleet = pool.capacity_for(application), pool.cores_of()[application], pool.fleet()
         more = 0 if fleet is None else int(((fleet.free or 0.0) + fleet.pending) / pool.head.rate) // cores
         why = ", ".join(f"{reason} {hosts}" for reason, hosts in found.infeasible.items())
         detail = f"{found.containers:,} containers of {application} fit in the pool {subject}"

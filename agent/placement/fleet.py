@@ -145,7 +145,9 @@ def merged(
             continue
         surplus = name in drain
         state = HostState.DRAINING if before.held or surplus else host.state
-        capacity = before.capacity if before.rated == host.rated else host.capacity
+        # The rate of an oversubscription pool changes the rated cores: a size that an operator ordered holds then too.
+        resized = before.capacity != before.rated and before.vm_type == host.vm_type
+        capacity = before.capacity if resized or before.rated == host.rated else host.capacity
         now = HostRecord(
             name, capacity, Origin.FLEET, state, host.rack, host.label, host.rated, host.vm_type, before.held, surplus
         )

@@ -56,11 +56,12 @@ def check_fits(book: Book, app: Application) -> None:
         raise BadInput("label", app.label, "no host of the pool has this label")
 
 
-def changed_hosts(book: Book, instance: Instance) -> dict[str, HostRecord]:
+def changed_hosts(book: Book, instance: Instance, *, same_file: bool) -> dict[str, HostRecord]:
     """Return the hosts with a record, or with containers, that a new inventory changes.
 
     One that it does not list drains. One that it lists for the first time, again, or otherwise than before has the size
-    and label that it says; whether operators drained it or it failed stays.
+    and label that it says; whether operators drained it or it failed stays. same_file: only the rate by which cores are
+    divided is another one, so that a size that an operator ordered holds.
     """
     kinds = {kind.name: kind for kind in instance.hosts}
     held = {name for one in book.reservations.values() for name in one.hosts.values()}
@@ -74,9 +75,10 @@ def changed_hosts(book: Book, instance: Instance) -> dict[str, HostRecord]:
                 changed[name] = replace(record, state=HostState.DRAINING)
         elif was is None or (was.capacity, was.label) != (now.capacity, now.label):
             back = record.state is HostState.DRAINING and not record.ordered
+            resized = same_file and record.rated not in (None, record.capacity)
             changed[name] = replace(
                 record,
-                capacity=now.capacity,
+                capacity=record.capacity if resized else now.capacity,
                 rated=now.capacity,
                 label=now.label,
                 origin=Origin.INVENTORY,

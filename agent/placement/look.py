@@ -253,12 +253,10 @@ class PoolQueries:
         with self._lock:
             book = self.current()
             unconfirmed = list(book.unconfirmed.values())
-            advice, unread = self.chooser.advice()
-            problem = "; ".join(text for text in (self.problem, self.chooser.problems(), unread) if text)
             now, lives = self.clock.now(), book.cluster.lives
             fit = lives.fit
             rule = rule_of(fit.r2, hinted=True)
-            return PoolView(
+            found = PoolView(
                 self.name,
                 self.mode,
                 now,
@@ -270,12 +268,15 @@ class PoolQueries:
                 sum(len(one.hosts) * book.application(one.application).demand[0] for one in unconfirmed),
                 pending_cores,
                 self.decision_ms,
-                problem,
+                "",
                 self.head.host_seconds(now) / HOUR_S,
                 LifetimeFigures(rule, float(lives.sums[0]), fit.a, fit.b, fit.residual, fit.r2),
                 self.training_distance,
-                advice,
             )
+        # A directory that does not answer keeps no request waiting.
+        advice, unread = self.chooser.advice()
+        problem = "; ".join(text for text in (self.problem, self.chooser.problems(), unread) if text)
+        return replace(found, problem=problem, advice=advice)
 
     def hosts(self) -> list[HostView]:
         """Return every host."""

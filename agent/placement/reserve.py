@@ -503,7 +503,8 @@ class PlacementPool(PoolQueries):
             conflicts = book.document_conflicts(instance)
             if conflicts:
                 raise BadInput("inventory_file", digest, "; ".join(conflicts))
-            hosts = changed_hosts(book, instance)
+            same_file = digest.partition("/")[0] == self.head.inventory.partition("/")[0]
+            hosts = changed_hosts(book, instance, same_file=same_file)
             state = PoolState(self.head, None, whole, {**book.records, **hosts}, book.reservations, book.over_http)
             detail = (
                 f"inventory {digest}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"

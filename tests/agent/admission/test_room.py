@@ -69,6 +69,12 @@ def test_a_deployment_whose_containers_find_no_host_is_refused(ledger: Ledger) -
     assert both.ask(("small", 20))[0].admit
 
 
+def test_a_decision_waits_for_no_survival_curve(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Both(ledger)
+    monkeypatch.setattr("agent.placement.look.curves_of", None)
+    assert both.ask(("small", 20))[0].admit
+
+
 def test_deployments_of_a_batch_and_those_that_have_not_started_take_room(ledger: Ledger) -> None:
     both = Both(ledger)
     assert [one.admit for one in both.ask(("a", 16), ("b", 17), ("c", 16), ("d", 1))] == [True, False, True, False]

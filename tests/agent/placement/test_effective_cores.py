@@ -60,6 +60,14 @@ def test_hosts_of_the_inventory_follow_the_rate(ledger: Ledger, clock: VirtualCl
     after = pool.request(ask("r2"))
     assert ([one.host for one in after.containers], after.rate) == (["other"], 1.0)
     assert not [line for line in request_lines(after) if "oversubscription" in line]
+    # The size that an operator gave holds until the file has another one.
+    pool.resize("large", (8, 64, 1600))
+    rates[0] = 0.5
+    turned(turns, clock)
+    assert {one.name: one.capacity[0] for one in pool.hosts()} == {"large": 8, "other": 16}
+    file.write_text(json.dumps(inventory(app("shop"), hosts=[kind(count=1, cores=12)])), "utf-8")
+    turned(turns, clock)
+    assert {one.name: one.capacity[0] for one in pool.hosts()} == {"large": 24, "other": 16}
 
 
 def test_vms_of_a_fleet_follow_the_rate_and_the_fleet_is_sized_by_reserved_cores(
@@ -81,7 +89,10 @@ def test_vms_of_a_fleet_follow_the_rate_and_the_fleet_is_sized_by_reserved_cores
     assert [one.capacity[0] for one in pool.hosts()] == [37]
     pool.resize("i-1", (20, 60, 100))
     turned(turns, clock)
-    # The size that an operator gave holds, as at any rate.
+    # The size that an operator gave holds, at another rate too.
+    assert [one.capacity[0] for one in pool.hosts()] == [20]
+    rates[0] = 0.8
+    turned(turns, clock)
     assert [one.capacity[0] for one in pool.hosts()] == [20]
 
 

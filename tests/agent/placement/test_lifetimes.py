@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -121,6 +122,22 @@ def test_the_containers_of_all_applications_are_counted_in_one_pass(ledger: Ledg
     book.reservations = held = Counted(book.reservations)
     assert [one.containers for one in pool.applications()] == [0, 2, 0, 1, 0]
     assert held.passes == 1
+
+
+def test_no_request_waits_for_the_file_of_an_advice(
+    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = made(ledger, clock, inventory())
+    placed = []
+
+    def slow(_: Path, name: str) -> None:
+        other = Thread(target=lambda: placed.append(pool.request(ask("r1"))), daemon=True)
+        other.start()
+        other.join(10.0)
+
+    monkeypatch.setattr("agent.placement.choosing.read_advice", slow)
+    assert pool.view().advice is None
+    assert len(placed) == 1
 
 
 class TestADeclaration:

@@ -21,13 +21,14 @@ from agent.kernel.decision import (
     Summary,
     Turn,
 )
+from agent.kernel.guards import held_by_pause
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport, turn_subjects
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
 from agent.placement.state import KEPT, PLACEMENT, PlacementStore, read_decision
-from domain.decisions import Event, Mode, Reason
+from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import ConfigurationError, TrimtabError
 
 if TYPE_CHECKING:
@@ -164,12 +165,15 @@ class PlacementPart(Part):
     def room(self, subject: str, application: str) -> ContainerRoom | None:
         """Return the room of a pool for containers of an application; UnknownName for one that it does not know.
 
-        VMs that its fleet may still start count by their cores alone: an upper bound.
+        VMs that its fleet may still start count by their cores alone: an upper bound. A paused pool has none.
         """
         if subject not in self.configured:
             return None
         pool = self.pools[subject]
         found, cores, fleet = pool.capacity_for(application), pool.cores_of()[application], pool.fleet()
+        paused = held_by_pause(self.controls(subject), (Direction.OUT,), self.host.clock.now())
+        if paused is not None:
+            return ContainerRoom(0, cores, f"the pool {subject} is paused: {paused.detail}")
         more = 0 if fleet is None else int(((fleet.free or 0.0) + fleet.pending) / pool.head.rate) // cores
         why = ", ".join(f"{reason} {hosts}" for reason, hosts in found.infeasible.items())
         detail = f"{found.containers:,} containers of {application} fit in the pool {subject}"

@@ -51,7 +51,7 @@ def trace_of(text: str, hints: str = "", seed: int = 0) -> Instance | None:
     if found["seed"] is None:
         table = table_of(found["trace"])
     else:
-        table = drawn(parameters()[found["trace"]], first + rows, int(found["seed"]))
+        table = drawn(parameters()[found["trace"]], max(first + rows, 1), int(found["seed"]))
     arrival_s, life_s, cores, memory = (column[first : first + rows].tolist() for column in table)
     if len(arrival_s) < max(rows, 1) or not speed > 0.0:
         known = f"{found['trace']} has {len(table[0])} rows, and a speed is above 0"

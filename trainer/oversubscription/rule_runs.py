@@ -150,7 +150,7 @@ def choose(
 ) -> tuple[int, dict[str, Any]]:
     """Return the place of the chosen rule, and the figures of the choice with the offset of each.
 
-    check: called before each offset; what it raises ends the choice.
+    check: called before each offset; an error of it ends the choice.
     """
     stage = Stage(scenario, validation_weeks(scenario, config), config.start)
     by_seed: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def released(
 ) -> list[dict[str, Any]]:
     """Return the figures of each week of the release; `released`: whether it keeps the promise.
 
-    check: called before each week; what it raises ends the release.
+    check: called before each week; an error of it ends the release.
     """
     guard, allowed = ruled(unguarded(scenario), rule, scenario.hours), 1.0 - config.alpha
     seeds, found = np.arange(RELEASE_SEED, RELEASE_SEED + RELEASE_EPISODES), []

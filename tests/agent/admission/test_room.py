@@ -16,6 +16,7 @@ from agent.placement.decision import PlacementPart
 from agent.placement.records import PlaceRequest
 from agent.settings import Settings, load_settings
 from domain.clock import VirtualClock
+from domain.controls import Pause, PauseScope
 from domain.decisions import Reason
 from domain.errors import ConfigurationError
 from domain.rules.admission.cluster import containers_without_room
@@ -109,6 +110,16 @@ def test_a_refusal_names_why_the_pool_is_not_up_to_date(ledger: Ledger) -> None:
     both = Both(ledger)
     both.pool.problem = "the fleet web cannot be read"
     assert both.ask(("a", 99))[0].detail.endswith("the fleet web cannot be read")
+
+
+def test_a_paused_pool_has_no_room(ledger: Ledger) -> None:
+    both = Both(ledger)
+    ledger.pause("placement", "hosts", Pause(PauseScope.ALL, "ada", "move", both.clock.now(), both.clock.now() + 60.0))
+    (refused,) = both.ask(("a", 4))
+    assert refused.reason is Reason.REJECTED_PLACEMENT
+    assert "ada" in refused.detail
+    both.clock.advance(61.0)
+    assert both.ask(("b", 4))[0].admit
 
 
 @pytest.mark.parametrize(

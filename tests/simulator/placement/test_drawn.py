@@ -62,5 +62,6 @@ def test_a_seed_names_a_draw_that_is_cut_as_a_trace_is() -> None:
     whole = instance_of(f"{OPENB}~5:0+300@3")
     assert [r.application for r in whole.requests[100:]] == [r.application for r in one.requests]
     assert play(one, LIFETIME).rejected == 0
-    with pytest.raises(BadInput):
-        instance_of(f"{OPENB}~x")
+    for wrong in ("~x", "~5:0+0"):
+        with pytest.raises(BadInput):
+            instance_of(f"{OPENB}{wrong}")

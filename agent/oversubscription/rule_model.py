@@ -145,6 +145,9 @@ def rule_in(content: bytes, path: Path) -> RuleFile:
             {str(name): float(value) for name, value in held.get("cluster", {}).items()},
             hashlib.sha256(content).hexdigest(),
         )
+    except BadInput as error:
+        field = error.field if error.field.startswith(where) else f"{where}, {error.field}"
+        raise BadInput(field, error.value, error.remedy) from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput("rule file", str(path), f"it lacks or misstates {error}: train it again") from None
     if found.objective not in OBJECTIVES or not 0.0 < found.alpha < 1.0:

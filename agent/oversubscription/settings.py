@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -211,15 +212,15 @@ def check_policy(text: str, rules: PoolRules) -> None:
             return
         rules.budget(guard)
     elif name == MODEL:
-        if Path(given).is_dir():
+        if os.path.isdir(given):
             raise BadInput("policy", text, "name a model file; `learned` follows the models directory")
         places_of(rules.subscribers)
 
 
 def rule_path(given: str, rules: PoolRules) -> Path:
     """Return the file that `rule:` names: itself, or in a folder the one of the pool's objective."""
-    path = Path(given)
-    return path / rules.objective / "rule.json" if path.is_dir() else path
+    # `Path.is_dir` raises for a path without permission, or with a name that is too long.
+    return Path(given, rules.objective, "rule.json") if os.path.isdir(given) else Path(given)
 
 
 def static_rate(text: str) -> float:

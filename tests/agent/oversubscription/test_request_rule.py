@@ -25,6 +25,7 @@ from agent.oversubscription.rate_policies import policy_of, subject_of
 from agent.oversubscription.records import HourDecision, HourRule, RateDecision, RateRequest, ShadowRates
 from agent.oversubscription.request import answer, vm_of
 from agent.oversubscription.request_rule import level_again
+from agent.oversubscription.settings import check_policy
 from agent.oversubscription.view import pool_card, pool_lines, rate_lines
 from domain.decisions import Reason
 from domain.errors import BadInput
@@ -501,6 +502,8 @@ def test_what_keeps_a_rule_from_deciding(situation: dict[str, Any], conditions: 
         ({}, {"hot_hours": 2}, "hot_hours 3.0, not 2"),
         ({"rates": [0.4]}, {}, "a base and a rate for each subscriber"),
         ({"alpha": None}, {}, "lacks or misstates"),
+        ({"day": [0.0]}, {}, r"rule file .*rule\.json, day is"),
+        ({"day": [float("nan")] * 4}, {}, r"rule file .*rule\.json, parameters is"),
         ({"objective": "watts"}, {}, "give one of cores, core-hours, machines"),
     ],
 )
@@ -516,6 +519,14 @@ def test_the_sound_file_is_taken_for_the_pool_it_names(tmp_path: Path) -> None:
     policy = policy_of(f"rule:{rule_file(tmp_path, alpha=0.99)}", rules(alpha=0.95))
     assert policy.rule is not None
     assert policy.rule.base == {"web": 0.45, "batch": 0.45}
+
+
+@pytest.mark.parametrize("kind", ["rule", "model"])
+def test_a_path_that_cannot_be_looked_at_is_a_fault_of_the_setting(kind: str) -> None:
+    text, given = f"{kind}:/{'a' * 300}", rules(subscribers={"web": replace(OURS, model_place=0)})
+    check_policy(text, given)
+    with pytest.raises(BadInput):
+        policy_of(text, given)
 
 
 def test_of_a_folder_the_rule_of_the_objective_decides(tmp_path: Path) -> None:

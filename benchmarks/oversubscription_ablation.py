@@ -183,7 +183,7 @@ def _play(
 def row_of(placed: Placement, risk: float) -> tuple[float, ...]:
     """Return a week's row of Played; no objective here counts the machines that are saved."""
     hot = 1.0 if placed.rejects else risk
-    used = (float(placed.peak_machines), placed.machine_hours / placed.scenario.hours)
+    used = (float(placed.peak_machines), placed.machines_in_use)
     return placed.s_cores or 0.0, placed.s_core_hours or 0.0, *used, np.nan, hot
 
 

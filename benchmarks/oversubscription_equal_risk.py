@@ -128,17 +128,14 @@ class Played:
         }
 
 
-def machine_hours(placed: Placement) -> tuple[float, float]:
-    """Return the hours of a week in which machines have VMs, summed, and the largest share of memory of any."""
-    week, hours = placed.week, placed.scenario.hours
-    there = placed.machine >= 0
-    total, fullest = 0.0, 0.0
-    for t in range(hours):
+def fullest_memory(placed: Placement) -> float:
+    """Return the largest share of memory that a machine holds in any hour of a week."""
+    week, there, fullest = placed.week, placed.machine >= 0, 0.0
+    for t in range(placed.scenario.hours):
         alive = there & (week.arrival <= t) & (week.departure > t)
         memory = np.bincount(placed.machine[alive], weights=week.memory_gb[alive])
-        total += float(np.count_nonzero(np.bincount(placed.machine[alive])))
         fullest = max(fullest, float(memory.max(initial=0.0)))
-    return total, fullest / placed.scenario.machine_memory_gb
+    return fullest / placed.scenario.machine_memory_gb
 
 
 def play(
@@ -153,9 +150,9 @@ def play(
 
 
 def _row(placed: Placement, sampled: Any, machines: float, s_cores: float) -> tuple[float, ...]:
-    hours, memory = machine_hours(placed)
     hot, weeks = float(sampled.hot_machine_hours.sum()), float(sampled.violations)
-    return hot, hours * sampled.episodes, weeks, machines, s_cores, placed.s_core_hours or 0.0, memory
+    hours, memory = float(placed.machine_hours * sampled.episodes), fullest_memory(placed)
+    return hot, hours, weeks, machines, s_cores, placed.s_core_hours or 0.0, memory
 
 
 def _played(name: str, rows: Sequence[tuple[float, ...]], episodes: int) -> Played:

@@ -73,7 +73,7 @@ def play(policy: OversubscriptionPolicy, scenario: Scenario, start: str, week: W
         seeds = np.arange(FIRST_EPISODE, FIRST_EPISODE + episodes)
         hot = max(hot, sample(placed, usage_of("gauss", scenario, week), seeds).c_hot_r)
     saved = (placed.s_cores or 0.0, placed.s_core_hours or 0.0)
-    return Row(week.name, *saved, float(placed.peak_machines), placed.machine_hours / scenario.hours, hot)
+    return Row(week.name, *saved, float(placed.peak_machines), placed.machines_in_use, hot)
 
 
 def stressed(

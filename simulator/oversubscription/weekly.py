@@ -78,6 +78,11 @@ class Placement:
         vms = np.cumsum(changes.reshape(-1, hours + 1), axis=1)
         return int((vms > 0).sum())
 
+    @property
+    def machines_in_use(self) -> float:
+        """Machines with a VM, mean of the hours."""
+        return self.machine_hours / self.scenario.hours
+
     def _saved(self, weights: Floats) -> float | None:
         asked = slice(self.week.warm, None)
         cores = self.week.cores[asked] * weights

@@ -207,7 +207,7 @@ class Stage:
 
 
 def _in_use(placed: Placement) -> tuple[float, float]:
-    return float(placed.peak_machines), placed.machine_hours / placed.scenario.hours
+    return float(placed.peak_machines), placed.machines_in_use
 
 
 def score_of(played: Played, config: Config) -> float:

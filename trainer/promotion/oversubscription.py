@@ -117,7 +117,7 @@ def cost_of(judged: Performance, objective: str) -> float:
     """
     placed = judged.placement
     if objective == MACHINES:
-        return (placed.peak_machines + placed.machine_hours / placed.scenario.hours) / (2.0 * placed.scenario.machines)
+        return (placed.peak_machines + placed.machines_in_use) / (2.0 * placed.scenario.machines)
     saved = placed.s_core_hours if objective == CORE_HOURS else judged.s_cores
     return 1.0 - (saved or 0.0)
 

@@ -227,6 +227,7 @@ class PoolQueries:
         self._book: Book | None = None
         self._stored: bytes | None = None
         self._curves: tuple[float, Mapping[str, LifeCurve]] = (-math.inf, {})
+        self._making = threading.Lock()
         # By request and decision, when this process first saw the reservation: monotonic seconds.
         self._first_seen: dict[tuple[str, str], float] = {}
 
@@ -344,15 +345,22 @@ class PoolQueries:
             return {one.name: one.demand[0] for one in self.current().cluster.applications}
 
     def curves(self) -> Mapping[str, LifeCurve]:
-        """Return the survival curves by application, made again every CURVES_EVERY_S; no decision waits for them."""
+        """Return the survival curves by application, made again every CURVES_EVERY_S; no decision waits for them.
+
+        One thread makes them; the others meanwhile get those of before.
+        """
         at, now = self.clock.monotonic(), self.clock.now()
-        if at - self._curves[0] >= CURVES_EVERY_S:
+        if at - self._curves[0] < CURVES_EVERY_S or not self._making.acquire(blocking=False):
+            return self._curves[1]
+        try:
             with self._lock:
                 book = self.current()
                 running, known = tuple(book.reservations.values()), {one.name: one for one in book.cluster.applications}
             since = now - CURVE_DAYS_S
             over, since = self.store.lives_between(self.name, since, now + 1.0, MOST_ENDS)
             self._curves = at, curves_of(over, running, known, since, now)
+        finally:
+            self._making.release()
         return self._curves[1]
 
     def applications(self) -> list[ApplicationView]:

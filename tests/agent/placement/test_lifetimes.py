@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.ledger import Ledger, codec, state
-from agent.placement.curves import CURVE_DAYS_S, CURVES_EVERY_S, drawing
+from agent.placement.curves import CURVE_DAYS_S, CURVES_EVERY_S, LifeCurve, curves_of, drawing
 from agent.placement.records import Cause, Ended, HintSource, MoveDecision, PlacementDecision, Reservation
 from agent.placement.reserve import PlacementPool
 from agent.placement.state import HEADS
@@ -102,6 +103,36 @@ class TestASurvivalCurve:
         pool.release("new")
         (curve,) = pool.curves().values()
         assert (curve.ended, curve.living) == (1, 0)
+
+
+def test_one_thread_makes_the_curves_and_the_others_get_those_of_before(
+    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = made(ledger, clock, inventory())
+    pool.request(ask("r1"))
+    pool.confirm("r1")
+    clock.advance(60.0)
+    pool.release("r1")
+    meanwhile: list[object] = []
+
+    def slow(*given: Any) -> dict[str, LifeCurve]:
+        if not meanwhile:
+            other = Thread(target=lambda: meanwhile.append(pool.curves()), daemon=True)
+            other.start()
+            other.join(10.0)
+        return curves_of(*given)
+
+    monkeypatch.setattr("agent.placement.look.curves_of", slow)
+    assert list(pool.curves()) == ["shop"]
+    assert meanwhile == [{}]
+    # A ledger that cannot be read leaves the next call to make them.
+    clock.advance(CURVES_EVERY_S)
+    monkeypatch.setattr(pool.store, "lives_between", None)
+    with pytest.raises(TypeError):
+        pool.curves()
+    monkeypatch.undo()
+    clock.advance(60.0)
+    assert list(pool.curves()) == ["shop"]
 
 
 def test_the_containers_of_all_applications_are_counted_in_one_pass(ledger: Ledger, clock: VirtualClock) -> None:

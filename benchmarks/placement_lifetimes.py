@@ -67,17 +67,17 @@ from trainer.placement.evaluation import events
 
 WARM_UP = 0.3
 CASES = (
+    *(("alibaba-openb", first, 1600, speed) for first in (3600, 3800, 0, 200, 1800, 2000) for speed in (8, 3)),
     *((name, first, 18_000, speed) for name in ("gaia-azure", "gaia-pai")
       for first in (40_000, 42_000, 0, 2000, 20_000, 22_000) for speed in (20, 8)),
-    *(("alibaba-openb", first, 1600, speed) for first in (3600, 3800, 0, 200, 1800, 2000) for speed in (8, 3)),
 )  # fmt: skip
 FLEETS = (
+    "alibaba-openb:1800+1600@3",
+    "alibaba-openb:3600+1600@3",
     "gaia-azure:0+18000@20",
     "gaia-azure:20000+18000@20",
     "gaia-pai:0+18000@20",
     "gaia-pai:40000+18000@20",
-    "alibaba-openb:1800+1600@3",
-    "alibaba-openb:3600+1600@3",
 )
 SEEDS = range(11, 16)
 JUDGED = frozenset({40_000, 42_000, 3600, 3800})

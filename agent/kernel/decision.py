@@ -490,7 +490,7 @@ class ContainerRoom:
 
 
 RoomOf = Callable[[str, str], ContainerRoom | None]
-"""Returns the room of a placement pool for an application; None for an unknown pool, UnknownName for the other."""
+"""Returns the room of a pool of hosts for an application; None for an unknown pool, UnknownName for the other."""
 
 
 CapacityOf = Callable[[str, str], Capacity | None]

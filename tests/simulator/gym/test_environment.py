@@ -165,4 +165,5 @@ def test_nothing_else_of_the_simulator_imports_gymnasium() -> None:
         "simulator/gym/base.py",
         "simulator/gym/deferral.py",
         "simulator/gym/oversubscription.py",
+        "simulator/gym/placement.py",
     ]

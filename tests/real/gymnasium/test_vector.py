@@ -27,7 +27,8 @@ NAMES = [f"simulator.gym:{name}" for name in REGISTERED]
 
 
 def test_each_environment_is_registered() -> None:
-    assert {name.partition("/")[2] for name in REGISTERED} == {"Autoscaling-v0", "Oversubscription-v0", "Deferral-v0"}
+    expected = {f"{name}-v0" for name in ("Autoscaling", "Oversubscription", "Placement", "Deferral")}
+    assert {name.partition("/")[2] for name in REGISTERED} == expected
 
 
 VARIANTS = [

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[_name]
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+# A shell starts background jobs with SIGINT ignored, and their children inherit that: Ctrl-C could not be tested there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
     "pytester",

@@ -27,15 +27,20 @@ machines than its shield on azure-like weeks through usual drifts.
 3. Hour of day: machines of the filter that sees all 24 hours over those of one to which every hour is the day's worst,
 at equal hot machine-hours; and how far below the mean of machines' own daily peaks the peak of perfectly mixed machines
 lies, which bounds what a choice of complementary VMs can add. Memory as requested: the fullest machine of any policy.
+
+With --directory each setting of a policy is written to equal_risk.jsonl when it is finished, and the same command
+continues from there.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +54,10 @@ from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Assessor, Placement, sample
+from trainer.kit.files import code_version
 from trainer.kit.intervals import Estimate, bootstrap
 from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.evaluation import ResultsFile
 from trainer.oversubscription.policies import (
     OversubscriptionPolicy,
     RuleRates,
@@ -66,6 +73,9 @@ from trainer.oversubscription.unseen import TRAINING, arrivals_of, unseen_week
 Floats = NDArray[np.float64]
 
 SCENARIOS = ("internal_like", "azure_like")
+FILE = "equal_risk.jsonl"
+PROGRAM = ("benchmarks/oversubscription_equal_risk.py",)
+BUNDLED = "trainer/oversubscription/shipped"
 PERSISTENT = "persistent:psi=0.85"
 FIRST_EPISODE = 7_000_000_001
 TRAINED_ON, TRAINED_EPISODES, MOST_ON_FRONTIER = 4, 3, 5
@@ -73,8 +83,8 @@ CHEAP = 4
 """Times the episodes of policies whose placement no usage changes."""
 EQUAL, ALLOWED, BAR = 1e-4, 0.05, 0.80
 RESAMPLES = 400
-DEVIATIONS = (1.0, 2.0, 3.0, 5.0)
-PERCENTILES = (50.0, 70.0, 90.0, 99.0)
+DEVIATIONS = (0.5, 1.0, 2.0, 3.0, 5.0)
+PERCENTILES = (30.0, 50.0, 70.0, 90.0, 99.0)
 WINDOWS = ((10, 3), (24, 2))
 FACTORS = (0.8, 0.9, 0.95, 1.0, 1.1, 1.25)
 OFFSETS = (-0.12, -0.06, -0.03, 0.0, 0.08)
@@ -107,6 +117,19 @@ class Played:
     s_core_hours: Floats
     memory: float
     """Of the fullest machine, as a share of its memory."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the fields as JSON data."""
+        values = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values}
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Self:
+        """Return what JSON data describe."""
+        given: dict[str, Any] = {
+            name: np.array(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**given)
 
     def columns(self, measure: str) -> Floats:
         """Return what is hot, of how much, and machines, by week, (weeks, 3); measure: `hours` or `weeks`."""
@@ -214,11 +237,18 @@ def selected(tried: Sequence[Played]) -> tuple[str, list[str]]:
     return tried[chosen].name, [frontier[i] for i in kept]
 
 
+def finished_in(directory: Path | None, name: str) -> ResultsFile:
+    """Return the finished results of a directory, which a run continues from; None: nothing is stored."""
+    return ResultsFile(None if directory is None else directory / name, resume=True)
+
+
 class World:
     """A scenario with its usage: weeks to choose on and to judge on, and the sweeps played so far."""
 
-    def __init__(self, name: str, usage: str, weeks: int, episodes: int, *, small: bool) -> None:
+    def __init__(self, name: str, usage: str, weeks: int, episodes: int, *, small: bool, finished: ResultsFile) -> None:
+        """Begin without sweeps. finished: results of an earlier run, which are not played again."""
         self.scenario, self.usage, self.episodes, self.small = scenario_of(name), usage, episodes, small
+        self._finished = finished
         arrivals = arrivals_of(self.scenario)
         self.weeks = [unseen_week(arrivals, seed) for seed in range(weeks)]
         self.training = [unseen_week(arrivals, seed, TRAINING) for seed in range(1 if small else TRAINED_ON)]
@@ -229,17 +259,29 @@ class World:
         """Play settings of a policy on the weeks that judge; weight: episodes of those that cost little."""
         progress(f"{self.scenario.name}, {self.usage}: {label}")
         self.sweeps[label] = [
-            play(name, policy, self.scenario, self.weeks, self.usage, weight * self.episodes)
+            self._play(name, policy, self.weeks, weight * self.episodes)
             for name, policy in (policies[:2] if self.small else policies)
         ]
         progress("\n".join(str(one.line()) for one in self.sweeps[label]))
+
+    def _play(self, name: str, policy: OversubscriptionPolicy, weeks: Sequence[Week], episodes: int) -> Played:
+        """Play a policy on the weeks; its name and the world's facts name the result."""
+        return self._result(
+            name, weeks, episodes, lambda: play(name, policy, self.scenario, weeks, self.usage, episodes)
+        )
+
+    def _result(self, name: str, weeks: Sequence[Week], episodes: int, make: Callable[[], Played]) -> Played:
+        facts = {"world": [self.scenario.name, self.usage], "policy": name, "episodes": episodes}
+        shipped = (f"{BUNDLED}/{self.scenario.name}-cold.json", f"{BUNDLED}/rules/{self.scenario.name}-cold-cores.json")
+        facts |= {"weeks": len(weeks), "training": weeks is self.training, "of": code_version((*PROGRAM, *shipped))}
+        return Played.of(self._finished.of(facts, lambda: make().as_data()))
 
     def predictors(self) -> None:
         """Choose the predictors' settings by rule 1 and judge them."""
         for kind, settings in grid().items():
             progress(f"{self.scenario.name}, {self.usage}: choosing {kind}")
             tried = [
-                play(text, policy_of(text), self.scenario, self.training, self.usage, TRAINED_EPISODES)
+                self._play(text, policy_of(text), self.training, TRAINED_EPISODES)
                 for text in map(text_of, settings[:2] if self.small else settings)
             ]
             self.chosen[kind], frontier = selected(tried)
@@ -281,17 +323,19 @@ class World:
         progress(f"{scenario.name}, {self.usage}: filter, blind to the hour")
         seen = moments_of(scenario.mu, scenario.sd)
         worst = Moments(*(np.repeat(one.max(axis=1, keepdims=True), HOURS_PER_DAY, axis=1) for one in seen))
-        none = np.full(scenario.subscribers, 0.2)
-        sweep: list[Played] = []
-        for budget in BUDGETS[:2] if self.small else (*BUDGETS, 1.0, 3.0, 8.0):
-            guard, episodes = guard_of(scenario, "filter", budget), CHEAP * self.episodes
-            rows: list[tuple[float, ...]] = []
-            seeds = np.arange(FIRST_EPISODE, FIRST_EPISODE + episodes)
+        none, episodes = np.full(scenario.subscribers, 0.2), CHEAP * self.episodes
+        seeds = np.arange(FIRST_EPISODE, FIRST_EPISODE + episodes)
+
+        def played(budget: float) -> Played:
+            guard, rows = guard_of(scenario, "filter", budget), []
             for week in self.weeks:
                 placed = Assessor(scenario, week, "cold", worst, guard=guard).assess(none).placement
                 drawn = sample(placed, usage_of(self.usage, scenario, week), seeds)
                 rows.append(_row(placed, drawn, float(placed.peak_machines), placed.s_cores or 0.0))
-            sweep.append(_played(f"b={budget:g}", rows, episodes))
+            return _played(f"b={budget:g}", rows, episodes)
+
+        budgets = BUDGETS[:2] if self.small else (*BUDGETS, 1.0, 3.0, 8.0)
+        sweep = [self._result(f"blind {one:g}", self.weeks, episodes, partial(played, one)) for one in budgets]
         progress("\n".join(str(one.line()) for one in sweep))
         self.sweeps["filter, blind"] = sweep
 
@@ -323,11 +367,11 @@ def _rates(rates: Floats) -> OversubscriptionPolicy:
     return policy_of(as_rates(np.clip(rates, LOWEST_RATE, 1.0)))
 
 
-def machines_at_equal_risk(weeks: int, episodes: int) -> float | None:
-    """Return the figure of rule 2 alone, None where a risk lies beyond a sweep."""
-    found = []
+def machines_at_equal_risk(weeks: int, episodes: int, directory: Path | None) -> float | None:
+    """Return the figure of rule 2 alone, None where a risk lies beyond a sweep; directory: as `--directory`."""
+    found, finished = [], finished_in(directory, FILE)
     for name in SCENARIOS:
-        world = World(name, PERSISTENT, weeks, episodes, small=False)
+        world = World(name, PERSISTENT, weeks, episodes, small=False, finished=finished)
         world.rates()
         world.guard("filter, levels")
         found.append(ratio_at(world.sweeps["filter, levels"], world.sweeps["rates"], "weeks", ALLOWED).value)
@@ -337,6 +381,7 @@ def machines_at_equal_risk(weeks: int, episodes: int) -> float | None:
 def main() -> int:
     """Play, print, and return the exit status."""
     parser = arguments(__doc__ or "", runs=1)
+    parser.description, parser.formatter_class = __doc__, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--weeks", type=int, default=8, help="weeks that judge (default 8)")
     parser.add_argument("--episodes", type=int, default=5, help="episodes of each (default 5; four times where cheap)")
     parser.add_argument("--days", type=Path, action="append", default=[], help="a file of measured VM-days; repeatable")
@@ -344,6 +389,7 @@ def main() -> int:
     parser.add_argument("--usage", help="one usage: gauss, persistent, or the stem of a file (default: all)")
     parser.add_argument("--small", action="store_true", help="two settings of each policy")
     given = parser.parse_args()
+    finished = finished_in(given.directory, FILE)
     names = [given.only] if given.only else list(SCENARIOS)
     figures: dict[str, float | None] = {}
     notes: dict[str, Any] = {"weeks": given.weeks, "episodes": given.episodes}
@@ -358,7 +404,7 @@ def main() -> int:
     usages = [(label, usage) for label, usage in usages if given.usage in (None, label)]
     for name in names:
         for label, usage in usages:
-            world = World(name, usage, given.weeks, given.episodes, small=given.small)
+            world = World(name, usage, given.weeks, given.episodes, small=given.small, finished=finished)
             world.rates()
             for guard in GUARDS if label == "persistent" else ["filter"]:
                 world.guard(guard)

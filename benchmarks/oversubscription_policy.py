@@ -14,19 +14,24 @@ The notes have each policy's figures; by setting the least number of machines at
 see `least_machines`), and how many a warm start has before any request; and the risk of the packaged weeks where usage
 changes: profiles that have shifted (levels by 15 %, days by up to 2 hours; rule and shield see the new ones), VMs of a
 subscriber that move together (rho 0.05), and VMs that keep their level (psi 0.85, sampled).
+
+The whole run takes about ten processor minutes. With --directory each policy of a setting is written to policy.jsonl
+when it is finished, and the same command continues from there, as does the ratio at equal risk from equal_risk.jsonl.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from agent.oversubscription.rule_model import CORE_HOURS, OBJECTIVES
-from benchmarks.oversubscription_equal_risk import machines_at_equal_risk
+from benchmarks.oversubscription_equal_risk import finished_in, machines_at_equal_risk
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import count_at_least, hot_probability
@@ -35,6 +40,7 @@ from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Assessor, sample
+from trainer.kit.files import code_version
 from trainer.oversubscription.policies import SHIPPED, OversubscriptionPolicy, Task, policy_of
 from trainer.oversubscription.unseen import arrivals_of, shifted, unseen_week
 
@@ -143,11 +149,8 @@ def line(rows: Sequence[Row]) -> dict[str, float]:
 
 def shipped(scenario: str, start: str) -> dict[str, str]:
     """Return the text of each policy of a setting, by label; only the rules that ship."""
-    rules = {
-        objective: f"machine:{objective}"
-        for objective in OBJECTIVES
-        if (SHIPPED / "rules" / f"{scenario}-{start}-{objective}.json").is_file()
-    }
+    files = {objective: SHIPPED / "rules" / f"{scenario}-{start}-{objective}.json" for objective in OBJECTIVES}
+    rules = {objective: str(path) for objective, path in files.items() if path.is_file()}
     return {"ma": "ma", "rates": str(SHIPPED / f"{scenario}-{start}.json"), **rules}
 
 
@@ -166,12 +169,45 @@ def least(values: Sequence[float | None]) -> float | None:
     return min(found) if len(found) == len(values) else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """A setting with the packaged weeks, the redrawn ones, and the episodes that sample a rule."""
+
+    scenario: Scenario
+    start: str
+    reserved: Sequence[Week]
+    unseen: Sequence[Week]
+    episodes: int
+
+    def judged(self, label: str, text: str) -> dict[str, Any]:
+        """Return the rows of a policy on the packaged and on the redrawn weeks, and its risk where usage changes."""
+        policy, sampled = policy_of(text), self.episodes if label in OBJECTIVES else 0
+        found: dict[str, Any] = {
+            part: [asdict(play(policy, self.scenario, self.start, week, sampled)) for week in weeks]
+            for part, weeks in (("reserved", self.reserved), ("unseen", self.unseen))
+        }
+        return found | {"changed": stressed(policy, self.scenario, self.start, self.reserved, self.episodes)}
+
+    def bound(self) -> dict[str, dict[str, float]]:
+        """Return the least machines that any policy needs, and those that a warm start has before any request."""
+        found: dict[str, dict[str, float]] = {}
+        for part, weeks in (("reserved", self.reserved), ("unseen", self.unseen)):
+            if weeks:
+                least = [least_machines(self.scenario, self.start, week) for week in weeks]
+                found[part] = {"least": float(np.mean(least))}
+            if weeks and self.start == "warm":
+                found[part]["filled"] = float(np.mean([filled(self.scenario, week) for week in weeks]))
+        return found
+
+
 def main() -> int:
     """Play, print, and return the exit status."""
     parser = arguments(__doc__ or "", runs=1)
+    parser.description, parser.formatter_class = __doc__, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--unseen", type=int, default=20, help="redrawn weeks by setting (default 20)")
     parser.add_argument("--episodes", type=int, default=1000, help="drawn weeks of usage, rules alone (default 1000)")
     given = parser.parse_args()
+    results = finished_in(given.directory, "policy.jsonl")
     known: dict[tuple[str, str], dict[str, list[Row]]] = {}
     notes: dict[str, Any] = {"episodes": given.episodes}
     worst, gains = [], []
@@ -180,27 +216,23 @@ def main() -> int:
         arrivals = arrivals_of(scenario)
         reserved = [scenario.week(week) for week in scenario.weeks]
         fresh = [unseen_week(arrivals, FIRST_WEEK + i) for i in range(given.unseen)]
+        world = World(scenario, start, reserved, fresh, given.episodes)
+        facts: dict[str, Any] = {"setting": [name, start], "unseen": given.unseen, "episodes": given.episodes}
+        facts["program"] = code_version(("benchmarks/oversubscription_policy.py",))
         known[name, start], saved = {}, {}
-        notes[f"{name} {start} bound"] = {
-            label: {
-                "least": float(np.mean([least_machines(scenario, start, week) for week in weeks])),
-                **({"filled": float(np.mean([filled(scenario, week) for week in weeks]))} if start == "warm" else {}),
-            }
-            for label, weeks in (("reserved", reserved), ("unseen", fresh))
-            if weeks
-        }
+        notes[f"{name} {start} bound"] = results.of(facts, world.bound)
         for label, text in shipped(name, start).items():
             progress(f"{name}, {start}: {label}")
-            policy, sampled = policy_of(text), given.episodes if label in OBJECTIVES else 0
-            rows = [play(policy, scenario, start, week, sampled) for week in reserved]
-            unseen = [play(policy, scenario, start, week, sampled) for week in fresh]
+            own = facts | {"policy": label, "file": code_version((text,))}
+            found = results.of(own, partial(world.judged, label, text))
+            rows, unseen = ([Row(**row) for row in found[part]] for part in ("reserved", "unseen"))
             known[name, start][label] = rows
             if unseen:
                 saved[label] = mean(unseen, "s_core_hours")
             notes[f"{name} {start} {label}"] = {
                 "reserved": line(rows),
                 **({"unseen": line(unseen)} if unseen else {}),
-                "changed": stressed(policy, scenario, start, reserved, given.episodes),
+                "changed": found["changed"],
             }
             if label in OBJECTIVES:
                 worst.append(max(row.hot for row in [*rows, *unseen]))
@@ -213,7 +245,7 @@ def main() -> int:
         figures[f"azure_over_ma{ending}"] = least([ratio(known, "azure_like", start, at) for start in ("cold", "warm")])
     figures["worst_week_hot"] = max(worst, default=None)
     figures["core_hours_policy_gain"] = min(gains) if len(gains) == len(SETTINGS) else None
-    equal = machines_at_equal_risk(EQUAL_WEEKS, EQUAL_EPISODES) if given.episodes else None
+    equal = machines_at_equal_risk(EQUAL_WEEKS, EQUAL_EPISODES, given.directory) if given.episodes else None
     figures["machines_at_equal_risk_ratio"] = equal
     return report("oversubscription_policy", figures, as_json=given.json, packages=("numba", "numpy"), notes=notes)
 

@@ -77,7 +77,10 @@ OF_A_PEER_THAT_MAY_BE_MISSING = {
     *("ratio_limit", "ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
     *("time_to_quality_is_bound", "time_to_quality_ratio"),
 }
-RESUMABLE = ("self_tuning", "autoscaling_memory", "oversubscription_ablation")
+RESUMABLE = (
+    *("self_tuning", "autoscaling_memory", "oversubscription_ablation"),
+    *("oversubscription_policy", "oversubscription_equal_risk"),
+)
 """They keep results in their directory, from which a run that was stopped continues."""
 CHEAPEST = ("ledger", "held_out_worlds")
 """One of the daemon and one of the learned policies."""

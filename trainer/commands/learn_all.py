@@ -44,7 +44,9 @@ WATCH_PATIENCE_S = 2700.0
 """A watch is ended after so long: the next one is due, also for the other subjects."""
 LINES_KEPT = 40
 NOTHING_WATCHED = "no promotion or probation is to be looked after"
-PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
+END_WITH_CALLER = "from trainer.kit.jobs import end_with_input; end_with_input()"
+"""A round whose caller was killed must not run on: the caller's subject is begun again on another worker."""
+PROGRAM = (sys.executable, "-c", f"{END_WITH_CALLER}; from agent.commands.main import app; app()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def _run(command: Sequence[str], patience_s: float) -> tuple[int | None, str]:
     """Return the exit status, None of one that was ended, and the last line that it wrote."""
     lines: deque[str] = deque(maxlen=LINES_KEPT)
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         late = threading.Event()
 

@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from trainer.learning.placement import PlacementRound
     from trainer.learning.trial import Inspection, Promise, PromiseReplay
     from trainer.placement.evaluation import Evaluation
+    from trainer.placement.pareto import Points
     from trainer.placement.runs import Config
     from trainer.promotion.directory import ModelsWriter
     from trainer.promotion.gate import Gate
@@ -220,7 +222,7 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
     ] = None
     choose: Annotated[list[str] | None, "NAME|FILE", "Choose the best of the finalists on it; repeatable."] = None
     front: Annotated[bool, "Search the Pareto front of hosts, balance and concentration."] = False
-    workers: Annotated[int, "Threads of a run; the result is the same for any number.", Bounds(min=1)] = 1
+    workers: Annotated[int, "N", "Processes of a run; cores of a local Ray.", Bounds(min=1)] = 1
 
     def folder(self) -> Path:
         """Return the folder of the instances."""
@@ -244,17 +246,20 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
 
     def plan(self) -> tuple[list[Job], dict[str, Any]]:
         """Return a run for each seed."""
+        from trainer.kit.jobs import Workers
         from trainer.placement.runs import jobs_of
 
         created = datetime.now(UTC).isoformat(timespec="seconds")
         seeds, place = self.seeds_given(), self.place
-        jobs = jobs_of(self.configuration(), seeds, place, workers=self.workers, created=created, resume=self.resume)
+        crew = Workers(self.workers, self.ray)
+        jobs = jobs_of(self.configuration(), seeds, place, workers=crew, created=created, resume=self.resume)
         return jobs, {}
 
     def _front(self) -> Answer:
         from domain.rules.placement.policies import BF, DP, RESERVE, WF
         from simulator.placement.instances import instance_of
         from trainer.kit.files import replace_file, write_json
+        from trainer.kit.jobs import Pool, Workers
         from trainer.kit.progress import announce, phases
         from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
         from trainer.placement.swarm import SELECTION
@@ -264,11 +269,13 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
             raise BadInput("--front", "with these options", "give one instance, and neither --method nor --filled")
         announce("compiling the simulator, and searching the front", self.as_json)
         place.mkdir(parents=True, exist_ok=True)
-        measurement = Measurement(instance_of(config.instances[0]), config.plan.family, config.samples, self.workers)
-        with phases(self.as_json) as on_phase:
-            found = search_front(
-                config.plan, measurement, lambda k, archive: on_phase(f"iteration {k}: {len(archive.points)} policies")
-            )
+        measurement = Measurement(instance_of(config.instances[0]), config.plan.family, config.samples)
+        with phases(self.as_json) as on_phase, Pool(measurement.rows, Workers(self.workers, self.ray)) as pool:
+
+            def on_iteration(k: int, archive: Points) -> None:
+                on_phase(f"iteration {k}: {len(archive.points)} policies")
+
+            found = search_front(config.plan, partial(measurement.points, run=pool.run), on_iteration)
         fixed = {policy.name: measurement.policies([policy], SELECTION) for policy in (BF, DP, WF, RESERVE)}
         data = front_data(found, fixed, measurement, config.plan)
         write_json(place / "front.json", data)

@@ -14,6 +14,7 @@ import pickle
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +22,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
+from uuid import uuid4
 
 from domain.errors import BadInput, TrimtabError, install_command
 from trainer.kit.progress import write_line
@@ -106,7 +108,8 @@ def grid_of(sweeps: Sequence[str]) -> list[dict[str, str]]:
 class Pool(Generic[Item, Answer]):
     """Workers that call one function for items; a context manager, which starts and ends them.
 
-    name: of an item, for messages. apart: one worker is a process too. An error of the function is raised as it is.
+    The function is sent to each worker once, so a method of a large object is cheap to call. name: of an item, for
+    messages. apart: one worker is a process too. An error of the function is raised as it is.
     """
 
     def __init__(
@@ -214,7 +217,39 @@ class _Executor(Protocol):
         """Yield the outcome of each task as it is completed. Raises _Lost."""
 
 
-def _outcome(work: Callable[[Any], Any], items: Sequence[Any]) -> Outcome:
+_work: dict[str, Callable[[Any], Any]] = {}
+"""The function of this worker by the key of its pool, at most one."""
+
+
+def _set_work(key: str, content: bytes) -> None:
+    if key not in _work:
+        _work.clear()
+        _work[key] = pickle.loads(content)
+
+
+def _end_after(wait: Callable[[], object]) -> None:
+    def follow() -> NoReturn:
+        wait()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def end_with_input() -> None:
+    """End this process when its standard input ends: the process that writes there ended, perhaps by SIGKILL."""
+    _end_after(lambda: os.read(0, 1))
+
+
+def _begin(key: str, content: bytes) -> None:
+    """Prepare a process that ends when the process that started it does, also by SIGKILL."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    _end_after(parent.join)
+    _set_work(key, content)
+
+
+def _outcome(items: Sequence[Any]) -> Outcome:
+    (work,) = _work.values()
     answers: list[Any] = []
     try:
         answers.extend(map(work, items))
@@ -228,24 +263,35 @@ def _outcome(work: Callable[[Any], Any], items: Sequence[Any]) -> Outcome:
     return answers, None
 
 
+def _outcome_on_ray(key: str, content: bytes, items: Sequence[Any]) -> Outcome:
+    _set_work(key, content)
+    return _outcome(items)
+
+
 class _Processes:
     """Processes of one thread each. The death of one ends them all: then they start again with the remaining tasks."""
 
     def __init__(self, work: Callable[[Any], Any], size: int) -> None:
-        self._work, self.size = work, size
+        self._content, self.size = pickle.dumps(work), size
         self._pool: ProcessPoolExecutor | None = None
 
     def completed(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
         left, losses = dict(tasks), 0
         while left:
             before = len(left)
-            for at, outcome in self._until_a_loss(left, watch):
+            first = next(iter(left))
+            # The last try is made alone: of several tasks that were at work when a process died one is the cause.
+            alone = losses == RETRIES
+            for at, outcome in self._until_a_loss({first: left[first]} if alone else left, watch):
                 del left[at]
                 yield at, outcome
             if not left:
                 return
-            losses = losses + 1 if len(left) == before else 1
-            first = next(iter(left))
+            if len(left) < before:
+                losses = 0
+                if alone:
+                    continue
+            losses += 1
             if losses > RETRIES:
                 raise _Lost(first, "its process died, perhaps for want of memory")
             write_line(f"a worker process died: {len(left)} of {len(tasks)} tasks remain and start again")
@@ -256,12 +302,17 @@ class _Processes:
     def _until_a_loss(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
         if self._pool is None:
             # Spawned: a forked process would inherit threads of ONNX Runtime and numba in the middle of their work.
-            self._pool = ProcessPoolExecutor(self.size, mp_context=multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self.size,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_begin,
+                initargs=(uuid4().hex, self._content),
+            )
         waiting: set[Future[Outcome]] = set()
         places: dict[Future[Outcome], int] = {}
         try:
             for at, items in tasks.items():
-                places[self._pool.submit(_outcome, self._work, items)] = at
+                places[self._pool.submit(_outcome, items)] = at
             waiting = set(places)
             while waiting:
                 done, waiting = wait(waiting, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
@@ -301,14 +352,14 @@ class _OnRay:
 
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         self.size = max(1, int(resources.get("CPU", 1)))
-        self._work = ray.put(work)
-        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_outcome)
+        self._key, self._content = uuid4().hex, ray.put(ray.cloudpickle.dumps(work))  # type: ignore[no-untyped-call]
+        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_outcome_on_ray)
 
     def completed(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
         import ray
         from ray.exceptions import RayError
 
-        places = {self._remote.remote(self._work, items): at for at, items in tasks.items()}
+        places = {self._remote.remote(self._key, self._content, items): at for at, items in tasks.items()}
         waiting = list(places)
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1, timeout=GLANCE_S)
@@ -329,6 +380,10 @@ def _connected(address: str, count: int) -> Iterator[None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
+    if ray.is_initialized():
+        # Inside a task of a cluster: the items are tasks of the same cluster. A task that waits gives its core back.
+        yield
+        return
     # Sockets live in it, and their paths may not be long.
     folder = tempfile.mkdtemp(prefix="trimtab-ray-", dir="/tmp") if address == LOCAL else None
     own: dict[str, Any] = {}

@@ -81,11 +81,13 @@ def run_all(
     *,
     at_once: int,
     ray: str | None = None,
+    cores: int = 1,
     silent: bool = False,
 ) -> list[dict[str, Any]]:
     """Run the jobs: a single one here, several in processes or on a Ray cluster; return their answers in order.
 
-    cost: name of the figure with the held-out cost. steps_of: environment steps of a job. Raises JobFailed, WorkerLost.
+    cost: name of the figure with the held-out cost. steps_of: environment steps of a job. cores: of a local Ray, for
+    each job. Raises JobFailed, WorkerLost.
     """
     live = sys.stderr.isatty()
     if ray is None and len(jobs) == 1:
@@ -94,4 +96,5 @@ def run_all(
     runs = [(job.name, Path(job.data["directory"]), steps_of(job)) for job in jobs]
     alike = marks[0] if all(other == marks[0] for other in marks) else {}
     with Watch(runs, alike, cost, live=live and not silent, quiet=silent) as watch:
-        return run_jobs(work, jobs, Workers(min(at_once, len(jobs)), ray), watch=watch.look)
+        count = min(at_once, len(jobs)) * (1 if ray is None else cores)
+        return run_jobs(work, jobs, Workers(count, ray), watch=watch.look)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -100,35 +99,42 @@ def measures(instance: Instance, outcome: engine.Outcome, arrays: Arrays) -> tup
     )
 
 
-class Measurement:
-    """Measures policies of a family on the orders of a draw, on so many threads. played: sequences so far."""
+Measured = tuple[Policy, int]
+"""A policy, and the draw on whose orders it is measured."""
+Run = Callable[[Sequence[Measured]], Iterable[Floats]]
+"""Calls `Measurement.rows` for each, in this process or in others."""
 
-    def __init__(self, instance: Instance, family: str, samples: Samples, workers: int = 1) -> None:
+
+class Measurement:
+    """Measures policies of a family on the orders of a draw. played: sequences so far."""
+
+    def __init__(self, instance: Instance, family: str, samples: Samples) -> None:
         if instance.releases:
             raise BadInput("instance", instance.name, "it has releases, and its orders cannot be shuffled")
         self.instance, self.played = instance, 0
-        self._family, self._samples, self._workers = family, samples, workers
+        self._family, self._samples = family, samples
         self._arrays = engine.arrays_of(instance)
 
-    def points(self, points: Floats, draw: int) -> Points:
+    def points(self, points: Floats, draw: int, run: Run | None = None) -> Points:
         """Measure vectors of the family, (n, D)."""
         policies = [Policy("point", self._family, tuple(point.tolist())) for point in points]
-        return replace(self.policies(policies, draw), points=points.copy())
+        return replace(self.policies(policies, draw, run), points=points.copy())
 
-    def policies(self, policies: Sequence[Policy], draw: int) -> Points:
+    def rows(self, measured: Measured) -> Floats:
+        """Return f1 to f4 and the rejections of each order, (orders, 5)."""
+        policy, draw = measured
+        rows = []
+        for k in self._samples.shuffles(draw):
+            order = shuffle_order(len(self.instance.requests), k)
+            outcome = engine.play(self.instance, policy, order, arrays=self._arrays)
+            rows.append((*measures(self.instance, outcome, self._arrays), float(outcome.rejected)))
+        return np.array(rows)
+
+    def policies(self, policies: Sequence[Policy], draw: int, run: Run | None = None) -> Points:
         """Measure any policies; their points are empty."""
-        orders = [shuffle_order(len(self.instance.requests), k) for k in self._samples.shuffles(draw)]
-        self.played += len(policies) * len(orders)
-
-        def one(policy: Policy) -> Floats:
-            rows = []
-            for order in orders:
-                outcome = engine.play(self.instance, policy, order, arrays=self._arrays)
-                rows.append((*measures(self.instance, outcome, self._arrays), float(outcome.rejected)))
-            return np.array(rows)
-
-        with ThreadPoolExecutor(self._workers) as pool:
-            rows = list(pool.map(one, policies))
+        items = [(policy, draw) for policy in policies]
+        self.played += len(items) * len(self._samples.shuffles(draw))
+        rows = list(map(self.rows, items) if run is None else run(items))
         values = np.array([[*row[:, :4].mean(axis=0), np.ptp(row[:, 0])] for row in rows])
         spread = [row[:, :4].std(axis=0, ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.zeros(4) for row in rows]
         errors = np.array([[*one, np.nan] for one in spread])
@@ -194,25 +200,27 @@ def archived(found: Points, size: int = ARCHIVE) -> Points:
 
 
 def search_front(
-    plan: Plan, measurement: Measurement, on_iteration: Callable[[int, Points], None] = lambda *_: None
+    plan: Plan,
+    measured: Callable[[Floats, int], Points],
+    on_iteration: Callable[[int, Points], None] = lambda *_: None,
 ) -> Points:
     """Return the front that a swarm with an archive finds, valued on the samples of the last choice.
 
-    Velocity as in the search of one objective; each particle's leader comes of a binary tournament on crowding. Its own
-    best gives way to a point that dominates it, and to one that neither dominates by a coin. The archive is valued anew
-    at each refresh.
+    measured: `Measurement.points`. Velocity as in the search of one objective; each particle's leader comes of a binary
+    tournament on crowding. Its own best gives way to a point that dominates it, and to one that neither dominates by a
+    coin. The archive is valued anew at each refresh.
     """
     low, high = box(plan.family)
     x = first(plan)
     v = np.array([generator(plan, 0, k).uniform(-SPEED, SPEED, low.size) for k in range(plan.population)]) / 4.0
     draw = 0
-    own = measurement.points(x, draw)
+    own = measured(x, draw)
     archive = archived(own)
     for iteration in range(1, plan.iterations):
         if iteration % plan.refresh == 0:
             draw += 1
-            archive = archived(measurement.points(archive.points, draw))
-            own = measurement.points(own.points, draw)
+            archive = archived(measured(archive.points, draw))
+            own = measured(own.points, draw)
         inertia = np.interp(iteration, (1, max(2, plan.iterations - 1)), INERTIA)
         distance = crowding(archive.values[:, :SEARCHED])
         coins = np.empty(plan.population)
@@ -227,7 +235,7 @@ def search_front(
         x = x + v
         v = np.where((x < low) | (x > high), 0.0, v)
         x = np.clip(x, low, high)
-        fresh = measurement.points(x, draw)
+        fresh = measured(x, draw)
         taken = np.array([_takes(fresh, own, k, coins[k]) for k in range(plan.population)])
         own = Points(
             *(
@@ -237,7 +245,7 @@ def search_front(
         )
         archive = archived(archive + fresh)
         on_iteration(iteration, archive)
-    return archived(measurement.points(archive.points, SELECTION))
+    return archived(measured(archive.points, SELECTION))
 
 
 def _columns(found: Points) -> tuple[Floats, ...]:

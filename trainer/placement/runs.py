@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from simulator.placement import engine
 from simulator.placement.instances import digest_of, instance_of
 from trainer.kit.checkpoint import Checkpoint, Clock, config_hash, package_versions, plain
 from trainer.kit.files import replace_file, write_json
-from trainer.kit.jobs import Job
+from trainer.kit.jobs import Job, Pool, Workers
 from trainer.kit.progress import Progress
 from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
 from trainer.placement.swarm import NOMINAL, SELECTION, Floats, History, Plan, Samples, Step, Valuation, search
@@ -79,7 +80,8 @@ class Config:
 def run(data: Mapping[str, Any]) -> dict[str, Any]:
     """Search as `data` says, going on from the last checkpoint; write the policy and return `run.json`.
 
-    data: config (JSON data of a Config), directory, name, show (bar, lines or silent), workers, created (ISO 8601).
+    data: config (JSON data of a Config), directory, name, show (bar, lines or silent), workers and ray (of
+    `trainer.kit.jobs.Workers`, which value points), created (ISO 8601).
     """
     config, directory = Config.of(data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
@@ -88,13 +90,14 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     checkpoints = checkpoints_of(directory)
     last = checkpoints.last()
     clock, played = Clock(last), 0 if last is None else int(last.progress["steps"])
-    workers = int(data.get("workers", 1))
-    valuation = Valuation(instances, config.plan.family, config.samples, workers, [*choice.values()])
+    valuation = Valuation(instances, config.plan.family, config.samples, [*choice.values()])
+    workers = Workers(int(data.get("workers", 1)), data.get("ray"))
 
     def progress(step: Step) -> dict[str, Any]:
         return {"update": step.iteration + 1, "steps": played + valuation.played, **clock.spent()}
 
-    with listeners(data, last, VALUE) as listener:
+    pool = Pool(valuation.value, workers, name=lambda point: "a point of the search")
+    with pool, listeners(data, last, VALUE) as listener:
         listener.phase("compiling the simulator, and playing the first population")
 
         def on_step(step: Step, history: History) -> None:
@@ -104,7 +107,8 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
             listener(Progress(**at, total_steps=config.sequences, figures=figures, best_cost=step.value))
 
         history = None if last is None else History.of_state(last.state)
-        found = search(config.plan, valuation, history=history, on_step=on_step)
+        objective = partial(valuation, run=pool.run)
+        found = search(config.plan, objective, history=history, on_step=on_step)
     costs = valuation.costs(found.theta, SELECTION)
     policy = Policy(
         f"{config.plan.family} {config.plan.method} on {_listed(config.instances)}, seed {config.plan.seed}",
@@ -160,13 +164,19 @@ def _standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
-def jobs_of(config: Config, seeds: Sequence[int], out: Path, *, workers: int, created: str, resume: bool) -> list[Job]:
-    """Return a job per seed; BadInput when a run would go over another one, or go on with another configuration."""
+def jobs_of(
+    config: Config, seeds: Sequence[int], out: Path, *, workers: Workers, created: str, resume: bool
+) -> list[Job]:
+    """Return a job per seed; BadInput when a run would go over another one, or go on with another configuration.
+
+    workers: of the points of each run.
+    """
+    where = {"workers": workers.count, "ray": workers.ray, "created": created}
     jobs = []
     for seed in seeds:
         own = replace(config, plan=replace(config.plan, seed=seed)).plain()
-        place = {"directory": str((out / f"seed-{seed}").resolve()), "workers": workers, "created": created}
-        jobs.append(Job(f"seed {seed}", {"name": f"seed {seed}", "config": own, **place}))
+        place = str((out / f"seed-{seed}").resolve())
+        jobs.append(Job(f"seed {seed}", {"name": f"seed {seed}", "config": own, "directory": place, **where}))
     check_directories(jobs, resume=resume, extendable=())
     return jobs
 
@@ -182,6 +192,7 @@ def train_all(
         *(run, jobs, VALUE, lambda job: Config.of(job.data["config"]).sequences),
         at_once=at_once,
         ray=ray,
+        cores=int(jobs[0].data["workers"]),
         silent=silent,
     )
     values = [float(result["value"]) for result in results]

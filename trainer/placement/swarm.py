@@ -11,8 +11,7 @@ to tests: samples begin at FIRST.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -141,22 +140,20 @@ class _Sequences:
     best_fit_hours: float = 0.0
 
 
+Point = tuple[tuple[float, ...], int]
+"""A vector, and the draw on whose samples it is valued."""
+
+
 class Valuation:
     """The objective of the search: the mean value over instances of the points of a family.
 
-    workers: threads. The compiled simulator runs without the interpreter's lock and no value depends on another, so the
-    values are the same on any number of threads. played: sequences so far. An instance with releases is one sequence,
-    the given one, and costs its host-hours in per cent of those of best fit. choice: instances of the last choice, by
-    default the same.
+    No value depends on another: they are the same wherever they are computed. played: sequences so far. An instance
+    with releases is one sequence, the given one, and costs its host-hours in per cent of those of best fit. choice:
+    instances of the last choice, by default the same.
     """
 
     def __init__(
-        self,
-        instances: Sequence[Instance],
-        family: str,
-        samples: Samples,
-        workers: int = 1,
-        choice: Sequence[Instance] = (),
+        self, instances: Sequence[Instance], family: str, samples: Samples, choice: Sequence[Instance] = ()
     ) -> None:
         for instance in (*instances, *choice):
             if not instance.requests:
@@ -164,25 +161,25 @@ class Valuation:
             if instance.releases and not instance.requests[-1].at_s > 0.0:
                 raise BadInput("instance", instance.name, "its requests come at once: give their times, or no releases")
         self.played = 0
-        self._family, self._samples, self._workers = family, samples, workers
+        self._family, self._samples = family, samples
         self._base = [_with_hours(one) for one in instances]
         self._choice = [_with_hours(one) for one in choice] or self._base
         self._drawn: tuple[int, list[list[_Sequences]]] = (SELECTION - 1, [])
 
-    def __call__(self, points: Floats, draw: int) -> Floats:
-        """Return the value of each point, (n,)."""
-        sequences = self._of_draw(draw)
-        self.played += len(points) * sum(len(part.orders) for parts in sequences for part in parts)
+    def __call__(
+        self, points: Floats, draw: int, run: Callable[[Sequence[Point]], Iterable[float]] | None = None
+    ) -> Floats:
+        """Return the value of each point, (n,); run: calls `value` for each of them, in this process or in others."""
+        items = [(tuple(point), draw) for point in points.tolist()]
+        each = len(self._samples.shuffles(draw))
+        bases = self._choice if draw == SELECTION else self._base
+        self.played += len(items) * sum(1 if self._in_order(hours) else each for _, _, hours in bases)
+        return np.array(list(map(self.value, items) if run is None else run(items)))
 
-        def value(point: Floats) -> float:
-            policy = Policy("point", self._family, tuple(point.tolist()))
-            costs = [self._costs(parts, policy) for parts in sequences]
-            return float(np.mean([value_of(cost, self._samples.rho) for cost in costs]))
-
-        if self._workers == 1:
-            return np.array([value(point) for point in points])
-        with ThreadPoolExecutor(self._workers) as pool:
-            return np.array(list(pool.map(value, points)))
+    def value(self, point: Point) -> float:
+        """Return the value of one point."""
+        theta, draw = point
+        return float(np.mean([value_of(cost, self._samples.rho) for cost in self.costs(np.array(theta), draw)]))
 
     def costs(self, theta: Floats, draw: int) -> list[Floats]:
         """Return the costs of a vector in each sequence of a draw, by instance."""
@@ -212,9 +209,13 @@ class Valuation:
             )
         return self._drawn[1]
 
+    def _in_order(self, hours: float) -> bool:
+        """Whether the given order is the one sequence of an instance; hours: of best fit where containers end."""
+        return self._samples.orders == NOMINAL or hours > 0.0
+
     def _sequences(self, instance: Instance, arrays: Arrays, hours: float, draw: int) -> list[_Sequences]:
         requests = len(instance.requests)
-        if self._samples.orders == NOMINAL or hours:
+        if self._in_order(hours):
             return [_Sequences(instance, np.arange(requests)[None, :], arrays, hours)]
         shuffles = self._samples.shuffles(draw)
         filled = shuffles[: round(self._samples.filled * len(shuffles))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -28,7 +29,7 @@ from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
 from tests.agent.models.making import reported, scorer
 from trainer.commands import learn_all
 from trainer.commands.endings import TOO_LITTLE
-from trainer.commands.learn_all import PROGRAM, Ended, learn_one, subjects_of
+from trainer.commands.learn_all import END_WITH_CALLER, PROGRAM, Ended, learn_one, subjects_of
 from trainer.learning.minutes import NO_QUEUE, OBSERVED
 from trainer.promotion.directory import ModelsWriter, write_round
 
@@ -145,7 +146,8 @@ def test_one_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
         recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TRIMTAB_")}
     environ |= described("batch", "other") | {"TRIMTAB_STATE_DIRECTORY": str(tmp_path)}
-    command = [*PROGRAM, "learn", "all", "--json", "--out", str(tmp_path / "out")]
+    program = PROGRAM[2].removeprefix(f"{END_WITH_CALLER}; ")
+    command = [sys.executable, "-c", program, "learn", "all", "--json", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     assert done.returncode == 1, done.stderr
     ends = {end["subject"]: end for end in json.loads(done.stdout)}
@@ -153,6 +155,7 @@ def test_one_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     assert "batch" in ends["batch"]["sentence"]
     assert set(read_rounds(tmp_path / "models", "autoscaling")[0]) == {"batch", "other"}
     assert PROGRAM[0] == sys.executable
+    assert program != PROGRAM[2]
 
 
 def test_the_watch_begins_no_process_where_nothing_was_promoted(
@@ -190,3 +193,30 @@ def test_a_watch_that_changed_nothing_leaves_the_status_of_the_last_round(tmp_pa
     assert (ended.status, ended.needs_a_look) == (0, False)
     assert not (tmp_path / "models").exists()
     assert learn_one(WEB, ["sh", "-c", "exit 8"], tmp_path / "models", 60.0, lambda: 5000.0, True).outcome == "failed"
+
+
+def test_a_round_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
+    """Otherwise it ran on beside the one that is begun in its place."""
+    lock = tmp_path / "lock"
+    work = f"import fcntl, time; file = open({str(lock)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX)"
+    command = [sys.executable, "-c", f"{END_WITH_CALLER}; {work}; print('begun', flush=True); time.sleep(60)"]
+    call = f"learn_one(Subject('autoscaling', 'web'), {command!r}, Path({str(tmp_path)!r}), 60.0, time.time)"
+    imports = (
+        "import time; from pathlib import Path; from domain.subject import Subject; "
+        "from trainer.commands.learn_all import learn_one"
+    )
+    with subprocess.Popen([sys.executable, "-c", f"{imports}; {call}"], stderr=subprocess.PIPE, text=True) as caller:
+        assert caller.stderr is not None
+        for line in caller.stderr:
+            if line == "begun\n":
+                break
+        caller.kill()
+    end = time.monotonic() + 20.0
+    with lock.open("w") as free:
+        while True:
+            try:
+                fcntl.flock(free, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                assert time.monotonic() < end
+                time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,25 @@ def square_or_die(number: int) -> int:
     if number < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return number * number
+
+
+def square_late_or_die(number: int) -> int:
+    """Square a number after a second; a negative one kills its process at once."""
+    if number >= 0:
+        time.sleep(1.0)
+    return square_or_die(number)
+
+
+class Counting:
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def call(self, number: int) -> tuple[int, int]:
+        """Return the process and how many calls it has had."""
+        self.calls += 1
+        return os.getpid(), self.calls
 
 
 class TwoParts(Exception):

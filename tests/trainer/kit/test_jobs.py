@@ -1,6 +1,9 @@
 """Many training jobs: over processes, on Ray, and on Ray while a machine is lost."""
 
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -12,7 +15,15 @@ import pytest
 
 from domain.errors import BadInput, TrimtabError
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
-from tests.trainer.kit.light_work import fail, refuse, refuse_in_two_parts, square_and_die_once, square_or_die
+from tests.trainer.kit.light_work import (
+    Counting,
+    fail,
+    refuse,
+    refuse_in_two_parts,
+    square_and_die_once,
+    square_late_or_die,
+    square_or_die,
+)
 from tests.trainer.kit.tiny_job import LOST_AT, train_marked, train_tiny
 from trainer.autoscaling.ppo_runs import run
 from trainer.kit.jobs import Job, JobFailed, Pool, WorkerLost, Workers, grid_of, run_jobs, seeds_of
@@ -80,9 +91,9 @@ def test_a_killed_process_costs_its_items_alone(tmp_path: Path) -> None:
     with Pool(square_and_die_once, Workers(2)) as pool:
         assert list(pool.run(items)) == [number * number for _, number in items]
     attempts = sorted(path.name.partition("-")[0] for path in tmp_path.iterdir())
-    # The item that died, and at most the one beside it and the one after them, ran twice.
+    # The executor has at most five items whose answers it has not read: two at work, and three in the workers' queue.
     assert attempts.count("3") == 2
-    assert len(attempts) <= len(items) + 3
+    assert len(attempts) <= len(items) + 5
 
 
 def test_items_that_follow_a_fatal_one_are_completed_before_it_is_given_up() -> None:
@@ -93,6 +104,37 @@ def test_items_that_follow_a_fatal_one_are_completed_before_it_is_given_up() -> 
     ):
         done.update(pool.completed([-1, 2, 3, 4, 5]))
     assert done == {1: 4, 2: 9, 3: 16, 4: 25}
+
+
+def test_a_slow_item_beside_a_fatal_one_is_not_named_in_its_place() -> None:
+    with Pool(square_late_or_die, Workers(2), name=lambda item: f"case {item}") as pool:
+        found = pool.completed([2, -1])
+        assert next(found) == (0, 4)
+        with pytest.raises(WorkerLost, match="case -1: "):
+            next(found)
+
+
+def test_the_function_is_sent_to_each_process_once() -> None:
+    """An object keeps its state between the calls that one process has."""
+    with Pool(Counting().call, Workers(2)) as pool:
+        found = list(pool.run(range(8)))
+    last = dict(sorted(found, key=lambda call: call[1]))
+    assert sum(last.values()) == 8
+
+
+def test_processes_end_with_the_one_that_started_them() -> None:
+    """Also where that one has no time to end them: its output, which they share, has an end."""
+    code = (
+        "import os, signal\n"
+        "from tests.trainer.kit.light_work import square_or_die\n"
+        "from trainer.kit.jobs import Pool, Workers\n"
+        "if __name__ == '__main__':\n"
+        "    with Pool(square_or_die, Workers(2)) as pool:\n"
+        "        print(list(pool.run(range(8))), flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=40)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "[0, 1, 4, 9, 16, 25, 36, 49]\n"), killed.stderr
 
 
 @pytest.mark.parametrize("workers", [Workers(), Workers(2)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Application, HostType, Instance, Request
 from domain.rules.placement.policies import BF, WF
 from simulator.placement import engine, instances
+from trainer.kit.jobs import Pool, Workers
 from trainer.placement import pareto
 from trainer.placement.pareto import Measurement, Points
 from trainer.placement.swarm import Plan, Samples
@@ -98,9 +101,10 @@ def test_a_front_is_found_and_is_the_same_for_any_number_of_workers(monkeypatch:
     monkeypatch.setattr(pareto, "WORST", (2.0, 0.6, 0.9))
     made, plan = instances.small(3), Plan(population=8, iterations=8)
     fronts = []
-    for workers in (1, 3):
-        measurement = Measurement(made, plan.family, Samples(sequences=4), workers)
-        front = pareto.search_front(plan, measurement)
+    for workers in (1, 2):
+        measurement = Measurement(made, plan.family, Samples(sequences=4))
+        with Pool(measurement.rows, Workers(workers)) as pool:
+            front = pareto.search_front(plan, partial(measurement.points, run=pool.run))
         fronts.append(front)
     np.testing.assert_array_equal(fronts[0].points, fronts[1].points)
     np.testing.assert_array_equal(fronts[0].values, fronts[1].values)

@@ -14,6 +14,7 @@ from domain.errors import BadInput
 from domain.rules.placement.policies import parse_policy
 from simulator.placement import engine, instances
 from trainer.kit.checkpoint import OtherConfiguration
+from trainer.kit.jobs import HERE, Workers
 from trainer.kit.runs import checkpoints_of
 from trainer.placement import runs
 from trainer.placement.runs import Config, jobs_of, train_all
@@ -23,7 +24,9 @@ CONFIG = Config(("small-3",), Plan(population=6, iterations=7, patience=9, final
 CREATED = "2026-01-02T03:04:05+00:00"
 
 
-def trained(out: Path, config: Config = CONFIG, *, seeds: tuple[int, ...] = (0,), workers: int = 1) -> dict[str, Any]:
+def trained(
+    out: Path, config: Config = CONFIG, *, seeds: tuple[int, ...] = (0,), workers: Workers = HERE
+) -> dict[str, Any]:
     jobs = jobs_of(config, seeds, out, workers=workers, created=CREATED, resume=True)
     return train_all(jobs, out, at_once=1, silent=True)
 
@@ -70,11 +73,11 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pyt
     trained(tmp_path / "whole")
     real, calls = Valuation.__call__, []
 
-    def stopping(self: Valuation, points: Any, draw: int) -> Any:
+    def stopping(self: Valuation, points: Any, draw: int, run: Any) -> Any:
         calls.append(draw)
         if len(calls) == 5:
             raise KeyboardInterrupt
-        return real(self, points, draw)
+        return real(self, points, draw, run)
 
     with monkeypatch.context() as patched:
         patched.setattr(Valuation, "__call__", stopping)
@@ -92,9 +95,22 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pyt
 
 def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     """B8: the same seed gives the same file."""
-    for workers in (1, 3):
-        trained(tmp_path / str(workers), workers=workers)
-    assert (tmp_path / "1" / "policy.json").read_bytes() == (tmp_path / "3" / "policy.json").read_bytes()
+    for workers in (1, 2):
+        trained(tmp_path / str(workers), workers=Workers(workers))
+    assert (tmp_path / "1" / "policy.json").read_bytes() == (tmp_path / "2" / "policy.json").read_bytes()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_points_and_seeds_on_ray_change_nothing(tmp_path: Path) -> None:
+    """Two seeds are tasks of a cluster, and so are the points of each."""
+    places = {"here": None, "ray": "local"}
+    for name, ray in places.items():
+        jobs = jobs_of(CONFIG, (0, 1), tmp_path / name, workers=Workers(1, ray), created=CREATED, resume=True)
+        train_all(jobs, tmp_path / name, at_once=2, ray=ray, silent=True)
+    for name in ("policy.json", "seed-0/policy.json", "seed-1/policy.json"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
 @pytest.mark.exhaustive
@@ -110,7 +126,7 @@ def test_the_best_seed_gives_the_policy(tmp_path: Path) -> None:
 def test_another_configuration_does_not_go_over_a_run(tmp_path: Path) -> None:
     """Neither without --resume nor with it."""
     trained(tmp_path)
-    options: dict[str, Any] = {"workers": 1, "created": CREATED}
+    options: dict[str, Any] = {"workers": HERE, "created": CREATED}
     with pytest.raises(BadInput, match="give --resume"):
         jobs_of(CONFIG, [0], tmp_path, resume=False, **options)
     other = replace(CONFIG, samples=Samples(sequences=4))

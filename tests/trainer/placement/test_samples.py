@@ -11,6 +11,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Release
 from domain.rules.placement.policies import BF, LIFETIME, Policy
 from simulator.placement import engine, instances
+from trainer.kit.jobs import Pool, Workers
 from trainer.placement.swarm import (
     FIRST,
     FIRST_SELECTION,
@@ -70,10 +71,11 @@ def test_values_are_those_of_single_plays() -> None:
 
 def test_any_number_of_workers_gives_the_same_values() -> None:
     """B8: bit for bit, and every vector of an iteration meets the same samples."""
-    one, three = (Valuation([SMALL], "tiers17a", Samples(sequences=6), workers) for workers in (1, 3))
-    np.testing.assert_array_equal(one(points(), 0), three(points(), 0))
-    np.testing.assert_array_equal(one(points()[::-1], 0)[::-1], three(points(), 0))
-    assert one.played == three.played == 72
+    here, apart = (Valuation([SMALL], "tiers17a", Samples(sequences=6)) for _ in range(2))
+    with Pool(apart.value, Workers(2)) as pool:
+        np.testing.assert_array_equal(here(points(), 0), apart(points(), 0, pool.run))
+        np.testing.assert_array_equal(here(points()[::-1], 0)[::-1], apart(points(), 0, pool.run))
+    assert here.played == apart.played == 72
 
 
 def test_filled_samples_begin_where_best_fit_stopped() -> None:

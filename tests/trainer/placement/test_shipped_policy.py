@@ -46,7 +46,7 @@ def test_its_value_comes_out_again(shipped: Policy) -> None:
     """On the 96 orders of the last choice: mean, its standard error, and the value with the price of the range."""
     assert shipped.training is not None
     known = [instances.instance_of(name) for name in TRAINED_ON]
-    costs = Valuation(known, "tiers17a", Samples(), 2).costs(np.array(shipped.theta), SELECTION)
+    costs = Valuation(known, "tiers17a", Samples()).costs(np.array(shipped.theta), SELECTION)
     errors = [one.std(ddof=1) / np.sqrt(len(one)) for one in costs]
     assert np.mean(errors) == pytest.approx(shipped.training.standard_error)
     assert np.mean([one.mean() + 0.1 * np.ptp(one) for one in costs]) == pytest.approx(shipped.training.objective)

@@ -12,8 +12,8 @@ rhythm, lifetimes (sigma 0.5) and boots: machine-hours of a coupled pool over th
 `lifetime` over best fit without coupling; bootstrap intervals over the means of the stretches. SOON_S was chosen among
 10, 30 and 90 minutes on gaia-pai:20000, gaia-azure:40000 and alibaba-openb:0, by the lowest machine-hours.
 
-`weighed`: its weights were searched on the begins of the first third of each trace and chosen on those of the second;
-`judged` is the mean over the last. `moved`: `lifetime` with a move of a container after each 100 placements.
+The weights of `lifetime` were searched on the begins of the first third of each trace and chosen on those of the
+second; `judged` is the mean over the last. `moved`: `lifetime` with a move of a container after each 100 placements.
 `..._less_lifetime`: the difference to `lifetime` with the same lifetimes declared.
 `--extended`: the judged cases with other pools (VARIANTS), and draws
 of the same length that were fitted to the trace, in place of the rest.
@@ -49,7 +49,7 @@ from benchmarks.report import Target, arguments, report
 from domain.rules.placement.cluster import choose, cluster_of
 from domain.rules.placement.instance import HostType, Instance
 from domain.rules.placement.lifetimes import first_sums, learn
-from domain.rules.placement.policies import LIFETIME, NAMED, WEIGHED, Policy
+from domain.rules.placement.policies import LIFETIME, NAMED, Policy
 from domain.units import DAY_S, HOUR_S
 from simulator.placement.engine import arrays_of, play
 from simulator.placement.fleet import play_fleet
@@ -96,11 +96,6 @@ RULES: Mapping[str, tuple[Policy, str, int]] = {
     "declared_10": (LIFETIME, "1", 0),
     "declared_15": (LIFETIME, "1.5", 0),
     "shuffled": (LIFETIME, SHUFFLED, 0),
-    "weighed_true": (WEIGHED, "0", 0),
-    "weighed_05": (WEIGHED, "0.5", 0),
-    "weighed_10": (WEIGHED, "1", 0),
-    "weighed_15": (WEIGHED, "1.5", 0),
-    "weighed_shuffled": (WEIGHED, SHUFFLED, 0),
     "moved_true": (LIFETIME, "0", 100),
     "moved_05": (LIFETIME, "0.5", 100),
     "moved_10": (LIFETIME, "1", 100),
@@ -203,6 +198,7 @@ def host_hours(cases: tuple[tuple[str, int, int, int], ...]) -> dict[str, float]
             made = play(instance, policy, arrays=arrays, measured_from_s=begin_s, until_s=last, between=between)
             hours[name].append(made.host_hours)
             peaks[name].append(float(made.peak))
+        print(trace, first, speed, *(f"{name} {hours[name][-1]:.1f}" for name in RULES), file=sys.stderr)
     ratios = {name: np.array(found) / np.array(hours["bf"]) for name, found in hours.items()}
     judged = np.array([first in JUDGED for _, first, _, _ in cases])
     small = np.array([trace == "alibaba-openb" for trace, *_ in cases])
@@ -214,7 +210,7 @@ def host_hours(cases: tuple[tuple[str, int, int, int], ...]) -> dict[str, float]
             figures[f"{name}_judged_over_bf"] = float(found[judged].mean())
             figures[f"{name}_peak_over_bf"] = float(np.mean(np.array(peaks[name]) / np.array(peaks["bf"])))
         form, _, end = name.partition("_")
-        if form in ("weighed", "moved"):
+        if form == "moved":
             less = found - ratios[LIKE[end]]
             low, high = _interval(less, stretches)
             figures |= {f"{name}_less_lifetime": float(less.mean()), f"{name}_less_lifetime_low": low}
@@ -246,6 +242,7 @@ def fleet_hours(stretches: Sequence[str], seeds: Sequence[int]) -> dict[str, flo
             made = play_fleet(instance, policy, coupled=coupled, seed=seed, measured_from_s=WARM_UP * last)
             hours[arm].append(made.machine_hours)
             waits[arm].append(made.wait_s)
+        print(name, seed, *(f"{arm} {hours[arm][-1]:.1f}" for arm in arms), file=sys.stderr)
     figures = {f"{arm}_fleet_wait_s": float(np.mean(found)) for arm, found in waits.items()}
     for key, one, other in (("coupled", "coupled", "lifetime"), ("lifetime", "lifetime", "bf")):
         ratios = np.array(hours[one]) / np.array(hours[other])
@@ -280,9 +277,9 @@ def extended(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:
             arrays = arrays_of(one)
             hours = {
                 policy.name: play(one, policy, arrays=arrays, measured_from_s=WARM_UP * last, until_s=last).host_hours
-                for policy in (NAMED["bf"], NAMED["oldest"], LIFETIME, WEIGHED)
+                for policy in (NAMED["bf"], NAMED["oldest"], LIFETIME)
             }
-            for name in ("oldest", "lifetime", "weighed"):
+            for name in ("oldest", "lifetime"):
                 found.setdefault(f"{variant}_{name}_over_bf", []).append(hours[name] / hours["BF"])
     return {name: statistics.fmean(ratios) for name, ratios in found.items()}
 
@@ -404,7 +401,7 @@ def decisions(runs: int, hosts: int, each: int = 15, number: int = 500) -> dict[
     }
     sums = first_sums()
     for x in draws.normal(8.0, 1.5, 2000).tolist():
-        learn(sums, x, x)
+        learn(sums, x, x + 0.5 * draws.standard_normal())
     held = {}
     for host, hint in enumerate(np.exp(draws.normal(8.0, 1.5, hosts)).tolist(), 1):
         places = {str(k): f"large-{host}" for k in range(each)}

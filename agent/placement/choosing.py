@@ -31,8 +31,8 @@ from agent.placement.settings import (
 )
 from agent.settings import Settings
 from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
-from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
-from domain.rules.placement.lifetimes import CLASS, GAP, rule_of
+from domain.rules.placement.cluster import Choice, Cluster, Obstacle, Scored, best_of, explain, scored
+from domain.rules.placement.lifetimes import STEP, UNIT, LifetimeRule, rule_of
 from domain.rules.placement.policies import BF, NAMED, TIERS, Policy, parse_policy, reserve, scores, tier_price
 from domain.subject import Subject
 
@@ -42,8 +42,8 @@ SHIPPED = Path(__file__).with_name("shipped") / "tiers17a.json"
 SHIPPED_SMALL = SHIPPED.with_name(f"{SMALL_POOLS}.json")
 Best = tuple[int, float, Mapping[str, float]]
 """A host by its index, its score, and the terms that the score sums."""
-Pick = Callable[[Cluster, Policy, int, int], Choice | None]
-"""Chooses a host for a container of an application (by index) of a request of so many."""
+Pick = Callable[[Scored], Choice | None]
+"""Chooses a host among those that can take a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,9 @@ class PolicySource:
 
 
 class Chooser:
-    """The policies of one pool. pick: how one chooses; another than `choose` is for tests of what stands around it."""
+    """The policies of one pool. pick: how one chooses; another than `best_of` is for tests of what stands around it."""
 
-    def __init__(self, pool: str, settings: PlacementSettings, models: ModelsDirectory, pick: Pick = choose) -> None:
+    def __init__(self, pool: str, settings: PlacementSettings, models: ModelsDirectory, pick: Pick = best_of) -> None:
         self._settings, self._pick, self._models, self._pool = settings, pick, models, pool
         self.main = PolicySource(settings.policy or BEST_FIT, pool, models)
         self.canary = None if settings.canary is None else PolicySource(settings.canary, pool, models)
@@ -298,11 +298,12 @@ class Chooser:
         try:
             for k, key in enumerate(keys):
                 spare()
+                began = time.perf_counter()
+                found = self._scored(cluster, policy, app, count, guarded=not replaced)
+                choice = best_of(found) if replaced else self._guarded(found, began)
                 if k == 0:
-                    best, infeasible = self._grounds(cluster, policy, app, count, guarded=not replaced)
+                    best, infeasible = tuple(explain(found)), cluster.reasons(app)
                     lifetime = lifetime_reason(cluster, policy, best)
-                choose_one = choose if replaced else self._guarded
-                choice = choose_one(cluster, policy, app, count)
                 if choice is None:
                     infeasible = cluster.reasons(app)
                     break
@@ -317,21 +318,19 @@ class Chooser:
         counted = {reason.value: number for reason, number in sorted(infeasible.items())}
         return HostChoice(tuple(made), policy, best, counted, replaced, lifetime)
 
-    def _grounds(
-        self, cluster: Cluster, policy: Policy, app: int, count: int, *, guarded: bool
-    ) -> tuple[tuple[Best, ...], Mapping[Obstacle, int]]:
+    def _scored(self, cluster: Cluster, policy: Policy, app: int, count: int, *, guarded: bool) -> Scored:
         try:
-            return tuple(explain(cluster, policy, app, count)), cluster.reasons(app)
+            return scored(cluster, policy, app, count)
         except Exception as error:
             if not guarded:
                 raise
             raise PolicyFailure(f"{policy.name} raised {type(error).__name__}: {error}") from error
 
-    def _guarded(self, cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
+    def _guarded(self, found: Scored, began: float) -> Choice | None:
         """Return what the policy chooses; PolicyFailure when it raises, is late, or may not be followed."""
-        began = time.perf_counter()
+        cluster, policy, app = found.cluster, found.policy, found.app
         try:
-            choice = self._pick(cluster, policy, app, count)
+            choice = self._pick(found)
         except Exception as error:
             raise PolicyFailure(f"{policy.name} raised {type(error).__name__}: {error}") from error
         took_ms = 1000.0 * (time.perf_counter() - began)
@@ -340,7 +339,7 @@ class Chooser:
             limit = self._settings.decide_within_ms
             raise PolicyFailure(f"{policy.name} took {took_ms:.1f} ms for a container (at most {limit:g} ms)")
         if choice is None:
-            if cluster.feasible(app).size:
+            if found.hosts.size:
                 raise PolicyFailure(f"{policy.name} offered no host while there are hosts that can take the container")
             return None
         if not 0 <= choice.host < len(cluster.hosts) or not math.isfinite(choice.score):
@@ -370,19 +369,22 @@ def lifetime_reason(cluster: Cluster, policy: Policy, best: Sequence[Best]) -> L
     if policy.family != LIFETIME:
         return None
     fit, hinted = cluster.lives.fit, not math.isnan(cluster.hint)
+    rule = rule_of(fit, hinted=hinted)
+    by_weights = rule is LifetimeRule.WEIGHTS
     left = cluster.lives.left_s(np.array([host for host, _, _ in best], dtype=np.int64), cluster.now)
     hosts = tuple(
         HostEnd(
             cluster.hosts[host].name,
             left_s if cluster.lives.is_known(host) else None,
-            round(-terms["extension"] / CLASS),
-            round(-terms["gap"] / GAP),
+            0.0 - terms["extension"] / (STEP * UNIT),
+            0.0 - terms["gap"] / (STEP * UNIT if by_weights else STEP),
             round(-terms["opening"]),
+            *(0.0 - terms[name] / (STEP * UNIT) for name in ("residual", "cores", "age")),
         )
         for (host, _, terms), left_s in zip(best[:2], left.tolist(), strict=False)
     )
     life_s = cluster.lives.life_s(cluster.hint, cluster.now - cluster.began) if hinted else None
-    return LifetimeReason(rule_of(fit.r2, hinted=hinted), fit.r2, life_s, hosts)
+    return LifetimeReason(rule, fit.r2, life_s, hosts)
 
 
 def _target(theta: Sequence[float], tier: int) -> float:

@@ -36,7 +36,7 @@ from agent.placement.state import PlacementStore
 from domain.clock import Clock
 from domain.decisions import Event, Mode
 from domain.errors import BadInput, UnknownName
-from domain.rules.placement.cluster import Cluster, explain
+from domain.rules.placement.cluster import Cluster, explain, scored
 from domain.rules.placement.coupling import resumed
 from domain.rules.placement.instance import Application, Instance
 from domain.rules.placement.lifetimes import LifetimeRule, rule_of
@@ -256,7 +256,7 @@ class PoolQueries:
             unconfirmed = list(book.unconfirmed.values())
             now, lives = self.clock.now(), book.cluster.lives
             fit = lives.fit
-            rule = rule_of(fit.r2, hinted=True)
+            rule = rule_of(fit, hinted=True)
             found = PoolView(
                 self.name,
                 self.mode,
@@ -454,7 +454,7 @@ class PoolQueries:
             app = book.app(application)
             book.cluster.declare(one.hint(book.application(application), now)[0], now)
             policy = self.chooser.policy_for(application)
-            found = explain(book.cluster, policy, app, count)
+            found = explain(scored(book.cluster, policy, app, count))
             best = tuple(Candidate(book.cluster.hosts[host].name, score, terms) for host, score, terms in found)
             reasons = {reason.value: number for reason, number in book.cluster.reasons(app).items()}
             lifetime = lifetime_reason(book.cluster, policy, found)

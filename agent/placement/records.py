@@ -183,16 +183,20 @@ class Candidate:
 class HostEnd:
     """A host as `lifetime` compares it.
 
-    left_s: predicted seconds until its last container ends, None where none of them has an expectation. extension:
-    class of the delay of that end by the container. gap: steps by which it ends later than the container. opening:
-    number of its present opening, 0 for a closed host.
+    left_s: predicted seconds until its last container ends, None where none of them has an expectation. extension,
+    gap, residual, cores, age: terms of the weighted sum, the smallest of which is the best; by classes the class of the
+    delay of that end by the container, the steps by which it ends later than the container, and 0. opening: number of
+    its present opening, 0 for a closed host.
     """
 
     host: str
     left_s: float | None
-    extension: int
-    gap: int
+    extension: float
+    gap: float
     opening: int
+    residual: float = 0.0
+    cores: float = 0.0
+    age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

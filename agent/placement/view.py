@@ -10,7 +10,7 @@ from agent.kernel.text import columns, counted, duration_text, time_text
 from agent.placement.curves import drawing
 from agent.placement.records import LIFETIME
 from domain.decisions import Mode
-from domain.rules.placement.lifetimes import PRIOR_COUNT
+from domain.rules.placement.lifetimes import PRIOR_COUNT, LifetimeRule
 
 if TYPE_CHECKING:
     from agent.placement.advice import PolicyAdvice
@@ -71,13 +71,13 @@ def lifetime_lines(reason: LifetimeReason, made: PlacementDecision) -> list[str]
     if made.lifetime_s is not None and reason.life_s is not None:
         source = f"by the {made.lifetime_from}"
         expected = f"expected {duration_text(made.lifetime_s)} {source}, predicted {duration_text(reason.life_s)}"
-    rows: list[tuple[object, ...]] = [("host", "ends in", "extension", "gap", "opening")]
+    parts = ("extension", "gap", *(("residual", "cores", "age") if reason.rule is LifetimeRule.WEIGHTS else ()))
+    rows: list[tuple[object, ...]] = [("host", "ends in", *parts, "opening")]
     rows += [
         (
             one.host,
             "not known" if one.left_s is None else duration_text(one.left_s),
-            str(one.extension),
-            str(one.gap),
+            *(f"{getattr(one, part):.4g}" for part in parts),
             one.opening or "closed",
         )
         for one in reason.hosts

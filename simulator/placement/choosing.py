@@ -24,9 +24,9 @@ Ints = NDArray[np.int64]
 
 CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
 (
-    NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING, OLDEST, LIFETIME, WEIGHED,
-) = -1, *range(14)  # fmt: skip
-"""LIFETIME and WEIGHED follow the lives of containers."""
+    NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING, OLDEST, LIFETIME,
+) = -1, *range(13)  # fmt: skip
+"""LIFETIME follows the lives of containers."""
 
 TIERS_COUNTED = len(TIERS) + 1
 """Those of the headroom counters, and the one of RESERVE."""
@@ -55,7 +55,6 @@ reserve_left = inlined(policies.reserve_left)
 fit = inlined(lifetimes.fit)
 life_left = inlined(lifetimes.life_left)
 lifetime_terms = inlined(lifetimes.lifetime_terms)
-weighed_terms = inlined(lifetimes.weighed_terms)
 
 
 class Arrays(NamedTuple):
@@ -229,13 +228,13 @@ def choose(arrays: Arrays, state: State, rules: Rules, app: int, count: int, pri
         return _choose_by_level(arrays, state, rules, app, count, prices)
     if rules.second == NONE and len(arrays.classes) and code in (DP, WF, POTENTIAL):
         return _choose_by_class(arrays, state, rules, app, count, prices)
-    if code >= LIFETIME:
-        return _choose_by_lifetime(arrays, state, code, rules.theta, app)
+    if code == LIFETIME:
+        return _choose_by_lifetime(arrays, state, rules.theta, app)
     return _choose_of_all(arrays, state, rules, app, count, prices)
 
 
 @borrowing
-def _choose_by_lifetime(arrays: Arrays, state: State, code: int, theta: Floats, app: int) -> int:
+def _choose_by_lifetime(arrays: Arrays, state: State, theta: Floats, app: int) -> int:
     """Choose by the remaining lives on the open hosts, against that of the container."""
     d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]
     free1, free2, bars = state.free[1], state.free[2], state.bars[app]
@@ -257,15 +256,10 @@ def _choose_by_lifetime(arrays: Arrays, state: State, code: int, theta: Floats, 
             best = h if best < 0 else best
             continue
         left = max(state.ends[h] - now, lifetimes.LEAST_LEFT_S)
-        if code == LIFETIME or residual < lifetimes.EXACT:
-            k, g, oldest = lifetime_terms(left, life, residual, r2, state.opening[h])
-            score = k + g + oldest
-        else:
-            size = arrays.size[:, h]
-            rest = (state.room[h] - d0) / size[0], (free1[h] - d1) / size[1], (free2[h] - d2) / size[2]
-            last = state.totals[OPENINGS]
-            x = weighed_terms(theta, left, life, residual, r2, rest, state.opening[h], last)
-            score = x[0] + x[1] + x[2] + x[3] + x[4] + x[5]
+        size = arrays.size[:, h]
+        rest = (state.room[h] - d0) / size[0], (free1[h] - d1) / size[1], (free2[h] - d2) / size[2]
+        x = lifetime_terms(theta, left, life, residual, r2, rest, state.opening[h], state.totals[OPENINGS])
+        score = x[0] + x[1] + x[2] + x[3] + x[4] + x[5]
         if not open_seen or score > best_score:
             best, best_score, open_seen = h, score, True
     return best

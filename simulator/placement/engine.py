@@ -198,7 +198,7 @@ def place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, firs
             return
         put(arrays, state, rules, app, h, 1)
         state.where[first + k] = h
-        if rules.first >= LIFETIME:
+        if rules.first == LIFETIME:
             lives.begin(arrays, state, first + k, h)
 
 
@@ -228,7 +228,7 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
                         numbers[found] = number
                         found += 1
         for k in range(count):
-            if rules.first >= LIFETIME:
+            if rules.first == LIFETIME:
                 state.clock[lives.HINT] = arrays.hint[numbers[k]] if numbers[k] >= 0 else np.nan
                 if numbers[k] >= 0:
                     lives.leave(arrays, state, numbers[k], h)
@@ -238,7 +238,7 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
                 _note_obstacles(arrays, state, app, 1)
             else:
                 put(arrays, state, rules, app, chosen, 1)
-                if rules.first >= LIFETIME and numbers[k] >= 0:
+                if rules.first == LIFETIME and numbers[k] >= 0:
                     lives.begin(arrays, state, numbers[k], chosen)
             if numbers[k] >= 0:
                 state.where[numbers[k]] = chosen
@@ -330,7 +330,7 @@ def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, pr
         h = state.where[subject]
         if h >= 0:
             put(arrays, state, rules, arrays.owner[subject], h, -1)
-            if rules.first >= LIFETIME:
+            if rules.first == LIFETIME:
                 lives.end(arrays, state, subject, h)
         if h != WAITING:
             state.where[subject] = ENDED
@@ -360,7 +360,7 @@ def _play(
             host_s += (min(times[k], until_s) - last) * state.totals[OPEN]
             last = min(times[k], until_s)
         state.clock[lives.NOW] = times[k]
-        if rules.first >= LIFETIME:
+        if rules.first == LIFETIME:
             lives.predict_all(arrays, state)
         if times[k] <= measured_from_s:
             state.totals[PEAK] = state.totals[OPEN]
@@ -507,7 +507,7 @@ def play(
     happens, times = events_of(instance, order) if events is None else events
     end = (float(times[-1]) if times.size else 0.0) if until_s is None else until_s
     rules = rules_of(policy)
-    if between and rules.first < LIFETIME:
+    if between and rules.first != LIFETIME:
         raise BadInput("migrate_every", between, f"{policy.name} does not predict lifetimes: give lifetime")
     known = arrays_of(instance) if arrays is None else arrays
     while True:

@@ -60,8 +60,8 @@ class SimulatePlacement(Verb):
 Policies:
   ff  oldest  bf  bf-cpu     first fit, the host opened first, best fit, best
   dp  wf                     fit by cores, dot product, worst fit
-  lifetime                   the host whose last end it delays least
-  weighed                    by extension, gap and residual (a candidate)
+  lifetime                   the host whose last end it delays least, weighed
+                             with gap, room and age
   small-pools                bundled, for 10 to 20 hosts that fill repeatedly
   reserve  reserve:X,Q,N     best fit that keeps X hosts with Q free cores for
                              requests of N containers or more
@@ -186,7 +186,7 @@ hetero-SEED, tight-SEED, snapshot-SEED, public traces as `simulate placement`
 has them, or a FILE.json of yours. Where containers end the value is the
 host-hours in per cent of those of best fit, in the order given.
 Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
-potential17, linear14, or two of them joined by +; weighed (where containers
+potential17, linear14, or two of them joined by +; lifetime (where containers
 end). Methods: pso (as published), cmaes, cross-entropy, random.
 """,
         """

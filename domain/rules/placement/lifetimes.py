@@ -47,35 +47,35 @@ FIRST_Z, STEP_Z, LAST_Z = -4.0, 0.05, 8.0
 GRID_Z: Final = np.linspace(FIRST_Z, LAST_Z, round((LAST_Z - FIRST_Z) / STEP_Z) + 1)
 MEDIANS: Final = np.array([-NormalDist().inv_cdf(0.25 * math.erfc(z / math.sqrt(2.0))) for z in GRID_Z.tolist()])
 """Median of a standard normal number that is above z, by z."""
-CLASS, GAP = 2.0**40, 2.0**31
-"""Weights of the class of an extension and of the gap in a score, above any number of an opening."""
-MOST_GAP: Final = 2.0**9 - 1.0
 STEP, UNIT = 2.0**31, 512.0
-"""Of a term of `weighed`: whole steps, above any number of an opening, and how many of them are 1."""
+"""Of a term of `lifetime`: whole steps, above any number of an opening, and how many of them are 1."""
 PHI_1, PHI_3, LAST_D = 1.5976, 0.070566, 6.0
 """Phi(d) is 1 / (1 + exp(-PHI_1 d - PHI_3 d^3)), off by 2e-4 at most; LAST_D bounds d."""
 WEIGHTS: Final = (0.417, -0.094, 0.177, 0.417, 0.407)
-"""Of `weighed` (docs/evidence/placement.md#weights-in-place-of-classes)."""
+"""Searched where containers end (docs/evidence/placement.md#weights-in-place-of-classes)."""
 EXACT: Final = 0.2
-"""Residual deviation below which `weighed` compares hosts as `lifetime` does."""
+"""Residual deviation below which hosts are compared by classes in place of weights."""
 
 
 class LifetimeRule(StrEnum):
-    """The order in which `lifetime` compares hosts: class of the extension, gap, opening; the first two, or the last.
+    """How `lifetime` compares hosts: by a weighted sum, by class of the extension, gap and opening, or by the opening.
 
-    It is by R2 of the calibration, and `oldest` for a container without a hint.
+    It is by R2 and residual of the calibration, and `oldest` for a container without a hint.
     """
 
+    WEIGHTS = "weighted sum, oldest"
     GAP = "extension, gap, oldest"
     EXTENSION = "extension, oldest"
     OLDEST = "oldest"
 
 
-def rule_of(r2: float, *, hinted: bool) -> LifetimeRule:
+def rule_of(fit: Fit, *, hinted: bool) -> LifetimeRule:
     """Return the rule for a container with or without a hint."""
-    if not hinted or r2 < FAIR_R2:
+    if not hinted or fit.r2 < FAIR_R2:
         return LifetimeRule.OLDEST
-    return LifetimeRule.EXTENSION if r2 < GOOD_R2 else LifetimeRule.GAP
+    if fit.residual >= EXACT:
+        return LifetimeRule.WEIGHTS
+    return LifetimeRule.EXTENSION if fit.r2 < GOOD_R2 else LifetimeRule.GAP
 
 
 class Fit(NamedTuple):
@@ -129,49 +129,46 @@ def life_left(m: Any, s: Any, age_s: Any) -> Any:
     return np.maximum(np.exp(m + s * q) - age_s, LEAST_LEFT_S)
 
 
-def lifetime_terms(left_s: Any, life_s: Any, residual: Any, r2: Any, opening: Any) -> Any:
-    """Return the three terms of `lifetime`: class of the extension, gap, and opening, the first one first.
-
-    left_s: R of each host. life_s: of the container, 0 without a hint. The class k is the number of edges
-    below the extension; the gap g is how long after the container its host ends, in steps of two residual deviations of
-    the logarithm. Where hints are of no use both are 0, and the host opened first is the best.
-    """
-    hinted = life_s > 0.0
-    useful, good = 1.0 * (hinted & (r2 >= FAIR_R2)), 1.0 * (hinted & (r2 >= GOOD_R2))
-    life = np.maximum(life_s, LEAST_LEFT_S)
-    k = np.searchsorted(EDGES_S, np.maximum(life - left_s, 0.0), side="left")
-    g = np.floor(np.log(np.maximum(left_s / life, 1.0)) / np.maximum(LEAST_GAP, 2.0 * residual))
-    return (-CLASS * useful * k, -GAP * good * np.minimum(g, MOST_GAP), -1.0 * opening)
-
-
-def weighed_terms(
+def lifetime_terms(
     theta: Any, left_s: Any, life_s: Any, residual: Any, r2: Any, rest: Any, opening: Any, openings: Any
 ) -> Any:
-    """Return the terms of `weighed` for each host: extension, gap, residual, cores, age and opening.
+    """Return the terms of `lifetime` for each host: extension, gap, residual, cores, age and opening.
 
-    theta: five numbers in -1..1, see below. left_s: R. life_s: median life r of the container, 0 without a hint. rest:
-    residual fractions after placement. opening, openings: numbers of the present opening of the host, and of the last
-    one. The life L is lognormal with residual deviation s, E L = r exp(s^2 / 2), and q = R / E L. The share of its life
-    that the container is expected to hold the host alone is
+    theta: five numbers in -1..1, see below. left_s: R. life_s: median life r of the container, 0 without a hint.
+    residual: s. rest: residual fractions after placement. opening, openings: numbers of the present opening of the
+    host, and of the last one.
+
+    From s = EXACT on the life L is lognormal, E L = r exp(s^2 / 2), and q = R / E L. The share of its life that the
+    container is expected to hold the host alone is
 
         x = E max(0, L - R) / E L = Phi(d) - q Phi(d - s),    d = s / 2 - ln(q) / s
 
-    and the score, each term in whole steps of 1 / UNIT,
+    and the score, with f = 10^(theta_0 - 2) and each term in whole steps of 1 / UNIT,
 
-        -ln(10^(theta_0 - 2) + x) - 0.75 (1 + theta_1) ln(max(1, q)) - 0.5 theta_2 sum(rest) - 0.5 theta_3 rest_cores
+        -ln(1 + x / f) - 0.75 (1 + theta_1) ln(max(1, q)) - 0.5 theta_2 sum(rest) - 0.5 theta_3 rest_cores
         + 0.25 theta_4 ln(1 + openings - opening)
 
-    Equal hosts so have equal scores, and the host opened first is chosen, as among all hosts where hints are of no use.
-    Below a residual deviation of EXACT a host is scored as by `lifetime`.
+    Below EXACT the extension is the class k, the number of edges below it, and the gap g is how long after the
+    container its host ends, in steps of two residual deviations of the logarithm: -k - g / UNIT, g for a good R2 alone.
+    Equal hosts have equal scores, and the host opened first is chosen, as among all where hints are of no use.
     """
     useful = STEP * ((life_s > 0.0) & (r2 >= FAIR_R2))
-    q = left_s / (np.maximum(life_s, LEAST_LEFT_S) * np.exp(0.5 * residual * residual))
+    life = np.maximum(life_s, LEAST_LEFT_S)
+    if residual < EXACT:
+        k = np.searchsorted(EDGES_S, np.maximum(life - left_s, 0.0), side="left")
+        g = np.floor(np.log(np.maximum(left_s / life, 1.0)) / np.maximum(LEAST_GAP, 2.0 * residual))
+        gap, none = -useful * (r2 >= GOOD_R2) * np.minimum(g, UNIT - 1.0), 0.0 * left_s
+        return (-useful * UNIT * k, gap, none, none, none, -1.0 * opening)
+    q = left_s / (life * np.exp(0.5 * residual * residual))
     d = 0.5 * residual - np.log(q) / residual
     high, low = np.minimum(np.maximum(d, -LAST_D), LAST_D), np.minimum(np.maximum(d - residual, -LAST_D), LAST_D)
     alone = 1.0 / (1.0 + np.exp(-high * (PHI_1 + PHI_3 * high * high)))
     alone = alone - q / (1.0 + np.exp(-low * (PHI_1 + PHI_3 * low * low)))
+    floor = 10.0 ** (theta[0] - 2.0)
+    # A difference of whole steps: 0 without an extension, and the ties of the logarithm remain.
+    extension = np.floor(0.5 + UNIT * np.log(floor + np.maximum(alone, 0.0))) - np.floor(0.5 + UNIT * np.log(floor))
     return (
-        -useful * np.floor(0.5 + UNIT * np.log(10.0 ** (theta[0] - 2.0) + np.maximum(alone, 0.0))),
+        -useful * extension,
         -useful * np.floor(0.5 + UNIT * 0.75 * (1.0 + theta[1]) * np.log(np.maximum(q, 1.0))),
         -useful * np.floor(0.5 + UNIT * 0.5 * theta[2] * (rest[0] + rest[1] + rest[2])),
         -useful * np.floor(0.5 + UNIT * 0.5 * theta[3] * rest[0]),

@@ -15,7 +15,7 @@ from agent.placement.reserve import PlacementPool
 from agent.placement.settings import PlacementSettings
 from domain.clock import Clock
 from domain.decisions import Mode
-from domain.rules.placement.cluster import choose
+from domain.rules.placement.cluster import best_of
 from domain.rules.placement.instance import Instance, Request, parse_instance
 from trainer.placement.exact import Packing, violations
 from trainer.promotion.directory import ModelsWriter
@@ -52,7 +52,7 @@ def made(
     clock: Clock,
     document: dict[str, Any] | None = None,
     *,
-    pick: Pick = choose,
+    pick: Pick = best_of,
     mode: Mode = Mode.ACT,
     name: str = "main",
     behind: Capacity | None = None,

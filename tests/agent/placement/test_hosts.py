@@ -17,8 +17,7 @@ from collectors.tagged_groups import VmSize
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, StateConflict, UnknownName
-from domain.rules.placement.cluster import Choice, Cluster
-from domain.rules.placement.policies import Policy
+from domain.rules.placement.cluster import Choice, Scored
 from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
 
 
@@ -103,8 +102,8 @@ class TestAHostThatFails:
     def test_has_them_placed_by_best_fit_where_the_policy_offers_a_host_that_cannot(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
-        def offers_the_failed(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
-            return Choice(int(np.argmax(cluster.failed)), 0.0, -1, 0.0, 1, False)
+        def offers_the_failed(found: Scored) -> Choice | None:
+            return Choice(int(np.argmax(found.cluster.failed)), 0.0, -1, 0.0, 1, False)
 
         pool = made(ledger, clock, inventory(), policy="wf", pick=offers_the_failed)
         pool.request(ask("r1", count=2))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from agent.ledger import Ledger, codec, state
 from agent.placement.curves import CURVE_DAYS_S, CURVES_EVERY_S, LifeCurve, curves_of, drawing
-from agent.placement.records import Cause, Ended, HintSource, MoveDecision, PlacementDecision, Reservation
+from agent.placement.records import Cause, Ended, HintSource, HostEnd, MoveDecision, PlacementDecision, Reservation
 from agent.placement.reserve import PlacementPool
 from agent.placement.state import HEADS
 from agent.placement.turn import Shadow
@@ -336,13 +336,21 @@ class TestTheCalibration:
         other.release("r")
         assert pool.view().lifetimes == made(ledger, clock).view().lifetimes == other.view().lifetimes
 
-    @pytest.mark.parametrize("unit", [1.0, 1 / 60, 60.0, 1 / HOUR_S])
-    def test_repairs_hints_in_another_unit(self, ledger: Ledger, clock: VirtualClock, unit: float) -> None:
+    @pytest.mark.parametrize(
+        ("unit", "rule"),
+        [
+            (1.0, LifetimeRule.GAP),
+            *((unit, LifetimeRule.WEIGHTS) for unit in (1 / 60, 60.0, 1 / HOUR_S)),
+        ],
+    )
+    def test_repairs_hints_in_another_unit(
+        self, ledger: Ledger, clock: VirtualClock, unit: float, rule: LifetimeRule
+    ) -> None:
         """The pseudo-observations stay at the seconds, so that a unit further away takes more ends."""
         pool = calibrated(ledger, clock, sigma=0.1, unit=unit, requests=150)
         known = pool.view().lifetimes
         assert known.r2 > 0.8
-        assert known.rule is LifetimeRule.GAP
+        assert known.rule is rule
         clock.advance(60.0)
         reason = pool.request(ask("one", lifetime_s=2 * HOUR_S * unit)).lifetime
         assert reason is not None
@@ -412,6 +420,15 @@ def calibrated(
     return pool
 
 
+def exact(ledger: Ledger, clock: VirtualClock) -> None:
+    """A pool whose record has 8,000 ends at the expected times."""
+    head, sums = made(ledger, clock, inventory()).head, first_sums()
+    for x in np.random.default_rng(3).normal(8.0, 1.5, 8000).tolist():
+        learn(sums, x, x)
+    with ledger.database.write() as connection:
+        state.put(connection, [("main", HEADS.key, codec.encode(replace(head, sums=tuple(sums.tolist()))))])
+
+
 class TestADecision:
     def test_knows_no_end_of_a_host_without_an_expectation(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(hosts=[kind(cores=4, count=3)]), policy="lifetime")
@@ -427,7 +444,7 @@ class TestADecision:
 
     def test_follows_the_rule_of_its_calibration(self, ledger: Ledger, clock: VirtualClock) -> None:
         """The second host ends soon after the container, the first late; so the second one is better."""
-        calibrated(ledger, clock, sigma=0.1)
+        exact(ledger, clock)
         pool = made(ledger, clock, inventory(app("shop"), app("wide", 60), hosts=[kind(cores=64, count=4)]))
         for name, life_s in (("late", 64 * HOUR_S), ("soon", 2.2 * HOUR_S)):
             pool.request(ask(name, "wide", lifetime_s=life_s))
@@ -451,8 +468,42 @@ class TestADecision:
             assert one.explained("shop", lifetime_s=64 * HOUR_S).best[0].host == "large-1"
         assert pool.request(ask("two", lifetime_s=64 * HOUR_S)).containers[0].host == "large-1"
 
-    def test_of_a_moved_container_is_by_the_rest_of_its_life(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_of_fair_expectations_is_by_the_weighted_sum(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """Neither host is held longer; the first one ends later and has more room."""
+        calibrated(ledger, clock, sigma=0.5)
+        pool = made(ledger, clock, inventory(app("shop"), app("wide", 50), hosts=[kind(cores=64, count=4)]))
+        for name, application, life_s in (("late", "wide", 640 * HOUR_S), ("soon", "wide", 64 * HOUR_S)):
+            pool.request(ask(name, application, lifetime_s=life_s))
+            pool.confirm(name)
+        asked = pool.request(ask("one", lifetime_s=0.1 * HOUR_S))
+        assert asked.lifetime is not None
+        assert asked.lifetime.rule is pool.view().lifetimes.rule is LifetimeRule.WEIGHTS
+        chosen, second = asked.lifetime.hosts
+        assert (chosen.host, second.host) == ("large-2", "large-1")
+        assert 0.0 <= chosen.extension < 0.1
+        assert 0.0 < chosen.gap < second.gap
+        assert (chosen.residual, chosen.cores) == (second.residual, second.cores)
+        assert chosen.age > second.age
+        costs = [one.extension + one.gap + one.residual + one.cores + one.age for one in asked.lifetime.hosts]
+        scores = [one.score for one in asked.best[:2]]
+        assert scores == [-cost * 2.0**40 - one.opening for cost, one in zip(costs, asked.lifetime.hosts, strict=True)]
+        assert "residual" in next(line for line in request_lines(asked) if "ends in" in line)
+
+    def test_of_an_earlier_version_is_read(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """Its hosts have classes and gaps in whole numbers, and no other terms."""
         calibrated(ledger, clock, sigma=0.1)
+        asked = made(ledger, clock).request(ask("one", lifetime_s=HOUR_S))
+        body = dict(codec.decode_mapping(codec.encode(asked)))
+        host = {"host": "large-1", "left_s": 60.0, "extension": 2, "gap": 0, "opening": 1}
+        for rule in ("extension, gap, oldest", "extension, oldest", "oldest"):
+            body["lifetime"] = {"rule": rule, "r2": 0.9, "life_s": 60.0, "hosts": [host]}
+            found = codec.decode(PlacementDecision, codec.encode_mapping(body))
+            assert found.lifetime is not None
+            assert found.lifetime.hosts == (HostEnd("large-1", 60.0, 2.0, 0.0, 1),)
+            assert "residual" not in "".join(request_lines(found))
+
+    def test_of_a_moved_container_is_by_the_rest_of_its_life(self, ledger: Ledger, clock: VirtualClock) -> None:
+        exact(ledger, clock)
         pool = made(ledger, clock, inventory(app("shop"), app("wide", 60), hosts=[kind(cores=64, count=4)]))
         for name, application, life_s in (("late", "wide", 64), ("soon", "wide", 5.3), ("one", "shop", 5)):
             pool.request(ask(name, application, lifetime_s=life_s * HOUR_S))

@@ -19,7 +19,7 @@ from agent.placement.settings import BUNDLED, PlacementSettings
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, ConfigurationError
-from domain.rules.placement.cluster import Choice, Cluster, choose
+from domain.rules.placement.cluster import Choice, Scored, best_of
 from domain.rules.placement.policies import BF, DP, NAMED, WF, Policy, policy_document, reserve
 from tests.agent.placement.hosts import app, ask, inventory, made
 from trainer.promotion.directory import ModelsWriter
@@ -28,30 +28,30 @@ NO_MODELS = ModelsWriter(Path("/nonexistent"), None)
 TIERS = (0.6, 0.2, -0.7, -1.0, *(0.0,) * 12, 1.0)
 
 
-def raising(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
+def raising(found: Scored) -> Choice | None:
     raise ZeroDivisionError
 
 
-def late(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
+def late(found: Scored) -> Choice | None:
     time.sleep(0.02)
-    return choose(cluster, policy, application, count)
+    return best_of(found)
 
 
-def full(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
+def full(found: Scored) -> Choice | None:
     return Choice(0, 1.0, -1, 0.0, 1, False)
 
 
-def outside(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
+def outside(found: Scored) -> Choice | None:
     return Choice(99, 1.0, -1, 0.0, 1, False)
 
 
-def refusing(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
+def refusing(found: Scored) -> Choice | None:
     return None
 
 
-def without_a_score(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
-    found = choose(cluster, policy, application, count)
-    return None if found is None else replace(found, score=float("nan"))
+def without_a_score(found: Scored) -> Choice | None:
+    choice = best_of(found)
+    return None if choice is None else replace(choice, score=float("nan"))
 
 
 class TestAPolicyThatFails:
@@ -84,10 +84,10 @@ class TestAPolicyThatFails:
         assert pool.request(ask("r1")).replaced == ""
 
     def test_decides_again_with_the_next_request(self, ledger: Ledger, clock: VirtualClock) -> None:
-        picks = [raising, choose]
+        picks = [raising, best_of]
 
-        def at_first(cluster: Cluster, policy: Policy, application: int, count: int) -> Choice | None:
-            return picks.pop(0)(cluster, policy, application, count)
+        def at_first(found: Scored) -> Choice | None:
+            return picks.pop(0)(found)
 
         pool = made(ledger, clock, inventory(), policy="wf", pick=at_first)
         assert [pool.request(ask(name)).policy for name in ("r1", "r2")] == ["BF", "WF"]

@@ -13,8 +13,7 @@ from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.decisions import Mode, Reason
 from domain.errors import BadInput, StateConflict, UnknownName
-from domain.rules.placement.cluster import Choice, Cluster, choose
-from domain.rules.placement.policies import Policy
+from domain.rules.placement.cluster import Choice, Scored, best_of
 from tests.agent.placement.hosts import START, app, ask, held, inventory, kind, made
 
 
@@ -235,10 +234,10 @@ class TestWhatWouldBe:
     def test_keeps_no_request_waiting(self, ledger: Ledger, clock: VirtualClock) -> None:
         answered: list[int] = []
 
-        def asked_meanwhile(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
+        def asked_meanwhile(found: Scored) -> Choice | None:
             with ThreadPoolExecutor(1) as other:
                 answered.append(len(other.submit(pool.reservations).result(timeout=60.0)))
-            return choose(cluster, policy, app, count)
+            return best_of(found)
 
         pool = made(ledger, clock, inventory(), pick=asked_meanwhile)
         pool.what_if([ask("what-if", "mail", 1)])

@@ -69,7 +69,6 @@ def test_repack_prints_moves_and_makes_none(trimtab: CliRunner) -> None:
     [
         (("what-if", "shop=many"), "give APPLICATION or APPLICATION=COUNT"),
         (("what-if", "shop", "--policy", "best"), "give lifetime, ff, oldest, bf"),
-        (("what-if", "shop", "--policy", "weighed"), "give lifetime, ff, oldest, bf"),
         (("what-if", "shop=0"), "from 1 to 5000"),
         (("capacity-for", "none"), "which has: lone, shop"),
         (("capacity-for", "shop", "--pool", "west"), "choose one of: main"),

@@ -11,7 +11,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
 from domain.errors import BadInput
-from domain.rules.placement.policies import BF, LIFETIME, OLDEST, WEIGHED, Policy, scores
+from domain.rules.placement.policies import BF, LIFETIME, OLDEST, Policy, scores
 from simulator.gym.placement import PlacementEnv
 from simulator.placement.engine import play
 from simulator.placement.instances import instance_of
@@ -26,7 +26,7 @@ def test_gymnasium_finds_no_fault() -> None:
         check_env(env.unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize("policy", [BF, OLDEST, LIFETIME, WEIGHED], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [BF, OLDEST, LIFETIME], ids=lambda policy: policy.name)
 def test_the_rewards_of_a_policy_sum_to_its_host_hours(policy: Policy) -> None:
     env = PlacementEnv(instance=NAME)
     seen, info = env.reset(seed=1)

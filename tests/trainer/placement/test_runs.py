@@ -57,12 +57,12 @@ def test_a_policy_file_says_where_its_vector_comes_from(tmp_path: Path) -> None:
 
 def test_weights_are_searched_on_departures_and_chosen_on_other_stretches(tmp_path: Path) -> None:
     """Two kinds of declared lifetimes; the finalist is the best of the other stretch."""
-    plan = Plan(family="weighed", method="cmaes", population=4, iterations=2, finalists=3)
+    plan = Plan(family="lifetime", method="cmaes", population=4, iterations=2, finalists=3)
     hints, other = ("0.5", "1"), "alibaba-openb:2000+500@8"
     summary = trained(tmp_path, Config(("alibaba-openb:0+500@8",), plan, Samples(orders="nominal"), hints, (other,)))
     assert [*summary["chosen_on"][0]] == [f"{other}, hints {one}" for one in hints]
     policy = parse_policy(json.loads((tmp_path / "policy.json").read_text("utf-8")))
-    costs = Valuation([instances.instance_of(other, one) for one in hints], "weighed", Samples())
+    costs = Valuation([instances.instance_of(other, one) for one in hints], "lifetime", Samples())
     assert summary["values"] == costs(np.array([policy.theta]), SELECTION).tolist()
     # A point has two sequences in the search as in the choice.
     assert summary["steps"] == [2 * (2 * 4 + 3)]

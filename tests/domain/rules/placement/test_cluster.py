@@ -20,6 +20,7 @@ from domain.rules.placement.cluster import (
     explain,
     hosts_of,
     layout,
+    scored,
 )
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, Vector
 from domain.rules.placement.policies import BF, DP, FF, HAND, OLDEST, RESERVE, TIERS, WF, Policy
@@ -262,11 +263,11 @@ def test_a_choice_names_the_second_best_and_how_many_were_feasible() -> None:
     only = choose(pool, WF, 0, 1)
     assert only is not None
     assert (only.host, only.runner_up, only.runner_up_score) == (1, -1, -np.inf), "open hosts come first"
-    rows = explain(pool, BF, 0, 1)
+    rows = explain(scored(pool, BF, 0, 1))
     assert [row[0] for row in rows] == [1, 0]
     assert sum(rows[0][2].values()) == pytest.approx(rows[0][1])
     pool.drain(0), pool.drain(1), pool.drain(2)
-    assert (choose(pool, BF, 0, 1), explain(pool, BF, 0, 1)) == (None, [])
+    assert (choose(pool, BF, 0, 1), explain(scored(pool, BF, 0, 1))) == (None, [])
 
 
 def test_a_copy_changes_apart() -> None:

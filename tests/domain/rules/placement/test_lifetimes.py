@@ -10,16 +10,16 @@ from scipy import integrate, stats
 
 from domain.errors import StateConflict
 from domain.rules.placement.lifetimes import (
-    CLASS,
     EDGES_S,
-    GAP,
     STEP,
     UNIT,
     WEIGHTS,
+    Fit,
+    LifetimeRule,
     Lives,
     life_left,
     lifetime_terms,
-    weighed_terms,
+    rule_of,
 )
 from domain.units import HOUR_S
 
@@ -78,36 +78,60 @@ def test_what_is_left_is_the_conditional_median(age_s: float) -> None:
 def test_the_class_of_an_extension_counts_edges_below_it() -> None:
     assert [edge / HOUR_S for edge in EDGES_S] == [0.01, 1, 2, 4, 8, 16, 32, 64]
     left = np.array([10 * HOUR_S, 2 * HOUR_S, 1.0])
-    classes, _, _ = lifetime_terms(left, 10 * HOUR_S, 1.0, 0.5, np.zeros(3))
+    classes, *_ = lifetime_terms(WEIGHTS, left, 10 * HOUR_S, 0.19, 0.5, (np.zeros(3),) * 3, np.zeros(3), 1)
     # An extension of 8 h is not above that edge; one of 10 h is.
-    assert (-classes / CLASS).tolist() == [0, 4, 5]
+    assert (-classes / (STEP * UNIT)).tolist() == [0, 4, 5]
 
 
 def test_the_gap_counts_for_good_hints_alone_and_nothing_counts_for_bad_ones() -> None:
     left, opening = np.array([HOUR_S, 3 * HOUR_S, 30 * HOUR_S]), np.array([3, 2, 1])
-    good, fair, bad = (lifetime_terms(left, HOUR_S, 0.25, r2, opening) for r2 in (0.8, 0.79, 0.19))
-    assert (-good[1] / GAP).tolist() == [0, 2, 6]
+    rest = (left / 1e6,) * 3
+    good, fair, bad = (lifetime_terms(WEIGHTS, left, HOUR_S, 0.19, r2, rest, opening, 3) for r2 in (0.8, 0.79, 0.19))
+    assert (-good[1] / STEP).tolist() == [0, 2, 8]
     assert [sum(terms).argmax() for terms in (good, fair, bad)] == [0, 2, 2]
-    long = lifetime_terms(left, 20 * HOUR_S, 0.25, 0.19, opening)
+    assert not any(term.any() for term in good[2:5])
+    long = lifetime_terms(WEIGHTS, left, 20 * HOUR_S, 0.19, 0.19, rest, opening, 3)
     assert sum(long).tolist() == (-1.0 * opening).tolist()
 
 
-@pytest.mark.parametrize("residual", [0.01, 0.5, 1.4])
+@pytest.mark.parametrize(
+    ("residual", "r2", "hinted", "rule", "used"),
+    [
+        (0.2, 0.99, True, LifetimeRule.WEIGHTS, [0, 1, 2, 3, 4, 5]),
+        (1.4, 0.2, True, LifetimeRule.WEIGHTS, [0, 1, 2, 3, 4, 5]),
+        (0.19, 0.8, True, LifetimeRule.GAP, [0, 1, 5]),
+        (0.19, 0.79, True, LifetimeRule.EXTENSION, [0, 5]),
+        (1.4, 0.19, True, LifetimeRule.OLDEST, [5]),
+        (0.01, 0.99, False, LifetimeRule.OLDEST, [5]),
+    ],
+)
+def test_the_rule_is_by_r2_and_residual_and_is_that_of_the_terms(
+    residual: float, r2: float, hinted: bool, rule: LifetimeRule, used: list[int]
+) -> None:
+    assert rule_of(Fit(0.0, 1.0, residual, r2), hinted=hinted) is rule
+    left, opening = np.array([60.0, 3 * HOUR_S, 30 * HOUR_S]), np.array([3, 1, 2])
+    life_s = HOUR_S if hinted else 0.0
+    terms = lifetime_terms(WEIGHTS, left, life_s, residual, r2, (left / 1e6,) * 3, opening, 3)
+    assert [k for k, term in enumerate(terms) if term.any()] == used
+
+
+@pytest.mark.parametrize("residual", [0.2, 0.5, 1.4])
 @pytest.mark.parametrize("left_s", [60.0, 1800.0, 7000.0, 40_000.0])
-def test_the_weighed_extension_is_the_share_of_its_life_that_a_container_outlasts_its_host(
+def test_the_weighted_extension_is_the_share_of_its_life_that_a_container_outlasts_its_host(
     residual: float, left_s: float
 ) -> None:
     life = stats.lognorm(s=residual, scale=HOUR_S)
     alone, _ = integrate.quad(life.sf, left_s, HOUR_S * math.exp(8.0 * residual), points=[HOUR_S], limit=200)
     theta = (math.log10(0.03) + 2.0, -1.0, 0.0, 0.0, 0.0)
-    extension, *_ = weighed_terms(theta, left_s, HOUR_S, residual, 0.5, (0.5, 0.5, 0.5), 1, 1)
-    assert math.exp(-extension / (STEP * UNIT)) - 0.03 == pytest.approx(alone / life.mean(), abs=2e-3)
+    extension, *_ = lifetime_terms(theta, left_s, HOUR_S, residual, 0.5, (0.5, 0.5, 0.5), 1, 1)
+    assert 0.03 * math.expm1(-extension / (STEP * UNIT)) == pytest.approx(alone / life.mean(), abs=2e-3)
 
 
 def test_a_later_end_and_more_room_are_worse_and_a_greater_age_is_better_by_their_weights() -> None:
     left, rest = np.array([HOUR_S, math.e * HOUR_S]), (np.array([0.5, 0.25]), np.array([0.5, 0.5]), np.ones(2))
     theta = (0.5, 0.4 / 0.75 - 1.0, 0.4, 0.8, 0.2)
-    _, *terms, _ = weighed_terms(theta, left, HOUR_S, 0.01, 0.5, rest, np.array([3, 1]), 3)
+    left = left * math.exp(0.02)
+    _, *terms, _ = lifetime_terms(theta, left, HOUR_S, 0.2, 0.5, rest, np.array([3, 1]), 3)
     gap, residual, cores, age = (term / STEP / UNIT for term in terms)
     assert (-gap).tolist() == pytest.approx([0.0, 0.4], abs=1.0 / UNIT)
     assert (-residual).tolist() == pytest.approx([0.4, 0.35], abs=1.0 / UNIT)
@@ -116,9 +140,9 @@ def test_a_later_end_and_more_room_are_worse_and_a_greater_age_is_better_by_thei
 
 
 @pytest.mark.parametrize(("life_s", "r2"), [(HOUR_S, 0.19), (0.0, 0.9)])
-def test_without_a_useful_hint_the_opening_alone_is_weighed(life_s: float, r2: float) -> None:
+def test_without_a_useful_hint_the_opening_alone_counts(life_s: float, r2: float) -> None:
     left, opening = np.array([60.0, 3 * HOUR_S, 30 * HOUR_S]), np.array([3, 1, 2])
-    terms = weighed_terms(WEIGHTS, left, life_s, 0.4, r2, (left / 1e6,) * 3, opening, 3)
+    terms = lifetime_terms(WEIGHTS, left, life_s, 0.4, r2, (left / 1e6,) * 3, opening, 3)
     assert sum(terms).tolist() == [-3.0, -1.0, -2.0]
 
 

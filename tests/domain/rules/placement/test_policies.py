@@ -243,6 +243,7 @@ def test_every_mistake_of_a_file_is_reported_at_once() -> None:
         ({"theta": ["0"] + [0.0] * 16}, "policy.theta[0] (target_4)"),
         ({"family": "tiers18"}, "policy.family"),
         ({"family": 3}, "policy.family"),
+        ({"family": "lifetime", "theta": []}, "policy.theta"),
         ({"version": 2}, "policy.version"),
         ({"box": [[-2.0] * 17, [2.0] * 17]}, "policy.box"),
         ({"trained_on": {"instances": [1]}}, "policy.trained_on"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from domain.errors import BadInput
 from simulator.admission import cluster_of
 from trainer.admission.fronts import CellResult, Metric, result_of
-from trainer.admission.table import Cell, Runs, tuning_seeds
+from trainer.admission.table import PIECE, Cell, Runs, tuning_seeds
 
 RUNS, FINAL_RUNS = 40, 500
 ONE_SIDED_90 = 0.8
@@ -132,6 +132,14 @@ def tune(
     one_sided = result_of(chosen, last, level=ONE_SIDED_90)
     upper = (one_sided.primary if metric is Metric.PRIMARY else one_sided.pooled).high
     return Choice(wanted, chosen.policy, result_of(chosen, last), upper, tuple(tried))
+
+
+def pieces_expected(scale: Scale, runs: int, final_runs: int) -> int:
+    """Return about how many pieces of runs a search plays, where no end changes its mind and the first choice holds."""
+    halvings = math.ceil(math.log2(max(2, scale.last)))
+    first = max(0, halvings - LAST_HALVINGS)
+    played = (2 + first) * runs + (2 + halvings - first) * 2 * runs + final_runs
+    return math.ceil(played / PIECE)
 
 
 def bisect(keeps: Callable[[int, int], bool], last: int, runs: int) -> tuple[int | None, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from agent.models.directory import Champion, Probationer
-    from trainer.admission.experiments import Experiment
     from trainer.admission.report import ExperimentResult
-    from trainer.admission.table import Cell, Runs, Store
+    from trainer.admission.table import Cell, Runs
     from trainer.admission.tuning import Choice
     from trainer.learning.cluster import ClusterInUse, ClusterRound
     from trainer.learning.trial import Inspection, Promise, PromiseReplay
@@ -208,12 +207,13 @@ Policies:
         from simulator.admission import cluster_of
         from trainer.admission.fronts import Metric
         from trainer.admission.table import Cell, Store, configuration_of, run_cells
-        from trainer.admission.tuning import scale_of, tune
+        from trainer.admission.tuning import pieces_expected, scale_of, tune
         from trainer.kit.progress import bars
 
         hours, level = self.years * HOURS_PER_YEAR, cluster_of(self.preset).sla if self.sla is None else self.sla
         scale = scale_of(self.policy, self.preset, _bracket(self.bracket))
-        store, crew = Store(self.out, configuration_of([self.preset], hours)), self.crew
+        store = Store(None if self.plan else self.out, configuration_of([self.preset], hours))
+        crew = replace(self.crew, expected=2 * pieces_expected(scale, self.runs, self.final_runs))
         start = Cell(self.preset, scale.text(0), self.observations, hours=hours)
         counts: dict[str, Any] = {"metric": Metric(self.metric), "runs": self.runs, "final_runs": self.final_runs}
         with bars(self.as_json) as shown:
@@ -274,10 +274,6 @@ def _lines_tuned(choices: Sequence[Choice], level: float) -> list[str]:
 
 
 DEFAULT_PRESETS = ("K", "H")
-SECONDS = {"zeroth": 0.12, "first": 2.0}
-FULL_MOMENTS = 5.0
-SECONDS_FORECAST = ((0, 2.5), (1, 5.0))
-"""Rough CPU seconds of a three-year run on preset K, by the least prior observations; FULL_MOMENTS as often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +311,6 @@ Experiments:
     out: Annotated[Path, "FOLDER", "Runs and report; runs that it holds are not played again."] = Path(
         "admission-evidence"
     )
-    plan: Annotated[bool, "Print the planned runs and their CPU time, and play none."] = False
 
     def run(self) -> Answer:
         """Play the runs that the folder lacks, and compare."""
@@ -329,9 +324,10 @@ Experiments:
         chosen = [one for preset in presets for one in experiments_of(names, preset, hours, ladders)]
         crew, seeds = self.crew, comparison_seeds(self.runs)
         configuration = configuration_of(presets, hours)
+        store = Store(None if self.plan and not self.out.exists() else self.out, configuration)
         if self.plan:
-            return _plan(chosen, Store(self.out, configuration) if self.out.exists() else None, seeds)
-        store = Store(self.out, configuration)
+            # Experiments that share cells share their runs.
+            run_cells(store, list(dict.fromkeys(cell for one in chosen for cell in one.cells)), seeds, crew)
         found: list[ExperimentResult] = []
         with bars(self.as_json) as shown:
             for one in chosen:
@@ -345,31 +341,6 @@ Experiments:
 
 def _advance(shown: Progress, task: TaskID, _: Cell, runs: int) -> None:
     shown.advance(task, runs)
-
-
-def _seconds(cell: Cell) -> float:
-    """Return about how long one run takes."""
-    known = SECONDS.get(cell.policy.partition(":")[0])
-    if known is None or (cell.observations and known > SECONDS["zeroth"]):
-        known = next(s for least, s in reversed(SECONDS_FORECAST) if cell.observations >= least)
-    return known * (FULL_MOMENTS if ",moments=ab," in f"{cell.policy}," else 1.0) * cell.hours / 26_280.0
-
-
-def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int]) -> Answer:
-    rows: list[tuple[str, int, int, float]] = []
-    seen: set[Cell] = set()
-    for one in chosen:
-        # Experiments that share cells share their runs.
-        fresh = [cell for cell in one.cells if cell not in seen]
-        seen.update(fresh)
-        left = {cell: len(seeds) if store is None else len(store.missing(cell, seeds)) for cell in fresh}
-        seconds = sum(count * _seconds(cell) for cell, count in left.items())
-        rows.append((f"{one.ladders[0].preset} {one.name}", len(one.cells), sum(left.values()), seconds))
-    names = ("experiment", "cells", "runs", "cpu_s")
-    table: list[tuple[object, ...]] = [("experiment", "thresholds", "runs to play", "about, on one core")]
-    table += [(name, count, f"{left:,}", duration_text(seconds)) for name, count, left, seconds in rows]
-    table.append(("all", "", f"{sum(row[2] for row in rows):,}", duration_text(sum(row[3] for row in rows))))
-    return Answer({"experiments": [dict(zip(names, row, strict=True)) for row in rows]}, columns(table))
 
 
 def _tables(found: Sequence[ExperimentResult]) -> list[tuple[str, Rows]]:

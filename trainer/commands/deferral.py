@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -286,7 +287,7 @@ scenario. Each schedule passes an independent check before a figure is shown.
         """Play the episodes of each scenario."""
         from trainer.deferral.evaluation import checks_of, contenders_of, evaluate, subjects_of
         from trainer.deferral.report import trained_in, write
-        from trainer.kit.jobs import seeds_of
+        from trainer.kit.jobs import in_turn, seeds_of
         from trainer.kit.progress import phases
 
         numbers = seeds_of(self.seeds)
@@ -295,7 +296,8 @@ scenario. Each schedule passes an independent check before a figure is shown.
         contenders = contenders_of([*given, *trained])
         subjects = subjects_of(self.scenario or ([] if self.trace else ["valley"]), self.trace or [])
         with phases(self.as_json) as on_phase:
-            done = [evaluate(one, contenders, numbers, workers=self.crew, on_progress=on_phase) for one in subjects]
+            played = partial(evaluate, contenders=contenders, seeds=numbers, workers=self.crew, on_progress=on_phase)
+            done = in_turn(played, subjects)
         checks = checks_of(done)
         files = [] if self.out is None else [str(file) for file in write(self.out, done, recorded)]
         data = {

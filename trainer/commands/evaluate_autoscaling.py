@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,7 +89,7 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
         Path | None, "FILE", "Draw costs against the reference: .pdf, .svg or .png.", Written((".pdf", ".svg", ".png"))
     ] = None
     results: Annotated[Path | None, "FILE.csv", "Keep one row per policy, trace and seed here."] = None
-    resume: Annotated[bool, "Continue a results file that holds rows."] = False
+    resume: Annotated[bool, "Continue where it was stopped, also a results file that holds rows."] = False
     importance: Annotated[list[str] | None, "NAME|FILE", "Take each input from this model in turn; repeatable."] = None
     repeats: Annotated[int, "Shuffles per input and case.", Bounds(min=2)] = 20
     curves: Annotated[list[Path] | None, "FOLDER", "Training run whose curve the report shows; repeatable."] = None
@@ -102,17 +103,17 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
             contenders_of,
             default_contenders,
             own_cases,
+            own_contenders,
             own_world,
         )
         from trainer.autoscaling.evaluation.results import Results
         from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
+        from trainer.kit.jobs import in_turn
         from trainer.kit.progress import bars
 
         jobs, suite_worlds = self.workload or [], set(World)
         own = own_world(self.world, jobs)
         chosen = World.LIVE_LIKE if own is not None and self.world not in suite_worlds else World(self.world)
-        if self.resume and self.results is None:
-            raise BadInput("--resume", "without --results", "name the results file to continue")
         groups = words_of(self.traces) if self.traces is not None else [] if own is not None else [*GROUPS]
         if own is not None and groups and self.world not in suite_worlds:
             remedy = f"leave it out in world {own.name}, or choose one of {', '.join(World)}"
@@ -125,10 +126,17 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
         elif not self.policies and not self.importance:
             contenders = default_contenders(chosen)
         named, world = ", ".join([*groups, *jobs]), chosen.value if own is None else own.name
-        results = Results(self.results, resume=self.resume)
+        file = self.results if not self.plan or (self.results and self.results.exists()) else None
+        results = Results(file, resume=self.resume or self.plan)
         with bars(self.as_json) as shown:
             if own is not None and not self.policies and not self.importance:
-                contenders = _usual(own, jobs, self.crew, shown)
+                usual = partial(_usual, own, jobs, self.crew, shown)
+                if self.plan:
+                    (rule,) = contenders_in_world(contenders_of(["queue-rule"]), own)
+                    compare = partial(_compared, own_contenders(own, rule), cases, results, self, shown, named)
+                    steps: list[Callable[[], object]] = [usual, compare]
+                    in_turn(lambda step: step(), steps)
+                contenders = usual()
             summary = None
             if contenders:
                 summary = _compared(contenders, cases, results, self, shown, named)
@@ -153,10 +161,13 @@ Policies: any text of `trimtab simulate`, LABEL=TEXT, or @FILE.json
 def _usual(own: OwnWorld, jobs: Sequence[str], workers: Workers, shown: Progress) -> tuple[Contender, ...]:
     """Return the policies that run without --policies: tuned rules, the best constant fleet, and the shipped models."""
     from trainer.autoscaling.evaluation.contenders import constant_fleet, own_contenders, tuned_rule
+    from trainer.kit.jobs import in_turn
     from trainer.kit.progress import counter
 
-    rule = tuned_rule(own, jobs, workers, counter(shown, "tuning the queue rule"))
-    tracking = tuned_rule(own, jobs, workers, counter(shown, "tuning target tracking"), name="target-tracking")
+    def tuned(name: str) -> Contender:
+        return tuned_rule(own, jobs, workers, counter(shown, f"tuning {name}"), name=name)
+
+    rule, tracking = in_turn(tuned, ("queue-rule", "target-tracking"))
     return own_contenders(own, rule, (tracking, *constant_fleet(own, jobs, counter(shown, "trying constant fleets"))))
 
 

@@ -85,6 +85,8 @@ Exit status:
         calls=("trimtab learn all", "trimtab learn all --cpu-minutes 30 --out /var/lib/trimtab-learn"),
     )
 
+    WITHOUT = ("resume", "plan")
+    """Each round has a budget, and continues from its folder."""
     ledger: LedgerOption = None
     models_dir: Annotated[Path | None, "DIR", "Directory of models; else that of the settings."] = None
     out: Annotated[Path, "DIR", "Folder of the rounds, DIR/DECISION/SUBJECT."] = OUT
@@ -102,7 +104,7 @@ Exit status:
         """Call `learn` for each subject."""
         from agent.models.rounds import Ending
         from agent.settings import load_settings
-        from trainer.kit.jobs import Pool
+        from trainer.kit.jobs import Pool, Workers
 
         settings = load_settings(os.environ)
         minutes = settings.learning.cpu_minutes if self.cpu_minutes is None else self.cpu_minutes
@@ -126,7 +128,7 @@ Exit status:
             command = [*PROGRAM, "learn", *words]
             call = partial(learn_one, subject, command, place, patience_s, time.time, self.watch_only)
             calls.append((subject, call))
-        with Pool(_called, self.crew, name=lambda call: str(call[0])) as pool:
+        with Pool(_called, Workers(self.workers, self.ray), name=lambda call: str(call[0])) as pool:
             for at, end in pool.completed(calls):
                 found[calls[at][0]] = end
                 typer.echo(f"{calls[at][0]}: {end.outcome}", err=True)

@@ -131,7 +131,7 @@ The gate: same traces, seeds and entry states for both, mid-run states too.
             cases += own_cases(own, self.workload or (), self.seeds or (FEW_SEEDS if self.short else SEEDS))
             if self.challenger is not None:
                 policy_in_world(str(self.challenger), own)
-            if self.workload:
+            if self.workload and not self.plan:
                 rule = partial(tuned_rule, own, self.workload, self.crew)
             facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(self.workload or ())}
         if not cases:

@@ -13,12 +13,10 @@ import typer
 
 from domain.errors import BadInput
 from trainer.commands.options import CHECKED_FOLDER, Bounds, ConfigOption, RayOption, settings_of, write_config
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.verb import INTERRUPTED, Answer, Verb
 
 if TYPE_CHECKING:
     from trainer.kit.jobs import Job
-
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,6 +95,7 @@ Policies:
             tune,
         )
         from trainer.autoscaling.worlds import policy_in_world, traces_by_seed, world_of
+        from trainer.kit.jobs import in_turn
         from trainer.kit.progress import bars, counter
 
         changes = self.setting or ()
@@ -108,29 +109,31 @@ Policies:
         def adapted(text: str) -> str | None:
             return policy_in_world(text, chosen) if self.settings is None or agent_grid(text) else None
 
-        found: list[dict[str, Any]] = []
+        def of(name: str) -> list[dict[str, Any]]:
+            if name in (CONSTANT, BOUND) and self.plan:
+                return []
+            if name == CONSTANT:
+                return [_constant(config, tuning.traces, reporting.traces, counter(shown, name))]
+            if name == BOUND:
+                each = reporting.traces[: len(workloads)]
+                return [_bound(config, trace, single, self.time_limit) for trace in each for single in (False, True)]
+            tuned = tune(
+                name,
+                tuning,
+                reporting,
+                objective=Objective(self.minute_price),
+                workers=self.crew,
+                on_run=counter(shown, name),
+                adapt=adapted,
+                widen=True,
+            )
+            return [_as_data(name, tuned)]
+
         with bars(self.as_json) as shown:
-            for name in names:
-                if name == CONSTANT:
-                    found.append(_constant(config, tuning.traces, reporting.traces, counter(shown, name)))
-                elif name == BOUND:
-                    for trace in reporting.traces[: len(workloads)]:
-                        found += [_bound(config, trace, single, self.time_limit) for single in (False, True)]
-                else:
-                    tuned = tune(
-                        name,
-                        tuning,
-                        reporting,
-                        objective=Objective(self.minute_price),
-                        workers=self.crew,
-                        on_run=counter(shown, name),
-                        adapt=adapted,
-                        widen=True,
-                    )
-                    found.append(_as_data(name, tuned))
+            found = [one for part in in_turn(of, names) for one in part]
         loads = zip(workloads, reporting.traces, strict=False)
         made_by = {
-            "command": command_of(self.ctx, ("json", "workers", "ray", "force")),
+            "command": command_of(self.ctx, ("json", "workers", "ray", "resume", "force")),
             "world": {"name": chosen.name, "sha256": chosen.digest},
             "workloads": [{"workload": text, "sha256": trace.digest} for text, trace in loads],
             "tuning_seeds": [TUNING_SEED, TUNING_SEED + self.seeds - 1],

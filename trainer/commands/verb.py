@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, Signature, getdoc
@@ -25,14 +26,32 @@ import typer
 from typer.models import ParameterInfo
 
 from agent.commands.options import JsonOption, print_json, show
+from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
+from domain.units import HOUR_S
 from trainer.commands.endings import statuses_of_faults
-from trainer.commands.options import TEXT, Bounds, Check, FormatOption, RayOption, Rows, Written, show_tables
+from trainer.commands.options import (
+    TEXT,
+    Bounds,
+    Check,
+    FormatOption,
+    RayOption,
+    Rows,
+    Written,
+    command_of,
+    show_tables,
+)
 
 if TYPE_CHECKING:
-    from trainer.kit.jobs import Workers
+    from trainer.kit.jobs import Plan, Workers
     from trainer.promotion.directory import ModelsWriter
 
+ANSWERS = Path(".trimtab/answers")
+INTERRUPTED = 130
+PLANNED_WORKERS = (2, 4, 16, 64, 256)
+"""Numbers of workers that a plan shows, as far as there are cases."""
+_NOT_OF_CASES = ("workers", "ray", "resume", "plan", "json", "format", "force")
+"""Options that change no case."""
 _CHOICES = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)+")
 
 
@@ -67,6 +86,10 @@ class Verb:
         """Do the work."""
         raise NotImplementedError
 
+    def answer(self) -> Answer:
+        """Do the work as the options ask that several decisions share."""
+        return self.run()
+
     def print(self, answer: Answer) -> None:
         """Print an answer as text."""
         show(answer.lines)
@@ -88,17 +111,67 @@ class TableVerb(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelVerb(Verb):
-    """The options of every verb whose cases are independent: the answer does not depend on them."""
+    """The options of every verb whose cases are independent: the answer does not depend on them.
+
+    Each finished case is stored in ANSWERS until the command has ended, in a file for its options.
+    """
 
     workers: Annotated[int, "N", "Processes; cores of a local Ray.", Bounds(min=1)] = 1
     ray: RayOption = None
+    resume: Annotated[bool, "Continue the same command where it was stopped."] = False
+    plan: Annotated[bool, "Measure a few cases, print CPU time and workers, and do nothing else."] = False
 
-    @property
+    @cached_property
     def crew(self) -> Workers:
         """The workers of the cases."""
+        from trainer.kit.answers import AnswerFile
         from trainer.kit.jobs import Workers
 
-        return Workers(self.workers, self.ray)
+        command = command_of(self.ctx, _NOT_OF_CASES)
+        file = ANSWERS / f"{self.ctx.info_name}-{sha256(command.encode()).hexdigest()[:12]}"
+        answers = AnswerFile(file, resume=self.resume or self.plan)
+        return Workers(self.workers, self.ray, answers, self.plan)
+
+    def answer(self) -> Answer:
+        """Do the work, or with --plan the plan of it."""
+        from trainer.kit.jobs import Planned
+
+        try:
+            answer = self.run()
+        except Planned as planned:
+            return _planned(planned.plan, self.workers)
+        except KeyboardInterrupt:
+            typer.echo("stopped; continue with the same command and --resume", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        if self.plan:
+            return Answer({"cases": 0}, ["nothing that workers share"])
+        if self.crew.answers is not None:
+            self.crew.answers.remove()
+        return answer
+
+
+def _planned(plan: Plan, workers: int) -> Answer:
+    counts = sorted({1, workers, *(count for count in PLANNED_WORKERS if count <= plan.items)})
+    shapes = [
+        {"workers": count, "cores": count, "memory_mb": round(count * plan.memory / 1e6), "wall_s": plan.wall_s(count)}
+        for count in counts
+    ]
+    data = {
+        "cases": plan.items,
+        "finished": plan.finished,
+        "measured": plan.measured,
+        "cpu_hours": plan.cpu_s / HOUR_S,
+        "longest_case_s": plan.longest_s,
+        "shapes": shapes,
+    }
+    rows: list[tuple[object, ...]] = [("workers", "cores", "memory", "time")]
+    rows += [(one["workers"], one["cores"], f"{one['memory_mb']} MB", duration_text(one["wall_s"])) for one in shapes]
+    done = f", {plan.finished:,} more are finished" if plan.finished else ""
+    head = (
+        f"{plan.items:,} cases{done}: {plan.cpu_s / HOUR_S:.3g} CPU-hours, by {plan.measured} of them, measured here; "
+        f"the longest takes {plan.longest_s:.2g} s"
+    )
+    return Answer(data, [head, "", *columns(rows)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +229,7 @@ def add(group: typer.Typer, name: str, verb: type[Verb]) -> None:
             if options[name] is not None:
                 written.check(option, options[name], options.get("force", True))
         with one.statuses():
-            answer = one.run()
+            answer = one.answer()
         if one.as_json and answer.data is not None:
             print_json(answer.data)
         elif not one.as_json:

@@ -12,20 +12,27 @@ import multiprocessing
 import os
 import pickle
 import re
+import resource
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from importlib.util import find_spec
+from operator import add
+from random import Random
+from statistics import fmean
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from domain.errors import BadInput, TrimtabError, install_command
+from trainer.kit.answers import AnswerFile, key_of
 from trainer.kit.progress import write_line
 
 Item = TypeVar("Item")
@@ -38,6 +45,8 @@ GLANCE_S = 0.5
 """How often `watch` is called while items run."""
 TASKS_PER_WORKER = 8
 """Tasks into which many small items are grouped for each worker: few enough to be cheap, enough to end together."""
+PLAN_S = 10.0
+"""CPU seconds for which a plan measures."""
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Items and their answers are small."""
 
@@ -66,14 +75,73 @@ class Workers:
     """Where items run: in `count` processes of this machine (1: in this process), or on a Ray cluster.
 
     ray: `local` for a cluster of this machine alone, of `count` cores, or the address of one that is running, such as
-    `10.0.0.5:6379`, all of whose cores are used.
+    `10.0.0.5:6379`, all of whose cores are used. answers: of finished items, which are not computed again. plan: items
+    are not run: a few are measured, and Planned is raised. expected: items in all of a pool that is given them in
+    several lists, for its plan.
     """
 
     count: int = 1
     ray: str | None = None
+    answers: AnswerFile | None = None
+    plan: bool = False
+    expected: int | None = None
 
 
 HERE = Workers()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much work some items are: CPU seconds of all and of the longest, measured on a few of them in this process.
+
+    finished: items whose answers are stored already, not among `items`. start_s: CPU seconds before the first item of a
+    worker: it loads and compiles. memory: of one worker, bytes.
+    """
+
+    items: int
+    finished: int
+    measured: int
+    cpu_s: float
+    longest_s: float
+    start_s: float
+    memory: int
+
+    def __add__(self, other: Plan) -> Plan:
+        return Plan(
+            self.items + other.items,
+            self.finished + other.finished,
+            self.measured + other.measured,
+            self.cpu_s + other.cpu_s,
+            max(self.longest_s, other.longest_s),
+            max(self.start_s, other.start_s),
+            max(self.memory, other.memory),
+        )
+
+    def wall_s(self, workers: int) -> float:
+        """Return about how long this number of workers takes, with a core for each."""
+        return self.start_s + max(self.cpu_s / workers, self.longest_s)
+
+
+class Planned(Exception):
+    """Raised in place of answers where a plan is asked for."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.plan = plan
+
+
+def in_turn(work: Callable[[Item], Answer], parts: Iterable[Item]) -> list[Answer]:
+    """Return the answer of each part; where plans are asked for, Planned is raised with the sum of those of all."""
+    answers: list[Answer] = []
+    plans: list[Plan] = []
+    for part in parts:
+        try:
+            answers.append(work(part))
+        except Planned as planned:
+            plans.append(planned.plan)
+    if plans:
+        raise Planned(reduce(add, plans))
+    return answers
 
 
 def seeds_of(text: str) -> list[int]:
@@ -109,7 +177,8 @@ class Pool(Generic[Item, Answer]):
     """Workers that call one function for items; a context manager, which starts and ends them.
 
     The function is sent to each worker once, so a method of a large object is cheap to call. name: of an item, for
-    messages. apart: one worker is a process too. An error of the function is raised as it is.
+    messages. weight: about how much work an item is compared with another one, for plans. apart: one worker is a
+    process too. An error of the function is raised as it is.
     """
 
     def __init__(
@@ -118,11 +187,13 @@ class Pool(Generic[Item, Answer]):
         workers: Workers = HERE,
         *,
         name: Callable[[Item], str] = lambda item: "an item",
+        weight: Callable[[Item], float] = lambda item: 1.0,
         apart: bool = False,
     ) -> None:
-        self._work, self._workers, self._name, self._apart = work, workers, name, apart
+        self._work, self._workers, self._name, self._weight, self._apart = work, workers, name, weight, apart
         self._stack = ExitStack()
         self._executor: _Executor | None = None
+        self._finished = 0
 
     def run(self, items: Sequence[Item], chunk: int | None = 1) -> Iterator[Answer]:
         """Yield the answers in the order of the items.
@@ -144,26 +215,49 @@ class Pool(Generic[Item, Answer]):
 
         watch: called from time to time.
         """
+        store, remaining, keys = self._workers.answers, dict(enumerate(items)), dict[int, bytes]()
+        if store is not None:
+            keys = {at: key_of(self._work, item) for at, item in remaining.items()}
+            known = {at: found for at, key in keys.items() if (found := store.find(key)) is not None}
+            remaining = {at: item for at, item in remaining.items() if at not in known}
+            self._finished += len(known)
+            yield from ((at, answer) for at, (answer,) in known.items())
+        if self._workers.plan:
+            missing = [*remaining.values()] or items
+            count = max(len(remaining), (self._workers.expected or 0) - self._finished)
+            raise Planned(_plan(self._work, missing, self._weight, count, self._finished))
+        for at, answer in self._computed(remaining, chunk, watch):
+            if store is not None:
+                store.add(keys[at], answer)
+            self._finished += 1
+            yield at, answer
+
+    def _computed(self, items: Mapping[int, Item], chunk: int | None, watch: Watch) -> Iterator[tuple[int, Answer]]:
         if self._executor is None:
-            for at, item in enumerate(items):
+            for at, item in items.items():
                 yield at, self._work(item)
                 watch()
             return
         size = chunk or max(1, len(items) // (TASKS_PER_WORKER * self._executor.size))
-        tasks = {at: items[at : at + size] for at in range(0, len(items), size)}
+        order = list(items)
+        parts = {start: order[start : start + size] for start in range(0, len(order), size)}
+        tasks = {start: [items[at] for at in part] for start, part in parts.items()}
         try:
             for start, (answers, error) in self._executor.completed(tasks, watch):
-                yield from enumerate(answers, start)
+                yield from zip(parts[start], answers, strict=error is None)
                 if error is not None:
                     raise error
         except _Lost as lost:
             names = ", ".join(map(self._name, tasks[lost.task]))
             raise WorkerLost(
-                f"{names}: the worker was lost {RETRIES + 1} times ({lost.reason}): "
-                "run it again, with --resume where the command has it"
+                f"{names}: the worker was lost {RETRIES + 1} times ({lost.reason}). "
+                f"{self._finished} cases are finished. Run it again, with --resume where the command has it:"
+                " those cases are not repeated"
             ) from None
 
     def __enter__(self) -> Self:
+        if self._workers.plan:
+            return self
         if self._workers.ray is not None:
             self._stack.enter_context(_connected(self._workers.ray, self._workers.count))
             self._executor = _OnRay(self._work)
@@ -185,6 +279,31 @@ def run_jobs(work: Work, jobs: Sequence[Job], workers: Workers, watch: Watch = l
     with Pool(partial(_of_job, work), workers, name=lambda job: job.name, apart=True) as pool:
         answers = dict(pool.completed(jobs, watch=watch))
     return [answers[at] for at in range(len(jobs))]
+
+
+def _plan(
+    work: Callable[[Any], Any], items: Sequence[Any], weight: Callable[[Any], float], count: int, finished: int
+) -> Plan:
+    """Measure some items, drawn at random: for PLAN_S in all, at least the first."""
+    start_s, found = _cpu_s(), list[tuple[float, float]]()
+    for item in Random(0).sample(items, len(items)) if count else ():
+        before = _cpu_s()
+        work(item)
+        found.append((_cpu_s() - before, weight(item)))
+        if sum(cpu_s for cpu_s, _ in found) > PLAN_S:
+            break
+    # The first call loads and compiles.
+    warm = found[1:] or found
+    rate = sum(cpu_s for cpu_s, _ in warm) / sum(one for _, one in warm) if warm else 0.0
+    weights = [weight(item) for item in items] or [0.0]
+    start_s += max(0.0, found[0][0] - rate * found[0][1]) if found else 0.0
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Plan(count, finished, len(warm), rate * count * fmean(weights), rate * max(weights), start_s, memory)
+
+
+def _cpu_s() -> float:
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system
 
 
 def _of_job(work: Work, job: Job) -> dict[str, Any]:
@@ -276,28 +395,28 @@ class _Processes:
         self._pool: ProcessPoolExecutor | None = None
 
     def completed(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
-        left, losses = dict(tasks), 0
+        left, losses, alone = dict(tasks), Counter[int](), False
         while left:
-            before = len(left)
-            first = next(iter(left))
-            # The last try is made alone: of several tasks that were at work when a process died one is the cause.
-            alone = losses == RETRIES
+            first, before = next(iter(left)), len(left)
+            if losses[first] > RETRIES:
+                # Every other task is finished, or fatal too.
+                raise _Lost(first, "its process died, perhaps for want of memory")
+            alone = alone or before == 1
             for at, outcome in self._until_a_loss({first: left[first]} if alone else left, watch):
                 del left[at]
                 yield at, outcome
             if not left:
                 return
-            if len(left) < before:
-                losses = 0
-                if alone:
-                    continue
-            losses += 1
-            if losses > RETRIES:
-                raise _Lost(first, "its process died, perhaps for want of memory")
+            if alone and first not in left:
+                alone = False
+                continue
             write_line(f"a worker process died: {len(left)} of {len(tasks)} tasks remain and start again")
-            # Those that were running at the loss go last, so that one of them cannot stop the others again and again.
-            for at in list(left)[: self.size]:
+            # Of several tasks that were at work one is the cause: only a loss of a task that ran alone counts.
+            losses[first] += alone
+            # Tasks that were running at the loss go last, so that one of them cannot stop the others again and again.
+            for at in list(left)[: 1 if alone else self.size]:
                 left[at] = left.pop(at)
+            alone = len(left) == before
 
     def _until_a_loss(self, tasks: Mapping[int, Sequence[Any]], watch: Watch) -> Iterator[tuple[int, Outcome]]:
         if self._pool is None:

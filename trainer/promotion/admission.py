@@ -10,7 +10,9 @@ tuned rule is `second` with the threshold that `trimtab tune admission` finds on
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agent.admission.settings import cluster_model_in
@@ -18,8 +20,8 @@ from domain.errors import BadInput
 from simulator.admission import cluster_of
 from simulator.admission.arrivals import HOURS_PER_RUN
 from trainer.admission.fronts import result_of
-from trainer.admission.table import Cell, Runs, Store, comparison_seeds, configuration_of, run_cells
-from trainer.admission.tuning import ONE_SIDED_90, scale_of, tune
+from trainer.admission.table import PIECE, Cell, Runs, Store, comparison_seeds, configuration_of, run_cells
+from trainer.admission.tuning import ONE_SIDED_90, pieces_expected, scale_of, tune
 from trainer.kit.jobs import HERE, Workers
 from trainer.promotion.gate import CHALLENGER, CHAMPION, TUNED, Gate, Limits, PolicyCosts, Verdict, verdict
 
@@ -51,8 +53,12 @@ def cluster_gate(
         level = cluster_of(preset).sla if sla is None else sla
         store = Store(None, configuration_of([preset], hours))
 
+        scale = scale_of("second", preset)
+        searched = 0 if tuned else pieces_expected(scale, runs, runs)
+        crew = replace(workers, expected=searched + math.ceil(3 * runs / PIECE))
+
         def play(cell: Cell, seeds: Sequence[int]) -> Runs:
-            return run_cells(store, [cell], seeds, workers)[cell]
+            return run_cells(store, [cell], seeds, crew)[cell]
 
         def played(text: str) -> PolicyCosts:
             cell = Cell(preset, text, observations, hours=hours)
@@ -62,7 +68,7 @@ def cluster_gate(
             return PolicyCosts(tuple(costs), result_of(cell, found, level=ONE_SIDED_90).primary.high, level)
 
         start = Cell(preset, rule, observations, hours=hours)
-        best = tuned or tune(start, scale_of("second", preset), level, play, runs=runs, final_runs=runs).policy
+        best = tuned or tune(start, scale, level, play, runs=runs, final_runs=runs).policy
         if best is None:
             raise BadInput(
                 "--tuned", "", "no threshold of second keeps the promise: give more --runs, or another world"

@@ -112,8 +112,7 @@ def _runs(
 ) -> list[Trial]:
     made: list[Trial] = []
     with Pool(partial(trials, champion, challenger), workers, name=lambda part: part[0].name) as pool:
-        size = 1 if workers == HERE else CHUNK
-        chunks = [tuple(cases[k : k + size]) for k in range(0, len(cases), size)]
+        chunks = [tuple(cases[k : k + CHUNK]) for k in range(0, len(cases), CHUNK)]
         for chunk, found in zip(chunks, pool.run(chunks), strict=True):
             made += found
             on_progress(len(chunk))

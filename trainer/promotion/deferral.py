@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from domain.errors import BadInput
-from trainer.deferral.evaluation import REFERENCE, Contender, Subject, evaluate
-from trainer.kit.jobs import HERE, Workers
+from trainer.deferral.evaluation import REFERENCE, Contender, Evaluation, Subject, evaluate
+from trainer.kit.jobs import HERE, Workers, in_turn
 from trainer.kit.progress import phases
 from trainer.promotion.gate import CHALLENGER, CHAMPION, Gate, Limits, PolicyCosts, Verdict, verdict
 
@@ -54,9 +54,13 @@ def deferral_gate(
         contenders = [Contender(label, (text,)) for label, text in texts.items()]
         found: dict[str, list[float]] = {label: [] for label in texts}
         families: list[str] = []
-        for subject in subjects:
+
+        def played(subject: Subject) -> Evaluation:
             with phases(quiet) as on_phase:
-                done = evaluate(subject, contenders, list(seeds[subject.name]), workers=workers, on_progress=on_phase)
+                drawn = list(seeds[subject.name])
+                return evaluate(subject, contenders, drawn, workers=workers, on_progress=on_phase)
+
+        for subject, done in zip(subjects, in_turn(played, subjects), strict=True):
             families += [subject.name] * len(done.seeds)
             offered = [int(subject.episode(seed).jobs.revenue.sum()) for seed in done.seeds]
             for one in done.figures:

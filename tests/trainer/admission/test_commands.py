@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
+from trainer.admission.experiments import experiments_of
+from trainer.admission.table import Cell, _weight
 
 RUNNER = CliRunner()
 SHORT = ("--runs", "4", "--years", "0.025", "--workers", "1", "--experiment", "ordering")
@@ -50,14 +52,31 @@ def test_the_short_form_writes_a_report_with_the_numbers_of_its_json(tmp_path: P
     assert "was 219.0, is 1752.0" in other.stderr.replace("\n", " ")
 
 
-def test_the_plan_is_reported_without_playing(tmp_path: Path) -> None:
-    out = tmp_path / "none"
-    answer = call("evaluate", "admission", "--plan", "--runs", "500", "--out", str(out), "--json")
-    assert answer.exit_code == 0, answer.output
-    rows = {row["experiment"]: row for row in json.loads(answer.stdout)["experiments"]}
-    assert rows["K ordering"]["runs"] == 500 * rows["K ordering"]["cells"]
-    assert rows["K observations"]["cpu_s"] > rows["K ordering"]["cpu_s"] > 0
-    assert not out.exists()
+def test_a_plan_has_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments share cells."""
+    monkeypatch.setattr("trainer.kit.jobs.PLAN_S", 0.0)
+    plans = []
+    for names in (("ordering",), ("observations",), ("ordering", "observations")):
+        words = [word for name in names for word in ("--experiment", name)]
+        out = tmp_path / "none"
+        years = ("--years", "0.02", "--runs", "5")
+        answer = call("evaluate", "admission", "--preset", "K", *words, *years, "--plan", "--out", str(out), "--json")
+        assert answer.exit_code == 0, answer.output
+        assert not out.exists()
+        plans.append(json.loads(answer.stdout))
+    ordering, observations, both = plans
+    cells = [
+        {cell for one in experiments_of(names, "K", 1.0, ()) for cell in one.cells}
+        for names in (["ordering"], ["observations"], ["ordering", "observations"])
+    ]
+    assert [plan["cases"] for plan in plans] == [len(each) for each in cells]
+    assert both["cases"] < ordering["cases"] + observations["cases"]
+
+
+def test_a_plan_weighs_rules_and_runs() -> None:
+    zeroth, second = (Cell("K", text, 0) for text in ("zeroth:14000", "second:2.5"))
+    assert _weight((second, [0])) > _weight((zeroth, [0]))
+    assert _weight((zeroth, [0, 1])) == 2 * _weight((zeroth, [0]))
 
 
 @pytest.mark.exhaustive

@@ -35,9 +35,9 @@ def square_or_die(number: int) -> int:
 
 
 def square_late_or_die(number: int) -> int:
-    """Square a number after a second; a negative one kills its process at once."""
+    """Square a number after 2.5 s; a negative one kills its process at once."""
     if number >= 0:
-        time.sleep(1.0)
+        time.sleep(2.5)
     return square_or_die(number)
 
 

@@ -26,7 +26,20 @@ from tests.trainer.kit.light_work import (
 )
 from tests.trainer.kit.tiny_job import LOST_AT, train_marked, train_tiny
 from trainer.autoscaling.ppo_runs import run
-from trainer.kit.jobs import Job, JobFailed, Pool, WorkerLost, Workers, grid_of, run_jobs, seeds_of
+from trainer.kit import jobs
+from trainer.kit.jobs import (
+    Job,
+    JobFailed,
+    Plan,
+    Planned,
+    Pool,
+    WorkerLost,
+    Workers,
+    grid_of,
+    in_turn,
+    run_jobs,
+    seeds_of,
+)
 
 UPDATES = 40
 
@@ -218,3 +231,41 @@ def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: 
     machine, update = again.split()
     assert machine == "first"
     assert int(update) == LOST_AT
+
+
+def planned(items: list[int], *, workers: Workers, weight: Any = lambda item: 1.0) -> Plan:
+    with Pool(square_or_die, workers, weight=weight) as pool, pytest.raises(Planned) as raised:
+        list(pool.run(items))
+    return raised.value.plan
+
+
+def test_a_plan_measures_items_in_this_process_and_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of processor for each: four of five items make it 4 s, three workers need the time of two items."""
+    ticks = iter(range(100))
+    monkeypatch.setattr(jobs, "_cpu_s", lambda: float(next(ticks)))
+    monkeypatch.setattr(jobs, "PLAN_S", 1.5)
+    monkeypatch.setattr(jobs, "_Processes", None)
+    plan = planned([1, 2, 3, 4, 5], workers=Workers(3, plan=True))
+    assert (plan.items, plan.measured, plan.cpu_s, plan.longest_s, plan.start_s) == (5, 1, 5.0, 1.0, 0.0)
+    assert (plan.wall_s(1), plan.wall_s(2), plan.wall_s(8)) == (5.0, 2.5, 1.0)
+    assert plan.memory > 10_000_000
+
+
+def test_a_plan_counts_items_to_come_and_weighs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(100))
+    monkeypatch.setattr(jobs, "_cpu_s", lambda: float(next(ticks)))
+    plan = planned([1, 3], workers=Workers(plan=True, expected=10), weight=float)
+    # One of the two is measured warm, at a second for its weight.
+    assert plan.items == 10
+    assert plan.cpu_s in (10 * 2.0 / 1.0, 10 * 2.0 / 3.0)
+
+
+def test_plans_of_several_parts_are_added() -> None:
+    def work(part: list[int]) -> int:
+        with Pool(square_or_die, Workers(plan=True)) as pool:
+            return sum(pool.run(part))
+
+    with pytest.raises(Planned) as raised:
+        in_turn(work, [[1, 2], [3], []])
+    assert raised.value.plan.items == 3
+    assert in_turn(len, [[1, 2], [3]]) == [2, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -205,7 +205,7 @@ def tune(
                 on_run(next(done), total)
         return found
 
-    with Pool(run_task, workers, name=lambda task: f"{task[0]}, seed {task[3]}") as pool:
+    with Pool(run_task, replace(workers, expected=total), name=lambda task: f"{task[0]}, seed {task[3]}") as pool:
         first = _ranked(measure, grid, few, objective)
         finalists = _ranked(measure, [tried.policy for tried in first[:FINALISTS]], tuning, objective)
         beyond = _beyond(finalists[0].policy) if widen else []

@@ -76,7 +76,6 @@ def test_a_whole_report_of_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (("--traces", "T9"), "T1, T2, T3, T4, T5, T6"),
         (("--world", "mars"), "live-like, training"),
         (("--policies", "magic", "--traces", "T1"), "queue-rule"),
-        (("--resume",), "--results"),
         (("--out", "report.pdf"), ".html"),
         (("--out", "nowhere/report.html"), "a folder that exists"),
         (("--policies", "none.onnx", "--traces", "T1"), "none.onnx"),

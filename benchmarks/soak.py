@@ -38,6 +38,7 @@ from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
@@ -152,7 +153,7 @@ class Soak:
             proposer=Proposer(self._sometimes_late(evaluate_within(POLICY_DEADLINE_S))),
             clock=clock,
             mode=Mode.ACT,
-            epoch=ledger.take_epoch("soak", clock.now()),
+            leads=Leads(every=ledger.take_epoch("soak", clock.now())),
             interruptions=InterruptionQueue(cloud, "https://sqs.invalid/interruptions", clock),
             hosts=tagged.hosts,
         )

@@ -45,6 +45,7 @@ from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import BIN_S, AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.chores import collect_between_turns, freeze_live_objects
@@ -156,7 +157,7 @@ def make_loop(
         proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
         clock=cloud.clock,
         mode=Mode.ACT,
-        epoch=ledger.take_epoch("benchmark", cloud.clock.now()),
+        leads=Leads(every=ledger.take_epoch("benchmark", cloud.clock.now())),
     )
 
 

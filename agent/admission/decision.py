@@ -30,6 +30,7 @@ from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
+from domain.subject import Subject, fleet_subject
 from domain.units import DAY_S
 
 if TYPE_CHECKING:
@@ -153,10 +154,30 @@ class AdmissionPart(Part):
     def turn(self, turn: Turn) -> TurnReport:
         """Turn the gate after the fleets, which it asks for what AWS had no VM for."""
         report = turn.report
-        if self.gate is not None:
-            events = self.gate.turn(turn.now, turn.epoch, self.host.groups(), report.results)
+        if self.gate is not None and all(turn.leads.of(one) is not None for one in self._gated()):
+            events = self.gate.turn(turn.now, turn.leads, self.host.groups(), report.results)
             report = replace(report, events=(*report.events, *events))
         return report
+
+    def _gated(self) -> list[Subject]:
+        clusters = {} if self.host.settings is None else SUBJECTS.of(self.host.settings)
+        return [Subject(self.name, name) for name, cluster in sorted(clusters.items()) if cluster.tagged_groups]
+
+    def couples(self) -> Iterator[tuple[Subject, Subject]]:
+        """Yield each cluster with its pools, and all clusters of the gate with one another and with all fleets.
+
+        The gate reads shortages of AWS from the fleets' turn of the same minute.
+        """
+        clusters = {} if self.host.settings is None else SUBJECTS.of(self.host.settings)
+        for name, cluster in clusters.items():
+            if cluster.placement_pool is not None:
+                yield Subject(self.name, name), Subject("placement", cluster.placement_pool)
+            for pool in cluster.deferrals:
+                yield Subject(self.name, name), Subject("deferral", pool)
+        fleets = {fleet_subject(fleet) for fleet, _ in self.host.groups()}
+        for one in self._gated():
+            for other in (*self._gated(), *fleets):
+                yield one, other
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what a person should look into since the last call."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
@@ -120,15 +120,17 @@ def create_subject_router(view: AgentView, part: Part, served: Collection[str]) 
     """
     base = f"/api/v1/{part.name}"
     router = APIRouter(tags=[part.name], responses=UNKNOWN)
-    now = view.parts.now
+
+    def _data(wanted: Iterable[tuple[Part, str]]) -> list[dict[str, Any]]:
+        return [dict(status.data) for _, status in view.parts.parts.statuses(wanted, view.parts.now())]
 
     def subjects() -> list[dict[str, Any]]:
         """The status of each of its subjects."""
-        return [dict(part.status(subject, now()).data) for subject in part.subjects()]
+        return _data((part, subject) for subject in part.subjects())
 
     def subject(subject: Subject) -> dict[str, Any]:
         """Its status."""
-        return dict(part.status(one_subject(part, subject), now()).data)
+        return _data([(part, one_subject(part, subject))])[0]
 
     def decisions(subject: Subject, before: Before = None, limit: Most = 50, changed: Changed = False) -> DecisionPage:
         """Each with its sentence and the guards that changed it; `/api/v1/decisions/{id}` has everything."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +35,7 @@ from agent.kernel.decision import (
     one_of,
     one_subject,
 )
+from agent.kernel.leads import Leads
 from agent.kernel.store import Record
 from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
@@ -178,6 +179,11 @@ class AutoscalingPart(Part):
         """Return the fleets that are sized now."""
         return tuple(fleet.name for fleet in self._fleets)
 
+    @property
+    def configured(self) -> Mapping[str, object]:
+        """The fleets of the settings, or the fleets found by their tags."""
+        return {} if self._settings is None else self._settings.fleets
+
     def capacity(self, subject: str) -> Capacity | None:
         """Return the cores that a fleet may still grow by, those on their way, and its groups."""
         record = self.store.newest(subject)
@@ -289,10 +295,12 @@ class AutoscalingPart(Part):
             Proposer(evaluate_within(POLICY_DEADLINE_S), models=models, shadows=ShadowTime()),
             host.clock,
             settings.mode,
-            host.epoch() or 0,
+            host.leads(),
             protect_busy=settings.protect_busy,
             interruptions=interruption_source(settings, session, host.clock),
             fence=host.fence,
+            acting=host.acting,
+            is_elsewhere=host.is_elsewhere,
             probationer=models.probationer,
             tuned=self._rules.take_up,
             resized=self._resizes(),
@@ -310,8 +318,8 @@ class AutoscalingPart(Part):
             # Fleets that are described are meant, and no others.
             self._finder = FleetFinder(settings, session, host.problem)
 
-    def _take_last_decided(self) -> None:
-        """Read the policy and setting of each fleet's last decision: only a change since then is an event."""
+    def _take_last_decided(self) -> dict[str, float]:
+        """Read the policy and setting of each fleet's last decision, for only a change is an event; return its time."""
         from agent.autoscaling.policies.ppo_lstm import names_model
 
         last = self.store.newest_of([one.fleet.name for one in self._managed_fleets])
@@ -320,6 +328,7 @@ class AutoscalingPart(Part):
             # In a window of the schedule another policy than the fleet's own may have decided.
             models = {name: inputs.policy for name, (inputs, _) in last.items() if names_model(inputs.policy)}
             self._watch.decided.update(models)
+        return {name: made.at for name, (_, made) in last.items()}
 
     def sink(self, below: SampleSink) -> SampleSink:
         """Return the series of the fleets, behind the map of other senders' names where there is one."""
@@ -343,7 +352,7 @@ class AutoscalingPart(Part):
         )
 
     def turn(self, turn: Turn) -> TurnReport:
-        """Turn the loop of every fleet once."""
+        """Turn the loop of every fleet that this agent leads once, and measure the others."""
         self.minute = MinuteReport(turn.now)
         finder = self._finder
         if finder is not None and not finder.known:
@@ -351,17 +360,27 @@ class AutoscalingPart(Part):
             return turn.report
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
-        if turn.epoch != self.loop.epoch:
+        names = [fleet_subject(name) for name in self.managed()]
+        before, after = ([leads.of(name) for name in names] for leads in (self.loop.leads, turn.leads))
+        if any(new is not None and new != old for old, new in zip(before, after, strict=True)):
             assert self._settings is not None
-            self._take_last_decided()
-            self.loop.take_over(turn.epoch, self._actuator(self._settings, self.loop.fleets), self._resizes())
-        return self.take(turn.report, self.loop.turn(turn.now, turn.times))
+            actuator, decided_at = self._actuator(self._settings, self.loop.fleets), self._take_last_decided()
+            self.loop.take_over(turn.leads, actuator, self._resizes(), decided_at)
+        self.loop.leads = turn.leads
+        minute = self.loop.turn(turn.now, turn.times)
+        if None in after:
+            others = self.loop.measure(turn.now)
+            minute = replace(
+                minute, snapshots=(*minute.snapshots, *others.snapshots), unread=(*minute.unread, *others.unread)
+            )
+        return self.take(turn.report, minute)
 
     def measure(self, report: TurnReport) -> TurnReport:
         """Fold the minute of every fleet; nothing is decided."""
         finder = self._finder
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
+        self.loop.leads = Leads()
         return self.take(report, self.loop.measure(report.at))
 
     def take(self, report: TurnReport, minute: MinuteReport) -> TurnReport:
@@ -386,13 +405,14 @@ class AutoscalingPart(Part):
         self.loop.fleets, self._settings = fleets, settings
         self.host.adopt(settings)
         finder.taken(settings)
-        if self.host.epoch() is None:
-            # The leader finds them too, and one event about it is enough.
+        leads = self.host.leads()
+        if not leads.numbers:
+            # The leaders find them too.
             return
         for name in sorted(after.keys() - before.keys()):
             groups = ", ".join(f"{group.name} ({group.vm_type})" for _, group in after[name].ordered_groups)
             self.host.note(Reason.FLEET_FOUND, f"found by its tags: {groups}", fleet_subject(name))
-        for name in sorted(before.keys() - after.keys()):
+        for name in sorted(name for name in before.keys() - after.keys() if leads.of(fleet_subject(name)) is not None):
             why = finder.refused.get(name, "no group carries its tag any more")
             self.host.note(Reason.FLEET_GONE, f"{why}: it is left as it is", fleet_subject(name))
 
@@ -459,18 +479,22 @@ class AutoscalingPart(Part):
         return {QUEUE_RULE: refused, "self-tuning": self._tuning.problem()}
 
     def tunable(self) -> tuple[str, ...]:
-        """Return the fleets whose rule is to be tuned now: of the settings, in act mode, and while this agent leads.
+        """Return the fleets whose rule is to be tuned now: of the settings, in act mode, and led by this agent.
 
         Only where the queue rule decides: a record of a scorer's decisions cannot show that a replay of the rule holds.
         """
         settings = self.host.settings
-        if settings is None or settings.mode is not Mode.ACT or self.host.epoch() is None:
+        if settings is None or settings.mode is not Mode.ACT:
             return ()
+        leads = self.host.leads()
         named = ((one, settings.fleets.get(one.fleet.name)) for one in self._managed_fleets if one.follows)
         return tuple(
             one.fleet.name
             for one, of in named
-            if of is not None and of.policy is PolicyName.QUEUE_RULE and of.self_tune is not SelfTune.OFF
+            if of is not None
+            and of.policy is PolicyName.QUEUE_RULE
+            and of.self_tune is not SelfTune.OFF
+            and leads.of(fleet_subject(one.fleet.name)) is not None
         )
 
     def chores(self) -> Iterable[Chore]:

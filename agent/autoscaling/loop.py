@@ -17,7 +17,9 @@ import contextlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import structlog
 
@@ -51,6 +53,7 @@ from agent.autoscaling.state import FleetStore
 from agent.autoscaling.state_events import state_events
 from agent.autoscaling.turn import FleetTurn, Made
 from agent.kernel.guards import refused_by_pause
+from agent.kernel.leads import Leads
 from agent.rails.base import utc
 from agent.rails.schedule import with_pauses
 from agent.rails.state import Ages, LoopState, not_ahead, on_this_clock, shifted, without_group
@@ -63,10 +66,14 @@ from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerErro
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed, ReadFailure
 from domain.snapshot import Snapshot
-from domain.subject import AGENT, AUTOSCALING, fleet_subject
+from domain.subject import AGENT, AUTOSCALING, Subject, fleet_subject
 
 log = structlog.get_logger(__name__)
 
+
+AHEAD_S = 120.0
+"""The clock of the agent before may be ahead by so much: longer no fleet waits for the minute after its last one."""
+_NEVER_DECIDED: Mapping[str, float] = MappingProxyType({})
 
 ResizesSince = Callable[[Collection[str], float], Sequence[Resize]]
 """AWS's changes of the sizes of groups, by their names, since a time; raises CloudError."""
@@ -95,12 +102,14 @@ def _as_set(fleets: Sequence[ManagedFleet]) -> Sequence[ManagedFleet]:
 class Loop:
     """The loop of one agent, turned once a minute by one thread.
 
-    clock: read again before each call; wall and monotonic time together show whether the clock was set. epoch fences a
-    deposed leader. fence: raises Fenced when nothing new may be decided any more, by default once the epoch is over.
-    protect_busy: the actuator keeps scale-in protection on busy VMs. probationer: of a fleet, the policy on probation,
-    which is a shadow of it then. tuned: the fleets of a turn under their tuned settings. hosts: the names of the VMs,
-    for the map of other senders' paths. resized is asked until it has answered once as the leader. listening_since:
-    when the process began to take readings.
+    clock: read again before each call; wall and monotonic time together show whether the clock was set. leads: the
+    fleets that it decides for, with the epochs that fence a deposed leader; the others are only measured. fence: raises
+    Fenced when nothing new may be decided any more, by default once one of these epochs is over. acting: see `Host`.
+    is_elsewhere: whether a fleet that is not configured may be another agent's. protect_busy: the actuator keeps
+    scale-in protection on busy VMs. probationer: of a fleet, the policy on probation, which is a shadow of it then.
+    tuned: the fleets of a turn under their tuned settings. hosts: the names of the VMs, for the map of other senders'
+    paths. resized is asked until it has answered once as the leader. listening_since: when the process began to take
+    readings.
     """
 
     def __init__(
@@ -112,11 +121,13 @@ class Loop:
         proposer: Proposer,
         clock: Clock,
         mode: Mode,
-        epoch: int,
+        leads: Leads,
         *,
         protect_busy: bool = True,
         interruptions: InterruptionQueue | None = None,
-        fence: Callable[[int], None] | None = None,
+        fence: Callable[[Collection[int]], None] | None = None,
+        acting: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext,
+        is_elsewhere: Callable[[Subject], bool] = lambda subject: False,
         probationer: Callable[[str], str | None] = _on_no_probation,
         tuned: Callable[[Sequence[ManagedFleet]], Sequence[ManagedFleet]] = _as_set,
         hosts: Hosts | None = None,
@@ -125,8 +136,9 @@ class Loop:
     ) -> None:
         self.fleets, self.store, self.actuator = tuple(fleets), store, actuator
         self.aggregator, self.proposer, self.clock = aggregator, proposer, clock
-        self.mode, self.epoch, self.protect_busy = mode, epoch, protect_busy
+        self.mode, self.leads, self.protect_busy = mode, leads, protect_busy
         self.interruptions, self.fence, self.probationer = interruptions, fence, probationer
+        self.acting, self.is_elsewhere = acting, is_elsewhere
         self.tuned = tuned
         self.hosts, self.resized = hosts, resized
         self.listening_since = listening_since
@@ -135,14 +147,44 @@ class Loop:
         self._clock_step_s = 0.0
         self._stepped: Mapping[str, LoopState] = {}
         self._unrecorded: Sequence[Event] = ()
+        self._fresh: frozenset[str] = frozenset()
+        self._decided_at: dict[str, float] = {}
 
-    def take_over(self, epoch: int, actuator: Actuator, resized: ResizesSince | None) -> None:
-        """Lead by a new epoch, forgetting protection and clock steps: another leader may have changed both."""
-        self.epoch, self.actuator, self.resized = epoch, actuator, resized
-        self._jumps, self._clock_step_s = JumpDetector(), 0.0
+    def take_over(
+        self,
+        leads: Leads,
+        actuator: Actuator,
+        resized: ResizesSince | None,
+        decided_at: Mapping[str, float] = _NEVER_DECIDED,
+    ) -> None:
+        """Lead fleets by new epochs, forgetting their protection and clock steps: another leader may have changed both.
+
+        Fleets that were led already continue. decided_at: when the newest decision of a fleet was made, by the clock of
+        the agent that led it: no minute is decided twice.
+        """
+        names = [one.fleet.name for one in self.fleets]
+        self._fresh |= {name for name in names if leads.of(fleet_subject(name)) != self.leads.of(fleet_subject(name))}
+        self._decided_at |= {name: at for name, at in decided_at.items() if name in self._fresh}
+        self.leads, self.actuator, self.resized = leads, actuator, resized
+        if self._fresh.issuperset(names):
+            self._jumps, self._clock_step_s = JumpDetector(), 0.0
+
+    def _decided_before(self, now: float) -> set[str]:
+        """Return the fleets just taken of which another agent has decided this minute or a later one already."""
+        of = {one.fleet.name: one.aggregation for one in self.fleets if one.fleet.name in self._decided_at}
+        ahead_s = {name: it.bin_end(self._decided_at[name]) - it.bin_end(now) for name, it in of.items()}
+        # Further ahead the other clock was wrong.
+        waiting = {name for name, seconds in ahead_s.items() if 0.0 <= seconds <= AHEAD_S}
+        self._decided_at = {name: at for name, at in self._decided_at.items() if name in waiting}
+        return waiting
+
+    def _led(self) -> dict[str, int]:
+        """Return the epoch of each managed fleet that this process leads."""
+        of = {one.fleet.name: self.leads.of(fleet_subject(one.fleet.name)) for one in self.fleets}
+        return {name: epoch for name, epoch in of.items() if epoch is not None}
 
     def turn(self, now: float, times: BothTimes | None = None) -> MinuteReport:
-        """Turn the loop once for every fleet; times: `now` with the monotonic time of the same moment, where known.
+        """Turn the loop once for every fleet that it leads; times: `now` with the monotonic time of then, where known.
 
         One fleet's trouble never stops another's decision. When the ledger cannot be read or written, or a newer leader
         has taken over, nothing more is executed: the report holds the failure and the records before it. Measuring
@@ -152,9 +194,13 @@ class Loop:
         began = times or BothTimes(now, self.clock.monotonic())
         turn = None
         try:
-            self._check_fence()
-            fleets = self.tuned(self.fleets)
-            turn = FleetTurn(now, began, fleets, self.store, self.epoch, self._refusals, self._unrecorded)
+            waiting = self._decided_before(now)
+            epochs = {name: epoch for name, epoch in self._led().items() if name not in waiting}
+            self._check_fence(epochs.values() or self.leads.numbers)
+            fleets = [one for one in self.tuned(self.fleets) if one.fleet.name in epochs]
+            turn = FleetTurn(
+                now, began, fleets, self.store, epochs, self.leads.numbers, self._refusals, self._unrecorded
+            )
             self._run(turn)
         except (LedgerError, Fenced) as error:
             if turn is not None and isinstance(error, LedgerUnavailable) and not isinstance(error, LedgerReplaced):
@@ -169,11 +215,12 @@ class Loop:
         return turn.report(self.listening_since)
 
     def measure(self, now: float) -> MinuteReport:
-        """Fold the minute of every fleet that can be read; nothing is decided, recorded or changed.
+        """Fold the minute of every fleet that it does not lead and that can be read; nothing is decided or changed.
 
         Without the ledger it measures as if nothing were remembered, and the report has the failure.
         """
-        managed = self.tuned(self.fleets)
+        led = self._led()
+        managed = [one for one in self.tuned(self.fleets) if one.fleet.name not in led]
         fleets = [one.fleet for one in managed]
         observed = self.actuator.observe(fleets, now)
         failure, reason = None, Reason.LEDGER_UNAVAILABLE
@@ -195,11 +242,20 @@ class Loop:
                 log.error("fleet_failed", fleet=fleet.name, exc_info=folded)
         return MinuteReport(now, tuple(snapshots), failure=failure, failure_reason=reason, unread=unread)
 
-    def _check_fence(self) -> None:
+    def _check_fence(self, epochs: Collection[int]) -> None:
         if self.fence is None:
-            self.store.ledger.check_epoch(self.epoch)
+            self.store.ledger.check_epoch(*set(epochs))
         else:
-            self.fence(self.epoch)
+            self.fence(set(epochs))
+
+    def _open_intents(self, turn: FleetTurn) -> list[Intent]:
+        """Return the open intents of the turn's fleets, and of fleets that no agent has in its settings any more."""
+        configured = {one.fleet.name for one in self.fleets}
+        return [
+            one
+            for one in self.store.ledger.open_intents()
+            if one.fleet in turn.managed or not (one.fleet in configured or self.is_elsewhere(fleet_subject(one.fleet)))
+        ]
 
     def _run(self, turn: FleetTurn) -> None:
         """Take the turn; LedgerError and Fenced end it where they come up."""
@@ -251,7 +307,7 @@ class Loop:
             for inputs, _ in records
         }
         if self.fence is not None:
-            self.fence(self.epoch)
+            self._check_fence(turn.epochs.values() or turn.numbers)
         turn.write_decisions(records)
         self._refusals.recorded(inputs.fleet.name for inputs, _ in turn.made)
         self._stalls.recorded()
@@ -284,16 +340,21 @@ class Loop:
             self.aggregator.clock_stepped(seen_s)
             self.actuator.clock_stepped(seen_s)
         # What could not be recorded the last time is still to be carried over; where it was, its answer was lost.
-        self._clock_step_s = seen_s + (0.0 if turn.states == self._stepped else self._clock_step_s)
+        states = {name: state for name, state in turn.states.items() if name in self._stepped or not self._stepped}
+        is_recorded = all(state == self._stepped.get(name) for name, state in states.items())
+        self._clock_step_s = seen_s + (0.0 if is_recorded else self._clock_step_s)
         step_s = self._clock_step_s
+        # The times of a fleet that was just taken are by the clock of the agent before.
+        moved = turn.states.keys() - self._fresh if step_s else frozenset[str]()
         open_intents = _by_fleet(self.store.ledger.open_intents())
         for name, state in turn.states.items():
             ours = open_intents.get(name, ())
-            turn.states[name] = not_ahead(shifted(state, step_s, ours) if step_s else state, ours, turn.now)
+            turn.states[name] = not_ahead(shifted(state, step_s, ours) if name in moved else state, ours, turn.now)
+        self._fresh = frozenset()
         if not step_s:
             return False
         direction = "forward" if step_s > 0 else "back"
-        for name in turn.states:
+        for name in sorted(moved):
             detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
             turn.note(name, Reason.CLOCK_JUMP, detail)
         self._stepped = dict(turn.states)
@@ -327,7 +388,7 @@ class Loop:
         """
         states, observed, now, ledger = turn.states, turn.observed, turn.now, self.store.ledger
         settled: list[tuple[Intent, Outcome]] = []
-        open_intents = ledger.open_intents()
+        open_intents = self._open_intents(turn)
         self._ages.keep(frozenset(intent.intent_id for intent in open_intents))
         if open_intents and self.mode is Mode.ACT:
             ledger.check_writable()
@@ -337,7 +398,8 @@ class Loop:
                 state = states[intent.fleet]
                 intent = on_this_clock(intent, state)
                 if ledger.shared:
-                    states[intent.fleet] = with_former_call(state, intent, managed.fleet, observed, self.epoch, now)
+                    epoch = turn.epochs[intent.fleet]
+                    states[intent.fleet] = with_former_call(state, intent, managed.fleet, observed, epoch, now)
             found: list[Outcome] = []
             if managed is None:
                 found.append(_closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now))
@@ -354,7 +416,8 @@ class Loop:
                 what = f"{intent.intent_id} could not be followed and stays open"
                 with turn.contained("follow_failed", intent.fleet, what, intent.intent_id):
                     permit = self._permit(turn, managed, grounds)
-                    found.append(self.actuator.follow(intent, observed, now, permit))
+                    with self.acting(turn.epochs[intent.fleet]):
+                        found.append(self.actuator.follow(intent, observed, now, permit))
             if not found:
                 continue
             before, what = dict(states), f"{intent.intent_id} could not be settled and stays open"
@@ -457,7 +520,7 @@ class Loop:
             limits=managed.limits,
             mode=self.mode,
             leader=True,
-            epoch=self.epoch,
+            epoch=turn.epochs[fleet.name],
             policy=self.proposer.resolve(managed.policy, fleet),
             in_flight=in_flight,
             booting=booting,
@@ -472,7 +535,7 @@ class Loop:
 
         Returns the notices to forget once that is recorded. A notice of a VM that no group shows is forgotten
         too, it is not the agent's, but not while a group cannot be read: the VM may be in there, and the notice comes
-        again.
+        again. On a shared ledger it goes to the other agents first: the queue gives each notice to one of them.
         """
         source, observed, now = self.interruptions, turn.observed, turn.now
         if source is None or self.mode is not Mode.ACT:
@@ -488,12 +551,15 @@ class Loop:
             if group.name in observed.groups
             for instance in observed.groups[group.name].instances
         }
+        handed_over: Sequence[Interruption] = ()
+        if self.store.ledger.shared:
+            self.store.hand_over([one for one in notices if one.vm not in homes], now)
+            handed_over = self.store.handed_over()
         forgotten = []
-        for notice in notices:
+        for notice in (*notices, *handed_over):
             home = homes.get(notice.vm)
-            if home is None and observed.failures:
-                continue
-            forgotten.append(notice)
+            if notice.receipt and not (home is None and observed.failures):
+                forgotten.append(notice)
             if home is None:
                 continue
             name, instance = home
@@ -527,7 +593,7 @@ class Loop:
         in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
         events: tuple[Event, ...] = ()
         if failure is None:
-            state, late = recognise(fleet, state, observed, in_flight, self.epoch, now)
+            state, late = recognise(fleet, state, observed, in_flight, turn.epochs[fleet.name], now)
             drifts, known = drift(fleet, state.known_desired, observed, in_flight, managed.drift, now)
             events = (*late, *drifts)
             state = state if known == state.known_desired else replace(state, known_desired=known)
@@ -632,7 +698,8 @@ class Loop:
     def _execute(self, turn: FleetTurn, intent: Intent, grounds: Grounds | None) -> None:
         """Act on one recorded intent and record its outcome."""
         permit = self._permit(turn, turn.managed[intent.fleet], grounds)
-        outcome = self.actuator.apply(intent, turn.observed, turn.now, permit)
+        with self.acting(turn.epochs[intent.fleet]):
+            outcome = self.actuator.apply(intent, turn.observed, turn.now, permit)
         _take_in(turn, intent, outcome)
         turn.write(outcomes=[(intent, outcome)], fleet=intent.fleet)
         log.info(
@@ -651,7 +718,8 @@ class Loop:
             fleet = managed.fleet
             with turn.contained("tend_failed", fleet.name, "its VMs were not cared for this minute"):
                 busy, may = self.aggregator.busy_cores(fleet, turn.now), permit or self._permit(turn, managed)
-                turn.events += self.actuator.tend(fleet, turn.observed, busy, turn.now, may)
+                with self.acting(turn.epochs[fleet.name]):
+                    turn.events += self.actuator.tend(fleet, turn.observed, busy, turn.now, may)
 
     def _keep_drains(self, turn: FleetTurn) -> None:
         """Send heartbeats of busy drains in a turn that the ledger ended: their hooks run out within minutes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -23,9 +23,10 @@ from agent.ledger.schema import dictionaries as dictionaries_table
 from agent.ledger.schema import journal as rows
 from agent.ledger.schema import state as states_table
 from agent.rails.state import LoopState
+from collectors.interruptions import Interruption, InterruptionKind
 from domain.decisions import Decision, Event, Intent, Outcome, Reason
 from domain.errors import BadInput, IntentConflict, LedgerError, UnknownName
-from domain.subject import AUTOSCALING, fleet_subject
+from domain.subject import AGENT, AUTOSCALING, fleet_subject
 
 LOOP: Final = "loop"
 """The key of the loop's memory of a fleet."""
@@ -79,6 +80,11 @@ class DecisionRow:
         return bool(self.decision.intents)
 
 
+NOTICE_KEPT_S: Final = 600.0
+"""A spot notice is over two minutes after it was given; a group may be unreadable for a while."""
+_NOTICE: Final = "notice."
+
+
 class FleetStore:
     """Reads and writes fleets; each method raises LedgerUnavailable when the ledger cannot be used now.
 
@@ -129,7 +135,7 @@ class FleetStore:
         made: Sequence[tuple[DecisionInputs, DecisionResult]],
         events: Sequence[Event] = (),
         states: Mapping[str, LoopState] = _NO_STATES,
-        epoch: int | None = None,
+        epochs: Collection[int] = (),
         measured: Mapping[str, MinuteMeasurements] = _NOTHING_MEASURED,
         outcomes: Sequence[tuple[Intent, Outcome]] = (),
     ) -> None:
@@ -138,21 +144,37 @@ class FleetStore:
         outcomes: a final status closes its intent, before those of these decisions are opened; one that says the same
         as the last one adds no journal row. measured: by fleet, what its row for learning holds beside the inputs. A
         state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has an
-        open intent, LedgerError when a decision has the id of another. Fenced when the epoch of a decision, or `epoch`,
-        is over: a deposed leader must not write its memory over the new one's.
+        open intent, LedgerError when a decision has the id of another. Fenced when the epoch of a decision, or one of
+        `epochs`, is over: a deposed leader must not write its memory over the new one's.
         """
         after = {decided.decision.fleet: decided.state for _, decided in made} | dict(states)
         with self._dictionaries.writing():
             batch = _Batch(made, events, measured, self._dictionaries)
             with _intent_conflicts(batch.opened), self._database.write() as connection:
-                if epoch is not None:
-                    state.check_epoch(connection, epoch)
+                state.check_epoch(connection, *epochs, *batch.epochs)
                 journal.add_outcomes(connection, outcomes)
                 batch.write(connection)
                 batch.minutes.write(connection, self._contexts)
                 _put_states(connection, after)
         self._contexts |= batch.minutes.contexts
         self._newest.update({inputs.fleet.name: (inputs, decided.decision) for inputs, decided in made})
+
+    def hand_over(self, notices: Sequence[Interruption], now: float) -> None:
+        """Let the other agents see spot notices of VMs that no group here shows; those of long ago are removed."""
+        spot = [one for one in notices if one.kind is InterruptionKind.SPOT]
+        if not spot:
+            return
+        with self._database.write() as connection:
+            for there in _notices(connection):
+                if now - there.at >= NOTICE_KEPT_S:
+                    state.remove(connection, AGENT.name, f"{_NOTICE}{there.vm}")
+            bodies = [(f"{_NOTICE}{one.vm}", codec.encode(replace(one, receipt=""))) for one in spot]
+            state.put(connection, [(AGENT.name, key, body) for key, body in bodies])
+
+    def handed_over(self) -> tuple[Interruption, ...]:
+        """Return the notices that other agents received, without receipts."""
+        with self._database.read() as connection:
+            return _notices(connection)
 
     def last_outcome(self, intent_id: str) -> Outcome | None:
         """Return the newest outcome of an intent, None while there is none."""
@@ -333,7 +355,7 @@ class _Batch:
         self._journal: list[_Values] = []
         self._decisions: list[_Values] = []
         self._intents: list[_Values] = []
-        self._epochs: list[int] = []
+        self.epochs = {inputs.epoch for inputs, _ in made}
         self._packed = [shared.pack(inputs.fleet.name, inputs.now, codec.encode(inputs)) for inputs, _ in made]
         for (inputs, decided), (packed, _) in zip(made, self._packed, strict=True):
             self._add_decision(inputs, decided.decision, packed)
@@ -347,7 +369,6 @@ class _Batch:
             raise BadInput(
                 "decision_id", made.decision_id, f"record it with its own inputs, not those of {inputs.decision_id}"
             )
-        self._epochs.append(inputs.epoch)
         body = codec.encode(made)
         self._journal.append(
             journal.row(Kind.DECISION, made.at, fleet_subject(made.fleet), made.decision_id, made.reason, body)
@@ -382,12 +403,7 @@ class _Batch:
             )
 
     def write(self, connection: Connection) -> None:
-        """Append everything.
-
-        Fenced when a decision is of an older epoch, IntentConflict when an intent's group has an open one.
-        """
-        if self._epochs:
-            state.check_epoch(connection, min(self._epochs))
+        """Append everything; IntentConflict when an intent's group has an open one."""
         journal.add(connection, self._journal)
         if self._decisions:
             used = dictionaries.write(connection, [one for _, one in self._packed])
@@ -420,6 +436,10 @@ def _intent_conflicts(opened: Sequence[Intent]) -> Iterator[None]:
                 f"one of the groups {groups} already has an open intent: follow it to its end first"
             ) from clash
         raise
+
+
+def _notices(connection: Connection) -> tuple[Interruption, ...]:
+    return tuple(codec.decode(Interruption, body) for body in state.under(connection, AGENT.name, _NOTICE))
 
 
 def _put_states(connection: Connection, states: Mapping[str, LoopState]) -> None:

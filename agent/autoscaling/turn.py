@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import structlog
 
@@ -29,7 +29,8 @@ class FleetTurn:
     """The readings of one turn, the state of each fleet as it changes, and the part that the ledger has.
 
     `write` is the only way to the ledger; `report` has the written part, however the turn ends. began: `now` and the
-    monotonic time of the same moment. unrecorded: events of calls of the turn before, whose record the ledger refused.
+    monotonic time of the same moment. epochs: by fleet. numbers: of all subjects that the process leads. unrecorded:
+    events of calls of the turn before, whose record the ledger refused.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class FleetTurn:
         began: BothTimes,
         managed: Sequence[ManagedFleet],
         store: FleetStore,
-        epoch: int,
+        epochs: Mapping[str, int],
+        numbers: Sequence[int],
         refusals: Refusals,
         unrecorded: Sequence[Event],
     ) -> None:
-        self.now, self.began, self.epoch = now, began, epoch
+        self.now, self.began, self.epochs, self.numbers = now, began, epochs, numbers
         self._store, self._refusals = store, refusals
         self.managed = {one.fleet.name: one for one in managed}
         self.states = store.loop_states(list(self.managed))
@@ -92,7 +94,9 @@ class FleetTurn:
         }
         if not (made or outcomes or changed or fresh):
             return
-        self._store.record(made, list(fresh.values()), changed, self.epoch, measured=self.measured, outcomes=outcomes)
+        touched = {*changed, *(inputs.fleet.name for inputs, _ in made), *(intent.fleet for intent, _ in outcomes)}
+        epochs = {self.epochs[name] for name in touched if name in self.epochs} or self.numbers
+        self._store.record(made, list(fresh.values()), changed, epochs, measured=self.measured, outcomes=outcomes)
         self._written |= fresh.keys()
         self._stored |= changed
         self.states |= changed

@@ -40,7 +40,7 @@ def status(
 
     now = time.time()
     with open_parts(ledger) as parts:
-        found = [(part, part.status(name, now)) for part, name in chosen(parts, decision, subject, fleet)]
+        found = list(parts.statuses(chosen(parts, decision, subject, fleet), now))
         words = {part.name: f"{part.subject_word}s" for part in parts}
     if as_json:
         by_word: dict[str, list[object]] = {word: [] for word in words.values()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from agent.deferral.records import Stage
-from agent.deferral.settings import FLEET, HTTP, LEARNED, ROLLING, SUBJECTS
+from agent.deferral.settings import FLEET, HTTP, LEARNED, POOL, ROLLING, SUBJECTS
 from agent.deferral.state import DEFERRAL, KEPT, DeferralStore, read_decision
 from agent.kernel.checks import advice, missing, needed_to_act, ok, permitted
 from agent.kernel.decision import (
@@ -28,10 +28,11 @@ from agent.kernel.decision import (
 )
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport, turn_subjects
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, LedgerError
+from domain.subject import Subject
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -179,12 +180,19 @@ class DeferralPart(Part):
     def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""
 
-        def turned(service: PoolService) -> tuple[Event, ...]:
-            service.look()
-            return service.turns.turn(turn.now, turn.epoch)
+        def turned(name: str, epoch: int) -> tuple[Event, ...]:
+            self.pools[name].look()
+            return self.pools[name].turns.turn(turn.now, epoch)
 
-        turns = ((name, partial(turned, service)) for name, service in self.pools.items())
-        return turn_subjects(turn.report, self.name, turns)
+        return self.turn_led(turn, turned)
+
+    def couples(self) -> Iterator[tuple[Subject, Subject]]:
+        """Yield each pool with the oversold pool whose cores it takes."""
+        settings = self.host.settings
+        for name, pool in SUBJECTS.of(settings).items() if settings is not None else ():
+            source, _, named = pool.capacity.partition(":")
+            if source == POOL:
+                yield Subject(self.name, name), Subject("oversubscription", named)
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""

@@ -16,14 +16,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from pydantic import BaseModel
+
 from agent.kernel.guards import held_by_pause
+from agent.kernel.leads import Leads
 from agent.kernel.metrics import Section, gauge
 from agent.kernel.rounds import Rounds
 from agent.kernel.store import NOTHING, DecisionStore, Record, add, newest_number
@@ -41,7 +44,6 @@ from domain.units import HOUR_S
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
-    from pydantic import BaseModel
 
     from agent.kernel.checks import Account, Arrivals, CheckResult
     from agent.kernel.metrics import Reading
@@ -214,6 +216,17 @@ class Part:
         """Return the subjects that it decides for now: those of the settings, by default all."""
         return tuple(sorted(self.configured)) if self.configured_in else self.subjects()
 
+    def written(self, subject: str) -> str:
+        """Return the settings of a managed subject that are not their defaults, as JSON: equal on agents sharing it."""
+        own = self.configured.get(subject)
+        if own is None and self.settings_model is not None:
+            own = self.own_settings()
+        return own.model_dump_json(exclude_defaults=True) if isinstance(own, BaseModel) else ""
+
+    def couples(self) -> Iterable[tuple[Subject, Subject]]:
+        """Return pairs of subjects, of any decision, that read one another in process: one agent leads both."""
+        return ()
+
     def capacity(self, subject: str) -> Capacity | None:
         """Return what it knows of a subject's capacity, None when nothing."""
         return None
@@ -244,12 +257,25 @@ class Part:
         return ()
 
     def turn(self, turn: Turn) -> TurnReport:
-        """Take its turn as the leader and return the report with its results. Raises LedgerError or Fenced.
+        """Take its turn as the leader of subjects and return the report with its results. Raises LedgerError or Fenced.
 
         By default, decide for each subject that nothing pauses.
         """
-        of_subjects = [(name, partial(self._decided, turn, name)) for name in dict.fromkeys(self.managed())]
-        return turn_subjects(turn.report, self.name, of_subjects)
+        return self.turn_led(turn, lambda name, epoch: self._decided(turn, name))
+
+    def turn_led(self, turn: Turn, call: Callable[[str, int], Sequence[Event]]) -> TurnReport:
+        """Turn each managed subject that this process leads, by its name and epoch, and return the report with events.
+
+        See `turn_subjects`; a call to AWS leaves only while the subject's epoch lasts.
+        """
+        led = {name: turn.leads.of(Subject(self.name, name)) for name in dict.fromkeys(self.managed())}
+
+        def turned(name: str, epoch: int) -> Sequence[Event]:
+            with self.host.acting(epoch):
+                return call(name, epoch)
+
+        calls = ((name, partial(turned, name, epoch)) for name, epoch in led.items() if epoch is not None)
+        return turn_subjects(turn.report, self.name, calls)
 
     def _decided(self, turn: Turn, subject: str) -> Sequence[Event]:
         if held_by_pause(self.controls(subject), tuple(Direction), turn.now) is not None:
@@ -281,10 +307,13 @@ class Part:
 
         An alarm has no id: the next decision for the same reason raises no second one.
 
-        body: the decision, with its `reason` and `sentence`. Fenced once the turn's epoch is over: then nothing is
+        body: the decision, with its `reason` and `sentence`. Fenced once the subject's epoch is over: then nothing is
         written. LedgerUnavailable.
         """
-        with self.host.ledger.fenced(turn.epoch) as connection:
+        epoch = turn.leads.of(Subject(self.name, subject))
+        if epoch is None:
+            raise Fenced(f"{self.name} {subject} is led by another agent")
+        with self.host.ledger.fenced(epoch) as connection:
             number = newest_number(connection, self.name, subject) + 1
             decision_id = f"{subject}-{self.letters()}{number}"
             made = Record(
@@ -306,7 +335,7 @@ class Part:
         return re.sub("[^a-z]", "", cls.name) if cls.id_letters is None else cls.id_letters
 
     def measure(self, report: TurnReport) -> TurnReport:
-        """Only measure, while another agent leads, and return the report with what was seen."""
+        """Only measure, while other agents lead everything, and return the report with the measurements."""
         return report
 
     def events(self, now: float) -> tuple[Event, ...]:
@@ -515,8 +544,9 @@ class Host:
 
     settings: None where they cannot be read, as for a verb on a ledger alone. capacity: of the subjects of other parts.
     room: of a pool of hosts. retained: the VMs of a fleet that some part needs where they are. The others are the
-    daemon's. session: the one road to AWS. fence: raises Fenced once this process may no longer act under an epoch.
-    epoch: the one under which it leads, None while it does not. note: records an event (reason, detail, subject).
+    daemon's. session: the one road to AWS. fence: raises Fenced once this process may no longer act under these epochs.
+    leads: the subjects that it leads. acting: a block whose calls to AWS leave under this epoch alone. is_elsewhere:
+    whether a subject that it does not lead may be another agent's. note: records an event (reason, detail, subject).
     problem: sets a named operator-visible problem, or clears it with "". adopt: the agent works by these settings from
     now on.
     """
@@ -529,8 +559,10 @@ class Host:
     groups: Callable[[], Mapping[tuple[str, str], str]] = dict
     retained: Callable[[str], Set[str]] = lambda subject: frozenset()
     session: AwsSession | None = None
-    fence: Callable[[int], None] = _nothing
-    epoch: Callable[[], int | None] = lambda: None
+    fence: Callable[[Collection[int]], None] = _nothing
+    leads: Callable[[], Leads] = Leads
+    acting: Callable[[int], AbstractContextManager[object]] = nullcontext
+    is_elsewhere: Callable[[Subject], bool] = lambda subject: False
     note: Callable[[Reason, str, Subject], None] = _nothing
     problem: Callable[[str, str], None] = _nothing
     adopt: Callable[[Settings], None] = _nothing
@@ -539,14 +571,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of the loop: now (epoch seconds), both clocks at that moment, the leader's epoch, and the report.
+    """One turn of the loop: now (epoch seconds), both clocks at that moment, the subjects it leads, and the report.
 
     report: of the parts that turned before this one.
     """
 
     now: float
     times: BothTimes
-    epoch: int
+    leads: Leads
     report: TurnReport
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from agent.kernel.decision import Capacity, ContainerRoom, Host, Part, Summary, one_subject
+from agent.kernel.decision import Capacity, ContainerRoom, Host, Part, Status, Summary, one_subject
 from agent.kernel.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import StoredState
 from agent.settings.plug_ins import DECISIONS, installed, load, refused
 from domain.errors import BadInput, UnknownName
-from domain.subject import AUTOSCALING
+from domain.subject import AUTOSCALING, Subject
 
 
 @cache
@@ -120,6 +120,18 @@ class Parts(Sequence[Part]):
     def retained(self, subject: str) -> frozenset[str]:
         """Return the VMs of a fleet that some part needs where they are."""
         return frozenset[str]().union(*(part.retained(subject) for part in self._parts))
+
+    def statuses(self, wanted: Iterable[tuple[Part, str]], now: float) -> Iterator[tuple[Part, Status]]:
+        """Yield the status of each of these subjects, on a shared ledger with the agent that leads it."""
+        leases = self.ledger.roster().leases if self.ledger.shared else None
+        for part, name in wanted:
+            status = part.status(name, now)
+            if leases is not None:
+                lease = leases.get(Subject(part.name, name))
+                led = f"led by {lease.agent} under epoch {lease.epoch}" if lease else "led by no agent"
+                data = {**status.data, "leader": lease.agent if lease else None}
+                status = replace(status, lines=(*status.lines, f"  {led}"), data=data)
+            yield part, status
 
     def choose(self, decision: str | None, subject: str | None) -> list[tuple[Part, str]]:
         """Return the subjects meant, each with its part: all, those of one decision, or those of one name.

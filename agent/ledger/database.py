@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeGuard
 
@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from agent.ledger import identity, migrations, postgresql, sqlite_file
+from agent.ledger import identity, migrations, postgresql, sqlite_file, state
 from agent.ledger.identity import Identity, KnownLedger
 from agent.ledger.schema import REVISIONS
 from agent.ledger.witness import Witness
@@ -155,7 +155,7 @@ class Database:
             yield connection
 
     def check_same(self) -> tuple[int, str]:
-        """Return the newest epoch and its owner; LedgerReplaced when this is not the ledger that was written last."""
+        """Return the newest epoch of all subjects, with its owner; LedgerReplaced for another ledger than before."""
         mark = self._check_mark()
         known = self._remembered
         there, newest, owner = identity.lead_of(self.fetch(identity.WITH_LEAD))
@@ -166,21 +166,38 @@ class Database:
         self._remember(there)
         return newest, owner
 
-    def check_lead(self, epoch: int) -> None:
-        """Raise Fenced when a newer leader exists, LedgerReplaced when this is not the ledger that was written last."""
-        newest, owner = self.check_same()
-        if newest > epoch:
-            raise Fenced(f"leader epoch {epoch} is over: {owner} leads since epoch {newest}; this process must not act")
-        taken_by = self._owners.get(epoch)
-        if taken_by is not None and (newest, owner) != (epoch, taken_by):
-            led = f"its newest leader is {owner} of epoch {newest}" if newest else "it never had a leader"
-            self._refuse(f"{led}, not this process of epoch {epoch}")
+    def check_lead(self, *epochs: int) -> None:
+        """Raise Fenced when a newer leader exists, LedgerReplaced when this is not the ledger that was written last.
 
-    def leads(self, epoch: int, owner: str) -> None:
-        """Remember that this process took an epoch as this owner."""
-        self._owners[epoch] = owner
+        epochs: each of one subject, or of all.
+        """
+        newest, owner = self.check_same()
+        if newest > min(epochs):
+            raise Fenced(state.deposed(min(epochs), newest, owner))
+        led = self._led_here({newest: owner} if newest else {}, epochs)
+        for epoch in epochs:
+            taken_by = self._owners.get(epoch)
+            if taken_by is not None and led.get(epoch) != taken_by:
+                last = f"its newest leader is {owner} of epoch {newest}" if newest else "it never had a leader"
+                there = f"epoch {epoch} is of {led[epoch]} there" if epoch in led else last
+                self._refuse(f"{there}, not of this process")
+
+    def _led_here(self, of_all: dict[int, str], epochs: Collection[int]) -> dict[int, str]:
+        """Return the owner of each of these epochs that is there; Fenced when its subject has a newer one."""
+        if self.sqlite:
+            return of_all
+        found = dict(of_all)
+        for epoch, owner, subject, newest in self.fetch(identity.EPOCHS, epochs=list(epochs)):
+            if newest > epoch and subject:
+                raise Fenced(state.deposed(epoch, newest, "another process", subject))
+            found[epoch] = owner
+        return found
+
+    def leads(self, owner: str, *epochs: int) -> None:
+        """Remember that this process took epochs as this owner."""
+        self._owners.update(dict.fromkeys(epochs, owner))
         with self._memory:
-            known = self._remembered
+            known, epoch = self._remembered, max(epochs)
             if known is not None and epoch > known.epoch:
                 self._remembered = KnownLedger(known.identity, epoch, owner)
                 self._bear_witness()

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, insert, inspect, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, func, insert, inspect, select, update
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from agent.ledger.schema import identity as table
 from agent.ledger.schema import leader
@@ -109,13 +110,20 @@ def stamp(connection: Connection, there: Identity) -> None:
 
 
 # Asked before each call that changes something, and so kept compiled (`Database.fetch`).
+_newest_of_all = select(func.max(leader.c.epoch)).where(leader.c.subject == "").scalar_subquery()
 WITH_LEAD: Final = select(table.c.ledger_id, table.c.generation, leader.c.epoch, leader.c.owner).select_from(
-    table.outerjoin(leader, leader.c.epoch == select(func.max(leader.c.epoch)).scalar_subquery())
+    table.outerjoin(leader, leader.c.epoch == _newest_of_all)
+)
+# Of each of these epochs, its owner, its subject, and the newest epoch of that.
+_newer = leader.alias("newer")
+_newest_of_subject = select(func.max(_newer.c.epoch)).where(_newer.c.subject == leader.c.subject).scalar_subquery()
+EPOCHS: Final = select(leader.c.epoch, leader.c.owner, leader.c.subject, _newest_of_subject).where(
+    leader.c.epoch == func.any(bindparam("epochs", type_=ARRAY(BigInteger)))
 )
 
 
 def lead_of(rows: Sequence[tuple[Any, ...]]) -> tuple[Identity | None, int, str]:
-    """Return identity, newest epoch and its owner, from what WITH_LEAD finds; None, 0 and "" where there is none."""
+    """Return identity, newest epoch of all subjects and its owner, by WITH_LEAD; None, 0 and "" where there is none."""
     if not rows:
         return None, 0, ""
     ledger_id, generation, epoch, owner = rows[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from agent.ledger import codec, identity, journal, postgresql, retention, state
+from agent.ledger import codec, identity, journal, leases, postgresql, retention, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.identity import Identity, LedgerOwner
 from agent.ledger.journal import JournalEntry, Kind
 from agent.ledger.kept import StoredState
-from agent.ledger.postgresql import OtherLease, OwnLease
+from agent.ledger.leases import AgentRecord, Moves, Roster
 from agent.ledger.retention import Compaction
 from domain.controls import HELD, Controls, Pause, PauseScope, Pin
 from domain.decisions import Event, Intent, Reason
@@ -149,12 +149,12 @@ class Ledger:
     # Leadership
 
     def take_epoch(self, owner: str, at: float) -> int:
-        """Become the leader and return the epoch, one above the last; every older epoch is fenced from here on."""
+        """Become the leader of all subjects and return the epoch, one above the last, which ends every older one."""
         for attempt in range(_EPOCH_TRIES):
             try:
                 with self.database.write() as connection:
                     epoch = state.add_epoch(connection, owner, at)
-                self.database.leads(epoch, owner)
+                self.database.leads(owner, epoch)
                 return epoch
             except Clash:
                 # On PostgreSQL two can read the same last epoch; the second to write tries again above it.
@@ -164,38 +164,48 @@ class Ledger:
 
     @property
     def shared(self) -> bool:
-        """Whether several agents may work on it, so that a lease must settle who leads."""
+        """Whether several agents may work on it, so that leases settle which of them leads a subject."""
         return not self.database.sqlite
 
-    def take_lease(self, owner: str, lease_s: float, at: float) -> OwnLease | OtherLease:
-        """Take the lead of a shared ledger for `lease_s`, under a new epoch, unless another agent has it."""
+    def beat(
+        self,
+        me: AgentRecord,
+        known: Collection[int],
+        lease_s: float,
+        at: float,
+        plan: Callable[[Roster], Moves],
+    ) -> Roster:
+        """Announce an agent on a shared ledger and move leases of subjects: see `leases.beat`. NameTaken."""
         with self.database.write() as connection:
-            taken = postgresql.take_lease(connection, owner, lease_s, at)
-        if isinstance(taken, OwnLease):
-            self.database.leads(taken.epoch, owner)
-        return taken
+            there = leases.beat(connection, me, known, lease_s, at, plan)
+        taken = [one.epoch for one in there.leases.values() if one.process == me.process and one.epoch not in known]
+        if taken:
+            self.database.leads(me.process, *taken)
+        return there
 
-    def renew_lease(self, epoch: int, lease_s: float) -> bool:
-        """Keep the lead for `lease_s` from now on; False when it is no longer ours."""
+    def give_up(self, process: str) -> None:
+        """Let other agents lead the subjects of a process at once."""
         with self.database.write() as connection:
-            return postgresql.renew_lease(connection, epoch, lease_s)
+            leases.give_up(connection, process)
 
-    def give_up_lease(self, epoch: int) -> None:
-        """Let another agent take the lead at once."""
-        with self.database.write() as connection:
-            postgresql.give_up_lease(connection, epoch)
+    def roster(self) -> Roster:
+        """Return the live agents and the leases in force; none on a SQLite ledger."""
+        if not self.shared:
+            return Roster()
+        with self.database.read() as connection:
+            return leases.roster(connection, postgresql.database_now(connection))
 
     def epoch(self) -> int:
         """Return the newest leader's epoch, 0 before the first."""
         with self.database.read() as connection:
             return state.newest_epoch(connection)
 
-    def check_epoch(self, epoch: int) -> None:
+    def check_epoch(self, *epochs: int) -> None:
         """Raise Fenced when a newer leader exists, LedgerReplaced when this is not the ledger that was written last.
 
-        Asked right before every call that changes something, so it is one short query.
+        epochs: each of one subject, or of all. Asked right before every call that changes something, so it is short.
         """
-        self.database.check_lead(epoch)
+        self.database.check_lead(*epochs)
 
     def check_same(self) -> None:
         """Raise LedgerReplaced when this is not the ledger that was written last, whoever leads."""

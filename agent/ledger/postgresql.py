@@ -1,8 +1,4 @@
-"""A ledger on PostgreSQL: connections on which nothing waits for ever, one writer at a time, and the lease on the lead.
-
-The lease runs in the database's own time, for agents' clocks may differ by any amount. Each of its
-functions runs in a write transaction, of which there is one at a time.
-"""
+"""A ledger on PostgreSQL: connections on which nothing waits for ever, one writer at a time, and its own time."""
 
 from __future__ import annotations
 
@@ -10,14 +6,10 @@ import os
 import re
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
-
-from agent.ledger import state
-from agent.ledger.schema import lease
 
 T = TypeVar("T")
 
@@ -147,54 +139,6 @@ def _deadline_connection(timeout_s: float) -> Any:
                 return answer
 
     return DeadlineConnection
-
-
-@dataclass(frozen=True, slots=True)
-class OwnLease:
-    """The lease is ours, under this epoch."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class OtherLease:
-    """Another has the lease, for so many more seconds unless it renews it."""
-
-    owner: str
-    remaining_s: float
-
-
-def take_lease(connection: Connection, owner: str, lease_s: float, at: float) -> OwnLease | OtherLease:
-    """Take the lease for `lease_s` if no agent has it, under a new epoch; `at`, our own time, is for people to read."""
-    there = lease_holder(connection)
-    if there is not None and there.owner != owner:
-        return there
-    now = database_now(connection)
-    epoch = state.add_epoch(connection, owner, at)
-    connection.execute(delete(lease))
-    connection.execute(insert(lease), [{"epoch": epoch, "owner": owner, "expires_at": now + lease_s}])
-    return OwnLease(epoch)
-
-
-def lease_holder(connection: Connection) -> OtherLease | None:
-    """Return the holder of the lease now, None when there is none."""
-    now = database_now(connection)
-    there = connection.execute(select(lease)).first()
-    return None if there is None or there.expires_at <= now else OtherLease(there.owner, there.expires_at - now)
-
-
-def renew_lease(connection: Connection, epoch: int, lease_s: float) -> bool:
-    """Hold the lease for `lease_s` from now on and say whether it was still ours."""
-    if state.newest_epoch(connection) != epoch:
-        return False
-    expires_at = database_now(connection) + lease_s
-    renewed = connection.execute(update(lease).where(lease.c.epoch == epoch).values(expires_at=expires_at))
-    return renewed.rowcount > 0
-
-
-def give_up_lease(connection: Connection, epoch: int) -> None:
-    """Let another take the lease at once."""
-    connection.execute(delete(lease).where(lease.c.epoch == epoch))
 
 
 def in_words(error: BaseException) -> str:

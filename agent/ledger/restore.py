@@ -19,7 +19,7 @@ from typing import Final
 from sqlalchemy import Connection, NullPool, create_engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.ledger import identity, journal, postgresql, sqlite_file, state
+from agent.ledger import identity, journal, leases, postgresql, sqlite_file, state
 from agent.ledger.database import Database, connect_read_only, sqlite_path
 from agent.ledger.identity import INCARNATION, NUMBERS, Identity, LedgerOwner
 from agent.ledger.kept import StoredState
@@ -178,9 +178,13 @@ def _restore_postgresql(
 ) -> RestoreResult:
     with contextlib.closing(Database(url, read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
         with database.write() as connection:
-            holder = postgresql.lease_holder(connection)
-        if holder is not None:
-            raise LedgerUnavailable(f"ledger {database.place} is led by {holder.owner}: stop the agents first")
+            there = leases.roster(connection, postgresql.database_now(connection))
+            live = [one.process for one in there.agents.values()] + [there.older] * bool(there.older)
+            if live:
+                raise LedgerUnavailable(
+                    f"ledger {database.place} is in use by {', '.join(live)}: stop the agents first"
+                )
+            leases.give_up_all(connection)
         known = _witnessed(state_directories, database.place, None)
         if is_another:
             with database.write() as connection:

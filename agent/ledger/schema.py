@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0010", "0011", "0012", "0013")
+REVISIONS: Final = ("0010", "0011", "0012", "0013", "0014")
 """Every schema revision that this code takes up, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -123,13 +123,16 @@ state = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
-# One row per leader there ever was; the highest epoch leads.
+# One row per epoch there ever was. `subject`: its path, "" for all subjects; its highest epoch leads. `owner`: the
+# process.
 leader = Table(
     "leader",
     metadata,
     Column("epoch", Seq, primary_key=True, autoincrement=False),
     Column("owner", String, nullable=False),
     Column("since", Double, nullable=False),
+    Column("subject", String, nullable=False, server_default=""),
+    Index("leader_by_subject", "subject", "epoch"),
 )
 
 # One row: which ledger this is, how many transactions wrote to it, and which agents it belongs to once one has led.
@@ -181,11 +184,28 @@ learning_hours = Table(
     Index("learning_hours_by_pool", "pool", "seq"),
 )
 
-# At most one row: who may act on a ledger that several agents share, until when by the database's own clock.
+# The leader of each subject of a ledger that several agents share, as long as its process `owner` lives: see `agent`.
+# Subject "": an agent of a version before 0014 leads everything until `expires_at`, by the database's own clock.
 lease = Table(
     "lease",
     metadata,
     Column("epoch", Seq, primary_key=True, autoincrement=False),
     Column("owner", String, nullable=False),
     Column("expires_at", Double, nullable=False),
+    Column("subject", String, nullable=False, server_default=""),
+    Index("lease_by_subject", "subject", unique=True),
+)
+
+# The agents that share a ledger. `process`: of that name. `revision`: the schema that it works with. `ready`:
+# whether it takes subjects. `expires_at`: when its leases are over, by the database's own clock. `settings`: packed
+# JSON, the digest of the settings of each subject by its path.
+agent = Table(
+    "agent",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("process", String, nullable=False),
+    Column("revision", String, nullable=False),
+    Column("ready", SmallInteger, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("settings", LargeBinary, nullable=False),
 )

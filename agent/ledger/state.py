@@ -140,22 +140,40 @@ def newest_epoch(connection: Connection) -> int:
 
 
 def add_epoch(connection: Connection, owner: str, at: float, at_least: int = 0) -> int:
-    """Make `owner` the leader and return its epoch, one above the last and not below `at_least`."""
+    """Make `owner` the leader of all subjects and return its epoch, one above the last and not below `at_least`."""
     epoch = max(newest_epoch(connection) + 1, at_least)
     connection.execute(insert(leader), [{"epoch": epoch, "owner": owner, "since": at}])
     return epoch
 
 
-_NEWEST: Final = select(leader.c.epoch, leader.c.owner).order_by(leader.c.epoch.desc()).limit(1)
+_EVERY: Final = select(leader.c.epoch, leader.c.owner).where(leader.c.subject == "").order_by(leader.c.epoch.desc())
+_newer: Final = leader.alias("newer")
+# The newest epoch of the subject of each of these epochs.
+_NEWEST_OF: Final = (
+    select(leader.c.epoch, leader.c.subject, _newer.c.epoch.label("newest"), _newer.c.owner)
+    .join(_newer, (_newer.c.subject == leader.c.subject) & (_newer.c.epoch > leader.c.epoch))
+    .order_by(_newer.c.epoch.desc())
+    .limit(1)
+)
 
 
-def check_epoch(connection: Connection, epoch: int) -> None:
-    """Raise Fenced when a newer leader exists."""
-    newest = connection.execute(_NEWEST).first()
-    if newest is not None and newest.epoch > epoch:
-        raise Fenced(
-            f"leader epoch {epoch} is over: {newest.owner} leads since epoch {newest.epoch}; this process must not act"
-        )
+def check_epoch(connection: Connection, *epochs: int) -> None:
+    """Raise Fenced when the subject of one of these epochs, or every subject, has a newer leader."""
+    if not epochs:
+        return
+    newest = connection.execute(_EVERY.limit(1)).first()
+    if newest is not None and newest.epoch > min(epochs):
+        raise Fenced(deposed(min(epochs), newest.epoch, newest.owner))
+    if connection.dialect.name != "sqlite":
+        found = connection.execute(_NEWEST_OF.where(leader.c.epoch.in_(epochs))).first()
+        if found is not None:
+            raise Fenced(deposed(found.epoch, found.newest, found.owner, found.subject))
+
+
+def deposed(epoch: int, newest: int, owner: str, subject: str = "") -> str:
+    """Return the sentence of a leader whose epoch is over."""
+    whose = f" of {subject}" if subject else ""
+    return f"leader epoch {epoch}{whose} is over: {owner} leads since epoch {newest}; this process must not act"
 
 
 def settings_body(connection: Connection, body: Mapping[str, Any]) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from agent.kernel.decision import (
 )
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport, turn_subjects
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
 from agent.oversubscription.settings import SUBJECTS, pool_rules_of
@@ -171,14 +171,14 @@ class OversubscriptionPart(Part):
         # Where a turn is cut short no rate is renewed: answers fall back to 1.0 when the last hour is too old.
         if turn.report.failure is not None:
             return turn.report
-        return turn_subjects(turn.report, self.name, ((name, partial(self._turn, name, turn)) for name in self.pools))
+        return self.turn_led(turn, lambda name, epoch: self._turn(name, epoch, turn))
 
-    def _turn(self, name: str, turn: Turn) -> tuple[Event, ...]:
+    def _turn(self, name: str, epoch: int, turn: Turn) -> tuple[Event, ...]:
         now, controls = turn.report.at, self.controls(name)
         paused = any(pause.active(now) for pause in controls.pauses)
-        events = self.pools[name].turn(now, turn.epoch, paused=paused)
+        events = self.pools[name].turn(now, epoch, paused=paused)
         if name in self._publishers:
-            events += self._publishers[name].turn(now, turn.epoch, controls)
+            events += self._publishers[name].turn(now, epoch, controls)
         return events
 
     def unknown_vms(self) -> Mapping[Place, UnknownVms]:

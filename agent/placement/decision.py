@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,13 @@ from agent.kernel.decision import (
 from agent.kernel.guards import held_by_pause
 from agent.kernel.metrics import Section, counter, gauge
 from agent.kernel.store import Record
-from agent.kernel.turn import Severity, TurnReport, turn_subjects
+from agent.kernel.turn import Severity, TurnReport
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
 from agent.placement.state import KEPT, PLACEMENT, PlacementStore, read_decision
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import ConfigurationError, TrimtabError
+from domain.subject import Subject, fleet_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,11 +206,17 @@ class PlacementPart(Part):
 
     def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""
-        turns = (
-            (name, partial(turns.turn, turn.now, self.host.clock.monotonic(), turn.epoch))
-            for name, turns in self.pools.turns.items()
-        )
-        return turn_subjects(turn.report, self.name, turns)
+        turns, monotonic = self.pools.turns, self.host.clock.monotonic()
+        return self.turn_led(turn, lambda name, epoch: turns[name].turn(turn.now, monotonic, epoch))
+
+    def couples(self) -> Iterator[tuple[Subject, Subject]]:
+        """Yield each pool with its fleet and with the pool whose rate it takes."""
+        settings = self.host.settings
+        for name, pool in SUBJECTS.of(settings).items() if settings is not None else ():
+            if pool.fleet is not None:
+                yield Subject(self.name, name), fleet_subject(pool.fleet)
+            if pool.oversubscription_pool is not None:
+                yield Subject(self.name, name), Subject("oversubscription", pool.oversubscription_pool)
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""

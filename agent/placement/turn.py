@@ -413,11 +413,15 @@ def turns_of(host: Host) -> dict[str, PoolTurns]:
             chooser,
             host.settings.mode,
             capacity,
-            lambda: host.epoch() is not None,
+            partial(_is_led, host, Subject(PLACEMENT, name)),
         )
         fleet = FleetHosts(host.session, settings) if settings.fleet and host.session is not None else None
         turns[name] = PoolTurns(pool, models, fleet, _groups(host, settings), capacity, partial(_rate, host, settings))
     return turns
+
+
+def _is_led(host: Host, pool: Subject) -> bool:
+    return host.leads().of(pool) is not None
 
 
 def _capacity(host: Host, settings: PlacementSettings) -> Callable[[], Capacity | None]:

@@ -198,7 +198,7 @@ class DryRun:
         server = start_http(stack, settings, board, agent).server
 
         def on_turn(report: TurnReport, duration_s: float) -> None:
-            board.change(leader=True, epoch=agent.part(AutoscalingPart).loop.epoch)
+            board.change(leader=True, epoch=agent.leadership.leads().every or 0)
             for listener in board.turned(report, duration_s):
                 try:
                     listener(board.read(), report)

@@ -31,6 +31,7 @@ from agent.autoscaling.snapshot.aggregate import (
 )
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.models.shipped import shipped_models, with_file
 from agent.rails.base import RailLimits
@@ -420,7 +421,7 @@ class Rehearsal:
             proposer=Proposer(evaluate_directly, models=models),
             clock=clock,
             mode=Mode.ACT,
-            epoch=self.ledger.take_epoch("rehearsal", clock.now()),
+            leads=Leads(every=self.ledger.take_epoch("rehearsal", clock.now())),
             protect_busy=False,
         )
 

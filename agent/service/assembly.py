@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,9 +16,12 @@ from typing import TypeVar
 import structlog
 
 from agent.kernel.decision import Host, Part, Turn
+from agent.kernel.leads import Leads
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
+from agent.ledger.leases import AgentRecord
+from agent.ledger.schema import REVISIONS
 from agent.service.leader import (
     BoundLeader,
     Incapacity,
@@ -29,6 +33,7 @@ from agent.service.leader import (
     region_of,
 )
 from agent.service.refusals import RejectedInputEvents
+from agent.service.shares import Managed, managed_by
 from agent.settings import Settings
 from agent.settings.kinds import networks_of
 from agent.settings.names import effective
@@ -71,11 +76,22 @@ class AwsKeys:
 P = TypeVar("P", bound=Part)
 
 
-@dataclass(slots=True)
-class Acting:
-    """The epoch under which the turn under way, or the last one, was begun: what it sends is fenced by it."""
+class Acting(threading.local):
+    """The epochs under which this thread sends: of the subject at hand, else of all that its turn began with.
 
-    epoch: int = 0
+    A thread without a turn, such as that of the alarms, sends under all that the process leads: None.
+    """
+
+    epochs: Collection[int] | None = None
+
+    @contextmanager
+    def under(self, *epochs: int) -> Iterator[None]:
+        """Send under these epochs alone until the block ends."""
+        before, self.epochs = self.epochs, epochs
+        try:
+            yield
+        finally:
+            self.epochs = before
 
 
 class NullSink:
@@ -146,38 +162,47 @@ class Agent:
         }
 
     def turn(self) -> TurnReport:
-        """Let every part take its turn, now; while another agent leads, only measure."""
+        """Let every part take its turn, now; while other agents lead everything, only measure."""
         times = read_both(self.clock)
         # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
         with self.session.within(TURN_SHARE * self.settings.tick_interval_s):
             self.leadership.look()
-            epoch = self.leadership.epoch()
-            if epoch is None:
+            return self._turn(times)
+
+    def _turn(self, times: BothTimes) -> TurnReport:
+        with self.leadership.turning():
+            leads = self.leadership.leads()
+            if not leads.numbers:
                 report = TurnReport(times.now)
                 for part in self.parts:
                     report = part.measure(report)
                 why = self.leadership.failure
                 return replace(report, failure=why, failure_reason=self.leadership.failure_reason) if why else report
-            self.acting.epoch = epoch
-            return turned(self.parts, times, epoch)
+            with self.acting.under(*leads.numbers):
+                return turned(self.parts, times, leads)
 
     def adopt(self, settings: Settings) -> None:
         """Work by these settings from now on: the fleets that a part manages have changed."""
         self.settings = settings
         self.poller.replace([collector for part in self.parts for collector in part.collectors()])
-        if self.leadership.epoch() is not None:
+        if self.leadership.leads().numbers:
             record_settings(self.ledger, settings, self.clock.now())
 
     def note(self, reason: Reason, detail: str, subject: Subject = AGENT, about: str = "") -> None:
         """Record an event of the agent itself, or of a subject; without a ledger it is only logged."""
-        log.info("event", reason=reason, detail=detail, **subject.fields())
+        self.note_all([Event(subject, self.clock.now(), reason, detail, about)])
+
+    def note_all(self, events: Sequence[Event]) -> None:
+        """Record events at once; without a ledger they are only logged."""
+        for one in events:
+            log.info("event", reason=one.reason, detail=one.detail, **one.subject.fields())
         try:
-            self.ledger.record_events([Event(subject, self.clock.now(), reason, detail, about)])
+            self.ledger.record_events(events)
         except TrimtabError as error:
-            log.error("event_not_recorded", reason=reason, detail=str(error))
+            log.error("event_not_recorded", reason=", ".join({one.reason for one in events}), detail=str(error))
 
 
-def turned(parts: Iterable[Part], times: BothTimes, epoch: int) -> TurnReport:
+def turned(parts: Iterable[Part], times: BothTimes, leads: Leads) -> TurnReport:
     """Let parts take their turns in order and return the report of all; one that fails stops those after it.
 
     A part that fails is reported by an event, and the others go on.
@@ -187,7 +212,7 @@ def turned(parts: Iterable[Part], times: BothTimes, epoch: int) -> TurnReport:
         if report.failure is not None:
             break
         try:
-            report = part.turn(Turn(times.now, times, epoch, report))
+            report = part.turn(Turn(times.now, times, leads, report))
         except (LedgerError, Fenced) as error:
             log.error("part_stopped", part=part.name, detail=str(error))
             report = replace(report, failure=str(error))
@@ -221,23 +246,29 @@ def assembled(
         if (file := sqlite_path(settings.ledger_url.get_secret_value())) is not None:
             stack.enter_context(lock_ledger(file))
         ledger = stack.enter_context(opened_ledger(settings, wait))
+
+        def managed() -> Managed:
+            return Managed() if agent is None else managed_by(agent.parts, agent.settings)
+
+        def fence() -> None:
+            leadership.fence(leadership.leads().numbers if acting.epochs is None else acting.epochs)
+
         leadership = BoundLeader(
             ledger,
             account_of(settings, lambda: session),
             lambda account: LedgerOwner(
                 account or settings.aws.account, region_of(settings, session), settings.deployment
             ),
-            lambda: leadership_of(settings, ledger, clock),
+            lambda: leadership_of(settings, ledger, clock, managed),
             lambda: session.account,
         )
         # First of all, so that the lead is given up last but before the ledger closes.
         stack.callback(leadership.stop)
-        session = aws_session(settings, clock, keys, lambda: leadership.fence(acting.epoch))
+        session = aws_session(settings, clock, keys, fence)
         stack.callback(session.close)
         session.account.queue_accounts = settings.aws.queue_accounts.split(",")
         check_region(settings, session)
         leadership.start()
-        acting.epoch = leadership.epoch() or 0
 
         def note(reason: Reason, detail: str, subject: Subject) -> None:
             if agent is not None:
@@ -253,7 +284,9 @@ def assembled(
             clock,
             session=session,
             fence=leadership.fence,
-            epoch=leadership.epoch,
+            leads=leadership.leads,
+            acting=acting.under,
+            is_elsewhere=leadership.is_elsewhere,
             note=note,
             problem=problem,
             adopt=adopt,
@@ -310,13 +343,15 @@ def _sound(ledger: Ledger) -> Ledger:
     return ledger
 
 
-def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadership:
-    """Return who says whether this agent may act: itself on SQLite, the lease where several agents share a ledger."""
+def leadership_of(settings: Settings, ledger: Ledger, clock: Clock, managed: Callable[[], Managed]) -> Leadership:
+    """Return the leadership of this agent: of all subjects on SQLite, of its share where several share a ledger."""
     # Process numbers come back, on the next boot or in containers, where every agent is process 1.
-    owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    process = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     if not ledger.shared:
-        return SoleLeader(ledger, owner, clock.now())
-    return LeaseLeader(ledger, owner, clock, settings.leader.lease_s, settings.leader.renew_s)
+        return SoleLeader(ledger, process, clock.now())
+    name = settings.leader.name or f"{socket.gethostname()}:{Path(settings.state_directory).absolute()}"
+    me = AgentRecord(name, process, REVISIONS[-1])
+    return LeaseLeader(ledger, me, clock, settings.leader.lease_s, settings.leader.renew_s, managed)
 
 
 def check_region(settings: Settings, session: AwsSession) -> None:

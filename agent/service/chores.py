@@ -73,6 +73,8 @@ def check_itself(settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     for part in agent.parts:
         for name, sentence in part.problems().items():
             board.problem(name, sentence)
+    differences = agent.leadership.differences().values()
+    board.problem("leases", agent.leadership.trouble() or _joined(differences))
     board.problem("clock", agent.session.clock_check.difference)
     board.problem("learning", _joined(part.rounds.problem for part in agent.parts if part.rounds is not None))
     failing = {name: health.last_error for name, health in agent.poller.health.items() if health.last_error}

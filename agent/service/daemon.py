@@ -12,6 +12,7 @@ import structlog
 
 from agent.alarms.delivery import start_alarms
 from agent.kernel.decision import Part
+from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from agent.models.background import left_behind
 from agent.service import assembly, chores
@@ -25,6 +26,7 @@ from agent.view.board import ServiceBoard, ServiceState
 from domain.clock import Clock, ScaledClock
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
+from domain.subject import AGENT
 
 log = structlog.get_logger(__name__)
 
@@ -124,6 +126,7 @@ class Loop:
 
     def __init__(self, agent: Agent, board: ServiceBoard) -> None:
         self.agent, self.board = agent, board
+        self._leads = agent.leadership.leads()
         self._tick: Job | None = None
 
     def watch(self, tick: Job) -> None:
@@ -149,17 +152,20 @@ class Loop:
         for event in came_up:
             self.agent.note(event.reason, event.detail, event.subject, event.about)
         report = replace(report, events=(*report.events, *agent_events(self.agent), *came_up))
-        difference = self.agent.session.clock_check.difference
-        if self.agent.incapacity.ends_lead(report, difference, self.agent.clock.monotonic()):
-            log.warning("lead_given_away", detail=f"nothing could be decided: {difference}")
+        unread = f"AWS could not be read for {', '.join(report.unread)}" if report.unread else ""
+        why = self.agent.session.clock_check.difference or unread
+        if self.agent.incapacity.ends_lead(report, why, self.agent.clock.monotonic()) and (
             self.agent.leadership.stand_back()
+        ):
+            log.warning("lead_given_away", detail=f"nothing could be decided: {why}")
         duration_s = time.monotonic() - began
-        epoch = self.agent.leadership.epoch()
-        self._note_lead(epoch)
+        leads = self.agent.leadership.leads()
+        self._note_lead(leads)
         tick = self._tick
         self.board.change(
-            leader=epoch is not None,
-            epoch=epoch or 0,
+            leader=bool(leads.numbers),
+            epoch=max(leads.numbers, default=0),
+            leaders={subject.path: name for subject, name in sorted(self.agent.leadership.leaders().items())},
             rescued_turns=tick.rescued if tick else 0,
             overran_turns=tick.overruns if tick else 0,
         )
@@ -172,14 +178,24 @@ class Loop:
                 log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
         collect_between_turns()
 
-    def _note_lead(self, epoch: int | None) -> None:
-        before = self.board.read()
-        if not before.turns:
+    def _note_lead(self, leads: Leads) -> None:
+        before, self._leads = self._leads, leads
+        if not self.board.read().turns or before == leads:
             return
-        if epoch is None and before.leader:
-            self.agent.note(Reason.LEAD_LOST, f"epoch {before.epoch} is over: this agent only measures")
-        elif epoch is not None and epoch != before.epoch:
-            self.agent.note(Reason.LEAD_TAKEN, f"this agent leads under epoch {epoch}")
+        if leads.every is not None or before.every is not None:
+            moved = {AGENT: (before.every, leads.every)}
+        else:
+            names = before.epochs.keys() | leads.epochs.keys()
+            moved = {name: (before.of(name), leads.of(name)) for name in sorted(names)}
+        now = self.agent.clock.now()
+        lost = [(subject, old) for subject, (old, new) in moved.items() if new is None]
+        taken = [(subject, new) for subject, (old, new) in moved.items() if new not in (None, old)]
+        self.agent.note_all(
+            [
+                *(Event(one, now, Reason.LEAD_LOST, f"epoch {n} is over: this agent only measures") for one, n in lost),
+                *(Event(one, now, Reason.LEAD_TAKEN, f"this agent leads under epoch {n}") for one, n in taken),
+            ]
+        )
 
 
 def agent_events(agent: Agent) -> list[Event]:
@@ -194,13 +210,14 @@ def agent_events(agent: Agent) -> list[Event]:
 
 
 def learning_events(agent: Agent, now: float) -> list[Event]:
-    """Return what has come up about the rounds of learning; nothing while another agent leads, which says it."""
+    """Return the news of the rounds of learning of the subjects that this agent leads."""
     events: list[Event] = []
-    if agent.leadership.epoch() is None:
+    leads = agent.leadership.leads()
+    if not leads.numbers:
         return events
     for part in agent.parts:
         try:
-            events += part.learning_events(now)
+            events += [one for one in part.learning_events(now) if leads.of(one.subject) is not None]
         except Exception:
             log.exception("part_failed", part=part.name)
     return events

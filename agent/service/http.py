@@ -16,6 +16,7 @@ from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView
 from agent.web.router import create_page_router
 from collectors.sender import GraphiteSender, SenderOptions
+from domain.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,21 @@ def show(stack: ExitStack, parts: AgentParts) -> Interface:
 
 
 def lead_check(agent: Agent) -> Check:
-    """Return whether an agent leads: this one, or the one that holds the lease of a shared ledger."""
-    leader = agent.leadership.led_by()
-    if not leader:
-        return Check("leader", False, agent.leadership.failure or "no agent leads, so nothing is decided")
-    is_this = agent.leadership.epoch() is not None
-    return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent is on standby")
+    """Return whether every subject that this agent manages has a leader: it, or another agent of a shared ledger."""
+    lead = agent.leadership
+    mine, others = lead.leads(), lead.leaders()
+    if mine.every is not None:
+        return Check("leader", True, "this agent leads")
+    subjects = [Subject(part.name, name) for part in agent.parts for name in part.managed()]
+    if trouble := lead.trouble() or "; ".join(lead.differences().values()):
+        return Check("leader", False, trouble)
+    if without := [subject.path for subject in subjects if mine.of(subject) is None and subject not in others]:
+        return Check("leader", False, f"no agent leads {', '.join(without)}, so nothing is decided for these")
+    led = sum(mine.of(subject) is not None for subject in subjects)
+    named = ", ".join(sorted(set(others.values())))
+    return Check(
+        "leader", True, f"this agent leads {led} of {len(subjects)} subjects" + (f"; {named}" if named else "")
+    )
 
 
 def clock_check(agent: Agent) -> Check:

@@ -1,18 +1,21 @@
-"""Who may act: the one agent on a SQLite ledger, or the holder of the lease when two share a PostgreSQL ledger."""
+"""Which process may act: the one agent on a SQLite ledger, or on PostgreSQL for each subject the one with its lease."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final, Protocol
 
 import structlog
 
+from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner
-from agent.ledger.postgresql import OtherLease
+from agent.ledger.leases import AgentRecord, Moves, Roster
+from agent.service.shares import Managed, differences, owner, plan, waits
 from agent.settings import Settings
 from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
@@ -20,6 +23,7 @@ from collectors.aws_account import FOREIGN, AccountCheck
 from domain.clock import Clock, since_boot
 from domain.decisions import Reason
 from domain.errors import CloudError, Fenced, LedgerError, LedgerForeign
+from domain.subject import Subject
 
 log = structlog.get_logger(__name__)
 
@@ -35,26 +39,34 @@ COMPARED_EVERY_S: Final = 300.0
 
 
 class Leadership(Protocol):
-    """Says whether this process may act, and under which epoch."""
+    """Which subjects this process leads, and under which epochs."""
 
     def start(self) -> None:
-        """Begin to try to become, and to stay, the leader; returns after the first attempt."""
+        """Begin to take subjects, and to stay their leader; returns after the first attempt."""
         ...
 
-    def epoch(self) -> int | None:
-        """Return the epoch under which this process leads right now, None while it does not."""
+    def leads(self) -> Leads:
+        """Return the subjects that this process leads right now, with their epochs."""
         ...
 
-    def led_by(self) -> str:
-        """Return the leader as far as this process knows, "" for none."""
+    def leaders(self) -> Mapping[Subject, str]:
+        """Return the agent that leads each subject, as far as this process knows."""
         ...
 
-    def fence(self, epoch: int) -> None:
-        """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when that cannot be known."""
+    def is_elsewhere(self, subject: Subject) -> bool:
+        """Return whether a subject that this process does not lead may be another agent's."""
         ...
 
-    def stand_back(self) -> None:
-        """Give the lead to another agent, where there can be one, and ask for none until that had the time to take it.
+    def fence(self, epochs: Collection[int]) -> None:
+        """Raise Fenced unless this process still leads under these epochs; LedgerUnavailable when that is not known."""
+        ...
+
+    def turning(self) -> AbstractContextManager[object]:
+        """Return a block in which no subject is given to another agent."""
+        ...
+
+    def stand_back(self) -> bool:
+        """Give all subjects to other agents and take none until those had the time; return whether there is one.
 
         For a leader that cannot decide.
         """
@@ -65,12 +77,12 @@ class Leadership(Protocol):
         ...
 
     def stop(self) -> None:
-        """Give up the lead, so that another may take it at once."""
+        """Give up all subjects, so that others may lead them at once."""
         ...
 
 
 class SoleLeader:
-    """The lead on a SQLite ledger: taken at the start, kept until a newer epoch appears."""
+    """The lead on a SQLite ledger: taken at the start for all subjects, until a newer epoch appears."""
 
     def __init__(self, ledger: Ledger, owner: str, at: float) -> None:
         self._ledger, self._owner = ledger, owner
@@ -80,25 +92,34 @@ class SoleLeader:
     def start(self) -> None:
         """Do nothing: the lead was taken when this was made."""
 
-    def epoch(self) -> int | None:
-        """Return the epoch taken at the start, None once it was closed or a newer one was met."""
-        return None if self._closed.is_set() or self._lost.is_set() else self._epoch
+    def leads(self) -> Leads:
+        """Return the epoch taken at the start, nothing once it was closed or a newer one was met."""
+        return Leads() if self._closed.is_set() or self._lost.is_set() else Leads(every=self._epoch)
 
-    def led_by(self) -> str:
-        """Return this process while it leads: on a SQLite ledger there is no other agent."""
-        return "" if self.epoch() is None else self._owner
+    def leaders(self) -> Mapping[Subject, str]:
+        """Return nothing: on a SQLite ledger there is no other agent."""
+        return {}
 
-    def fence(self, epoch: int) -> None:
+    def is_elsewhere(self, subject: Subject) -> bool:
+        """Return False: there is no other agent."""
+        return False
+
+    def fence(self, epochs: Collection[int]) -> None:
         """Raise Fenced when a newer leader exists or this process is stopping."""
         refuse_if(self._closed)
         try:
-            self._ledger.check_epoch(epoch)
+            self._ledger.check_epoch(*epochs)
         except Fenced:
             self._lost.set()
             raise
 
-    def stand_back(self) -> None:
+    def turning(self) -> AbstractContextManager[object]:
+        """Return an empty block."""
+        return contextlib.nullcontext()
+
+    def stand_back(self) -> bool:
         """Do nothing: there is no other agent."""
+        return False
 
     def close(self) -> None:
         """Let nothing more be done."""
@@ -109,87 +130,104 @@ class SoleLeader:
         self._closed.set()
 
 
-@dataclass(frozen=True, slots=True)
-class _Lead:
-    """The lead under an epoch, until a time since boot at which the lease has certainly not run out yet."""
-
-    epoch: int
-    until: float
-
-
 class LeaseLeader:
-    """The lead on a ledger that several agents share: held by a lease that is renewed in a thread of its own.
+    """An agent's share of the subjects of a ledger that several agents share, held by a heartbeat in a thread.
 
-    The lease runs by the database's clock, so agents' clocks do not matter. This process counts its own part of it on
-    the host's clock since boot from BEFORE it asked, and stops acting a tenth earlier: cut off from the database, or
-    suspended, it has stopped before another can take over. A lead that was lost is only taken again under a newer
-    epoch.
+    Leases run by the database's clock, so agents' clocks do not matter. This process counts its own part of its
+    heartbeat on the host's clock since boot from BEFORE it asked, and stops acting a tenth earlier: cut off from the
+    database, or suspended, it has stopped before another can take over. A subject that was lost is only led again under
+    a newer epoch. managed: the subjects that this agent can decide for.
     """
 
-    def __init__(self, ledger: Ledger, owner: str, clock: Clock, lease_s: float, renew_s: float) -> None:
-        self._ledger, self._owner, self._clock = ledger, owner, clock
+    def __init__(
+        self,
+        ledger: Ledger,
+        me: AgentRecord,
+        clock: Clock,
+        lease_s: float,
+        renew_s: float,
+        managed: Callable[[], Managed],
+    ) -> None:
+        self._ledger, self._me, self._clock, self._managed = ledger, me, clock, managed
         self._lease_s, self._renew_s = lease_s, renew_s
-        self._lead: _Lead | None = None
-        self._closed = threading.Event()
-        self._ended = threading.Event()
+        self._leads, self._until = Leads(), 0.0
+        self._roster, self._roster_until = Roster(), 0.0
+        self._closed, self._ended = threading.Event(), threading.Event()
+        self._between_turns = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-        self._first_wait_s = 0.0
-        self._rival_until = 0.0
-        self._back_until = 0.0
-        self.rival = ""
-        """Who had the lease when it was last asked for, "" when that was this process."""
+        self._first_wait_s = self._back_until = 0.0
+        self._waiting = ""
         self.failure = ""
-        """Why the database could not be asked the last time, "" when it could."""
+        """Why this agent leads nothing or the database could not be asked the last time, "" where all is in order."""
 
     def start(self) -> None:
-        """Try to take the lease once, then go on in the background."""
+        """Announce this agent once, then continue in the background."""
         self._first_wait_s = self._beat()
         self._thread.start()
 
-    def epoch(self) -> int | None:
-        """Return the epoch under which this process leads right now, None while it does not."""
-        lead, now = self._lead, since_boot()
-        leads = lead is not None and self._back_until <= now < lead.until and not self._closed.is_set()
-        return lead.epoch if lead is not None and leads else None
+    def leads(self) -> Leads:
+        """Return the subjects that this process leads right now, with their epochs."""
+        leads, now = self._leads, since_boot()
+        return leads if self._back_until <= now < self._until and not self._closed.is_set() else Leads()
 
-    def led_by(self) -> str:
-        """Return who holds the lease, "" when it has run out as far as this process knows."""
-        if self.epoch() is not None:
-            return self._owner
-        return self.rival if since_boot() < self._rival_until else ""
+    def leaders(self) -> Mapping[Subject, str]:
+        """Return the name of the agent that leads each subject; nothing where no answer of the last lease has it."""
+        others = self._roster if since_boot() < self._roster_until else Roster()
+        mine = dict.fromkeys(self.leads().epochs, self._me.name)
+        return {subject: one.agent for subject, one in others.leases.items() if one.agent != self._me.name} | mine
 
-    def fence(self, epoch: int) -> None:
-        """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when the ledger cannot say."""
+    def differences(self) -> Mapping[Subject, str]:
+        """Return the subjects without a leader because their settings differ between agents, with both sides."""
+        return differences(self._roster) if since_boot() < self._roster_until else {}
+
+    def is_elsewhere(self, subject: Subject) -> bool:
+        """Return whether a live agent has a subject in its settings, or it is another one's share without."""
+        agents = self._roster.agents
+        return any(subject in one.settings for one in agents.values()) or (
+            owner(frozenset({subject}), agents) != self._me.name
+        )
+
+    def fence(self, epochs: Collection[int]) -> None:
+        """Raise Fenced unless this process still leads under these epochs; LedgerUnavailable when that is not known."""
         refuse_if(self._closed)
-        self._refuse_unless_held(epoch)
-        self._ledger.check_epoch(epoch)
+        self._refuse_unless_led(epochs)
+        self._ledger.check_epoch(*epochs)
         # The answer may have taken its time.
-        self._refuse_unless_held(epoch)
+        self._refuse_unless_led(epochs)
 
-    def stand_back(self) -> None:
-        """Lead no more from now on, give the lease up with the next beat, and ask for none for some leases."""
-        self._back_until = since_boot() + STAND_BACK_LEASES * self._lease_s
+    def turning(self) -> AbstractContextManager[object]:
+        """Return a block in which no subject is given to another agent."""
+        return self._between_turns
+
+    def stand_back(self) -> bool:
+        """Lead nothing from now on, give everything up with the next beat, and take nothing for some leases."""
+        others = [one for one in self._roster.agents.values() if one.ready and one.name != self._me.name]
+        if others:
+            self._back_until = since_boot() + STAND_BACK_LEASES * self._lease_s
+        return bool(others)
 
     def close(self) -> None:
-        """Let nothing more be done; the lease is kept until `stop`."""
+        """Let nothing more be done; the heartbeat continues until `stop`."""
         self._closed.set()
 
     def stop(self) -> None:
-        """Give the lease up, so that another agent takes over at once."""
+        """Give everything up, so that other agents take over at once."""
         self._closed.set()
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(2.0 * self._renew_s)
-        lead, self._lead = self._lead, None
-        if lead is not None:
+        if self._until:
+            self._leads, self._until = Leads(), 0.0
             try:
-                self._ledger.give_up_lease(lead.epoch)
+                self._ledger.give_up(self._me.process)
             except LedgerError as error:
-                log.warning("lease_not_given_up", epoch=lead.epoch, detail=f"it runs out by itself: {error}")
+                log.warning("leases_not_given_up", detail=f"they run out by themselves: {error}")
 
-    def _refuse_unless_held(self, epoch: int) -> None:
-        if self.epoch() != epoch:
-            raise Fenced(f"the lease under epoch {epoch} is over: this process must not act until it leads again")
+    def _refuse_unless_led(self, epochs: Collection[int]) -> None:
+        led = self.leads().numbers
+        if not epochs or not set(epochs).issubset(led):
+            over = ", ".join(str(epoch) for epoch in sorted(set(epochs).difference(led))) or "(none)"
+            raise Fenced(f"the lease under epoch {over} is over: this process must not act until it leads again")
 
     def _run(self) -> None:
         wait_s = self._first_wait_s
@@ -197,17 +235,26 @@ class LeaseLeader:
             wait_s = self._beat()
 
     def _beat(self) -> float:
-        """Renew the lease or try to take it; return after how many seconds to come back. Never raises."""
-        lead = self._lead
+        """Renew the heartbeat, take and give up subjects; return after how many seconds to come back. Never raises."""
+        may_give = self._between_turns.acquire(blocking=False)
         try:
-            if since_boot() < self._back_until:
-                if lead is not None:
-                    self._lose(lead, "it was given away")
-                    self._ledger.give_up_lease(lead.epoch)
-                return self._renew_s
-            if lead is not None:
-                return self._renew(lead)
-            return self._take()
+            managed = self._managed()
+            pending = False
+
+            def moves(roster: Roster) -> Moves:
+                nonlocal pending
+                found = plan(self._me.name, managed.units, roster, may_give=may_give)
+                pending = found.pending
+                # Before another can take them, and whether the ledger's answer comes or not.
+                self._forget(found.give)
+                return found
+
+            self._ask(managed, moves)
+            self._note(managed)
+            if pending or not managed.units:
+                return min(_RETRY_S, self._renew_s)
+            others = [s for name, s in self._roster.ends_in_s.items() if name != self._me.name]
+            return min(self._renew_s, min(others, default=self._renew_s) + _MOMENT_S)
         except LedgerError as error:
             if not self.failure:
                 log.warning("lease_not_asked", detail=str(error))
@@ -215,48 +262,54 @@ class LeaseLeader:
         except Exception as error:
             log.exception("lease_failed")
             self.failure = f"{type(error).__name__}: {error}"
-        if lead is not None and since_boot() >= lead.until:
+        finally:
+            if may_give:
+                self._between_turns.release()
+        if self._until and since_boot() >= self._until:
             # Never renewed after that: another may have led meanwhile, and a newer epoch says so to every call.
-            self._lose(lead, self.failure)
+            self._lose(self.failure)
         return min(_RETRY_S, self._renew_s)
 
-    def _renew(self, lead: _Lead) -> float:
-        asked_at = since_boot()
-        if asked_at >= lead.until:
-            self._lose(lead, "it was not renewed in time")
-            return self._take()
-        if not self._ledger.renew_lease(lead.epoch, self._lease_s):
-            self._lose(lead, "another agent has taken over")
-            return self._take()
-        self.failure = ""
-        # Only now: while the answer was on its way the lead may have run out, and been seen to.
-        if since_boot() < lead.until:
-            self._lead = _Lead(lead.epoch, self._until(asked_at))
-            return self._renew_s
-        self._lose(lead, "the database answered too late")
-        return self._take()
+    def _ask(self, managed: Managed, moves: Callable[[Roster], Moves]) -> None:
+        before = self._leads.epochs.keys()
+        for _ in range(2):
+            asked_at = since_boot()
+            if self._until and asked_at >= self._until:
+                self._lose("the heartbeat was not renewed in time")
+            me = replace(self._me, ready=asked_at >= self._back_until, settings=managed.settings)
+            roster = self._ledger.beat(me, self._leads.numbers, self._lease_s, self._clock.now(), moves)
+            # Only now: while the answer was on its way the leases may have run out, and been seen to.
+            if not self._until or since_boot() < self._until:
+                break
+            self._lose("the database answered too late")
+        epochs = {subject: one.epoch for subject, one in roster.leases.items() if one.process == me.process}
+        gained, lost = epochs.keys() - before, before - epochs.keys()
+        self._leads, self._until = Leads(epochs), asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
+        self._roster, self._roster_until = roster, asked_at + self._lease_s
+        if gained or lost:
+            log.info("leading", subjects=len(epochs), gained=_named(gained), given_up=_named(lost))
+        if not me.ready and not any(one.ready for one in roster.agents.values()):
+            # The agents that were to take over have gone.
+            self._back_until = 0.0
 
-    def _take(self) -> float:
-        asked_at = since_boot()
-        answer = self._ledger.take_lease(self._owner, self._lease_s, self._clock.now())
-        self.failure = ""
-        if isinstance(answer, OtherLease):
-            if self.rival != answer.owner:
-                log.info("standing_by", leader=answer.owner, remaining_s=round(answer.remaining_s, 3))
-            self.rival = answer.owner
-            self._rival_until = asked_at + answer.remaining_s
-            return min(self._renew_s, answer.remaining_s + _MOMENT_S)
-        self.rival = ""
-        self._lead = _Lead(answer.epoch, self._until(asked_at))
-        log.info("leading", epoch=answer.epoch, lease_s=self._lease_s)
-        return self._renew_s
+    def _note(self, managed: Managed) -> None:
+        self.failure = waits(self._me.name, self._roster)
+        if self.failure and self.failure != self._waiting:
+            log.warning("lead_refused", detail=self.failure)
+        self._waiting = self.failure
 
-    def _lose(self, lead: _Lead, why: str) -> None:
-        self._lead = None
-        log.warning("lead_lost", epoch=lead.epoch, detail=why)
+    def _forget(self, subjects: Collection[Subject]) -> None:
+        if subjects:
+            self._leads = Leads({one: epoch for one, epoch in self._leads.epochs.items() if one not in subjects})
 
-    def _until(self, asked_at: float) -> float:
-        return asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
+    def _lose(self, why: str) -> None:
+        if self._leads.epochs:
+            log.warning("lead_lost", subjects=_named(self._leads.epochs), detail=why)
+        self._leads, self._until = Leads(), 0.0
+
+
+def _named(subjects: Collection[Subject]) -> str:
+    return ", ".join(sorted(subject.path for subject in subjects))
 
 
 def refuse_if(closed: threading.Event) -> None:
@@ -348,24 +401,39 @@ class BoundLeader:
                 self._account()
         return bool(seen.difference)
 
-    def epoch(self) -> int | None:
-        """Return the epoch under which this process leads right now, None while it does not."""
-        return None if self._leader is None else self._leader.epoch()
+    def leads(self) -> Leads:
+        """Return the subjects that this process leads right now, with their epochs."""
+        return Leads() if self._leader is None else self._leader.leads()
 
-    def led_by(self) -> str:
-        """Return the leader as far as this process knows, "" for none."""
-        return "" if self._leader is None else self._leader.led_by()
+    def leaders(self) -> Mapping[Subject, str]:
+        """Return the agent that leads each subject, as far as this process knows."""
+        return {} if self._leader is None else self._leader.leaders()
 
-    def fence(self, epoch: int) -> None:
-        """Raise Fenced unless this process leads under `epoch`."""
+    def trouble(self) -> str:
+        """Return why this process leads nothing, "" where that is in order."""
+        return self.failure or (self._leader.failure if isinstance(self._leader, LeaseLeader) else "")
+
+    def differences(self) -> Mapping[Subject, str]:
+        """Return the subjects without a leader because their settings differ between agents, with both sides."""
+        return self._leader.differences() if isinstance(self._leader, LeaseLeader) else {}
+
+    def is_elsewhere(self, subject: Subject) -> bool:
+        """Return whether a subject that this process does not lead may be another agent's."""
+        return self._leader is not None and self._leader.is_elsewhere(subject)
+
+    def fence(self, epochs: Collection[int]) -> None:
+        """Raise Fenced unless this process leads under these epochs."""
         if self._leader is None:
             raise Fenced(self.failure or "it is not known yet whose the ledger is")
-        self._leader.fence(epoch)
+        self._leader.fence(epochs)
 
-    def stand_back(self) -> None:
-        """Give the lead to another agent, where there can be one."""
-        if self._leader is not None:
-            self._leader.stand_back()
+    def turning(self) -> AbstractContextManager[object]:
+        """Return a block in which no subject is given to another agent."""
+        return contextlib.nullcontext() if self._leader is None else self._leader.turning()
+
+    def stand_back(self) -> bool:
+        """Give all subjects to other agents, where there are some."""
+        return self._leader is not None and self._leader.stand_back()
 
     def close(self) -> None:
         """Let nothing more be done."""

@@ -87,12 +87,18 @@ class LedgerSettings(Section, title="Ledger"):
 
 
 class LeaderSettings(Section, title="Leader"):
-    """The lease of the leader among agents that share a PostgreSQL ledger; not used with SQLite."""
+    """The leases of agents that share a PostgreSQL ledger; not used with SQLite."""
 
-    lease_s: float = Field(
-        30.0, ge=1, le=600, description="A leader that has not renewed for so long is replaced by another agent."
+    name: Key | None = Field(
+        None,
+        description="Name of this agent, another one for each agent and the same after a restart: its share of the "
+        "subjects follows from it. Not set: the name of the host and the state directory.",
+        examples=["agent-1"],
     )
-    renew_s: float = Field(10.0, gt=0, le=200, description="Interval at which the leader renews its lease.")
+    lease_s: float = Field(
+        30.0, ge=1, le=600, description="An agent that has not renewed for so long is replaced by the others."
+    )
+    renew_s: float = Field(10.0, gt=0, le=200, description="Interval at which an agent renews its leases.")
 
 
 class DiscoverySettings(Section, title="Discovery"):

@@ -198,6 +198,9 @@ class Readings:
         yield "stopping", (), state.stopping
         yield "leader", (), state.leader
         yield "leader_epoch", (), state.epoch
+        led = list(state.leaders.values())
+        for name in set(led):
+            yield "led_subjects", (name,), led.count(name)
         for part in state.problems:
             yield "problem", (part,), 1.0
         yield "ticks_rescued_total", (), state.rescued_turns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.kernel.turn import TurnReport
@@ -18,7 +18,8 @@ class ServiceState:
 
     started_at, last_turn_at: epoch seconds; last_turn_at None before the first turn. turns, failed_turns, rescued_turns
     and overran_turns (those that lasted beyond their deadline): counts since the start. leader: whether this process
-    may act, under `epoch`. ledger_failure: why the last turn could execute nothing, "" when it could.
+    leads any subject, `epoch` the newest under which it does. leaders: on a shared ledger, by the path of each subject,
+    the agent that leads it. ledger_failure: why the last turn could execute nothing, "" when it could.
     problems: by name, a sentence each for an operator. latest: the newest decision in a sentence.
     """
 
@@ -30,6 +31,7 @@ class ServiceState:
     last_turn_duration_s: float = 0.0
     leader: bool = False
     epoch: int = 0
+    leaders: Mapping[str, str] = field(default_factory=dict)
     overran_turns: int = 0
     stopping: bool = False
     ledger_failure: str = ""

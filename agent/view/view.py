@@ -253,7 +253,11 @@ class AgentView:
     def status(self) -> dict[str, Any]:
         """Return what the agent knows of itself, as plain data, with the status of every subject by decision."""
         now = self.parts.now()
-        by_part = {part.name: [part.status(name, now).data for name in part.subjects()] for part in self.parts.parts}
+        parts = self.parts.parts
+        by_part: dict[str, list[Mapping[str, Any]]] = {part.name: [] for part in parts}
+        wanted = ((part, name) for part in parts for name in part.subjects())
+        for one, status in parts.statuses(wanted, now):
+            by_part[one.name].append(status.data)
         return {**self.agent(), "subjects": by_part}
 
     def agent(self) -> dict[str, Any]:

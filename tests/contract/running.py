@@ -13,6 +13,7 @@ import httpx
 from agent.api.app import create_app
 from agent.api.server import HttpServer
 from agent.kernel.decision import Host, Part
+from agent.kernel.leads import Leads
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
@@ -100,7 +101,7 @@ class RunningAgent:
     def turn(self, name: str | None = None) -> TurnReport:
         """Let one part, or every part, take its turn."""
         parts = self.parts if name is None else (self.part(name),)
-        return turned(parts, read_both(self.clock), self.epoch)
+        return turned(parts, read_both(self.clock), Leads(every=self.epoch))
 
     def serve(self) -> HttpServer:
         """Serve it over HTTP until the stack is closed."""

@@ -139,7 +139,7 @@ def admit(world: World, mode: Mode) -> None:
     gate = Gate(world.session, world.ledger, services, terms, mode, world.agent_clock)
     for _ in range(3):
         world.clock.advance(60.0)
-        gate.turn(world.agent_clock.now(), world.loop.epoch)
+        gate.turn(world.agent_clock.now(), world.loop.leads)
     answers = {} if mode is Mode.OBSERVE else {name: [d.admit for d in services[name].newest()] for name in terms}
     assert answers in ({}, {"quota": [False, True], "held": [False, True]})
 
@@ -148,7 +148,7 @@ def publish(world: World, mode: Mode) -> None:
     """Decide a pool's hour and publish its rates; look at what is there first, as after a lost answer."""
     rules = PoolRules("main", 3, 48.0, 512.0, subscribers={"web": SubscriberRules(internal=True)})
     pool = Pool(rules, OversubscriptionStore(world.ledger), world.agent_clock)
-    now, epoch = world.agent_clock.now(), world.loop.epoch
+    now, epoch = world.agent_clock.now(), world.epoch
     pool.turn(now, epoch, paused=False)
     parameters, name = Parameters(world.session), "/trimtab/oversubscription/main"
     # The look-alike loads its service with the first call, which may take longer than a call is given.
@@ -184,7 +184,7 @@ def defer(world: World, mode: Mode) -> None:
         ReadyQueue(world.session, "night", own),
         Outlook(own.step_s),
     )
-    turns.turn(now, world.loop.epoch)
+    turns.turn(now, world.epoch)
     assert (pool.current().head.totals.started, turns.problem) == (int(mode is Mode.ACT), "")
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Leads
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.faults.evidence import SET, TERMINATE, told
@@ -306,7 +307,7 @@ def test_a_step_that_was_not_recorded_is_not_laid_upon_the_times_of_another_lead
     rests = FleetStore(world.ledger).loop_state("web").cooldowns
     # The first agent leads again.
     first.store = FleetStore(world.ledger)
-    first.take_over(world.ledger.take_epoch("first", world.agent_clock.now()), first.actuator, None)
+    first.take_over(Leads(every=world.ledger.take_epoch("first", world.agent_clock.now())), first.actuator, None)
     world.loop = first
     world.tick()
     assert FleetStore(world.ledger).loop_state("web").cooldowns == rests != ()

@@ -24,6 +24,7 @@ from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.ledger.journal import JournalEntry, Kind
 from agent.rails.base import RailLimits
@@ -332,7 +333,7 @@ class World:
 
     def _start_agent(self) -> None:
         self.ledger = Ledger.open(self._ledger_url)
-        epoch = self.ledger.take_epoch("test", self.agent_clock.now())
+        epoch = self.epoch = self.ledger.take_epoch("test", self.agent_clock.now())
         options = AwsOptions(
             region="us-east-1",
             endpoint_url=self.running.endpoint,
@@ -379,7 +380,7 @@ class World:
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),
             clock=self.agent_clock,
             mode=self.mode,
-            epoch=epoch,
+            leads=Leads(every=epoch),
             protect_busy=self.plan.protect_busy,
             interruptions=interruptions if self.mode is Mode.ACT else None,
         )

@@ -37,6 +37,7 @@ from agent.admission.records import AdmissionDecision, AdmissionRequest, Deploym
 from agent.admission.settings import SUBJECTS, ClusterSettings
 from agent.admission.state import ADMISSION, AdmissionStore
 from agent.kernel.guards import unmeasured_permit
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.settings import Settings
@@ -99,18 +100,19 @@ class Gate:
     def turn(
         self,
         now: float,
-        epoch: int,
+        leads: Leads,
         sized: Mapping[tuple[str, str], str] = MappingProxyType({}),
         results: Sequence[tuple[Intent, Outcome]] = (),
     ) -> tuple[Event, ...]:
         """Turn once and return what happened.
 
-        sized: AWS names of the groups that a fleet sizes, by fleet and group key. results: of the fleets' turn. Raises
-        LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
+        leads: all of its clusters among them. sized: AWS names of the groups that a fleet sizes, by fleet and group
+        key. results: of the fleets' turn. Raises LedgerError or Fenced when nothing more may be done: what is open is
+        carried on by a later turn.
         """
         permit = unmeasured_permit(now, self._clock, partial(self._ledger.controls, ADMISSION), self._records.memory)
         records, damaged = self._records.read()
-        turn = GateTurn(now, epoch, {}, records, permit)
+        turn = GateTurn(now, leads, {}, records, permit)
         self._carry_over_clock_step(turn)
         try:
             read = self._reader.groups()
@@ -323,7 +325,9 @@ class Gate:
             return
         answer = refused(Reason.REJECTED_INPUT)
         step = Step.MARKING
-        record = GroupRecord(group.cluster, group.name, number, step, turn.now, epoch=turn.epoch, answer=answer)
+        record = GroupRecord(
+            group.cluster, group.name, number, step, turn.now, epoch=turn.epoch_of(group.cluster), answer=answer
+        )
         self._journal.write(turn, record, Effect(record, Reason.REJECTED_INPUT, f"{group.name} is refused: {why}"))
         self._mark(turn, record)
 
@@ -356,7 +360,7 @@ class Gate:
             vm_type=asked.vm_type,
             vm_cores=asked.vm_cores,
             before=group.desired,
-            epoch=turn.epoch,
+            epoch=turn.epoch_of(group.cluster),
             deadline_at=turn.now + self._terms[group.cluster].boot_deadline_s,
             decision_id=decision.decision_id,
             answer=ADMITTED if decision.admit else refused(decision.reason),

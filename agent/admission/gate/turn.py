@@ -11,6 +11,7 @@ import structlog
 from actuators.base import Permit
 from agent.admission.gate.records import Effect, GroupRecord, group_records
 from agent.admission.state import ADMISSION
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
@@ -33,13 +34,18 @@ class GateTurn:
     """
 
     now: float
-    epoch: int
+    leads: Leads
     groups: Mapping[str, ClusterGroup]
     records: dict[str, GroupRecord]
     permit: Permit
     events: list[Event] = field(default_factory=list)
     asked: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    def epoch_of(self, cluster: str) -> int:
+        """Return the epoch of a cluster, or that of any other one for a cluster that the settings do not have."""
+        epoch = self.leads.of(Subject(ADMISSION, cluster))
+        return min(self.leads.numbers) if epoch is None else epoch
 
     def has_group(self, record: GroupRecord) -> ClusterGroup | None:
         """Return the record's group if it is still in the record's cluster."""
@@ -70,7 +76,7 @@ class GateJournal:
         record = replace(record, told=recorded)
         memories = self._memories(record, effect.outcome if effect is not None else None, turn.now)
         if record != before or memories:
-            self._records.write({record.group: record}, events, memories, epoch=turn.epoch)
+            self._records.write({record.group: record}, events, memories, epoch=turn.epoch_of(record.cluster))
         turn.records[record.group] = record
         turn.events += events
         self._reported.pop(_key(record.cluster, record.group), None)
@@ -78,7 +84,7 @@ class GateJournal:
     def begin(self, turn: GateTurn, record: GroupRecord, reason: Reason, detail: str) -> None:
         """Put the record of a decision in place; the decision itself is in the journal already, written with it."""
         record = replace(record, told=reason.value)
-        self._records.write({record.group: record}, epoch=turn.epoch)
+        self._records.write({record.group: record}, epoch=turn.epoch_of(record.cluster))
         turn.records[record.group] = record
         turn.events.append(self._event(turn, record.cluster, reason, f"{record.decision_id}: {detail}", record.group))
         self._reported.pop(_key(record.cluster, record.group), None)
@@ -89,7 +95,7 @@ class GateJournal:
         step = f"the clock was set {direction} by {abs(step_s):.0f} s" if step_s else "the clock was set back"
         detail = f"{step}; stored times moved with it"
         events = [self._event(turn, name, Reason.CLOCK_JUMP, detail, name) for name in memories]
-        self._records.write({}, events, memories, epoch=turn.epoch)
+        self._records.write({}, events, memories, epoch=turn.epoch_of(next(iter(memories))))
         turn.events += events
 
     def say(self, turn: GateTurn, cluster: str, subject: str, reason: Reason, detail: str) -> None:
@@ -97,7 +103,7 @@ class GateJournal:
         if self._reported.get(_key(cluster, subject)) == (reason, detail):
             return
         events = [self._event(turn, cluster, reason, detail, subject)]
-        self._records.write({}, events, epoch=turn.epoch)
+        self._records.write({}, events, epoch=turn.epoch_of(cluster))
         self._reported[_key(cluster, subject)] = (reason, detail)
         turn.events += events
 

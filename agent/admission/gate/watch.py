@@ -177,7 +177,9 @@ class GateWatch:
             detail = f"{group.name} has {cores} cores in service, more than the whole cluster: correct its capacity"
             self._journal.say(turn, group.cluster, group.name, Reason.SIZES_REPAIRED, detail)
             return
-        record = GroupRecord(group.cluster, group.name, number, Step.SETTLED, turn.now, epoch=turn.epoch)
+        record = GroupRecord(
+            group.cluster, group.name, number, Step.SETTLED, turn.now, epoch=turn.epoch_of(group.cluster)
+        )
         detail = f"{group.name} has {cores} cores in service without an admission: they count"
         self._journal.write(turn, record, Effect(record, Reason.STARTED, detail))
         self._tell(turn, record, start_event(record.deployment_id, cores, turn.now))

@@ -11,6 +11,7 @@ from agent.admission.records import AdmissionRequest
 from agent.admission.view import admission_lines
 from agent.deferral.decision import DeferralPart
 from agent.kernel.decision import Host, Turn
+from agent.kernel.leads import Leads
 from agent.kernel.parts import parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger
@@ -41,7 +42,7 @@ class Both:
         self.pool.submit(order(f"j{cores}", cores=cores, duration=1))
         self.pool.report(100)
         now = self.clock.now()
-        self.deferral.turn(Turn(now, BothTimes(now, self.clock.monotonic()), 1, TurnReport(now)))
+        self.deferral.turn(Turn(now, BothTimes(now, self.clock.monotonic()), Leads(every=1), TurnReport(now)))
 
     def ask(self, name: str, cores: int) -> Any:
         return self.cluster.answer([AdmissionRequest(deployment_id=name, cores=cores)])[0]

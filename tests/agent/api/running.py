@@ -17,6 +17,7 @@ from agent.autoscaling.view import FleetStatus, fleet_status
 from agent.deferral.decision import DeferralPart
 from agent.deferral.look import PoolService
 from agent.kernel.decision import Check, Host, Services, Turn
+from agent.kernel.leads import Leads
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.oversubscription.decision import OversubscriptionPart
@@ -147,7 +148,7 @@ class Running:
         clock = self.world.agent_clock
         part = next(part for part in self.parts.parts if isinstance(part, OversubscriptionPart))
         now = clock.now()
-        return part.turn(Turn(now, read_both(clock), self.world.loop.epoch, TurnReport(now)))
+        return part.turn(Turn(now, read_both(clock), Leads(every=self.world.epoch), TurnReport(now)))
 
     def tick(self, minutes: int = 1) -> TurnReport | None:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""
@@ -155,7 +156,7 @@ class Running:
         for _ in range(minutes):
             minute = self.world.tick()
             report = self.fleets.take(TurnReport(minute.at), minute)
-            self.board.change(leader=True, epoch=self.world.loop.epoch)
+            self.board.change(leader=True, epoch=self.world.epoch)
             for listener in self.board.turned(report, duration_s=0.25):
                 listener(self.board.read(), report)
         return report

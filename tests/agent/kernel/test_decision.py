@@ -29,6 +29,7 @@ from agent.kernel.decision import (
     one_of,
     one_subject,
 )
+from agent.kernel.leads import Leads
 from agent.kernel.parts import Parts, parts_of
 from agent.kernel.store import DecisionStore, Record, add
 from agent.kernel.turn import Severity, TurnReport
@@ -98,7 +99,7 @@ def decide(
 
 def test_a_part_that_says_nothing_does_nothing(plain: Plain) -> None:
     report = TurnReport(NOON)
-    assert plain.turn(Turn(NOON, BothTimes(NOON, 0.0), 1, report)) == report
+    assert plain.turn(Turn(NOON, BothTimes(NOON, 0.0), Leads(every=1), report)) == report
     assert plain.measure(report) is report
     below = object()
     assert plain.sink(below) is below  # type: ignore[arg-type,comparison-overlap]
@@ -119,9 +120,9 @@ def test_a_host_of_a_verb_knows_of_nothing_beyond_the_ledger(ledger: Ledger) -> 
     host = a_host(ledger)
     assert host.capacity("autoscaling", "web") is None
     assert host.groups() == {}
-    assert host.epoch() is None
+    assert host.leads().numbers == ()
     assert host.session is None
-    for quiet in (host.fence(1), host.problem("a", "b"), host.note(None, "a", "b"), host.adopt(None)):  # type: ignore[arg-type,func-returns-value]
+    for quiet in (host.fence([1]), host.problem("a", "b"), host.note(None, "a", "b"), host.adopt(None)):  # type: ignore[arg-type,func-returns-value]
         assert quiet is None
 
 
@@ -354,7 +355,7 @@ def test_subjects_in_the_settings_count_with_those_of_the_ledger_and_alone_are_m
 
 
 def a_turn(epoch: int) -> Turn:
-    return Turn(NOON, BothTimes(NOON, 0.0), epoch, TurnReport(NOON))
+    return Turn(NOON, BothTimes(NOON, 0.0), Leads(every=epoch), TurnReport(NOON))
 
 
 def test_a_decision_is_recorded_with_its_number_and_event_by_the_leader_alone(ledger: Ledger, plain: Plain) -> None:
@@ -439,7 +440,7 @@ class Ceiling(Part):
 
 def ceiling_turn(ledger: Ledger, host: Host, now: float = NOON) -> tuple[Ceiling, TurnReport]:
     part = Ceiling(host)
-    return part, part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TurnReport(now)))
+    return part, part.turn(Turn(now, BothTimes(now, 0.0), Leads(every=ledger.take_epoch("a", now)), TurnReport(now)))
 
 
 def test_the_smallest_form_decides_is_recorded_and_replayed_from_its_observation(ledger: Ledger) -> None:
@@ -503,7 +504,7 @@ DECIDE: dict[str, Callable[[Observation, Any], Any]] = {}
 def hostile_turn(ledger: Ledger, north: Callable[[Observation, Any], Any], now: float = NOON) -> TurnReport:
     DECIDE.update(north=north, south=lambda seen, previous: Decision({}, "south decides"))
     part = Hostile(a_host(ledger))
-    return part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TurnReport(now)))
+    return part.turn(Turn(now, BothTimes(now, 0.0), Leads(every=ledger.take_epoch("a", now)), TurnReport(now)))
 
 
 def fails(error: Exception) -> Callable[[Observation, Any], Any]:
@@ -585,5 +586,5 @@ def test_the_record_holds_what_decide_was_given_whatever_it_changed(ledger: Ledg
     for minute in range(3):
         now = NOON + 60.0 * minute
         part = Careless(a_host(ledger))
-        part.turn(Turn(now, BothTimes(now, 0.0), ledger.take_epoch("a", now), TurnReport(now)))
+        part.turn(Turn(now, BothTimes(now, 0.0), Leads(every=ledger.take_epoch("a", now)), TurnReport(now)))
     assert [one.same for one in Careless(a_host(ledger)).replay("north", None, None)] == [True, True, True]

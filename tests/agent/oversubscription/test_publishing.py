@@ -41,7 +41,7 @@ class Desk:
 
     def turn(self, controls: Controls = NOBODY) -> list[Reason]:
         """Turn pool and publisher; return what was published, or why not."""
-        now, epoch = self.world.agent_clock.now(), self.world.loop.epoch
+        now, epoch = self.world.agent_clock.now(), self.world.epoch
         self.pool.turn(now, epoch, paused=False)
         return [event.reason for event in self.publisher.turn(now, epoch, controls)]
 
@@ -101,7 +101,7 @@ def test_a_paused_pool_is_not_published_until_it_is_resumed(make: Callable[..., 
 
 def test_why_nothing_is_published_is_said_again_when_it_could_not_be_recorded(make: Callable[..., Desk]) -> None:
     desk = make(Mode.OBSERVE)
-    now, epoch = desk.world.agent_clock.now(), desk.world.loop.epoch
+    now, epoch = desk.world.agent_clock.now(), desk.world.epoch
     desk.pool.turn(now, epoch, paused=False)
     with pytest.raises(Fenced):
         desk.publisher.turn(now, epoch - 1, NOBODY)

@@ -18,6 +18,7 @@ from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.replay import replay, what_if
 from agent.autoscaling.state import FleetStore
 from agent.commands.main import app
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.models.shelf import ModelMissing
 from agent.models.shipped import ShippedModel, shipped_models
@@ -359,7 +360,7 @@ def test_a_window_of_the_schedule_binds_by_the_virtual_clock(rehearse: Callable[
         if minute == 8:
             # As a process that begins anew finds it: nothing of the window is remembered.
             rehearsal.loop.fleets = (replace(rehearsal.loop.fleets[0], planned=(rush, calm)),)
-            rehearsal.loop.epoch = rehearsal.ledger.take_epoch("after a restart", decision.at)
+            rehearsal.loop.leads = Leads(every=rehearsal.ledger.take_epoch("after a restart", decision.at))
     assert min(size for minute, size in sizes.items() if 5 <= minute < 15) >= 8, sizes
     assert [minute for minute, spoke in raised.items() if spoke]
     assert all(5 <= minute < 15 for minute, spoke in raised.items() if spoke)

@@ -99,7 +99,7 @@ def test_while_sts_does_not_answer_the_agent_is_up_and_leads_nowhere(start: Star
         assert decisions(agent) == ()
         assert agent.ledger.epoch() == 0
         with pytest.raises(Fenced, match="account is not known"):
-            agent.leadership.fence(0)
+            agent.leadership.fence([0])
         assert not lead_check(agent).ok
         cloud.control.clear_faults()
         report = agent.turn()

@@ -1,18 +1,20 @@
-"""Who may act, beat by beat: the lead is counted from before it was asked for, and given up before it runs out."""
+"""Which process may act, beat by beat: leads count from before they were asked for, and end before they run out."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agent.autoscaling.report import MinuteReport, with_fleets
+from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
-from agent.ledger.postgresql import OtherLease, OwnLease
+from agent.ledger.leases import AgentRecord, Lease, Moves, Roster
 from agent.service import leader as module
 from agent.service.leader import (
     BoundLeader,
@@ -23,11 +25,13 @@ from agent.service.leader import (
     manages_aws,
     region_of,
 )
+from agent.service.shares import Managed, owner, units
 from agent.settings import Settings
 from collectors.aws_account import AccountCheck
 from domain.clock import VirtualClock
 from domain.decisions import Decision, Mode, Proposal, Reason
 from domain.errors import CloudError, FailureClass, Fenced, LedgerError, LedgerForeign, LedgerUnavailable
+from domain.subject import Subject, fleet_subject
 
 LEASE_S, RENEW_S = 30.0, 10.0
 USED_S = 27.0
@@ -35,47 +39,70 @@ USED_S = 27.0
 ACROSS = LedgerUnavailable("the database is away")
 
 
-class Site:
-    """A ledger that answers as the test says, the host's time since boot, and the thread's beats one at a time.
+WEB, API = fleet_subject("web"), fleet_subject("api")
+SHARED = Managed({WEB: "d"}, units([WEB], []))
+BEN = AgentRecord("ben", "host:2", "0014", settings={WEB: "d"})
 
-    answers: of the next asks, each a value or an error; an answer takes `takes_s`. asked: (what, its arguments).
+
+class Site:
+    """A shared ledger in memory, the host's time since boot, and the thread's beats one at a time.
+
+    answers: of the next asks, each None or an error; an answer takes `takes_s`. asked: what was asked for.
     """
 
     def __init__(self) -> None:
         self.now, self.takes_s = 1000.0, 0.0
-        self.answers: list[Any] = []
-        self.asked: list[tuple[Any, ...]] = []
+        self.answers: list[Exception | None] = []
+        self.asked: list[Any] = []
         self.checks: list[Exception | None] = []
         self.waits: list[float] = []
         self.joined: list[float | None] = []
         self.beats = 0
         self.run: Callable[[], None] | None = None
         self.checking: Callable[[], None] = lambda: None
+        self.others: dict[str, AgentRecord] = {}
+        self.ends_in_s: dict[str, float] = {}
+        self.leases: dict[Subject, Lease] = {}
+        self.newest = 0
+        self.older = ""
 
     # The ledger
 
-    def _answer(self, *asked: Any) -> Any:
+    def _answer(self, *asked: Any) -> None:
         self.asked.append(asked)
         self.now += self.takes_s
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
             raise answer
-        return answer
 
-    def take_lease(self, owner: str, lease_s: float, at: float) -> Any:
-        return self._answer("take", owner, lease_s, at)
+    def beat(
+        self, me: AgentRecord, known: Collection[int], lease_s: float, at: float, plan: Callable[[Roster], Moves]
+    ) -> Roster:
+        """Do as `agent.ledger.leases` does; after an error its moves are made all the same."""
+        unknown = [
+            one for one, lease in self.leases.items() if lease.process == me.process and lease.epoch not in known
+        ]
+        for subject in unknown:
+            del self.leases[subject]
+        there = Roster({me.name: me, **self.others}, dict(self.leases), self.older, self.ends_in_s)
+        moves = plan(there)
+        for subject in moves.give:
+            del self.leases[subject]
+        for subject in sorted(moves.take):
+            self.newest += 1
+            self.leases[subject] = Lease(me.name, me.process, self.newest)
+        self._answer("beat", me.ready, lease_s, at)
+        return replace(there, leases=dict(self.leases))
 
-    def renew_lease(self, epoch: int, lease_s: float) -> Any:
-        return self._answer("renew", epoch, lease_s)
-
-    def give_up_lease(self, epoch: int) -> None:
-        self._answer("give up", epoch)
+    def give_up(self, process: str) -> None:
+        self._answer("give up", process)
 
     def take_epoch(self, owner: str, at: float) -> int:
-        return int(self._answer("epoch", owner, at))
+        self._answer("epoch", owner, at)
+        return 8
 
-    def check_epoch(self, epoch: int) -> None:
-        self.asked.append(("check", epoch))
+    def check_epoch(self, *epochs: int) -> None:
+        self.asked.append(("check", *epochs))
         self.checking()
         error = self.checks.pop(0) if self.checks else None
         if error is not None:
@@ -83,7 +110,7 @@ class Site:
 
     # The thread
 
-    def beat(self, *answers: Any, after_s: float = RENEW_S) -> float:
+    def beat_once(self, *answers: Exception | None, after_s: float = RENEW_S) -> float:
         """Let time pass, have one beat with these answers, and return how long the thread waits for the next."""
         self.answers = list(answers)
         self.now += after_s
@@ -116,196 +143,207 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
             made.beats -= 1
             return made.beats < 0 or self.is_set()
 
-    monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=Thread, Event=Event))
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=threading.Lock))
     monkeypatch.setattr(module, "since_boot", lambda: made.now)
     return made
 
 
-def a_leader(site: Site, *answers: Any) -> LeaseLeader:
+def a_leader(
+    site: Site, *answers: Exception | None, managed: Managed = SHARED, renew_s: float = RENEW_S
+) -> LeaseLeader:
     """Return an agent that has asked once and been answered so."""
     site.answers = list(answers)
-    made = LeaseLeader(site, "ana", VirtualClock(5000.0), LEASE_S, RENEW_S)  # type: ignore[arg-type]
+    me = AgentRecord("ana", "host:1", "0014")
+    made = LeaseLeader(site, me, VirtualClock(5000.0), LEASE_S, renew_s, lambda: managed)  # type: ignore[arg-type]
     made.start()
     assert site.answers == []
     return made
 
 
-def test_a_free_lease_is_taken_at_once_for_its_used_part(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    assert site.asked == [("take", "ana", LEASE_S, 5000.0)]
-    assert (leader.epoch(), leader.led_by(), leader.rival, leader.failure) == (3, "ana", "", "")
+def led(leader: LeaseLeader) -> dict[Subject, int]:
+    return dict(leader.leads().epochs)
+
+
+def test_a_free_subject_is_led_at_once_for_the_used_part_of_a_lease(site: Site) -> None:
+    leader = a_leader(site)
+    assert site.asked == [("beat", True, LEASE_S, 5000.0)]
+    assert (led(leader), leader.leaders(), leader.failure) == ({WEB: 1}, {WEB: "ana"}, "")
     site.now += USED_S - 0.001
-    assert leader.epoch() == 3
+    assert led(leader) == {WEB: 1}
     site.now += 0.001
-    assert leader.epoch() is None
-    assert leader.led_by() == ""
+    assert (led(leader), leader.leaders()) == ({}, {})
 
 
 def test_the_lead_counts_from_before_it_was_asked_for(site: Site) -> None:
     site.takes_s = 5.0
-    leader = a_leader(site, OwnLease(3))
-    site.now = 1000.0 + USED_S - 0.001
-    assert leader.epoch() == 3
-    site.now = 1000.0 + USED_S
-    assert leader.epoch() is None
+    leader = a_leader(site)
+    site.now += USED_S - 5.001
+    assert led(leader) == {WEB: 1}
+    site.now += 0.001
+    assert led(leader) == {}
 
 
 def test_the_thread_comes_back_to_renew_and_the_lead_goes_on_from_there(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    assert site.beat(True) == RENEW_S
-    assert site.waits == [RENEW_S, RENEW_S]
-    assert site.asked == [("renew", 3, LEASE_S)]
+    leader = a_leader(site)
+    assert site.beat_once() == RENEW_S
     site.now += USED_S - 0.001
-    assert leader.epoch() == 3
+    assert led(leader) == {WEB: 1}
 
 
-def test_a_renewal_counts_from_before_it_was_asked_for_too(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    site.takes_s = 4.0
-    site.beat(True)
-    site.now = 1000.0 + RENEW_S + USED_S - 0.001
-    assert leader.epoch() == 3
-    site.now += 0.001
-    assert leader.epoch() is None
+def test_an_agent_without_subjects_looks_again_soon(site: Site) -> None:
+    leader = a_leader(site, managed=Managed())
+    assert site.beat_once() == 1.0
+    assert (led(leader), leader.failure) == ({}, "")
 
 
-def test_while_another_holds_the_lease_it_is_stood_by(site: Site) -> None:
-    leader = a_leader(site, OtherLease("ben", 20.0))
-    assert (leader.epoch(), leader.led_by(), leader.rival) == (None, "ben", "ben")
-    site.now += 19.999
-    assert leader.led_by() == "ben"
-    site.now += 0.001
-    assert leader.led_by() == ""
-    assert leader.rival == "ben"
+def test_a_subject_of_another_agent_is_stood_by_and_named(site: Site) -> None:
+    site.others, site.leases = {"ben": BEN}, {WEB: Lease("ben", "host:2", 4)}
+    leader = a_leader(site)
+    assert (led(leader), leader.leaders()) == ({}, {WEB: "ben"})
+    with pytest.raises(Fenced, match="lease under epoch 4 is over"):
+        leader.fence([4])
+    site.now += LEASE_S
+    assert leader.leaders() == {}
 
 
 @pytest.mark.parametrize(("remaining_s", "wait_s"), [(20.0, RENEW_S), (2.0, 2.05), (9.95, RENEW_S), (0.0, 0.05)])
-def test_it_comes_back_as_soon_as_the_lease_runs_out(site: Site, remaining_s: float, wait_s: float) -> None:
-    a_leader(site, OtherLease("ben", 20.0))
-    assert site.beat(OtherLease("ben", remaining_s)) == pytest.approx(wait_s)
+def test_it_comes_back_as_soon_as_the_lease_of_another_runs_out(site: Site, remaining_s: float, wait_s: float) -> None:
+    site.others, site.ends_in_s = {"ben": replace(BEN, settings={})}, {"ben": remaining_s, "ana": 1.0}
+    a_leader(site)
+    assert site.beat_once() == pytest.approx(wait_s)
 
 
-def test_a_lease_that_ran_out_is_taken(site: Site) -> None:
-    leader = a_leader(site, OtherLease("ben", 20.0))
-    assert site.beat(OwnLease(4)) == RENEW_S
-    assert (leader.epoch(), leader.led_by(), leader.rival) == (4, "ana", "")
+def test_subjects_that_are_about_to_move_are_looked_at_each_second(site: Site) -> None:
+    two = Managed({WEB: "d", API: "d"}, units([WEB, API], [(WEB, API)]))
+    site.leases = {API: Lease("ben", "host:2", 4)}
+    site.others = {"ben": replace(BEN, settings={})}
+    leader = a_leader(site, managed=two)
+    assert site.beat_once() == 1.0
+    assert led(leader) == {}
+    site.leases.clear()
+    assert site.beat_once() == RENEW_S
+    assert led(leader) == {API: 1, WEB: 2}
 
 
-def test_a_lead_that_another_took_over_is_lost_and_asked_for_anew(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    assert site.beat(False, OtherLease("ben", 25.0)) == RENEW_S
-    assert [what for what, *_ in site.asked] == ["renew", "take"]
-    assert (leader.epoch(), leader.rival) == (None, "ben")
-    site.beat(OwnLease(5))
-    assert leader.epoch() == 5
+def test_a_subject_is_not_given_away_within_a_turn(site: Site) -> None:
+    leader = a_leader(site)
+    site.others = {"ben": BEN, "anna": replace(BEN, name="anna", process="host:3")}
+    share = next(name for name in ("ben", "anna", "ana") if owner(frozenset({WEB}), ["ana", "ben", "anna"]) == name)
+    assert share != "ana", "choose other names: nothing would move"
+    with leader.turning():
+        site.beat_once()
+        leader.fence([1])
+    assert led(leader) == {WEB: 1}
+    site.beat_once()
+    assert led(leader) == {}
 
 
-def test_a_lead_that_was_not_renewed_in_time_is_never_renewed(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    site.beat(OwnLease(4), after_s=USED_S)
-    assert [what for what, *_ in site.asked] == ["take"]
-    assert leader.epoch() == 4
-    site.beat(True, after_s=USED_S - 0.001)
-    assert leader.epoch() == 4
+def test_a_lead_that_was_not_renewed_in_time_is_led_again_under_a_newer_epoch_only(site: Site) -> None:
+    leader = a_leader(site)
+    site.beat_once(after_s=USED_S)
+    assert led(leader) == {WEB: 2}
+    with pytest.raises(Fenced):
+        leader.fence([1])
 
 
 def test_an_answer_that_comes_after_the_lead_ran_out_does_not_bring_it_back(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
+    leader = a_leader(site)
     site.takes_s = USED_S - RENEW_S
-    site.beat(True, OtherLease("ben", 5.0))
-    assert [what for what, *_ in site.asked] == ["renew", "take"]
-    assert leader.epoch() is None
-    # Just in time is in time.
-    site.takes_s = 0.0
-    site.beat(OwnLease(6))
-    site.takes_s = USED_S - RENEW_S - 0.001
-    site.beat(True)
-    assert leader.epoch() == 6
+    site.beat_once()
+    assert led(leader) == {WEB: 2}
 
 
 def test_a_database_that_is_away_is_asked_again_soon_and_the_lead_lasts_its_time(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    assert site.beat(ACROSS) == 1.0
-    assert (leader.epoch(), leader.failure) == (3, "the database is away")
-    site.beat(True, after_s=1.0)
-    assert (leader.epoch(), leader.failure) == (3, "")
+    leader = a_leader(site)
+    assert site.beat_once(ACROSS) == 1.0
+    assert (led(leader), leader.failure) == ({WEB: 1}, "the database is away")
+    site.beat_once()
+    assert (led(leader), leader.failure) == ({WEB: 1}, "")
+
+
+def test_what_was_given_away_by_a_beat_without_an_answer_is_not_led(site: Site) -> None:
+    leader = a_leader(site)
+    site.others = {"ben": replace(BEN, settings={WEB: "other"})}
+    site.beat_once(ACROSS)
+    assert led(leader) == {}
+    # Neither is what it took: under its epoch another may have led meanwhile.
+    site.others = {}
+    site.beat_once(ACROSS)
+    assert (led(leader), site.leases[WEB].epoch) == ({}, 2)
+    site.beat_once()
+    assert led(leader) == {WEB: 3}
 
 
 @pytest.mark.parametrize("after_s", [USED_S, USED_S + 5.0])
 def test_a_lead_that_runs_out_while_the_database_is_away_is_lost_for_good(site: Site, after_s: float) -> None:
-    leader = a_leader(site, OwnLease(3))
-    site.takes_s = after_s - RENEW_S
-    site.beat(ACROSS)
-    site.takes_s = 0.0
-    assert leader.epoch() is None
-    # It is asked for again, and not renewed.
-    site.beat(OwnLease(4), after_s=1.0)
-    assert [what for what, *_ in site.asked] == ["take"]
-    assert leader.epoch() == 4
+    leader = a_leader(site)
+    site.beat_once(ACROSS, after_s=after_s)
+    assert led(leader) == {}
+    site.now = 1000.0
+    assert led(leader) == {}
+    site.beat_once()
+    assert led(leader)[WEB] > 1
 
 
 def test_nothing_that_the_database_does_ends_the_thread(site: Site) -> None:
-    leader = a_leader(site, ValueError("odd"))
-    assert leader.failure == "ValueError: odd"
-    assert leader.epoch() is None
-    assert site.beat(LedgerError("odder")) == 1.0
+    leader = a_leader(site, ValueError("odd"))  # type: ignore[arg-type]
+    assert (led(leader), leader.failure) == ({}, "ValueError: odd")
+    assert site.beat_once(LedgerError("odder")) == 1.0
     assert leader.failure == "odder"
-    site.beat(OwnLease(1))
-    assert (leader.epoch(), leader.failure) == (1, "")
+    site.beat_once()
+    assert (led(leader), leader.failure) == ({WEB: 3}, "")
 
 
 def test_a_short_renewal_is_retried_no_later_than_that(site: Site) -> None:
-    site.answers = [ACROSS]
-    leader = LeaseLeader(site, "ana", VirtualClock(0.0), 3.0, 0.5)  # type: ignore[arg-type]
-    leader.start()
-    assert site.beat(OwnLease(1)) == 0.5
+    a_leader(site, ACROSS, renew_s=0.5)
+    assert site.beat_once(ACROSS) == 0.5
     assert site.waits == [0.5, 0.5]
 
 
 def test_the_fence_asks_the_ledger_between_two_looks_at_the_lead(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    leader.fence(3)
-    assert site.asked[-1] == ("check", 3)
-    for other in (2, 4):
-        with pytest.raises(Fenced, match=f"the lease under epoch {other} is over"):
+    leader = a_leader(site)
+    leader.fence([1])
+    assert site.asked[-1] == ("check", 1)
+    for other in ([2], [1, 2], []):
+        with pytest.raises(Fenced, match="the lease under epoch"):
             leader.fence(other)
     site.checks = [Fenced("ben leads")]
     with pytest.raises(Fenced, match="ben leads"):
-        leader.fence(3)
+        leader.fence([1])
     site.checks = [ACROSS]
     with pytest.raises(LedgerUnavailable):
-        leader.fence(3)
+        leader.fence([1])
 
     def slow() -> None:
         site.now += USED_S
 
     site.checking = slow
-    with pytest.raises(Fenced, match="lease under epoch 3"):
-        leader.fence(3)
+    with pytest.raises(Fenced, match="lease under epoch 1"):
+        leader.fence([1])
     site.asked.clear()
     with pytest.raises(Fenced):
-        leader.fence(3)
+        leader.fence([1])
     assert site.asked == []
 
 
 def test_once_closed_nothing_more_is_done_and_the_lease_is_kept(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
+    leader = a_leader(site)
     leader.close()
-    assert (leader.epoch(), leader.led_by()) == (None, "")
+    assert led(leader) == {}
     with pytest.raises(Fenced, match="this process is stopping"):
-        leader.fence(3)
-    site.beat(True)
-    assert site.asked == [("renew", 3, LEASE_S)]
+        leader.fence([1])
+    site.beat_once()
+    assert [asked[0] for asked in site.asked] == ["beat"]
 
 
-def test_stopping_gives_the_lease_up_after_the_thread_ended(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    site.answers, site.asked = [None], []
+def test_stopping_gives_everything_up_after_the_thread_ended(site: Site) -> None:
+    leader = a_leader(site)
+    site.asked = []
     leader.stop()
-    assert site.asked == [("give up", 3)]
+    assert site.asked == [("give up", "host:1")]
     assert site.joined == [2.0 * RENEW_S]
     with pytest.raises(Fenced, match="this process is stopping"):
-        leader.fence(3)
+        leader.fence([1])
     # The thread ends at its next look, and a second stop has nothing to give up.
     site.asked, site.beats = [], 5
     assert site.run is not None
@@ -314,60 +352,77 @@ def test_stopping_gives_the_lease_up_after_the_thread_ended(site: Site) -> None:
     assert site.asked == []
 
 
-def test_stopping_without_a_lead_or_before_the_start_gives_nothing_up(site: Site) -> None:
-    leader = a_leader(site, OtherLease("ben", 5.0))
-    site.asked.clear()
-    leader.stop()
-    LeaseLeader(site, "ana", VirtualClock(0.0), LEASE_S, RENEW_S).stop()  # type: ignore[arg-type]
-    assert site.asked == []
-    assert site.joined == [2.0 * RENEW_S]
-
-
-def test_a_lead_that_ran_out_while_the_database_was_away_is_not_given_up(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
-    site.takes_s = USED_S
-    site.beat(ACROSS)
-    site.asked.clear()
-    leader.stop()
-    assert site.asked == []
-
-
-@pytest.mark.parametrize("takes_s", [0.0, USED_S])
-def test_a_lead_that_ran_out_is_not_given_up_for_it_is_anothers_by_now(site: Site, takes_s: float) -> None:
-    leader = a_leader(site, OwnLease(3))
-    site.takes_s = takes_s
-    # Asked too late, or answered too late.
-    answers = [OtherLease("ben", 5.0)] if takes_s == 0.0 else [True, OtherLease("ben", 5.0)]
-    site.beat(*answers, after_s=USED_S if takes_s == 0.0 else RENEW_S)
+def test_stopping_before_the_start_or_after_the_lead_was_lost_asks_for_nothing(site: Site) -> None:
+    me = AgentRecord("ana", "host:1", "0014")
+    LeaseLeader(site, me, VirtualClock(0.0), LEASE_S, RENEW_S, lambda: SHARED).stop()  # type: ignore[arg-type]
+    assert (site.asked, site.joined) == ([], [])
+    leader = a_leader(site)
+    site.beat_once(ACROSS, after_s=USED_S)
     site.asked.clear()
     leader.stop()
     assert site.asked == []
 
 
 def test_a_lease_that_cannot_be_given_up_runs_out_by_itself(site: Site) -> None:
-    leader = a_leader(site, OwnLease(3))
+    leader = a_leader(site)
     site.answers = [ACROSS]
     leader.stop()
-    assert site.asked[-1] == ("give up", 3)
-    assert leader.epoch() is None
+    assert site.asked[-1] == ("give up", "host:1")
+    assert led(leader) == {}
 
 
-# On a SQLite ledger
-
-
-def test_a_lead_that_is_given_away_ends_at_once_and_another_has_time_to_take_it(
-    site: Site,
-) -> None:
-    leader = a_leader(site, OwnLease(3))
-    leader.stand_back()
-    assert leader.epoch() is None
-    assert site.beat(None) == RENEW_S
-    assert site.asked == [("give up", 3)]
+def test_a_lead_that_is_given_away_ends_at_once_and_another_has_time_to_take_it(site: Site) -> None:
+    site.others = {"ben": replace(BEN, settings={})}
+    leader = a_leader(site)
+    assert leader.stand_back()
+    assert led(leader) == {}
+    site.beat_once()
+    assert (site.asked[0][:2], site.leases) == (("beat", False), {})
     for _ in range(int(module.STAND_BACK_LEASES * LEASE_S / RENEW_S) - 2):
-        assert site.beat() == RENEW_S
-        assert site.asked == []
-    site.beat(OwnLease(4))
-    assert (site.asked[0][0], leader.epoch()) == ("take", 4)
+        site.beat_once()
+        assert (site.asked[0][:2], led(leader)) == (("beat", False), {})
+    site.beat_once()
+    assert (site.asked[0][:2], led(leader)) == (("beat", True), {WEB: 2})
+
+
+def test_a_lead_is_not_given_away_where_no_other_agent_could_take_it(site: Site) -> None:
+    leader = a_leader(site)
+    assert not leader.stand_back()
+    assert led(leader) == {WEB: 1}
+    site.others = {"ben": replace(BEN, settings={})}
+    site.beat_once()
+    assert leader.stand_back()
+    site.others = {}
+    site.beat_once()
+    assert led(leader) == {WEB: 1}
+
+
+def test_subjects_of_agents_that_are_there_or_whose_share_they_would_be_are_elsewhere(site: Site) -> None:
+    leader = a_leader(site)
+    gone = [fleet_subject(f"gone{n}") for n in range(20)]
+    assert not any(map(leader.is_elsewhere, gone))
+    site.others = {"ben": replace(BEN, settings={gone[0]: "d"})}
+    site.beat_once()
+    mine = [subject for subject in gone[1:] if owner(frozenset({subject}), ["ana", "ben"]) == "ana"]
+    assert 0 < len(mine) < 19
+    assert [subject for subject in gone if not leader.is_elsewhere(subject)] == mine
+
+
+def test_an_agent_that_must_wait_for_an_older_version_says_for_which(site: Site) -> None:
+    site.older = "host:9"
+    leader = a_leader(site)
+    assert "host:9" in leader.failure
+    site.older = ""
+    site.beat_once()
+    assert leader.failure == ""
+
+
+def test_settings_that_differ_are_named_as_long_as_they_are_known(site: Site) -> None:
+    site.others = {"ben": replace(BEN, settings={WEB: "other"})}
+    leader = a_leader(site)
+    assert (led(leader), leader.differences().keys()) == ({}, {WEB})
+    site.now += LEASE_S
+    assert leader.differences() == {}
 
 
 class TestIncapacity:
@@ -396,31 +451,29 @@ class TestIncapacity:
 
 
 def test_the_sole_leader_leads_from_the_start_until_a_newer_epoch(site: Site) -> None:
-    site.answers = [8]
     leader = SoleLeader(site, "ana", 77.0)  # type: ignore[arg-type]
     leader.start()
     assert site.asked == [("epoch", "ana", 77.0)]
-    assert (leader.epoch(), leader.led_by()) == (8, "ana")
-    leader.fence(8)
+    assert (leader.leads(), leader.leads().of(WEB), leader.leaders()) == (Leads(every=8), 8, {})
+    leader.fence([8])
     assert site.asked[-1] == ("check", 8)
     site.checks = [ACROSS, Fenced("ben leads")]
     with pytest.raises(LedgerUnavailable):
-        leader.fence(8)
-    assert leader.epoch() == 8
+        leader.fence([8])
+    assert leader.leads() == Leads(every=8)
     with pytest.raises(Fenced, match="ben leads"):
-        leader.fence(8)
-    assert (leader.epoch(), leader.led_by()) == (None, "")
+        leader.fence([8])
+    assert (leader.leads(), leader.stand_back(), leader.is_elsewhere(WEB)) == (Leads(), False, False)
 
 
 @pytest.mark.parametrize("end", [SoleLeader.close, SoleLeader.stop])
 def test_the_sole_leader_does_nothing_once_it_is_closed(site: Site, end: Callable[[SoleLeader], None]) -> None:
-    site.answers = [8]
     leader = SoleLeader(site, "ana", 77.0)  # type: ignore[arg-type]
     end(leader)
-    assert (leader.epoch(), leader.led_by()) == (None, "")
+    assert leader.leads() == Leads()
     site.asked.clear()
     with pytest.raises(Fenced, match="is stopping"):
-        leader.fence(8)
+        leader.fence([8])
     assert site.asked == []
 
 
@@ -456,17 +509,14 @@ class Proper:
     def start(self) -> None:
         self.done.append("start")
 
-    def epoch(self) -> int:
-        return 7
+    def leads(self) -> Leads:
+        return Leads(every=7)
 
-    def led_by(self) -> str:
-        return "ana"
+    def leaders(self) -> dict[Subject, str]:
+        return {WEB: "ana"}
 
-    def fence(self, epoch: int) -> None:
-        self.done.append(epoch)
-
-    def stand_back(self) -> None:
-        self.done.append("stand back")
+    def fence(self, epochs: Collection[int]) -> None:
+        self.done.append(epochs)
 
     def close(self) -> None:
         self.done.append("close")
@@ -482,17 +532,17 @@ def bound(ledger: Owned, proper: Proper, account: Callable[[], str] | None = lam
 def test_the_lead_is_taken_up_once_the_ledger_is_bound_to_the_account() -> None:
     ledger, proper = Owned(), Proper()
     leader = bound(ledger, proper)
-    assert (leader.epoch(), leader.led_by(), leader.failure, leader.foreign) == (None, "", "", "")
+    assert (leader.leads(), leader.leaders(), leader.trouble(), leader.foreign) == (Leads(), {}, "", "")
     with pytest.raises(Fenced, match="not known yet"):
-        leader.fence(7)
+        leader.fence([7])
     leader.start()
     assert ledger.asked == [("refuse", "nobody"), ("bind", "1111")]
-    assert (leader.epoch(), leader.led_by(), leader.failure) == (7, "ana", "")
-    leader.fence(7)
+    assert (leader.leads().every, leader.leaders(), leader.failure) == (7, {WEB: "ana"}, "")
+    leader.fence([7])
     leader.look()
     leader.close()
     leader.stop()
-    assert proper.done == ["start", 7, "close", "stop"]
+    assert proper.done == ["start", [7], "close", "stop"]
     assert len(ledger.asked) == 2
 
 
@@ -510,9 +560,9 @@ def test_a_ledger_of_others_lets_no_agent_start() -> None:
     with pytest.raises(LedgerForeign, match="theirs"):
         leader.start()
     assert (leader.failure, leader.foreign, leader.failure_reason) == ("theirs", "theirs", Reason.LEDGER_FOREIGN)
-    assert (leader.epoch(), leader.led_by(), proper.done) == (None, "", [])
+    assert (leader.leads(), leader.leaders(), proper.done) == (Leads(), {}, [])
     with pytest.raises(Fenced, match="theirs"):
-        leader.fence(7)
+        leader.fence([7])
 
 
 def test_until_the_account_is_known_and_the_ledger_answers_it_is_looked_again() -> None:
@@ -536,9 +586,9 @@ def test_until_the_account_is_known_and_the_ledger_answers_it_is_looked_again() 
     assert (leader.failure_reason, leader.foreign) == (Reason.CLOUD_UNREADABLE, "")
     leader.look()
     assert (leader.failure, leader.failure_reason) == ("the database is away", Reason.LEDGER_UNAVAILABLE)
-    assert leader.epoch() is None
+    assert leader.leads() == Leads()
     leader.look()
-    assert (leader.failure, leader.epoch(), proper.done) == ("", 7, ["start"])
+    assert (leader.failure, leader.leads().every, proper.done) == ("", 7, ["start"])
 
 
 @pytest.mark.parametrize("end", [BoundLeader.close, BoundLeader.stop])
@@ -547,7 +597,7 @@ def test_once_it_is_closed_no_lead_is_taken_up(end: Callable[[BoundLeader], None
     leader = bound(ledger, proper)
     end(leader)
     leader.look()
-    assert (ledger.asked, proper.done, leader.epoch()) == ([], [], None)
+    assert (ledger.asked, proper.done, leader.leads()) == ([], [], Leads())
 
 
 CLUSTER = {"capacity_cores": 100}

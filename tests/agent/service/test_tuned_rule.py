@@ -16,6 +16,7 @@ from agent.autoscaling.decision import AutoscalingPart
 from agent.autoscaling.policies.registry import policy_from_name
 from agent.autoscaling.policies.rules import QueueRulePolicy
 from agent.autoscaling.self_tuning import SelfTuning
+from agent.kernel.leads import Leads
 from agent.kernel.store import Record
 from agent.ledger import codec
 from agent.service.assembly import Agent, AwsKeys, assembled
@@ -119,7 +120,7 @@ def test_a_standby_that_takes_over_repeats_no_event_of_the_leader(started: Start
         count = sum(one.reason == Reason.MODEL_READY for one in agent.ledger.journal())
         # As one that has started before the setting, and leads now.
         part._rules.decided({"web": ""})
-        part.loop.epoch -= 1
+        part.loop.leads = Leads(every=0)
         turned(agent)
         assert count == sum(one.reason == Reason.MODEL_READY for one in agent.ledger.journal()) == 1
 
@@ -147,6 +148,7 @@ def test_it_measures_as_a_standby_under_the_setting_that_the_leader_has(started:
     promoted_rule(ModelsWriter(tmp_path / "models"), LONG, "web", START)
     with started() as agent:
         part = agent.part(AutoscalingPart)
+        part.loop.leads = Leads()
         part.loop.measure(agent.clock.now() + 60.0)
         (snapshot,) = part.loop.measure(agent.clock.now() + 60.0).snapshots
         assert snapshot.terms is not None
@@ -170,7 +172,7 @@ def test_a_rule_is_tuned_in_act_mode_where_it_may_be_and_while_the_agent_leads(
     with started(own, mode) as agent:
         part = agent.part(AutoscalingPart)
         assert part.tunable() == tunable
-        part.host = replace(part.host, epoch=lambda: None)
+        part.host = replace(part.host, leads=Leads)
         assert part.tunable() == ()
 
 

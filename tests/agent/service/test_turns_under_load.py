@@ -20,6 +20,7 @@ from agent.autoscaling.report import MinuteReport
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.schedule import TICK, Schedule
@@ -78,7 +79,7 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
             proposer=Proposer(evaluate_within(1.0)),
             clock=clock,
             mode=Mode.ACT,
-            epoch=ledger.take_epoch("test", clock.now()),
+            leads=Leads(every=ledger.take_epoch("test", clock.now())),
         )
         listener = GraphiteListener(store, clock.now, port=0)
         listener.start()

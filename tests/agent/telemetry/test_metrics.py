@@ -229,7 +229,7 @@ def defer(agent: Running) -> None:
     service.transact(lambda state, at: (None, Change(state.head, history=History(rows))))
     service.submit(JobOrder(job_id="j1", cores=4, duration_steps=2, latest_at=now + 4 * HOUR_S))
     service.report(10)
-    service.turns.turn(now, agent.world.loop.epoch)
+    service.turns.turn(now, agent.world.epoch)
 
 
 def everything_happens(agent: Running) -> Telemetry:
@@ -243,7 +243,7 @@ def everything_happens(agent: Running) -> Telemetry:
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
     agent.turn_pools()
-    agent.placements["south"].adopt(inventory(), "inventory", world.loop.epoch)
+    agent.placements["south"].adopt(inventory(), "inventory", world.epoch)
     agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))
     agent.placements["south"].training_distance = {"hosts": 0.1}
     defer(agent)

@@ -36,7 +36,7 @@ class WatchedAgent(Agent):
 
     def turn(self) -> TurnReport:
         report = super().turn()
-        self.board.change(leader=True, epoch=self.leadership.epoch())
+        self.board.change(leader=True, epoch=self.leadership.leads().every or 0)
         for listener in self.board.turned(report, duration_s=0.0):
             listener(self.board.read(), report)
         if self.board.read().turns == AFTER_TURNS:

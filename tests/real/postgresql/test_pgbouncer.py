@@ -14,9 +14,9 @@ import pytest
 
 from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
-from agent.service.leader import LeaseLeader
 from domain.clock import VirtualClock
 from domain.errors import Fenced, LedgerUnavailable
+from tests.agent.ledger.postgres.sharing import WEB, leader_of_web
 from tests.agent.ledger.records import START, made
 from tests.real.postgresql.pooler import Pooler
 from tests.waiting import until
@@ -88,15 +88,15 @@ def test_when_the_leader_is_killed_the_other_one_leads(make_pooler: Callable[[in
         assert first.stderr is not None
         assert first.stderr.readline() == "leading\n"
         with Ledger.open(url, busy_timeout_s=2.0) as ledger:
-            second = LeaseLeader(ledger, "second", VirtualClock(START), LEASE_S, LEASE_S / 4.0)
+            second = leader_of_web(ledger, "second", VirtualClock(START), LEASE_S, LEASE_S / 4.0)
             second.start()
             try:
                 time.sleep(LEASE_S)
-                assert (second.epoch(), second.rival) == (None, "first")
+                assert (second.leads().numbers, second.leaders()) == ((), {WEB: "first"})
                 with pytest.raises(Fenced):
-                    second.fence(1)
+                    second.fence([1])
                 first.kill()
-                until(lambda: second.epoch() == 2)
+                until(lambda: second.leads().numbers == (2,))
                 FleetStore(ledger).record([made(0, epoch=2)])
             finally:
                 second.stop()

@@ -14,6 +14,7 @@ from agent.admission.gate.gate import Gate
 from agent.admission.settings import ClusterSettings
 from agent.autoscaling.decision import AutoscalingPart
 from agent.kernel.decision import Host, Part, Turn
+from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from agent.service import chores
 from agent.service.assembly import Agent, AwsKeys, assembled, turned
@@ -132,7 +133,7 @@ def turned_part(yard: Yard, report: TurnReport) -> TurnReport:
     host = Host(yard.ledger, None, yard.clock)
     part = AdmissionPart(host)
     part.gate = yard.gate
-    return turned([Fleets(host), part], read_both(yard.clock), yard.epoch)
+    return turned([Fleets(host), part], read_both(yard.clock), Leads(every=yard.epoch))
 
 
 def test_a_gate_that_fails_is_reported_and_the_fleets_decisions_stand(
@@ -154,7 +155,7 @@ def test_a_cluster_whose_capacity_cannot_be_worked_with_is_reported_and_the_othe
     # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.
     terms = {"nobody": ClusterSettings(capacity_cores=1, quota_code=QUOTA), CLUSTER: ClusterSettings(capacity_cores=1)}
     gate = Gate(yard.session, yard.ledger, {CLUSTER: yard.service}, terms, Mode.ACT, yard.clock)
-    events = gate.turn(yard.clock.now(), yard.epoch)
+    events = gate.turn(yard.clock.now(), Leads(every=yard.epoch))
     assert events[0].detail.startswith("nobody: capacity: ")
     assert "KeyError: 'nobody'" in events[0].detail
     assert yard.desired("batch-a") == 4

@@ -18,6 +18,7 @@ from agent.admission.gate.records import GroupRecord, group_records
 from agent.admission.records import AdmissionDecision, DeploymentEvent
 from agent.admission.settings import ClusterSettings
 from agent.admission.state import AdmissionStore
+from agent.kernel.leads import Leads
 from agent.ledger import Ledger
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
@@ -119,7 +120,7 @@ class Yard:
         told: tuple[Event, ...] = ()
         for _ in range(minutes):
             self.world.control.advance(60.0)
-            told += self.gate.turn(self.clock.now(), self.epoch, sized, results)
+            told += self.gate.turn(self.clock.now(), Leads(every=self.epoch), sized, results)
         self.events += told
         return told
 

@@ -8,23 +8,23 @@ from __future__ import annotations
 import sys
 
 from agent.ledger import Ledger
-from agent.service.leader import LeaseLeader
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import WallClock
 from domain.errors import TrimtabError
+from tests.agent.ledger.postgres.sharing import leader_of_web
 
 
 def main(ledger_url: str, aws_url: str, lease_s: str) -> None:
     """Lead, wait, call."""
     ledger = Ledger.open(ledger_url, busy_timeout_s=2.0)
-    leader = LeaseLeader(ledger, "first", WallClock(), float(lease_s), float(lease_s) / 3.0)
+    leader = leader_of_web(ledger, "first", WallClock(), float(lease_s), float(lease_s) / 3.0)
     leader.start()
-    epoch = leader.epoch()
-    assert epoch is not None
+    epochs = leader.leads().numbers
+    assert epochs == (1,)
     options = AwsOptions(
         "us-east-1", aws_url, connect_timeout_s=60.0, access_key_id="AKIA", secret_access_key="simulated"
     )
-    aws = AwsSession(options, WallClock(), read_only=False, fence=lambda: leader.fence(epoch))
+    aws = AwsSession(options, WallClock(), read_only=False, fence=lambda: leader.fence(epochs))
     print("leading", file=sys.stderr, flush=True)
     sys.stdin.readline()
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.ledger import Ledger
-from agent.service.leader import LeaseLeader
 from domain.clock import WallClock
+from tests.agent.ledger.postgres.sharing import leader_of_web
 from tests.waiting import until
 
 pytestmark = [pytest.mark.needs_postgresql]
@@ -69,16 +69,16 @@ def test_a_leader_stopped_while_it_connects_sends_nothing_when_it_is_resumed_aft
     assert caller.stdin is not None
     assert caller.stderr is not None
     second_ledger = Ledger.open(url, busy_timeout_s=2.0)
-    second = LeaseLeader(second_ledger, "second", WallClock(), LEASE_S, LEASE_S / 3.0)
+    second = leader_of_web(second_ledger, "second", WallClock(), LEASE_S, LEASE_S / 3.0)
     try:
         assert caller.stderr.readline() == "leading\n"
         second.start()
-        assert second.epoch() is None
+        assert second.leads().numbers == ()
         caller.stdin.write("call\n")
         caller.stdin.flush()
         until(lambda: connections(port, SYN_SENT) - before)
         os.kill(caller.pid, signal.SIGSTOP)
-        until(lambda: second.epoch() == 2)
+        until(lambda: second.leads().numbers == (2,))
 
         # The kernel goes on knocking for the stopped process, and is let in.
         full_door.settimeout(30.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -11,12 +12,16 @@ from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.dictionaries import DECISIONS_EACH
 from agent.ledger.identity import NUMBERS, LedgerOwner
-from agent.ledger.postgresql import OtherLease, OwnLease
+from agent.ledger.leases import AgentRecord, Moves, Roster
 from agent.ledger.restore import restore
-from domain.errors import BadInput, LedgerUnavailable
+from agent.ledger.schema import REVISIONS
+from domain.errors import BadInput, Fenced, LedgerUnavailable
+from domain.subject import Subject, fleet_subject
 from tests.agent.ledger.records import START, made
 
 pytestmark = pytest.mark.needs_postgresql
+
+WEB, API = fleet_subject("web"), fleet_subject("api")
 
 
 def test_its_room_is_asked_of_the_server_and_it_looks_after_itself(ledger: Ledger) -> None:
@@ -44,42 +49,69 @@ def test_inputs_share_dictionaries_that_go_with_the_last_decision_that_uses_them
     assert dictionaries() == []
 
 
+def beat(ledger: Ledger, name: str, known: tuple[int, ...] = (), lease_s: float = 60.0, **moves: Any) -> Roster:
+    me = AgentRecord(name, f"process-of-{name}", REVISIONS[-1], settings={WEB: "d", API: "e"})
+    return ledger.beat(me, known, lease_s, START, lambda there: Moves(**moves))
+
+
+def led(there: Roster) -> dict[Subject, tuple[str, int]]:
+    return {subject: (lease.agent, lease.epoch) for subject, lease in there.leases.items()}
+
+
 @pytest.mark.smoke
-def test_a_lease_is_renewed_by_the_epoch_that_has_it_and_by_no_other(ledger: Ledger) -> None:
-    assert ledger.take_lease("ana", 60.0, START) == OwnLease(1)
-    held = ledger.take_lease("ben", 60.0, START)
-    assert isinstance(held, OtherLease)
-    assert held.owner == "ana"
-    assert 0.0 < held.remaining_s <= 60.0
-    assert ledger.renew_lease(1, 90.0)
-    longer = ledger.take_lease("ben", 60.0, START)
-    assert isinstance(longer, OtherLease)
-    assert longer.remaining_s > held.remaining_s
-    # Who has it may take it anew, under a newer epoch.
-    assert ledger.take_lease("ana", 60.0, START) == OwnLease(2)
-    assert ledger.renew_lease(1, 60.0) is False
-    assert ledger.renew_lease(2, 60.0) is True
-    ledger.give_up_lease(1)
-    assert isinstance(ledger.take_lease("ben", 60.0, START), OtherLease)
-    ledger.give_up_lease(2)
-    assert ledger.renew_lease(2, 60.0) is False
-    assert ledger.take_lease("ben", 60.0, START) == OwnLease(3)
+def test_a_lease_is_of_one_subject_and_lasts_as_long_as_the_heartbeat_of_its_process(ledger: Ledger) -> None:
+    assert led(beat(ledger, "ana", take=frozenset({WEB, API}))) == {API: ("ana", 1), WEB: ("ana", 2)}
+    # What another process leads is not taken.
+    there = beat(ledger, "ben", take=frozenset({WEB}))
+    assert led(there) == {API: ("ana", 1), WEB: ("ana", 2)}
+    assert {name: (one.process, one.ready, one.settings) for name, one in there.agents.items()} == {
+        name: (f"process-of-{name}", True, {WEB: "d", API: "e"}) for name in ("ana", "ben")
+    }
+    assert 0.0 < there.ends_in_s["ana"] <= 60.0
+    ledger.check_epoch(1, 2)
+    assert led(beat(ledger, "ana", (1, 2), give=frozenset({WEB}))) == {API: ("ana", 1)}
+    assert led(beat(ledger, "ben", take=frozenset({WEB}))) == {API: ("ana", 1), WEB: ("ben", 3)}
+    ledger.check_epoch(1)
+    ledger.check_epoch(3)
+    for over in (2,), (1, 2, 3):
+        with pytest.raises(Fenced, match="leader epoch 2 of autoscaling/web is over"):
+            ledger.check_epoch(*over)
+        with pytest.raises(Fenced, match="process-of-ben leads since epoch 3"):
+            FleetStore(ledger).record((), states={}, epochs=over)
+    # A lease under an epoch that its process does not know is not resumed.
+    assert led(beat(ledger, "ana", ())) == {WEB: ("ben", 3)}
+    assert led(ledger.roster()) == {WEB: ("ben", 3)}
+    ledger.give_up("process-of-ben")
+    assert ledger.roster().agents.keys() == {"ana"}
+    assert led(beat(ledger, "ana", (), take=frozenset({WEB}))) == {WEB: ("ana", 4)}
 
 
-def test_a_lease_ends_by_the_servers_clock(ledger: Ledger) -> None:
-    assert ledger.take_lease("ana", 0.0, START) == OwnLease(1)
-    assert ledger.take_lease("ben", 60.0, START) == OwnLease(2)
+def test_leases_end_with_the_heartbeat_by_the_servers_clock(ledger: Ledger) -> None:
+    beat(ledger, "ana", lease_s=0.0, take=frozenset({WEB}))
+    assert led(beat(ledger, "ben", take=frozenset({WEB}))) == {WEB: ("ben", 2)}
+    # Its heartbeat again: what it led before is not its own any more.
+    assert led(beat(ledger, "ana", (1,))) == {WEB: ("ben", 2)}
+
+
+def test_a_restore_ends_every_epoch(ledger: Ledger) -> None:
+    beat(ledger, "ana", take=frozenset({WEB}))
+    newest = ledger.take_epoch("restore", START)
+    with pytest.raises(Fenced, match="leader epoch 1 is over: restore leads since epoch 2"):
+        ledger.check_epoch(1)
+    assert (newest, led(ledger.roster())) == (2, {})
+    assert led(beat(ledger, "ana", (1,), take=frozenset({WEB}))) == {WEB: ("ana", 3)}
+    ledger.check_epoch(3)
 
 
 def test_a_restored_server_goes_on_beyond_all_that_is_known_once_nobody_leads(url: str, tmp_path: Path) -> None:
     with Ledger.open(url, witness_in=tmp_path) as ledger:
         ledger.bind(LedgerOwner("1111", "us-east-1", "prod"))
-        ledger.take_lease("ana", 60.0, START)
+        beat(ledger, "ana", take=frozenset({WEB}))
         with pytest.raises(BadInput, match="run this without FILE"):
             restore(url, tmp_path / "copy.db", (), START, ())
-        with pytest.raises(LedgerUnavailable, match="is led by ana: stop the agents first"):
+        with pytest.raises(LedgerUnavailable, match="is in use by process-of-ana: stop the agents first"):
             restore(url, None, (tmp_path,), START, ())
-        ledger.give_up_lease(1)
+        ledger.give_up("process-of-ana")
         before = ledger.identity()
     done = restore(url, None, (tmp_path,), START, ())
     assert done is not None

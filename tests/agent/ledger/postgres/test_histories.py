@@ -1,0 +1,37 @@
+"""Three agents with faults in virtual time: no call under a deposed epoch, no minute twice, no fleet forgotten."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.agent.ledger.postgres.histories import FLEETS, MINUTES, play
+from tests.agent.ledger.postgres.server import EMPTY_LEDGER, Server
+
+pytestmark = pytest.mark.needs_postgresql
+
+_numbers = itertools.count(1)
+
+
+def check(server: Server, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    url = server.new_database(f"history_{next(_numbers)}_{seed}", EMPTY_LEDGER)
+    history = play(monkeypatch, url, seed)
+    assert history.wrong == [], (seed, history.rates, history.faults)
+    # It was no standstill.
+    assert history.calls >= FLEETS * MINUTES // 3
+    assert sum(map(len, history.minutes.values())) >= FLEETS * MINUTES // 2
+    with server.connected() as admin:
+        admin.execute(f'DROP DATABASE "history_{url.rpartition("history_")[2]}"')  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_histories_of_three_agents(server: Server, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    check(server, monkeypatch, seed)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("hundred", range(10))
+def test_a_hundred_histories_of_three_agents(server: Server, monkeypatch: pytest.MonkeyPatch, hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * (hundred + 1)):
+        check(server, monkeypatch, seed)

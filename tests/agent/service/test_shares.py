@@ -1,0 +1,148 @@
+"""The shares of agents: each unit has one owner, few of them move, and never two agents lead a subject."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.ledger.leases import AgentRecord, Lease, Moves, Roster
+from agent.service.shares import differences, in_charge, owner, plan, units, waits
+from domain.subject import Subject, fleet_subject
+
+NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=4), min_size=1, max_size=6, unique=True)
+SUBJECTS = [fleet_subject(f"f{n}") for n in range(300)]
+UNITS = units(SUBJECTS, [])
+
+
+@given(agents=NAMES, more=st.text("xyz", min_size=1, max_size=3))
+def test_a_new_agent_takes_only_what_becomes_its_own_and_what_it_leaves_moves_alone(
+    agents: list[str], more: str
+) -> None:
+    for unit in UNITS[:60]:
+        before, after = owner(unit, agents), owner(unit, [*agents, more])
+        assert after in (before, more)
+
+
+def test_three_agents_have_about_a_third_each() -> None:
+    found = Counter(owner(unit, ["a", "b", "c"]) for unit in units([fleet_subject(f"f{n}") for n in range(3000)], []))
+    assert all(900 <= number <= 1100 for number in found.values())
+    assert owner(UNITS[0], []) is None
+
+
+@given(
+    subjects=st.sets(st.sampled_from(SUBJECTS[:12])),
+    couples=st.lists(st.tuples(st.sampled_from(SUBJECTS[:12]), st.sampled_from(SUBJECTS[:12])), max_size=8),
+)
+def test_units_are_the_connected_components_of_the_subjects_that_there_are(
+    subjects: set[Subject], couples: list[tuple[Subject, Subject]]
+) -> None:
+    found = units(subjects, couples)
+    of = {subject: unit for unit in found for subject in unit}
+    assert sum(map(len, found)) == len(of) == len(subjects)
+    inside = [(one, other) for one, other in couples if {one, other} <= subjects]
+    assert all(of[one] == of[other] for one, other in inside)
+    # No smaller parts: without its couples a unit of several subjects would fall apart.
+    assert len(found) >= len(subjects) - len(inside)
+    alone = [unit for unit in found if not any(unit & {*pair} for pair in inside)]
+    assert all(len(unit) == 1 for unit in alone)
+
+
+def record(name: str, **about: object) -> AgentRecord:
+    known = AgentRecord(name, f"host:{name}", "0014", settings=dict.fromkeys(SUBJECTS[:20], "d"))
+    return replace(known, **about)  # type: ignore[arg-type]
+
+
+def roster(*agents: AgentRecord, led: Mapping[Subject, str] | None = None) -> Roster:
+    leases = {subject: Lease(name, f"host:{name}", n + 1) for n, (subject, name) in enumerate((led or {}).items())}
+    return Roster({one.name: one for one in agents}, leases)
+
+
+def applied(before: Roster, name: str, moves: Moves) -> Roster:
+    """Return the roster after the moves of an agent, as the ledger makes them."""
+    kept = {subject: one for subject, one in before.leases.items() if subject not in moves.give}
+    taken = {one: Lease(name, f"host:{name}", 1000) for one in moves.take if one not in before.leases}
+    return replace(before, leases={**kept, **taken})
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_agents_come_to_lead_their_shares_one_unit_at_a_time_and_never_two_lead_one(seed: int) -> None:
+    dice = random.Random(seed)
+    subjects = SUBJECTS[:20]
+    pairs = [(dice.choice(subjects), dice.choice(subjects)) for _ in range(dice.randrange(6))]
+    wanted = units(subjects, pairs)
+    names = ["a", "b", "c"][: dice.randint(1, 3)]
+    there = roster(*map(record, names), led={one: dice.choice(names) for one in subjects if dice.random() < 0.7})
+    for _ in range(200):
+        name = dice.choice(names)
+        moves = plan(name, wanted, there, may_give=dice.random() < 0.8)
+        mine = {subject for subject, lease in there.leases.items() if lease.agent == name}
+        assert moves.give <= mine
+        assert not moves.take & there.leases.keys()
+        assert len([unit for unit in wanted if unit & moves.give]) <= 1
+        there = applied(there, name, moves)
+    for name in names:
+        assert plan(name, wanted, there, may_give=True) == Moves()
+    assert {subject: lease.agent for subject, lease in there.leases.items()} == {
+        subject: owner(unit, names) for unit in wanted for subject in unit
+    }
+
+
+def test_what_an_agent_must_not_lead_goes_at_once_but_not_within_a_turn() -> None:
+    subjects = SUBJECTS[:20]
+    there = roster(record("a", ready=False), record("b"), led=dict.fromkeys(subjects, "a"))
+    assert plan("a", units(subjects, []), there, may_give=True) == Moves(give=frozenset(subjects), pending=True)
+    assert plan("a", units(subjects, []), there, may_give=False) == Moves(pending=True)
+    # Settings without a subject: its lease goes, whether anybody wants it or not.
+    fewer = units(subjects[1:], [])
+    assert plan("a", fewer, roster(record("a"), led=dict.fromkeys(subjects, "a")), may_give=True).give == {subjects[0]}
+
+
+def test_where_no_agent_is_ready_all_share() -> None:
+    there = roster(record("a", ready=False), record("b", ready=False))
+    assert in_charge(there).keys() == {"a", "b"}
+    assert in_charge(roster(record("a", ready=False), record("b"))).keys() == {"b"}
+
+
+def test_a_subject_whose_settings_differ_has_no_leader_and_both_agents_are_named() -> None:
+    subjects = SUBJECTS[:20]
+    other = {**dict.fromkeys(subjects, "d"), subjects[3]: "e"}
+    there = roster(record("a"), record("b", settings=other), led=dict.fromkeys(subjects, "a"))
+    (sentence,) = differences(there).values()
+    assert differences(there).keys() == {subjects[3]}
+    assert "a (process host:a)" in sentence
+    assert "b (process host:b)" in sentence
+    give = plan("a", units(subjects, []), there, may_give=True).give
+    assert subjects[3] in give
+    there = replace(there, leases={})
+    takes = [plan(name, units(subjects, []), there, may_give=True).take for name in "ab"]
+    assert frozenset.union(*takes) == {*subjects} - {subjects[3]}
+
+
+def test_a_subject_that_one_agent_alone_has_in_its_settings_is_that_ones() -> None:
+    subjects = SUBJECTS[:20]
+    fewer = dict.fromkeys(subjects[:10], "d")
+    there = roster(record("a", settings=fewer), record("b"))
+    assert {*subjects[10:]} <= plan("b", units(subjects, []), there, may_give=True).take
+    assert differences(there) == {}
+
+
+@pytest.mark.parametrize("led", [{}, dict.fromkeys(SUBJECTS[:20], "a")])
+def test_an_agent_with_a_newer_schema_waits_until_the_older_ones_have_ended(led: Mapping[Subject, str]) -> None:
+    wanted = units(SUBJECTS[:20], [])
+    there = roster(record("a"), record("b", revision="0015", settings=dict.fromkeys(SUBJECTS[:20], "e")), led=led)
+    assert plan("b", wanted, there, may_give=True) == Moves()
+    after = applied(there, "a", plan("a", wanted, there, may_give=True))
+    assert {lease.agent for lease in after.leases.values()} == {"a"}
+    sentence = waits("b", there)
+    assert "a (process host:a)" in sentence
+    assert "b (process host:b)" in sentence
+    assert waits("a", there) == ""
+    assert waits("a", replace(there, older="old:1")).startswith("process old:1")
+    alone = roster(record("b", revision="0015"))
+    assert plan("b", wanted, alone, may_give=True).take == {*SUBJECTS[:20]}

@@ -20,12 +20,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import structlog
+
 from agent.ledger.leases import AgentRecord, Moves, Roster
+from domain.errors import LedgerError
 from domain.subject import Subject
 
 if TYPE_CHECKING:
     from agent.kernel.decision import Part
     from agent.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 Unit = frozenset[Subject]
 
@@ -129,13 +134,22 @@ def plan(me: str, wanted: Collection[Unit], roster: Roster, *, may_give: bool) -
 def managed_by(parts: Iterable[Part], settings: Settings) -> Managed:
     """Return the subjects that an agent can decide for by its settings.
 
-    A digest covers the settings of a subject that differ from their defaults, those of its unit, and the mode.
+    A digest covers the settings of a subject that differ from their defaults, those of its unit, and the mode. A part
+    that fails has no subjects until it works again. LedgerError.
     """
-    parts = tuple(parts)
-    written = {
-        Subject(part.name, name): f"{settings.mode} {part.written(name)}" for part in parts for name in part.managed()
-    }
-    of_agent = units(written, [couple for part in parts for couple in part.couples()])
+    written: dict[Subject, str] = {}
+    couples: list[tuple[Subject, Subject]] = []
+    for part in parts:
+        try:
+            of_part = {Subject(part.name, name): f"{settings.mode} {part.written(name)}" for name in part.managed()}
+            couples += part.couples()
+        except LedgerError:
+            raise
+        except Exception:
+            log.exception("part_failed", part=part.name)
+        else:
+            written |= of_part
+    of_agent = units(written, couples)
     digests: dict[Subject, str] = {}
     for unit in of_agent:
         text = "\n".join(f"{subject.path} {written[subject]}" for subject in sorted(unit))

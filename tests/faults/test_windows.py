@@ -78,7 +78,8 @@ def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_worl
         BothTimes(now, world.agent_clock.monotonic()),
         world.loop.fleets,
         world.loop.store,
-        world.epoch,
+        {"web": world.epoch},
+        [world.epoch],
         Refusals(),
         (),
     )

@@ -6,13 +6,15 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.ledger.leases import AgentRecord, Lease, Moves, Roster
-from agent.service.shares import differences, in_charge, owner, plan, units, waits
+from agent.service.shares import Managed, differences, in_charge, managed_by, owner, plan, units, waits
+from domain.errors import LedgerUnavailable
 from domain.subject import Subject, fleet_subject
 
 NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=4), min_size=1, max_size=6, unique=True)
@@ -130,6 +132,45 @@ def test_a_subject_that_one_agent_alone_has_in_its_settings_is_that_ones() -> No
     there = roster(record("a", settings=fewer), record("b"))
     assert {*subjects[10:]} <= plan("b", units(subjects, []), there, may_give=True).take
     assert differences(there) == {}
+
+
+class FakePart:
+    """A part with two subjects, of which `web` is coupled to a subject of another part."""
+
+    def __init__(self, name: str, sizes: Mapping[str, int], error: Exception | None = None) -> None:
+        self.name, self.sizes, self.error = name, sizes, error
+
+    def managed(self) -> tuple[str, ...]:
+        if self.error is not None:
+            raise self.error
+        return tuple(self.sizes)
+
+    def written(self, subject: str) -> str:
+        return f"size={self.sizes[subject]}"
+
+    def couples(self) -> list[tuple[Subject, Subject]]:
+        return [(Subject("a", "web"), Subject("b", "web"))] if self.name == "a" else []
+
+
+def managed(*parts: FakePart, mode: str = "act") -> Managed:
+    return managed_by(parts, SimpleNamespace(mode=mode))  # type: ignore[arg-type]
+
+
+def test_a_digest_covers_settings_unit_and_mode() -> None:
+    first = managed(FakePart("a", {"web": 1, "api": 1}), FakePart("b", {"web": 1}))
+    web = frozenset({Subject("a", "web"), Subject("b", "web")})
+    assert {*first.units} == {web, frozenset({Subject("a", "api")})}
+    changed = managed(FakePart("a", {"web": 1, "api": 1}), FakePart("b", {"web": 2}))
+    assert {one for one in first.settings if first.settings[one] != changed.settings[one]} == web
+    observing = managed(FakePart("a", {"web": 1, "api": 1}), FakePart("b", {"web": 1}), mode="observe")
+    assert not {*observing.settings.values()} & {*first.settings.values()}
+
+
+def test_a_part_that_fails_costs_no_other_its_lead() -> None:
+    there = managed(FakePart("a", {"web": 1}), FakePart("b", {"web": 1}, ValueError("a mistake in a plug-in")))
+    assert there.settings.keys() == {Subject("a", "web")}
+    with pytest.raises(LedgerUnavailable):
+        managed(FakePart("a", {}, LedgerUnavailable("away")))
 
 
 @pytest.mark.parametrize("led", [{}, dict.fromkeys(SUBJECTS[:20], "a")])

@@ -156,7 +156,6 @@ class LeaseLeader:
         self._between_turns = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._first_wait_s = self._back_until = 0.0
-        self._waiting = ""
         self.failure = ""
         """Why this agent leads nothing or the database could not be asked the last time, "" where all is in order."""
 
@@ -250,7 +249,10 @@ class LeaseLeader:
                 return found
 
             self._ask(managed, moves)
-            self._note(managed)
+            why = waits(self._me.name, self._roster)
+            if why and why != self.failure:
+                log.warning("lead_refused", detail=why)
+            self.failure = why
             if pending or not managed.units:
                 return min(_RETRY_S, self._renew_s)
             others = [s for name, s in self._roster.ends_in_s.items() if name != self._me.name]
@@ -291,12 +293,6 @@ class LeaseLeader:
         if not me.ready and not any(one.ready for one in roster.agents.values()):
             # The agents that were to take over have gone.
             self._back_until = 0.0
-
-    def _note(self, managed: Managed) -> None:
-        self.failure = waits(self._me.name, self._roster)
-        if self.failure and self.failure != self._waiting:
-            log.warning("lead_refused", detail=self.failure)
-        self._waiting = self.failure
 
     def _forget(self, subjects: Collection[Subject]) -> None:
         if subjects:

@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 UNUSED_SHARE: Final = 0.1
 """The last part of a lease is not used: a call that leaves in time should also arrive in time."""
+MOVED_WITHIN: Final = 1.0 / 3.0
+"""A subject moves to another agent in this first part of the interval between two turns."""
 STAND_BACK_LEASES: Final = 3.0
 UNDECIDED_S: Final = 300.0
 LONGEST_PATIENCE_S: Final = 3600.0
@@ -154,6 +156,7 @@ class LeaseLeader:
         self._roster, self._roster_until = Roster(), 0.0
         self._closed, self._ended = threading.Event(), threading.Event()
         self._between_turns = threading.Lock()
+        self._turned_at = self._interval_s = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._first_wait_s = self._back_until = 0.0
         self.failure = ""
@@ -194,9 +197,17 @@ class LeaseLeader:
         # The answer may have taken its time.
         self._refuse_unless_led(epochs)
 
-    def turning(self) -> AbstractContextManager[object]:
-        """Return a block in which no subject is given to another agent."""
-        return self._between_turns
+    @contextlib.contextmanager
+    def turning(self) -> Iterator[None]:
+        """Open a block in which no subject is given to another agent."""
+        with self._between_turns:
+            yield
+        before, self._turned_at = self._turned_at, since_boot()
+        self._interval_s = self._turned_at - before
+
+    def _may_move(self) -> bool:
+        """Return whether a turn has just ended: then the next leader of a subject decides its next minute in time."""
+        return not self._turned_at or since_boot() - self._turned_at <= MOVED_WITHIN * self._interval_s
 
     def stand_back(self) -> bool:
         """Lead nothing from now on, give everything up with the next beat, and take nothing for some leases."""
@@ -242,7 +253,8 @@ class LeaseLeader:
 
             def moves(roster: Roster) -> Moves:
                 nonlocal pending
-                found = plan(self._me.name, managed.units, roster, may_give=may_give)
+                may_move = self._may_move()
+                found = plan(self._me.name, managed.units, roster, may_give=may_give, may_move=may_move)
                 pending = found.pending
                 # Before another can take them, and whether the ledger's answer comes or not.
                 self._forget(found.give)

@@ -103,18 +103,18 @@ def waits(me: str, roster: Roster) -> str:
     )
 
 
-def plan(me: str, wanted: Collection[Unit], roster: Roster, *, may_give: bool) -> Moves:
+def plan(me: str, wanted: Collection[Unit], roster: Roster, *, may_give: bool, may_move: bool = True) -> Moves:
     """Return the leases that an agent takes and gives up now.
 
-    may_give: whether no turn is under way. One unit at a time goes to the agent whose share it is; subjects that this
-    agent must not lead go at once.
+    may_give: whether no turn is under way; then subjects that this agent must not lead go at once. may_move: whether
+    one has just ended; then one unit goes to the agent whose share it is.
     """
     charge, differing = in_charge(roster), differences(roster)
     process = roster.agents[me].process
     held = {subject for subject, lease in roster.leases.items() if lease.process == process}
     take: set[Subject] = set()
     give = held.difference(*wanted)
-    moved = waits_for_others = False
+    moved = pending = False
     for unit in wanted:
         able = [name for name, agent in charge.items() if unit <= agent.settings.keys()]
         whose = None if unit & differing.keys() else owner(unit, able)
@@ -122,12 +122,14 @@ def plan(me: str, wanted: Collection[Unit], roster: Roster, *, may_give: bool) -
             free = unit - roster.leases.keys()
             # The rest of it is another agent's until that one gives it up.
             take |= free if free | held >= unit else frozenset()
-            waits_for_others |= not free | held >= unit
+            pending |= not free | held >= unit
         elif ours := unit & held:
             must = whose is None or me not in able
-            give |= ours if must or not moved else frozenset()
-            moved |= not must
-    pending = bool(give) or waits_for_others
+            if must or (may_move and not moved):
+                give |= ours
+                moved |= not must
+            pending = True
+    pending |= bool(give)
     return Moves(frozenset(take), frozenset(give) if may_give else frozenset(), pending=pending)
 
 

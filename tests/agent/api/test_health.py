@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from agent.kernel.decision import Check
+from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
@@ -90,6 +91,7 @@ class TestReadiness:
         self, client: httpx.Client, running: Running
     ) -> None:
         world = running.world
+        world.loop.leads = Leads()
         for is_read in (False, True):
             if not is_read:
                 world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=100)

@@ -638,3 +638,21 @@ def test_account_and_region_matter_where_something_on_aws_is_managed(about: dict
         assert named is not None
         assert named() == "1" * 12
         assert asked[1:] == [("autoscaling", "DescribeAutoScalingGroups"), ("sts", "GetCallerIdentity")]
+
+
+def test_a_subject_moves_right_after_a_turn_only(site: Site) -> None:
+    """Later the next leader's turn of this minute may be over already."""
+    leader = a_leader(site)
+    for _ in range(2):
+        site.beat_once(after_s=12.0)
+        site.now += 12.0
+        with leader.turning():
+            pass
+    site.others = {"ben": BEN, "anna": replace(BEN, name="anna", process="host:3")}
+    site.beat_once(after_s=9.0)
+    assert led(leader) == {WEB: 1}
+    site.now += 15.0
+    with leader.turning():
+        pass
+    site.beat_once(after_s=7.0)
+    assert led(leader) == {}

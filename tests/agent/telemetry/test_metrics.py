@@ -242,6 +242,7 @@ def everything_happens(agent: Running) -> Telemetry:
     oldest = QueueSeries("web", QueueMetric.OLDEST_WAIT_SECONDS)
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
+    agent.board.change(leaders={"autoscaling/web": "north", "placement/south": "east"})
     agent.turn_pools()
     agent.placements["south"].adopt(inventory(), "inventory", world.epoch)
     agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))

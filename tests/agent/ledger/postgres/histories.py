@@ -21,17 +21,20 @@ from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.fleets import ManagedFleet
 from agent.autoscaling.loop import Loop
 from agent.autoscaling.policies.fallback import Proposer
+from agent.autoscaling.report import with_fleets
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.state import FleetStore
 from agent.kernel.leads import Leads
+from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, leases
 from agent.ledger.database import Database
 from agent.ledger.leases import AgentRecord
 from agent.rails.base import RailLimits
 from agent.service import leader as leader_module
 from agent.service.assembly import Acting
-from agent.service.leader import LeaseLeader
+from agent.service.leader import UNDECIDED_S as PATIENCE_S
+from agent.service.leader import Incapacity, LeaseLeader
 from agent.service.shares import Managed, units
 from benchmarks.loaded_cloud import GRACE_S, SAMPLE_S, START, LoadedCloud, make_fleets
 from collectors.inventory import Inventory
@@ -59,6 +62,7 @@ FAULTS = (
     "failover",
     "settings",
     "upgrade",
+    "aws",
 )
 
 
@@ -182,6 +186,7 @@ class Agent:
             is_elsewhere=self.leader.is_elsewhere,
             protect_busy=False,
         )
+        self.incapacity = Incapacity()
         self.next_beat_at = history.now
         self._plan_turn()
 
@@ -215,7 +220,10 @@ class Agent:
                     self.loop.take_over(leads, self._actuator(), None, decided_at)
                 self.loop.leads = leads
                 report = self.loop.turn(self.clock.now())
-        self.history.turned(self, report)
+            self.history.turned(self, report)
+            whole = with_fleets(TurnReport(report.at), report)
+            if self.incapacity.ends_lead(whole, ", ".join(whole.unread or ()), self.clock.monotonic()):
+                self.history.given_away += self.leader.stand_back()
 
 
 class History:
@@ -234,7 +242,7 @@ class History:
         self.acting: Agent | None = None
         self.server_away_until = self.server_ahead_s = 0.0
         self.revision = "0014"
-        self.calls = 0
+        self.calls = self.given_away = 0
         self.faults: list[str] = []
         self.wrong: list[str] = []
         self.decided_at: dict[str, list[float]] = defaultdict(lambda: [START])
@@ -335,6 +343,11 @@ class History:
             agent.freezes_in_call_s = seconds
         elif kind == "cut":
             agent.cut_until = self.now + seconds
+        elif kind == "aws":
+            # Five minutes and a turn without a decision, then its lead is given away.
+            agent.no_aws_until = self.now + 400.0
+            for fleet in self.fleets:
+                self.without_s[fleet.name] += PATIENCE_S + TURN_S + 2.0 * RENEW_S
         elif kind == "lost answer":
             agent.database.loses_answer = True
         elif kind in ("server", "failover"):
@@ -389,6 +402,8 @@ class History:
             if minute in self.minutes[made.fleet]:
                 self.wrong.append(f"{self.now - START:.0f} s: {agent.name} decided {made.decision_id} twice")
             self.minutes[made.fleet].add(minute)
+            if made.reason is Reason.CLOUD_UNREADABLE:
+                continue
             self._look_at_gap(made.fleet, self.now)
             self.decided_at[made.fleet].append(self.now)
             if self.refused is not None and made.fleet == self.refused[0].name:

@@ -60,8 +60,8 @@ def explain(
         str,
         typer.Argument(
             metavar="ID",
-            help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last; main-a17: an admission; "
-            "main-o17: a rate.",
+            help="Decision: web-17, w-17, 17, an intent's id, or `last`; a fleet, cluster or pool for its last; "
+            "main-a17: an admission; main-o17: a rate; main-p17: a placement.",
         ),
     ] = LAST,
     fleet: FleetOption = None,
@@ -71,22 +71,28 @@ def explain(
     """Tell why a decision came out as it did: inputs, proposal, each rail, intents and what AWS did.
 
     For an admission: the rule, the time with the least room, and the deployments that fill it. For a rate: the levels
-    that were looked at, the risk, and whether the same comes out again.
+    that were looked at, the risk, and whether the same comes out again. For a placement: the best hosts with the terms
+    of their scores, and why other hosts were not feasible.
     """
     from agent.commands.ledger import open_parts
     from agent.kernel.decision import one_subject
+    from agent.kernel.store import DecisionStore
     from domain.errors import BadInput
     from domain.subject import AUTOSCALING
 
     with open_parts(ledger) as parts:
-        wanted = decision
-        if wanted == LAST or parts.called(wanted):
-            part, name = (parts.named(AUTOSCALING), fleet) if wanted == LAST else parts.meant(wanted, field="ID")
-            if wanted == LAST and fleet is not None:
-                name = one_subject(part, fleet, field="--fleet")
-            newest = part.decisions.newest(part.name, name, limit=1)
+        wanted, of = decision, None
+        if wanted == LAST:
+            if fleet is not None:
+                of = (AUTOSCALING, one_subject(parts.named(AUTOSCALING), fleet, field="--fleet"))
+        elif parts.called(wanted):
+            part, name = parts.meant(wanted, field="ID")
+            of = (part.name, name)
+        if wanted == LAST or of is not None:
+            newest = DecisionStore(parts.ledger.database).newest(*(of or ()), limit=1)
             if not newest:
-                raise BadInput("ID", decision, "no decision is recorded yet")
+                whose = "" if of is None else f" on {'/'.join(of)}"
+                raise BadInput("ID", decision, f"no decision{whose} is recorded yet: see trimtab status")
             wanted = newest[0].decision_id
         part, record = parts.find(meant(parts, wanted, fleet))
         explained = part.explain(record)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog=examples("trimtab replay --from 2h", "trimtab replay --policy threshold:high=0.75,low=0.5,periods=3")
+    epilog=examples(
+        "trimtab replay --from 2h --policy threshold:high=0.75,low=0.5,periods=3",
+        "trimtab replay oversubscription main",
+    )
 )
 def replay(
     decision: DecisionArgument = None,
@@ -73,13 +76,14 @@ def _meant(parts: Parts, decision: str | None, subject: str | None, fleet: str |
     from domain.subject import AUTOSCALING
 
     first = parts.named(AUTOSCALING)
-    if decision in (None, first.name) and subject is None:
-        recorded = first.decisions.subjects(first.name)
+    recorded = first.decisions.subjects(first.name)
+    if decision in (None, first.name) and subject is None and (recorded or fleet is not None):
         return first, one_of(fleet, recorded, first.subject_word, field="--fleet")
     found = chosen(parts, decision, subject)
     if len(found) != 1:
-        there = ", ".join(f"{part.name} {name}" for part, name in found) or "(none)"
-        raise BadInput("SUBJECT", subject or "", f"name one of: {there}")
+        there = ", ".join(f"{part.name} {name}" for part, name in found)
+        remedy = f"name one of: {there}" if there else "neither the ledger nor the settings know any: start the agent"
+        raise BadInput("SUBJECT", subject or "", remedy)
     return found[0]
 
 

@@ -705,11 +705,11 @@ class Services(dict[str, T]):
 
     def one(self, name: str | None) -> T:
         """Return the service of that name, or the only one for None; BadInput or UnknownName list the names."""
-        names = ", ".join(sorted(self)) or "(none is set)"
+        names = ", ".join(sorted(self)) or f"(the settings have no {self.word}: load them by TRIMTAB_CONFIG)"
         if name is None and len(self) == 1:
             return next(iter(self.values()))
         if name is None:
-            raise BadInput(self.word, name, f"name one of: {names}")
+            raise BadInput(self.word, "", f"name one of: {names}")
         if name not in self:
             raise UnknownName(self.word, name, f"choose one of: {names}")
         return self[name]

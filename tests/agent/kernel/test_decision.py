@@ -329,12 +329,12 @@ def test_settings_of_its_own_come_from_the_environment(ledger: Ledger) -> None:
 def test_a_service_is_the_one_that_is_named_or_the_only_one() -> None:
     one, two = Services({"a": 1}), Services({"b": 2, "a": 1})
     assert one.one(None) == one.one("a") == two.one("a") == 1
-    with pytest.raises(BadInput, match="pool is None: name one of: a, b"):
+    with pytest.raises(BadInput, match="pool is '': name one of: a, b"):
         two.one(None)
     with pytest.raises(UnknownName, match="pool is 'c': choose one of: a, b"):
         two.one("c")
-    for wanted, words in ((None, "pool is None: name one of:"), ("c", "pool is 'c': choose one of:")):
-        with pytest.raises(BadInput, match=re.escape(f"{words} (none is set)")):
+    for wanted, words in ((None, "pool is '': name one of:"), ("c", "pool is 'c': choose one of:")):
+        with pytest.raises(BadInput, match=re.escape(f"{words} (the settings have no pool")):
             Services[int]().one(wanted)
 
 

@@ -113,5 +113,13 @@ def test_status_names_the_policy_that_a_replay_of_the_record_advises(
 
 
 def test_a_replay_is_refused_with_what_shows_the_record(trimtab: CliRunner) -> None:
-    done = trimtab.invoke(program, ["replay", "placement"])
-    assert (done.exit_code, "see trimtab explain" in done.output) == (2, True)
+    for verb in (["replay", "placement"], ["replay"]):
+        done = trimtab.invoke(program, verb)
+        assert (done.exit_code, "see trimtab explain" in done.output) == (2, True)
+
+
+def test_the_last_decision_is_the_newest_of_any_subject_or_of_the_one_named(trimtab: CliRunner) -> None:
+    assert shown(trimtab, "explain").startswith("main-p2  ")
+    assert shown(trimtab, "explain", "placement/main").startswith("main-p2  ")
+    done = trimtab.invoke(program, ["explain", "last", "--fleet", "web"])
+    assert (done.exit_code, "neither the ledger nor the settings know a fleet" in done.output) == (2, True)

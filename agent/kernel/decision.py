@@ -473,6 +473,11 @@ class Part:
         return ()
 
     @classmethod
+    def files(cls, settings: Settings) -> Iterator[CheckResult]:
+        """Yield whether the files of its settings can be used; no account is needed."""
+        return iter(())
+
+    @classmethod
     def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
         """Yield what was found about what it needs; no call that changes anything can leave."""
         return iter(())

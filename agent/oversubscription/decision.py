@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from agent.kernel.checks import advice, missing, ok
 from agent.kernel.decision import (
     Capacity,
     Card,
@@ -31,14 +32,16 @@ from agent.oversubscription.settings import SUBJECTS, pool_rules_of
 from agent.oversubscription.state import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
 from agent.rails.base import RailLimits
 from domain.decisions import Event, Reason
-from domain.errors import LedgerUnavailable
+from domain.errors import LedgerUnavailable, TrimtabError
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from agent.kernel.checks import CheckResult
     from agent.kernel.metrics import Reading
     from agent.oversubscription.pool import Pool
     from agent.oversubscription.publisher import Publisher
+    from agent.settings import Settings
     from collectors.base import SampleSink
     from collectors.vm_names import Place, UnknownVms
 
@@ -300,6 +303,31 @@ class OversubscriptionPart(Part):
             "a pool is re-armed by the agent that leads it, and none listens on the socket here: start it, or ask on "
             "the machine where it runs"
         )
+
+    @classmethod
+    def files(cls, settings: Settings) -> Iterator[CheckResult]:
+        """Yield whether each pool's inventory and policy can be used."""
+        from agent.models.directory import ModelsDirectory
+        from agent.oversubscription.inventory import read_inventory
+        from agent.oversubscription.rate_policies import policy_of
+
+        models = ModelsDirectory(settings.models_directory, settings.promotion_key)
+        for name, pool in SUBJECTS.of(settings).items():
+            subject, rules = f"pool {name}", pool_rules_of(name, pool)
+            if pool.inventory_file is None:
+                remedy = f"set TRIMTAB_POOLS__{name}__INVENTORY_FILE"
+                yield advice(subject, "it has no inventory: every core is reserved", remedy)
+            else:
+                try:
+                    vms = read_inventory(pool.inventory_file, rules)
+                    yield ok(subject, f"{pool.inventory_file}: {len(vms):,} VMs")
+                except TrimtabError as error:
+                    detail = f"{pool.inventory_file}: {error}"
+                    yield missing(subject, detail, "correct the file; until then every core is reserved")
+            try:
+                yield ok(subject, f"policy {policy_of(rules.policy, rules, models).text}")
+            except TrimtabError as error:
+                yield missing(subject, f"policy {rules.policy}: {error}", "correct the file, or set moving-average")
 
     @classmethod
     def model(cls, path: Path) -> ModelSummary:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from agent.kernel.checks import Account, CheckResult
+    from agent.kernel.checks import CheckResult
     from agent.kernel.metrics import Reading
     from agent.placement.reserve import PlacementPool
     from agent.placement.turn import PoolTurns
@@ -305,7 +305,7 @@ class PlacementPart(Part):
         return ModelSummary(policy_document(policy), does=does, limits=cls.name)
 
     @classmethod
-    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
+    def files(cls, settings: Settings) -> Iterator[CheckResult]:
         """Yield whether each pool's inventory, policy and fleet can be used."""
         from agent.placement.choosing import check_policies
         from agent.placement.turn import check_inventory

@@ -1,4 +1,4 @@
-"""Runs the checks in order: the ledger, then the identity, which all other requests need, then those of every part."""
+"""Runs the checks in order: the ledger, files, then the identity, which all requests need, then those of every part."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ def check_everything(
         yield check_ledger(settings)
         yield from check_encryption(settings)
         yield from check_learning(settings)
+        for kind in kinds():
+            yield from kind.files(settings)
         if session.region is None:
             yield missing("region", "none is set or in the AWS chain", "set TRIMTAB_AWS__REGION, such as eu-west-1")
             return

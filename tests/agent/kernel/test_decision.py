@@ -112,7 +112,7 @@ def test_a_part_that_says_nothing_does_nothing(plain: Plain) -> None:
         assert mapping == {}
     assert plain.router() is None
     assert plain.capacity("desk") is None
-    assert tuple(plain.preflight(None, None)) == ()  # type: ignore[arg-type]
+    assert (*plain.files(None), *plain.preflight(None, None)) == ()  # type: ignore[arg-type]
     assert (plain.order, plain.kept, plain.sections, dict(plain.alarms)) == (100, None, (), {})
 
 

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent.autoscaling.snapshot.series import SeriesStore
+from agent.kernel.checks import State
 from agent.oversubscription.fold import hour_of_day
 from agent.oversubscription.inventory import parse_inventory
 from agent.oversubscription.memory import HourSums, SubscriberMemory
@@ -19,7 +20,10 @@ from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import RateRequest
 from agent.oversubscription.usage import PoolSink, UsageBook
+from agent.preflight.check import check_everything
+from agent.settings import Settings
 from collectors.base import Refusal
+from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, RejectReason
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
@@ -300,3 +304,38 @@ def test_a_clock_that_was_set_back_is_lived_again(house: House) -> None:
     assert house.pool.hour is not None
     assert house.pool.hour.hour == house.pool.memory.hour
     assert house.pool.hour.at == house.clock.now()
+
+
+@pytest.mark.parametrize(
+    ("policy", "of_inventory", "of_policy"),
+    [
+        ("moving-average", State.OK, State.OK),
+        ("rule:placement.json", State.OK, State.MISSING),
+        ("rates:absent.json", State.MISSING, State.MISSING),
+    ],
+)
+def test_preflight_reads_a_pools_files_before_it_needs_an_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, of_inventory: State, of_policy: State
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
+    (tmp_path / "placement.json").write_text('{"kind": "placement-policy", "version": 1}')
+    size = 48 if of_inventory is State.OK else 49
+    (tmp_path / "vms.csv").write_text(f"{HEADER}v0,web,m1,{size},16,1,1\n")
+    kind, _, file = policy.partition(":")
+    pool = {
+        "machines": 2,
+        "machine_cores": 48,
+        "machine_memory_gb": 512,
+        "inventory_file": tmp_path / "vms.csv",
+        "policy": f"{kind}:{tmp_path / file}" if file else kind,
+    }
+    settings = Settings.model_validate({"state_directory": tmp_path, "pools": {"main": pool}})
+    found = list(check_everything(settings, VirtualClock(START)))
+    assert [(one.subject, one.state) for one in found[2:]] == [
+        ("pool main", of_inventory),
+        ("pool main", of_policy),
+        ("region", State.MISSING),
+    ]
+    assert all(str(tmp_path) in one.detail for one in found[2:4] if file)

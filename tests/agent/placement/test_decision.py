@@ -10,13 +10,12 @@ from unittest.mock import ANY
 
 import pytest
 
-from agent.kernel.checks import Account, State
+from agent.kernel.checks import State
 from agent.kernel.decision import Capacity, Host
 from agent.ledger import Ledger
 from agent.models.directory import ModelRefused
 from agent.placement.decision import PlacementPart
 from agent.settings import Settings, load_settings
-from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Mode
 from domain.errors import ConfigurationError
@@ -30,31 +29,30 @@ def settings(**placement: Any) -> Settings:
     return Settings.model_validate({"placements": {"main": placement}})
 
 
-def looked(clock: VirtualClock, **placement: Any) -> list[tuple[State, str]]:
-    account = Account(AwsSession(AwsOptions("us-east-1"), clock, read_only=True), "arn:aws:iam::1:role/agent")
-    return [(one.state, one.detail) for one in PlacementPart.preflight(settings(**placement), account)]
+def looked(**placement: Any) -> list[tuple[State, str]]:
+    return [(one.state, one.detail) for one in PlacementPart.files(settings(**placement))]
 
 
 class TestPreflight:
-    def test_reads_the_inventory_and_the_policies(self, clock: VirtualClock, tmp_path: Path) -> None:
+    def test_reads_the_inventory_and_the_policies(self, tmp_path: Path) -> None:
         file = tmp_path / "pool.json"
         file.write_text(json.dumps(inventory(app("shop", excludes=["mail"]), app("mail"))))
-        inventory_found, *policies = looked(clock, inventory_file=file, policy="wf")
+        inventory_found, *policies = looked(inventory_file=file, policy="wf")
         assert inventory_found[0] is State.OK
         assert all(said in inventory_found[1] for said in (f"{file}: ", "2 applications", "mail now excludes shop"))
         assert policies == [(State.OK, "policy wf"), (State.OK, "policy learned")]
 
-    def test_says_what_is_missing(self, clock: VirtualClock, tmp_path: Path) -> None:
+    def test_says_what_is_missing(self, tmp_path: Path) -> None:
         file = tmp_path / "pool.json"
         file.write_text(json.dumps(inventory(app("shop", cores=0))))
-        found = looked(clock, inventory_file=file, policy="file:/nothing.json", fleet="web")
+        found = looked(inventory_file=file, policy="file:/nothing.json", fleet="web")
         assert [state for state, _ in found] == [State.MISSING, State.MISSING, State.OK, State.MISSING]
         assert "applications[0].cores" in found[0][1]
         assert "give a JSON file that can be read" in found[1][1]
         assert found[3][1] == "no fleet is called web"
 
-    def test_advises_on_a_pool_without_an_inventory(self, clock: VirtualClock) -> None:
-        assert looked(clock)[0] == (State.ADVICE, ANY)
+    def test_advises_on_a_pool_without_an_inventory(self) -> None:
+        assert looked()[0] == (State.ADVICE, ANY)
 
 
 class TestSettings:

@@ -605,6 +605,7 @@ class LearnPlacement(PromiseLearning):
         """Return the advice on the pool's policy, and leave it for the agent; BadInput where nothing is recorded."""
         from agent.placement.choosing import named_policy
         from agent.placement.settings import LEARNED
+        from trainer.kit.progress import phases
         from trainer.learning.placement_advice import MOST_DAYS, advise, last_advice, leave
         from trainer.learning.placements import read_placements
         from trainer.learning.round import Budget
@@ -613,11 +614,18 @@ class LearnPlacement(PromiseLearning):
         text = self.against or _policy_text(self.name, self.source, switched=True)
         in_use = text, policy_in_use(self.name, self.models, self.source, text)
         since = self.now_s - min(self.days, MOST_DAYS) * DAY_S
-        recorded = read_placements(self.source, self.name, since, self.now_s)
         policies = bundled(named_policy(LEARNED, self.name, self.models))
         budget = Budget(ADVICE_SHARE * self.terms.cpu_s)
         before = last_advice(self.models.path, self.name)
-        found = advise(recorded, policies, in_use, before, self.now_s, budget.check)
+        with phases(self.as_json) as on_phase:
+
+            def check(policy: str) -> None:
+                on_phase(f"replaying the record under {policy}")
+                budget.check()
+
+            on_phase("reading the record")
+            recorded = read_placements(self.source, self.name, since, self.now_s)
+            found = advise(recorded, policies, in_use, before, self.now_s, check)
         if not self.try_only:
             leave(self.models.path, found)
         return found

@@ -58,10 +58,14 @@ class Training(Verb):
         return self.out or self.folder()
 
     def seeds_given(self) -> list[int]:
-        """Return the seeds, one for each run."""
+        """Return the seeds, one for each run; on the command line --seed goes before `seeds` of --config."""
         from trainer.kit.jobs import seeds_of
 
-        return seeds_of(self.seeds) if self.seeds else [self.seed]
+        sources = {name: self.ctx.get_parameter_source(name) for name in ("seed", "seeds")}
+        by_hand = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+        if len(by_hand) == 2:
+            raise BadInput("--seeds", str(self.seeds), f"give it or --seed {self.seed}, not both")
+        return seeds_of(self.seeds) if self.seeds and by_hand != ["seed"] else [self.seed]
 
     def changes(self, configuration: type, given: Sequence[str] | None, options: Sequence[str]) -> dict[str, Any]:
         """Return the fields of a configuration by --set and --config; BadInput for one that is an option."""

@@ -17,6 +17,7 @@ import json
 import math
 import re
 import shutil
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from agent.kernel.unfinished import unfinished
@@ -324,6 +324,8 @@ def unpack(arrays: Mapping[str, NDArray[Any]], data: Any) -> Any:
         if mark == _ARRAY:
             return arrays[inner]
         if mark == _TENSOR:
+            import torch
+
             return torch.from_numpy(np.array(arrays[inner]))
         if mark == _TUPLE:
             return tuple(unpack(arrays, item) for item in inner)
@@ -335,7 +337,9 @@ def unpack(arrays: Mapping[str, NDArray[Any]], data: Any) -> Any:
 
 
 def _pack(tree: Any, path: str, arrays: Arrays) -> Any:
-    if isinstance(tree, torch.Tensor):
+    # A search without a network need not load torch: two seconds for each of its processes.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tree, torch.Tensor):
         return _named(_TENSOR, tree.detach().cpu().numpy(), path, arrays)
     if isinstance(tree, np.ndarray):
         return _named(_ARRAY, tree, path, arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from trainer.placement.advice import (
     LEAST_FILLINGS,
     LEAST_GAIN,
     ORDERS,
+    Check,
     Replayed,
     better_by_days,
     better_by_fillings,
@@ -52,12 +53,12 @@ def advise(
     in_use: tuple[str, Policy],
     before: PolicyAdvice | None,
     now: float,
-    check: Callable[[], None] = lambda: None,
+    check: Check = lambda _: None,
 ) -> PolicyAdvice:
     """Return the advice on a record.
 
     policies: every bundled one, by word. in_use: word and policy. before: the last advice, None for none. now: epoch
-    seconds. check: called before each replay, may raise.
+    seconds. check: called with the policy before each replay, may raise.
     """
     word, policy = in_use
     candidates = {name: one for name, one in policies.items() if one.digest != policy.digest} | {word: policy}

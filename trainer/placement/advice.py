@@ -49,19 +49,20 @@ def bundled(learned: Policy) -> dict[str, Policy]:
     return {word: files.get(word) or NAMED[word] for word in BUNDLED}
 
 
-Check = Callable[[], None]
+Check = Callable[[str], None]
+"""Called with the name of a policy before each of its replays; may raise."""
 
 
 def replayed_days(
-    instance: Instance, policies: Mapping[str, Policy], length_s: float, check: Check = lambda: None
+    instance: Instance, policies: Mapping[str, Policy], length_s: float, check: Check = lambda _: None
 ) -> dict[str, Replayed]:
-    """Return the host-hours of each third of a record of this length under each policy; check: called before each."""
+    """Return the host-hours of each third of a record of this length under each policy."""
     arrays, (happens, times) = arrays_of(instance), events_of(instance)
     marks = [length_s * (k + 1) / PARTS for k in range(PARTS)]
     ends = np.searchsorted(times, marks, side="right").tolist()
     found = {}
     for name, policy in policies.items():
-        check()
+        check(name)
         made = [
             play(instance, policy, events=(happens[:end], times[:end]), arrays=arrays, until_s=mark)
             for mark, end in zip(marks, ends, strict=True)
@@ -72,7 +73,7 @@ def replayed_days(
 
 
 def replayed_fillings(
-    fillings: Sequence[Instance], policies: Mapping[str, Policy], check: Check = lambda: None
+    fillings: Sequence[Instance], policies: Mapping[str, Policy], check: Check = lambda _: None
 ) -> dict[str, Replayed]:
     """Return the mean hosts of each filling over its order and ORDERS others; releases within them are left out."""
     rows: dict[str, list[tuple[float, int]]] = {name: [] for name in policies}
@@ -82,7 +83,7 @@ def replayed_fillings(
         others = [shuffle_order(len(one.requests), FIRST_ORDER + k) for k in range(ORDERS)]
         orders, arrays = np.array([given, *others], dtype=np.int64), arrays_of(one)
         for name, policy in policies.items():
-            check()
+            check(name)
             found = play_orders(one, policy, orders, arrays)
             rows[name].append((float(found[:, 0].mean()), int(found[:, 1].sum())))
     return {name: Replayed(tuple(hosts for hosts, _ in row), sum(n for _, n in row)) for name, row in rows.items()}

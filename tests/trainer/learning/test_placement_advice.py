@@ -46,7 +46,9 @@ def filled(*instances: Instance, gone: bool = True) -> PlacementRecord:
 
 def test_a_pool_whose_containers_end_is_advised_by_thirds_of_its_record() -> None:
     recorded = drawn(hours=80)
-    found = advise(recorded, POLICIES, ("wf", WF), None, recorded.until)
+    replayed: list[str] = []
+    found = advise(recorded, POLICIES, ("wf", WF), None, recorded.until, replayed.append)
+    assert sorted(replayed) == sorted(found.costs)
     assert found.advised in {"oldest", "ff", "lifetime"}
     assert (found.policy, found.policy_digest, found.changed_at) == ("wf", WF.digest, recorded.until)
     ours, theirs = found.costs[found.advised], found.costs["wf"]

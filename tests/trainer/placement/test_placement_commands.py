@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,19 @@ def test_a_policy_is_trained_on_a_file_and_evaluated_on_it(tmp_path: Path) -> No
     assert "seeds 3" in (tmp_path / "report" / "report.html").read_text("utf-8")
 
 
+def test_a_seed_of_the_command_line_goes_before_the_seeds_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('version = 1\ndecision = "placement"\n[options]\ninstance = ["small-5"]\nseeds = "0-1"\n')
+    config = ["train", "placement", "--config", str(file), *SHORT, "--out"]
+    assert called(*config, str(tmp_path / "file"))["seeds"] == [0, 1]
+    assert called(*config, str(tmp_path / "line"), "--seed", "3")["seeds"] == [3]
+
+
+def test_a_search_does_not_load_torch() -> None:
+    loaded = "import sys, trainer.placement.runs; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
 def test_a_front_is_written_with_its_picture(tmp_path: Path) -> None:
     called("train", "placement", "--instance", "small-5", "--front", *SHORT, "--out", str(tmp_path))
     data = json.loads((tmp_path / "front.json").read_text("utf-8"))
@@ -58,6 +73,7 @@ def test_a_front_is_written_with_its_picture(tmp_path: Path) -> None:
         (["train", "placement", "--method", "annealing"], "method"),
         (["train", "placement", "--family", "bf"], "family"),
         (["train", "placement", "--rho", "-1"], "rho"),
+        (["train", "placement", "--seed", "1", "--seeds", "0-4"], "--seeds"),
         (["train", "placement", "--front", "--method", "cmaes", "--out", "OUT"], "--front"),
         (["evaluate", "placement", "--policies", "mine"], "--policies"),
         (["evaluate", "placement", "--policies", "mine=none.json"], "--policies"),

@@ -129,7 +129,7 @@ class Parts(Sequence[Part]):
             if leases is not None:
                 lease = leases.get(Subject(part.name, name))
                 led = f"led by {lease.agent} under epoch {lease.epoch}" if lease else "led by no agent"
-                data = {**status.data, "leader": lease.agent if lease else None}
+                data = {**status.data, "led_by": lease.agent if lease else None}
                 status = replace(status, lines=(*status.lines, f"  {led}"), data=data)
             yield part, status
 

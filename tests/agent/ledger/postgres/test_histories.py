@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.agent.ledger.postgres.histories import FLEETS, MINUTES, play
+from tests.agent.ledger.postgres.histories import FAULTS, FLEETS, MINUTES, History, play
 from tests.agent.ledger.postgres.server import EMPTY_LEDGER, Server
 
 pytestmark = pytest.mark.needs_postgresql
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.needs_postgresql
 _numbers = itertools.count(1)
 
 
-def check(server: Server, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def check(server: Server, monkeypatch: pytest.MonkeyPatch, seed: int) -> History:
     url = server.new_database(f"history_{next(_numbers)}_{seed}", EMPTY_LEDGER)
     history = play(monkeypatch, url, seed)
     assert history.wrong == [], (seed, history.rates, history.faults)
@@ -23,6 +23,7 @@ def check(server: Server, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     assert sum(map(len, history.minutes.values())) >= FLEETS * MINUTES // 2
     with server.connected() as admin:
         admin.execute(f'DROP DATABASE "history_{url.rpartition("history_")[2]}"')  # type: ignore[arg-type]
+    return history
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -33,5 +34,8 @@ def test_histories_of_three_agents(server: Server, monkeypatch: pytest.MonkeyPat
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("hundred", range(10))
 def test_a_hundred_histories_of_three_agents(server: Server, monkeypatch: pytest.MonkeyPatch, hundred: int) -> None:
-    for seed in range(100 * hundred, 100 * (hundred + 1)):
-        check(server, monkeypatch, seed)
+    histories = [check(server, monkeypatch, seed) for seed in range(100 * hundred, 100 * (hundred + 1))]
+    # Each fault was among them, and an agent without AWS gave its subjects away.
+    kinds = {fault.split(": ")[1].rsplit(" ", 3)[0] for history in histories for fault in history.faults}
+    assert kinds == {*FAULTS}
+    assert sum(history.given_away for history in histories) > 0

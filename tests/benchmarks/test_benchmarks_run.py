@@ -49,6 +49,7 @@ SMALLEST = {
     "oversubscription_policy": "--unseen 0 --episodes 0",
     "oversubscription_equal_risk": "--small --weeks 1 --episodes 1 --only azure_like --usage gauss",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
+    "scale_out": "--runs 1 --cpu-s 2",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 RATES = ("false_promotions_per_year", "low", "high")
@@ -70,12 +71,14 @@ MAY_BE_ZERO = {
     *("nights_to_promote_10", "promoted_5_first_night"),
     *("reached_branching", "reached_ppo"),
     "resident_kb_per_deployment",
+    "load_before",
     *("clock_jumps", "intents_per_tick", "unexplained_decisions", "replay_differs"),
     *("milp_unanswered", "milp_loaded_unanswered"),
 }
 OF_A_PEER_THAT_MAY_BE_MISSING = {
     *("ratio_limit", "ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
     *("time_to_quality_is_bound", "time_to_quality_ratio"),
+    *("ray_speed_up", "start_s"),
 }
 RESUMABLE = (
     *("self_tuning", "autoscaling_memory", "oversubscription_ablation"),

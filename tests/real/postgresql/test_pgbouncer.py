@@ -88,7 +88,7 @@ def test_when_the_leader_is_killed_the_other_one_leads(make_pooler: Callable[[in
         assert first.stderr is not None
         assert first.stderr.readline() == "leading\n"
         with Ledger.open(url, busy_timeout_s=2.0) as ledger:
-            second = leader_of_web(ledger, "second", VirtualClock(START), LEASE_S, LEASE_S / 4.0)
+            second = leader_of_web(ledger, "heir", VirtualClock(START), LEASE_S, LEASE_S / 4.0)
             second.start()
             try:
                 time.sleep(LEASE_S)

@@ -1,4 +1,7 @@
-"""A leader of the fleet `web` on a ledger that several agents share."""
+"""A leader of the fleet `web` on a ledger that several agents share.
+
+`web` is the share of `first`, not of `heir`: it moves only where `first` is gone.
+"""
 
 from __future__ import annotations
 

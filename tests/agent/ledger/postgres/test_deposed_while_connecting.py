@@ -69,7 +69,7 @@ def test_a_leader_stopped_while_it_connects_sends_nothing_when_it_is_resumed_aft
     assert caller.stdin is not None
     assert caller.stderr is not None
     second_ledger = Ledger.open(url, busy_timeout_s=2.0)
-    second = leader_of_web(second_ledger, "second", WallClock(), LEASE_S, LEASE_S / 3.0)
+    second = leader_of_web(second_ledger, "heir", WallClock(), LEASE_S, LEASE_S / 3.0)
     try:
         assert caller.stderr.readline() == "leading\n"
         second.start()

@@ -247,7 +247,7 @@ class History:
         self.wrong: list[str] = []
         self.decided_at: dict[str, list[float]] = defaultdict(lambda: [START])
         self.minutes: dict[str, set[float]] = defaultdict(set)
-        self.without_s: dict[str, float] = defaultdict(float)
+        self.longer: list[tuple[str, float, float, float]] = []
         self.refused: tuple[Subject, float, float] | None = None
         self.started = 0
         fast = self.dice.choice([*NAMES, ""])
@@ -347,13 +347,13 @@ class History:
             # Five minutes and a turn without a decision, then its lead is given away.
             agent.no_aws_until = self.now + 400.0
             for fleet in self.fleets:
-                self.without_s[fleet.name] += PATIENCE_S + TURN_S + 2.0 * RENEW_S
+                self._allow(fleet.name, 400.0, PATIENCE_S + TURN_S + 2.0 * RENEW_S)
         elif kind == "lost answer":
             agent.database.loses_answer = True
         elif kind in ("server", "failover"):
             self.server_away_until = self.now + seconds / 3.0
             for fleet in self.fleets:
-                self.without_s[fleet.name] += seconds / 3.0
+                self._allow(fleet.name, seconds / 3.0, seconds / 3.0)
             if kind == "failover":
                 self.server_ahead_s += dice.uniform(-2.0, 2.0)
         elif kind == "settings":
@@ -362,11 +362,11 @@ class History:
             del self.returns[name]
             self.start(name, {**dict.fromkeys(self.subjects, "same"), subject: "other"})
             self.refused = (subject, self.now + RENEW_S + 1.0, self.now + seconds)
+            self._allow(subject.name, seconds, seconds)
             until = self.now + seconds
             while self.now < until:
                 self.step(until)
             self.end(name, 1.0, gracefully=True)
-            self.without_s[subject.name] += seconds
         elif kind == "upgrade":
             self.revision = f"{int(self.revision) + 1:04d}"
             for each in sorted(self.agents):
@@ -411,8 +411,14 @@ class History:
                 if since <= self.now <= until:
                     self.wrong.append(f"{self.now - START:.0f} s: {made.decision_id} with settings that differ")
 
+    def _allow(self, fleet: str, lasts_s: float, longer_s: float) -> None:
+        """Let a gap between decisions that overlaps the next `lasts_s` seconds be so much longer."""
+        self.longer.append((fleet, self.now, self.now + lasts_s, longer_s))
+
     def _look_at_gap(self, fleet: str, at: float) -> None:
-        gap, allowed = at - self.decided_at[fleet][-1], UNDECIDED_S + self.without_s.pop(fleet, 0.0)
+        before = self.decided_at[fleet][-1]
+        gap = at - before
+        allowed = UNDECIDED_S + sum(s for name, since, until, s in self.longer if name == fleet and before < until)
         # A minute that a fast clock was ahead of is waited for.
         allowed += 0.05 * (at - START)
         if gap > allowed:

@@ -165,7 +165,7 @@ def rearm(
     The page and `GET /api/v1/oversubscription` tell which machines were hot and whose VMs made them so.
 
     After it, rates go down one level in two hours as the policy asks, and hot hours from before no longer count. The
-    running agent does it; there is nothing to do while it is down, for nothing is oversold then.
+    running agent does it; there is nothing to do while it is down, for nothing is oversubscribed then.
     """
     name = ordered(None, "oversubscription/rearm", pool=pool, by=owner_of(owner), reason=reason)["pool"]
     typer.echo(f"{name}: re-armed; rates go down again from the next hour, one level in two hours")

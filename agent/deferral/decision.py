@@ -332,7 +332,7 @@ class DeferralPart(Part):
                     if fleet not in settings.fleets and not settings.discovery.enabled:
                         yield missing(subject, f"no fleet is called {fleet}", f"correct {prefix}CAPACITY")
             elif named not in getattr(settings, "pools", {}):
-                yield missing(subject, f"no oversold pool is called {named}", f"correct {prefix}CAPACITY")
+                yield missing(subject, f"no oversubscribed pool is called {named}", f"correct {prefix}CAPACITY")
             if pool.policy in (LEARNED, ROLLING) or pool.shadow in (LEARNED, ROLLING):
                 try:
                     check_available()

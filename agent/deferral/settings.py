@@ -38,7 +38,7 @@ class PoolMode(StrEnum):
 CapacityText = Annotated[
     str,
     Field(max_length=1000, pattern=rf"^({HTTP}|{POOL}:{_KEY}|{FLEET}:{_KEY}(,{_KEY})*)$"),
-    ValueHint("http, fleet:NAME or fleet:NAME,NAME of fleets that are managed, or pool:NAME of an oversold pool"),
+    ValueHint("http, fleet:NAME or fleet:NAME,NAME of fleets that are managed, or pool:NAME of an oversubscribed pool"),
 ]
 MarginText = Annotated[
     str,
@@ -60,7 +60,7 @@ class DeferralSettings(Section, title="A deferral pool"):
     capacity: CapacityText = Field(
         HTTP,
         description="Source of the left-over cores. `fleet:web,batch`: cores of warm "
-        "VMs minus busy cores. `pool:NAME`: unreserved cores of an oversold pool. `http`: cores posted to "
+        "VMs minus busy cores. `pool:NAME`: unreserved cores of an oversubscribed pool. `http`: cores posted to "
         "`.../capacity`.",
         examples=["fleet:web"],
     )

@@ -519,8 +519,8 @@ class Pool:
         for machine in folded.hot:
             detail = (
                 f"{machine.machine} used {machine.cores:.1f} cores of {rules.machine_cores:g} in the last hour, "
-                f"{rules.threshold_cores:g} are hot: it takes no new oversold VM; {_consequence(machine, decision)}; "
-                f"moving {', '.join(machine.migrations)} away helps most"
+                f"{rules.threshold_cores:g} are hot: it takes no new oversubscribed VM; "
+                f"{_consequence(machine, decision)}; moving {', '.join(machine.migrations)} away helps most"
             )
             yield self._event(now, Reason.MACHINE_HOT, detail, machine.machine)
         for machine_name, chance in decided.assessed.likely:

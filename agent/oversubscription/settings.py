@@ -76,7 +76,7 @@ class SubscriberSettings(Section, title="A subscriber of a pool"):
     """One subscriber of a pool. `<subscriber>` is its key, as in the inventory and in metric paths."""
 
     internal: bool = Field(
-        False, description="It is one of yours and has agreed. External customers are not oversold by default."
+        False, description="It is one of yours and has agreed. External customers are not oversubscribed by default."
     )
     opt_out: bool | None = Field(
         None, description="`true`: every VM of it is reserved in full. Not set: as `internal`."
@@ -91,7 +91,7 @@ class SubscriberSettings(Section, title="A subscriber of a pool"):
 
 
 class PoolSettings(Section, title="A pool"):
-    """One pool of machines whose CPU is oversold. `<pool>` is its key."""
+    """One pool of machines whose CPU is oversubscribed. `<pool>` is its key."""
 
     machines: int = Field(ge=1, le=100_000, description="Machines that it has.", examples=[500])
     machine_cores: float = Field(gt=0, le=100_000, description="Cores of one machine.", examples=[96])
@@ -100,7 +100,7 @@ class PoolSettings(Section, title="A pool"):
     inventory_file: File | None = Field(
         None,
         description="CSV file of the VMs alive: vm, subscriber, machine, cores, memory_gb, network_gbit, rate. "
-        "Read when it changes; older than an hour and `stale_s`, nothing is oversold.",
+        "Read when it changes; older than an hour and `stale_s`, nothing is oversubscribed.",
         examples=["/var/lib/trimtab/inventory.csv"],
     )
     policy: RatePolicyText = Field(

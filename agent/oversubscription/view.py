@@ -53,7 +53,7 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
     lines.append(f"  machines: {risk.machines_used} used, at least {risk.machines_without} with everything reserved")
     lines += columns(machines)
     if decision.closed:
-        lines.append(f"  closed to oversold VMs: {', '.join(decision.closed)}")
+        lines.append(f"  closed to oversubscribed VMs: {', '.join(decision.closed)}")
     if decision.shadow is not None:
         shadow = decision.shadow
         would = shadow.failed or ", ".join(f"{name} {rate:g}" for name, rate in shadow.rates)

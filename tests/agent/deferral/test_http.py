@@ -185,7 +185,7 @@ def test_preflight_names_what_is_missing(clock: VirtualClock) -> None:
     )
     found = [(one.subject, one.state, one.detail) for one in DeferralPart.preflight(settings, account)]
     assert ("deferral a", State.MISSING, "no fleet is called web") in found
-    assert ("deferral b", State.MISSING, "no oversold pool is called x") in found
+    assert ("deferral b", State.MISSING, "no oversubscribed pool is called x") in found
     assert any(subject == "deferral c" and state is State.OK for subject, state, _ in found)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agent.commands.options import app, examples
+from agent.commands.options import app, examples, setting_given
 from domain.errors import BadInput, TrimtabError
 
 INTERRUPTED = 130
@@ -98,17 +98,10 @@ def dry_run(
 
     if section not in section_names():
         raise BadInput("--section", section, f"choose one of: {', '.join(section_names())}")
-    overrides = dict(_pair(text) for text in setting or [])
+    overrides = dict(setting_given(text) for text in setting or [])
     options = DryRunOptions(plan_named(fault), speed, seed, minutes, workload, mode, keep, overrides, page, world)
     ending = play(options, section, headless=headless, as_json=as_json, verbose=verbose)
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)
     if ending is Ending.INCOMPLETE:
         raise TrimtabError("the ledger lacks an event that the fault plan requires: see the missing events above")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise BadInput("--set", text, "give NAME=VALUE, for example FLEETS__web__POLICY=threshold")
-    return f"TRIMTAB_{name.removeprefix('TRIMTAB_')}", value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.commands.options import app, duration_s, examples, show
+from agent.commands.options import app, duration_s, examples, setting_given, show
 from agent.kernel.unfinished import unfinished
 from domain.errors import BadInput, CloudError, ConfigurationError, Mistake, TrimtabError
 
@@ -34,7 +34,7 @@ _KEY = re.compile(r"(?=.{1,63}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 @app.command(
     "init",
     epilog=examples(
-        "trimtab init",
+        "trimtab init hosts.toml --set PLACEMENTS__main__INVENTORY_FILE=/var/lib/trimtab/pool.json",
         "trimtab init web.toml --group web-workers --queue-url https://sqs.eu-west-1.amazonaws.com/111122223333/web-jobs",
     ),
 )
@@ -69,6 +69,14 @@ def init(
         str | None,
         typer.Option(metavar="KEY", help="Placement pool whose hosts are the fleet's VMs; its policy is lifetime."),
     ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other setting, without TRIMTAB_; repeatable. Alone, for pools and clusters, no fleet is written.",
+        ),
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File of the ledger; else that of the settings.")
     ] = None,
@@ -78,7 +86,7 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a checked file of settings for one fleet, and show its first decision and the next commands.
+    """Write a checked file of settings for one fleet, or for pools, and show the first decision and the next commands.
 
     Groups that are not described are looked up in the account, which is only read. Nothing is written when a setting
     is wrong.
@@ -89,7 +97,9 @@ def init(
             raise BadInput("FILE", str(one), "it is there already: name another, or give --force to overwrite it")
         if not os.access(one.parent, os.W_OK | os.X_OK) or one.is_dir():
             raise BadInput("FILE", str(one), "name a file in a directory that is there and that you may write to")
-    asking = sys.stdin.isatty() if ask is None else ask
+    others = dict(setting_given(text) for text in more or ())
+    without_fleet = bool(others) and not (fleet or group or queue_url or placement or ask)
+    asking = not without_fleet and (sys.stdin.isatty() if ask is None else ask)
     name = _fleet_key(fleet) if fleet else (_asked("Key of the fleet", "web", _fleet_key) if asking else "web")
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and asking:
@@ -97,7 +107,7 @@ def init(
     known, prices = _described(group or ()), _Prices(_given_prices(price or ()), region or "", asking)
     wanted = [one for one, text in known.items() if not text]
     session, below = None, f"FLEETS__{name}"
-    if asking or wanted or not known:
+    if asking or wanted or not (known or without_fleet):
         if region is None and endpoint_url is None:
             raise BadInput("--region", "", "give the region of the groups, such as eu-west-1, or set AWS_REGION")
         session = prices.session = _session(region, endpoint_url)
@@ -131,8 +141,8 @@ def init(
         pool = f"PLACEMENTS__{_key_of('--placement', placement)}"
         settings |= {f"{pool}__FLEET": name, f"{pool}__POLICY": "lifetime"}
     settings |= {f"{below}__GROUPS__{key}__{field.upper()}": v for key, of in groups.items() for field, v in of.items()}
-    environ = {f"TRIMTAB_{setting}": str(value) for setting, value in settings.items() if value is not None}
-    checked = _check(environ)
+    environ = {f"TRIMTAB_{setting}": str(value) for setting, value in settings.items() if value is not None} | others
+    checked = _check(environ, others)
     _write(file, _toml(checked, environ), 0o644, force=force)
     try:
         _write(variables, _variables(file, environ), 0o600, force=force)
@@ -142,12 +152,12 @@ def init(
         raise
     show(
         [
-            f"wrote {file}: fleet {name} of {', '.join(groups)}, {mode} mode",
+            f"wrote {file}: {_described_by(checked)}, {checked.mode} mode",
             f"wrote {variables}, readable by you alone: the variable that names {file.name}",
             *prices.sources,
             *([] if job_length is None else [_first_guess(checked.fleets[name], name)]),
             *([] if placement is None else [PLACEMENT.format(pool=placement)]),
-            *_first_decision(checked, name, session),
+            *([] if without_fleet else _first_decision(checked, name, session)),
             "next:",
             # Without a slash a shell looks for the file on its path.
             f"  set -a; . {variables if variables.is_absolute() else f'./{variables}'}; set +a",
@@ -155,6 +165,19 @@ def init(
             "  trimtab run              in observe mode it decides, and changes nothing",
         ]
     )
+
+
+def _described_by(settings: Settings) -> str:
+    """Return the subjects that settings describe, such as `fleet web of small, large, pool main`."""
+    from agent.kernel.parts import kinds
+
+    found = {kind: getattr(settings, kind.configured_in) for kind in kinds() if kind.configured_in}
+    named = [
+        f"{kind.subject_word} {name}" + (f" of {', '.join(one.groups)}" if hasattr(one, "groups") else "")
+        for kind, subjects in found.items()
+        for name, one in subjects.items()
+    ]
+    return ", ".join(named) or "no fleet, cluster or pool"
 
 
 EXAMPLE_JOBS = 20
@@ -459,10 +482,16 @@ OPTIONS = {
 """The option behind each setting, by the end of its name; those of a group come from `--group`."""
 
 
-def _check(environ: Mapping[str, str]) -> Settings:
-    """Return the settings, checked as at a start of the agent; ConfigurationError has every mistake with its option."""
+def _check(environ: Mapping[str, str], others: Mapping[str, str]) -> Settings:
+    """Return the settings, checked as at a start of the agent; ConfigurationError has every mistake with its option.
+
+    others: those of --set, none of which may be a secret.
+    """
+    from pydantic import SecretStr
+
     from agent.kernel.parts import kinds
     from agent.settings.load import read_settings
+    from agent.settings.names import path_of, values
 
     try:
         settings = read_settings(environ).settings
@@ -470,11 +499,17 @@ def _check(environ: Mapping[str, str]) -> Settings:
     except ConfigurationError as error:
         wrong = list(error.mistakes)
     if wrong:
-        raise ConfigurationError([replace(one, name=f"{_option(one.name)}: {one.name}") for one in wrong])
+        raise ConfigurationError([replace(one, name=f"{_option(one.name, others)}: {one.name}") for one in wrong])
+    secret = {path for path, value in values(settings) if isinstance(value, SecretStr)}
+    for name in others:
+        if path_of(name) in secret:
+            raise BadInput("--set", name, "leave secrets out of the file: docs/operate/install.md loads them")
     return settings
 
 
-def _option(setting: str) -> str:
+def _option(setting: str, others: Mapping[str, str]) -> str:
+    if setting in others or (others and not setting.startswith("TRIMTAB_FLEETS__")):
+        return "--set"
     return next((option for end, option in OPTIONS.items() if setting.upper().endswith(f"_{end}")), "--group")
 
 

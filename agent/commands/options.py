@@ -192,6 +192,14 @@ def duration_s(option: str, text: str) -> float:
     return seconds
 
 
+def setting_given(text: str) -> tuple[str, str]:
+    """Return variable and value of a `--set NAME=VALUE`; BadInput."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadInput("--set", text, "give NAME=VALUE, for example FLEETS__web__POLICY=threshold")
+    return f"TRIMTAB_{name.removeprefix('TRIMTAB_')}", value
+
+
 def examples(*lines: str) -> str:
     """Return the end of a verb's help: two examples, one to a line."""
     # The backspace keeps the help from being wrapped.

@@ -90,6 +90,20 @@ def test_a_placement_pool_has_the_fleet_for_its_hosts(init: Callable[..., Result
     assert (pool[0], pool[1].fleet, pool[1].policy, pool[1].canary) == ("jobs", "batch", "lifetime", None)
 
 
+def test_pools_are_described_by_their_settings_without_a_fleet(init: Callable[..., Result], tmp_path: Path) -> None:
+    hosts = "PLACEMENTS__main__INVENTORY_FILE=/var/lib/trimtab/pool.json"
+    sizes = ("POOLS__vms__MACHINES=500", "POOLS__vms__MACHINE_CORES=96")
+    refused = init(*(word for one in (hosts, *sizes) for word in ("--set", one)))
+    assert (refused.exit_code, "--set: TRIMTAB_POOLS__vms__MACHINE_MEMORY_GB" in refused.output) == (2, True)
+    assert init("--set", "HTTP__TOKEN=secret").exit_code == init("--set", "MODE").exit_code == 2
+    assert not (tmp_path / "web.toml").exists()
+    done = init(*(word for one in (hosts, *sizes, "POOLS__vms__MACHINE_MEMORY_GB=512") for word in ("--set", one)))
+    assert done.exit_code == 0, done.output
+    written = settings_of(tmp_path / "web.toml")
+    assert (written.fleets, str(SUBJECTS.of(written)["main"].inventory_file)) == ({}, "/var/lib/trimtab/pool.json")
+    assert written.pools["vms"].machine_cores == 96
+
+
 def test_what_it_says_to_do_next_works_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["init", "--group", "web-workers=m5a.large,2,8,1,10", "--region", "eu-west-1"])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from domain.rules.placement.cluster import Cluster, Host, Obstacle, choose, cluster_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
+from domain.rules.placement.lifetimes import life_left, ln_of
 from domain.rules.placement.policies import Floats, Ints, Policy
 from simulator.placement.engine import DRAIN, ENDED, FAIL, JOIN, PLACE, REJECTED, RELEASE, WAITING
 from tests.oracles.placing import place_request
@@ -35,6 +36,7 @@ class Twin:
     now: float = 0.0
     obstacles: dict[Obstacle, int] = field(default_factory=dict)
     rejected: int = 0
+    began: dict[int, float] = field(default_factory=dict)
 
     def turn(self, kind: int, subject: int, at_s: float = 0.0) -> None:
         """Apply an event: its kind, and a request, a container or a host."""
@@ -65,6 +67,7 @@ class Twin:
         choices = place_request(self.cluster, self.policy, app, len(numbers), partial=True, keys=numbers)
         self.where[numbers] = REJECTED
         self.where[numbers[: len(choices)]] = [choice.host for choice in choices]
+        self.began.update(dict.fromkeys(numbers, self.now))
         self._reject(app, len(numbers) - len(choices))
 
     def _declare(self, number: int | None) -> None:
@@ -95,6 +98,38 @@ class Twin:
                         self.cluster.lives.forget(known, self.now)
                     else:
                         self.cluster.lives.move(known, choice.host, self.now)
+
+    def migrate(self) -> int:
+        """Move the container whose move shortens the lives of hosts most, as predicted; return how many: 0 or 1.
+
+        A move ends its host at the end of the container before it. It may make the other host end later.
+        """
+        cluster, known = self.cluster, self.cluster.lives.fit
+        moves = []
+        for host in np.flatnonzero(cluster.open & ~cluster.drained & ~cluster.failed).tolist():
+            ends = []
+            for number in np.flatnonzero(self.where == host).tolist():
+                hint, age_s = ln_of(self.lifetimes[number]), self.now - self.began[number]
+                ends.append((float(life_left(known.a + known.b * hint, known.residual, age_s)), number))
+            (last_s, number), *others = sorted(ends, reverse=True)
+            app = int(self.app[number])
+            cluster.drain(host)
+            cluster.declare(self.lifetimes[number], self.now, self.began[number])
+            choice = choose(cluster, self.policy, app, 1)
+            cluster.resume(host)
+            if choice is not None and not choice.is_new:
+                before_s = others[0][0] if others else 0.0
+                until_s = float(cluster.lives.left_s(np.array([choice.host]), self.now)[0])
+                gain = (last_s - before_s) - (max(last_s, until_s) - until_s)
+                moves.append((gain, -host, number, app, choice.host))
+        if not moves or max(moves)[0] <= 0.0:
+            return 0
+        _, host, number, app, target = max(moves)
+        cluster.release(-host, app)
+        cluster.place(target, app)
+        cluster.lives.move(number, target, self.now)
+        self.where[number] = target
+        return 1
 
 
 def twin_of(instance: Instance, policy: Policy, most: int | None = None) -> Twin:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from domain.rules.placement.cluster import hosts_of
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, symmetric
-from domain.rules.placement.policies import FAMILIES, NAMED, Policy, box
+from domain.rules.placement.policies import FAMILIES, LIFETIME, NAMED, Policy, box
 from simulator.placement import engine
 from simulator.placement.engine import (
     DRAIN,
@@ -29,7 +29,7 @@ from simulator.placement.engine import (
     play_orders,
 )
 from simulator.placement.instances import churn, instance_of, s1, shuffle_order
-from tests.oracles.plain_placement import play_plainly
+from tests.oracles.plain_placement import play_plainly, twin_of
 from tests.simulator.placement.vectors import FIRST, SECOND
 
 LEARNED = [name for name, family in FAMILIES.items() if family.learned]
@@ -176,6 +176,20 @@ def test_a_month_with_departures_is_the_same() -> None:
     assert played.host.tolist() == twin.where.tolist()
     assert (played.host == ENDED).sum() == len(instance.releases)
     assert (played.hosts, played.opened) == (twin.cluster.open_hosts, twin.cluster.opened)
+
+
+@pytest.mark.parametrize("hints", ["0", "0.5"])
+def test_moves_are_those_of_the_largest_gain_found_plainly(hints: str) -> None:
+    made = instance_of("alibaba-openb:200+300@3", hints)
+    events, times = events_of(made)
+    played, twin = play(made, LIFETIME, between=4), twin_of(made, LIFETIME, 60)
+    moved = 0
+    for k, ((kind, subject), at_s) in enumerate(zip(events.tolist(), times.tolist(), strict=True)):
+        twin.turn(kind, subject, at_s)
+        if kind == PLACE and np.count_nonzero(events[: k + 1, 0] == PLACE) % 4 == 0:
+            moved += twin.migrate()
+    assert played.host.tolist() == twin.where.tolist()
+    assert played.migrated == moved > 20
 
 
 def test_arrays_that_are_too_small_grow() -> None:

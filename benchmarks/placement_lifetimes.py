@@ -19,7 +19,8 @@ second; `judged` is the mean over the last. `moved`: `lifetime` with a move of a
 of the same length that were fitted to the trace, in place of the rest.
 `--advice`: the rule of `trainer.placement.advice` on each case, in place of the rest. It is asked daily from the third
 day on while a day is left, and its advice is followed at once: host-hours after the third day over those without
-advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. `cases`: long enough; `spoke`:
+advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. A policy decides without the future, so
+one replay of it gives the host-hours to every day. `cases`: long enough; `spoke`:
 with advice; `wrong`: followed advice that cost more. For fillings two instances of the small generator are recorded,
 and a third one is placed (ADVICE_FILLINGS), by the policy that began and by the advised one.
 `decision`: of the agent by `lifetime` among 10,000 hosts with 150,000 containers; `refresh`: predict all ends again.
@@ -57,11 +58,12 @@ from simulator.placement.instances import small
 from simulator.placement.traces import HOST, SHUFFLED, trace_of
 from trainer.placement.advice import (
     LEAST_DAYS,
+    Replayed,
     better_by_days,
     better_by_fillings,
     bundled,
-    replayed_days,
     replayed_fillings,
+    thirds_of,
 )
 from trainer.placement.evaluation import events
 
@@ -294,17 +296,21 @@ def followed_days(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float
             assert one is not None
             last = one.requests[-1].at_s
             days = [DAY_S * day for day in range(int(LEAST_DAYS), int(last // DAY_S))]
-            asked = [(at, replayed_days(_until(one, at), policies, at)) for at in days]
+            hours = _hours_to(one, policies, sorted({mark for at in days for mark in (*thirds_of(at), at)}))
             for start in starts:
                 switches = [(0.0, start)]
-                for at, found in asked:
+                for at in days:
+                    ends = (*thirds_of(at), at)
+                    found = {
+                        name: Replayed(tuple(np.diff([0.0, *(to[end] for end in ends)]).tolist()), 0)
+                        for name, to in hours.items()
+                    }
                     better = better_by_days(found, switches[-1][1], at)
                     switches += [(at, better)] if better else []
                 ratio = 1.0
                 if len(switches) > 1:
-                    plans = (switches, switches[:1])
-                    hours, stayed = (_hours_under(one, [(at, policies[name]) for at, name in plan]) for plan in plans)
-                    ratio = hours / stayed
+                    followed = _hours_under(one, [(at, policies[name]) for at, name in switches])
+                    ratio = followed / (hours[start][last] - hours[start][LEAST_DAYS * DAY_S])
                 print(trace, first, speed, hints or "none", switches, f"{ratio:.4f}", len(days), file=sys.stderr)
                 rows.setdefault(f"{start}_{'hints' if hints else 'none'}", []).append(
                     (ratio, float(len(switches) > 1), float(len(days) > 0))
@@ -322,13 +328,16 @@ def followed_days(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float
     return figures
 
 
-def _until(one: Instance, at: float) -> Instance:
-    """Return what a record has of an instance at a moment."""
-    requests = tuple(r for r in one.requests if r.at_s < at)
-    names = {r.name for r in requests}
-    return replace(
-        one, requests=requests, releases=tuple(r for r in one.releases if r.at_s < at and r.request in names)
-    )
+def _hours_to(one: Instance, policies: Mapping[str, Policy], moments: Sequence[float]) -> dict[str, dict[float, float]]:
+    """Return the host-hours of each policy to these moments and to the last arrival; hosts have no bound."""
+    if not moments:
+        return {}
+    arrays, last, found = arrays_of(one), one.requests[-1].at_s, {}
+    for name, policy in policies.items():
+        made = play(one, policy, arrays=arrays, until_s=last, marks=moments)
+        assert made.rejected == 0
+        found[name] = dict(zip((*moments, last), (*made.hours_to, made.host_hours), strict=True))
+    return found
 
 
 def _hours_under(one: Instance, plan: Sequence[tuple[float, Policy]]) -> float:

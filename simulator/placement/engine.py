@@ -345,20 +345,24 @@ def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, pr
 
 @compiled
 def _play(
-    arrays: Arrays, state: State, rules: Rules, events: Ints, times: Floats, measured_from_s: float, until_s: float,
+    arrays: Arrays, state: State, rules: Rules, events: Ints, times: Floats, measured_from_s: float, marks: Floats,
     between: int,
-) -> float:  # fmt: skip
-    """Play events [E, 2], kind and subject; return the host-hours from `measured_from_s` to `until_s`.
+) -> Floats:  # fmt: skip
+    """Play events [E, 2], kind and subject; return the host-hours from `measured_from_s` to each mark [M], ascending.
 
     between: placements between two moves of a container, 0 for none.
     """
     clear(arrays, state, rules)
     prices = np.zeros((2, 4))
-    host_s, last, placed = 0.0, measured_from_s, 0
+    hours = np.zeros(len(marks))
+    host_s, last, placed, mark = 0.0, measured_from_s, 0, 0
     for k in range(len(events)):
+        while mark < len(marks) and marks[mark] < times[k]:
+            hours[mark] = (host_s + (marks[mark] - last) * state.totals[OPEN]) / HOUR_S
+            mark += 1
         if times[k] > last:
-            host_s += (min(times[k], until_s) - last) * state.totals[OPEN]
-            last = min(times[k], until_s)
+            host_s += (times[k] - last) * state.totals[OPEN]
+            last = times[k]
         state.clock[lives.NOW] = times[k]
         if rules.first == LIFETIME:
             lives.predict_all(arrays, state)
@@ -370,7 +374,9 @@ def _play(
             if placed >= between:
                 placed -= between
                 _migrate(arrays, state, rules, prices)
-    return float((host_s + (until_s - last) * state.totals[OPEN]) / HOUR_S)
+    for k in range(mark, len(marks)):
+        hours[k] = (host_s + (marks[k] - last) * state.totals[OPEN]) / HOUR_S
+    return hours
 
 
 @compiled
@@ -392,8 +398,8 @@ class Outcome:
 
     hosts: open at the end. opened: how often one was opened. peak: most open at once. rejected: containers. moved:
     containers of failed hosts. migrated: those moved to spare host-hours. host: of each container, int32 [N], or
-    REJECTED, ENDED, WAITING. obstacles: hosts by
-    what kept the rejected containers from them. headroom: N_q at the end.
+    REJECTED, ENDED, WAITING. obstacles: hosts by the obstacle of the rejected containers. headroom: N_q at the end.
+    hours_to: host-hours to each mark.
     """
 
     hosts: int
@@ -403,6 +409,7 @@ class Outcome:
     moved: int
     migrated: int
     host_hours: float
+    hours_to: tuple[float, ...]
     host: NDArray[np.int32]
     obstacles: dict[Obstacle, int]
     headroom: tuple[int, ...]
@@ -495,24 +502,25 @@ def play(
     arrays: Arrays | None = None,
     measured_from_s: float = 0.0,
     until_s: float | None = None,
+    marks: Sequence[float] = (),
     between: int = 0,
 ) -> Outcome:
     """Return what becomes of an instance under a policy.
 
     order: of the requests, as positions. events: others than those of the instance. arrays: those of the instance,
     where it is played often. Host-hours and the peak count from `measured_from_s`, host-hours to `until_s`, by default
-    the last event. between: placements between two moves of a container from its host to another, 0 for none;
-    BadInput for a policy that follows no lives.
+    the last event. marks: earlier moments, ascending, to which they count too. between: placements between two moves of
+    a container from its host to another, 0 for none; BadInput for a policy that follows no lives.
     """
     happens, times = events_of(instance, order) if events is None else events
     end = (float(times[-1]) if times.size else 0.0) if until_s is None else until_s
     rules = rules_of(policy)
     if between and rules.first != LIFETIME:
         raise BadInput("migrate_every", between, f"{policy.name} does not predict lifetimes: give lifetime")
-    known = arrays_of(instance) if arrays is None else arrays
+    known, moments = arrays_of(instance) if arrays is None else arrays, np.array([*marks, end])
     while True:
         state = new_state(known)
-        hours = _play(known, state, rules, happens, times, measured_from_s, end, between)
+        *before, hours = _play(known, state, rules, happens, times, measured_from_s, moments, between).tolist()
         if not state.totals[FULL]:
             break
         known = arrays_of(instance, 2 * len(known.kind))
@@ -525,6 +533,7 @@ def play(
         moved=totals[MOVED],
         migrated=totals[MIGRATED],
         host_hours=hours,
+        hours_to=tuple(before),
         host=state.where,
         obstacles={one: count for one, count in zip(OBSTACLES, state.obstacles.tolist(), strict=True) if count},
         headroom=tuple(totals[: len(TIERS)]),

@@ -58,18 +58,19 @@ def replayed_days(
 ) -> dict[str, Replayed]:
     """Return the host-hours of each third of a record of this length under each policy."""
     arrays, (happens, times) = arrays_of(instance), events_of(instance)
-    marks = [length_s * (k + 1) / PARTS for k in range(PARTS)]
-    ends = np.searchsorted(times, marks, side="right").tolist()
+    end, marks = int(np.searchsorted(times, length_s, side="right")), thirds_of(length_s)
     found = {}
     for name, policy in policies.items():
         check(name)
-        made = [
-            play(instance, policy, events=(happens[:end], times[:end]), arrays=arrays, until_s=mark)
-            for mark, end in zip(marks, ends, strict=True)
-        ]
-        hours = np.diff([0.0, *(one.host_hours for one in made)])
-        found[name] = Replayed(tuple(hours.tolist()), made[-1].rejected)
+        made = play(instance, policy, events=(happens[:end], times[:end]), arrays=arrays, until_s=length_s, marks=marks)
+        hours = np.diff([0.0, *made.hours_to, made.host_hours])
+        found[name] = Replayed(tuple(hours.tolist()), made.rejected)
     return found
+
+
+def thirds_of(length_s: float) -> list[float]:
+    """Return the ends of the parts of a record but the last one."""
+    return [length_s * (k + 1) / PARTS for k in range(PARTS - 1)]
 
 
 def replayed_fillings(

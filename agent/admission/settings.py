@@ -15,7 +15,7 @@ from pydantic import Field
 from agent.models.directory import ModelsDirectory, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
 from agent.settings.kinds import File, Key, QuotaCode, ReservationId, Section, ValueHint
-from agent.settings.subjects import Conflict, Subjects
+from agent.settings.subjects import Conflict, Subjects, needs
 from domain.errors import BadInput
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
 from domain.rules.admission.names import HALF_LIFE_DAYS
@@ -339,9 +339,8 @@ def _conflicts(name: str, cluster: ClusterSettings, settings: Settings) -> Itera
             yield Conflict(
                 (*path, "deferral_pools"), (), f"no deferral pool is called {pool}: describe it, or leave it out"
             )
-    given = {"placement_pool": cluster.placement_pool, "placement_application": cluster.placement_application}
-    if len(lacking := [key for key, value in given.items() if value is None]) == 1:
-        yield Conflict((*path, lacking[0]), (), "give placement_pool and placement_application, or neither")
+    yield from needs(path, cluster, "placement_pool", "placement_application")
+    yield from needs(path, cluster, "placement_application", "placement_pool")
     if cluster.placement_pool is not None and cluster.placement_pool not in getattr(settings, "placements", {}):
         remedy = f"no placement pool is called {cluster.placement_pool}: describe it, or leave it out"
         yield Conflict((*path, "placement_pool"), (), remedy)

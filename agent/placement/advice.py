@@ -14,8 +14,11 @@ from pydantic.dataclasses import dataclass as checked
 
 from agent.models.regular_files import read_file
 from domain.errors import BadInput
+from domain.units import DAY_S
 
 LARGEST_ADVICE_BYTES: Final = 64 * 1024
+OLD_S: Final = 7.0 * DAY_S
+"""A round of learning a day replaces it."""
 
 
 @checked(frozen=True, config=ConfigDict(allow_inf_nan=False))
@@ -37,6 +40,11 @@ class PolicyAdvice:
     days: float
     costs: Mapping[str, tuple[float, ...]]
     format: Literal[1] = 1
+
+    def old_days(self, now: float) -> int:
+        """Return its age in whole days where it is older than OLD_S, else 0."""
+        age_s = now - self.at
+        return int(age_s // DAY_S) if age_s > OLD_S else 0
 
 
 def advice_file(models: Path, pool: str) -> Path:

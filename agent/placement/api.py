@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -343,9 +344,12 @@ def create_router(part: PlacementPart) -> APIRouter:
         pool: PoolPath,
         limit: Annotated[int, Query(ge=1, le=20_000, description="Most of them in the answer."), DIGITS] = 1000,
         origin: Annotated[Origin | None, Query(description="Only those of the file, or over HTTP.")] = None,
+        after: Annotated[str, Query(max_length=300, description="Only those after this name.")] = "",
     ) -> list[ApplicationView]:
-        """By name; `origin` is `inventory` for those of the inventory file."""
-        return [one for one in pools.one(pool).applications() if origin in (None, one.origin)][:limit]
+        """By name; `origin` is `inventory` for those of the inventory file. The next page is `after` the last name."""
+        every = pools.one(pool).applications()
+        found = (one for one in every if origin in (None, one.origin) and one.application > after)
+        return list(islice(found, limit))
 
     @router.get("/{pool}/applications/{application}", summary="One application", responses=UNKNOWN)
     def application(pool: PoolPath, application: ApplicationPath) -> ApplicationView:

@@ -166,7 +166,8 @@ class PlacementPart(Part):
     def room(self, subject: str, application: str) -> ContainerRoom | None:
         """Return the room of a pool for containers of an application; UnknownName for one that it does not know.
 
-        VMs that its fleet may still start count by their cores alone: an upper bound. A paused pool has none.
+        VMs that its fleet may still start count by their cores alone, an upper bound, and not at all where no VM type
+        of it takes a container. A paused pool has none.
         """
         if subject not in self.configured:
             return None
@@ -176,12 +177,25 @@ class PlacementPart(Part):
         if paused is not None:
             return ContainerRoom(0, cores, f"the pool {subject} is paused: {paused.detail}")
         more = 0 if fleet is None else int(((fleet.free or 0.0) + fleet.pending) / pool.head.rate) // cores
+        more = more if self._takes(pool, application) else 0
         why = ", ".join(f"{reason} {hosts}" for reason, hosts in found.infeasible.items())
         detail = f"{found.containers:,} containers of {application} fit in the pool {subject}"
         detail += f" ({why})" if why else ""
         detail += f", at most {more:,} on VMs that its fleet may start" if pool.settings.fleet is not None else ""
         detail += f"; {pool.problem}" if pool.problem else ""
         return ContainerRoom(found.containers + more, cores, detail)
+
+    def _takes(self, pool: PlacementPool, application: str) -> bool:
+        """Return whether an empty VM of the pool's fleet takes a container; True where its VM types are not known."""
+        from agent.placement.fleet import takes
+        from collectors.tagged_groups import VmSize
+
+        fleets = {} if self.host.settings is None else self.host.settings.fleets
+        described = fleets.get(pool.settings.fleet or "")
+        if described is None:
+            return True
+        groups = {key: VmSize(one.cores, one.memory_gb) for key, one in described.groups.items()}
+        return takes(pool.application_of(application), groups, pool.settings, pool.head.rate)
 
     def retained(self, fleet: str) -> Set[str]:
         """Return the VMs of a fleet whose hosts take containers or have some, where the agent acts."""
@@ -245,12 +259,16 @@ class PlacementPart(Part):
         """Return a pool's hosts, how full they are, what is reserved, and its newest decisions."""
         if subject not in self.configured:
             return super().status(subject, now)
-        from agent.placement.view import pool_lines
+        from agent.placement.view import most_ended, pool_lines
 
         view, curves = self.pools[subject].view(), self.pools[subject].curves()
         newest = self.store.newest(subject, NEWEST)
         lines = pool_lines(view, [f"{made.decision_id}  {made.detail}" for made in newest], curves)
-        survival = [codec.plain(curve) for curve in curves.values()]
+        survival = {
+            "applications": len(curves),
+            "most_ended": [codec.plain(curve) for curve in most_ended(curves)],
+            "all": f"/api/v1/placement/{subject}/applications",
+        }
         data = {**codec.plain(view), "survival": survival, "newest": [codec.plain(made) for made in newest]}
         return Status(subject, (*lines, *(f"  {line}" for line in self.held(subject, now))), data)
 

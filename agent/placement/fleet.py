@@ -16,7 +16,7 @@ from collectors.aws import AwsSession
 from collectors.tagged_groups import TaggedGroups, VmSize
 from domain.rules.placement.cluster import Cluster
 from domain.rules.placement.coupling import draining, effective_cores
-from domain.rules.placement.instance import Vector
+from domain.rules.placement.instance import Application, Vector
 
 _NAMES_PER_CALL: Final = 50
 _TAKES: Final = "InService"
@@ -105,6 +105,17 @@ def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | No
     cores = size.cores - settings.set_aside_cores
     memory = math.floor(size.memory_gb) - settings.set_aside_memory_gib
     return (cores, memory, settings.vm_disk_gb) if cores >= 1 and memory >= 1 else None
+
+
+def takes(app: Application, groups: Mapping[str, VmSize], settings: PlacementSettings, rate: float) -> bool:
+    """Return whether a VM of one of these groups, empty, takes a container of the application at this rate."""
+    for key, size in groups.items():
+        room = capacity_of(size, settings)
+        if room is not None and app.label in ("", key):
+            room = (effective_cores(room[0], rate), *room[1:])
+            if all(map(int.__le__, app.demand, room)):
+                return True
+    return False
 
 
 def to_drain(cluster: Cluster, vms: FleetVms, known: Mapping[str, HostRecord], fleet: Capacity) -> frozenset[str]:

@@ -380,6 +380,11 @@ class PoolQueries:
             book = self.current()
             return _view(book, book.application(name), book.containers(name), curves)
 
+    def application_of(self, name: str) -> Application:
+        """Return what a container of an application needs; UnknownName."""
+        with self._lock:
+            return self.current().application(name)
+
     def reservations(self) -> tuple[Reservation, ...]:
         """Return what is reserved or runs, by request id."""
         with self._lock:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from agent.settings.kinds import File, Key, Section, ValueHint
-from agent.settings.subjects import Conflict, Subjects
+from agent.settings.subjects import Conflict, Subjects, needs
 
 if TYPE_CHECKING:
     from agent.settings.model import Settings
@@ -118,8 +118,7 @@ class PlacementSettings(Section, title="A placement pool"):
 
 def _conflicts(name: str, pool: PlacementSettings, settings: Settings) -> Iterator[Conflict]:
     path, wanted = (SUBJECTS.name, name), pool.oversubscription_pool
-    if wanted is None and pool.oversubscription_subscriber is not None:
-        yield Conflict((*path, "oversubscription_pool"), (), "name the pool of oversubscription_subscriber")
+    yield from needs(path, pool, "oversubscription_subscriber", "oversubscription_pool")
     if wanted is None:
         return
     described = getattr(settings, "pools", {})

@@ -137,9 +137,9 @@ def pool_lines(view: PoolView, newest: Sequence[str], curves: Mapping[str, LifeC
         lines.append(f"  on their way: {view.pending_cores:g} cores")
     if view.head.hinted or view.policy == LIFETIME:
         lines.append(f"  expected lifetimes: {_lifetime_words(view)}")
-    lines += [f"  lifetimes of {one.application}: {drawing(one)}" for one in _most_ended(curves)]
+    lines += [f"  lifetimes of {one.application}: {drawing(one)}" for one in most_ended(curves)]
     if view.advice is not None:
-        lines.append(f"  advice of {time_text(view.advice.at)}: {advice_words(view.advice)}")
+        lines.append(f"  advice of {time_text(view.advice.at)}: {advice_words(view.advice, view.at)}")
     if view.training_distance:
         lines.append(f"  distance from the policy's training data (0 to 1): {_distances(view)}")
     if head.refused:
@@ -172,9 +172,9 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool, curves: Mapp
         rows.append(("on their way", f"{view.pending_cores:g} cores"))
     if view.head.hinted:
         rows.append(("expected lifetimes", _lifetime_words(view)))
-    rows += [(f"lifetimes of {one.application}", drawing(one)) for one in _most_ended(curves)]
+    rows += [(f"lifetimes of {one.application}", drawing(one)) for one in most_ended(curves)]
     if view.advice is not None:
-        rows.append(("advice", advice_words(view.advice)))
+        rows.append(("advice", advice_words(view.advice, view.at)))
     if view.training_distance:
         rows.append(("distance from its training", _distances(view)))
     if view.head.refused:
@@ -190,13 +190,16 @@ def pool_card(view: PoolView, newest: Made | None, *, paused: bool, curves: Mapp
     )
 
 
-def _most_ended(curves: Mapping[str, LifeCurve]) -> list[LifeCurve]:
+def most_ended(curves: Mapping[str, LifeCurve]) -> list[LifeCurve]:
+    """Return the curves that are shown, of the applications whose containers ended most."""
     return sorted(curves.values(), key=lambda one: (-one.ended, one.application))[:MOST_CURVES]
 
 
-def advice_words(advice: PolicyAdvice) -> str:
-    """Return the policy that a replay of the record advises, and its figures."""
-    return f"{f'POLICY={advice.advised}' if advice.advised else f'stay with {advice.policy}'}: {advice.why}"
+def advice_words(advice: PolicyAdvice, now: float) -> str:
+    """Return the policy that a replay of the record advises, its figures, and its age where it is old."""
+    days = advice.old_days(now)
+    old = f"; {days} days old: run trimtab learn placement" if days else ""
+    return f"{f'POLICY={advice.advised}' if advice.advised else f'stay with {advice.policy}'}: {advice.why}{old}"
 
 
 def _open_words(view: PoolView) -> str:

@@ -7,7 +7,7 @@ of the agent's own settings names it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -43,6 +43,12 @@ def _no_conflicts(*about: object) -> Iterable[Conflict]:
 
 def _not_on_aws(subject: object) -> bool:
     return False
+
+
+def needs(path: SettingPath, subject: BaseModel, field: str, other: str) -> Iterator[Conflict]:
+    """Yield the conflict of a field of a subject that is set without another one."""
+    if getattr(subject, field) is not None and getattr(subject, other) is None:
+        yield Conflict((*path, other), (), f"give {field} and {other}, or neither")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,15 +26,20 @@ from tests.agent.placement.hosts import START, app, inventory, kind
 class Both:
     """A cluster of 1,000 cores that admits what fits, and a pool of two hosts of 16 cores, for `shop` of 4 cores."""
 
-    def __init__(self, ledger: Ledger, *, asks: str | None = "shop", fleet: str | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, *, asks: str | None = "shop", fleet: str | None = None, vm_cores: tuple[int, ...] = ()
+    ) -> None:
         self.clock = VirtualClock(START)
         about = {"capacity_cores": 1000, "policy": "zeroth", "threshold_cores": 1000}
         pool = {} if asks is None else {"placement_pool": "hosts", "placement_application": asks}
+        of_vm = {"vm_type": "m5a.xlarge", "memory_gb": 64, "price_per_hour": 0.1, "min": 1, "max": 9}
+        groups = {f"vm{cores}": {**of_vm, "cores": cores} for cores in vm_cores}
         settings = Settings.model_validate(
             {
                 "mode": "act",
                 "clusters": {"main": about | pool},
                 "placements": {"hosts": {} if fleet is None else {"fleet": fleet}},
+                "fleets": {fleet: {"groups": groups}} if groups else {},
             }
         )
         parts = parts_of(Host(ledger, settings, self.clock))
@@ -104,6 +109,20 @@ def test_vms_that_the_fleet_may_start_are_room_by_their_cores(ledger: Ledger) ->
     both.pool.follow_rate(0.5, epoch=1)
     assert [one.reason for one in both.ask(("d", 17))] == [Reason.REJECTED_PLACEMENT]
     assert [one.reason for one in both.ask(("e", 16))] == [Reason.ADMITTED]
+
+
+@pytest.mark.parametrize(
+    ("vm_cores", "rate", "admitted"),
+    [((2,), 1.0, False), ((2,), 0.5, True), ((2, 4), 1.0, True), ((2, 3), 0.8, False)],
+)
+def test_vms_of_which_none_takes_a_container_are_no_room(
+    ledger: Ledger, vm_cores: tuple[int, ...], rate: float, admitted: bool
+) -> None:
+    """`shop` has 4 cores; at a rate a VM has its cores over the rate, in whole cores."""
+    both = Both(ledger, fleet="web", vm_cores=vm_cores)
+    both.pool.fleet = lambda: Capacity(free=800.0)
+    both.pool.follow_rate(rate, epoch=1)
+    assert both.ask(("a", 100))[0].admit is admitted
 
 
 def test_a_refusal_names_why_the_pool_is_not_up_to_date(ledger: Ledger) -> None:

@@ -307,6 +307,9 @@ class TestApplications:
         assert (there.status_code, there.json()["already"]) == (200, False)
         assert client.put("/applications/batch", json={**SMALL, "limit": 1, "excludes": ["shop"]}).json()["already"]
         found = {one["application"]: one for one in client.get("/applications").json()}
+        names = sorted(found)
+        pages = [client.get("/applications", params={"limit": 1, "after": name}).json() for name in ("", *names)]
+        assert [one["application"] for page in pages for one in page] == names
         assert [(name, one["origin"], one["excludes"]) for name, one in found.items()] == [
             ("batch", "api", ["shop"]),
             ("mail", "inventory", []),

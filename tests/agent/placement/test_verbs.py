@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app as program
+from agent.kernel.text import time_text
 from agent.ledger import Ledger
 from agent.placement.advice import PolicyAdvice
+from agent.placement.curves import LifeCurve
 from domain.clock import VirtualClock
 from domain.rules.placement.policies import BF, WF
+from domain.units import DAY_S
 from tests.agent.placement.hosts import app, ask, inventory, made
 from tests.golden import figures
 from trainer.learning.placement_advice import leave
@@ -95,17 +99,33 @@ def test_status_decisions_and_explain_show_a_pool(trimtab: CliRunner) -> None:
     assert "Hosts that could not take" in refused
 
 
+def test_status_has_the_survival_of_a_few_applications_and_the_path_of_all(
+    trimtab: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves = {f"a{n:04}": LifeCurve(f"a{n:04}", n, 0, None, (60.0,), (1.0,)) for n in range(5000)}
+    monkeypatch.setattr("agent.placement.look.PoolQueries.curves", lambda pool: curves)
+    text = shown(trimtab, "status", "placement", "--json")
+    survival = json.loads(text)["placements"][0]["survival"]
+    assert (survival["applications"], survival["all"]) == (5000, "/api/v1/placement/main/applications")
+    assert [one["ended"] for one in survival["most_ended"]] == [4999, 4998, 4997, 4996, 4995]
+    assert len(text) < 20_000
+
+
 def test_status_names_the_policy_that_a_replay_of_the_record_advises(
     trimtab: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIMTAB_STATE_DIRECTORY", str(tmp_path))
     costs = {"bf": (10.0, 10.0, 10.0), "oldest": (9.0, 9.5, 9.7)}
-    found = PolicyAdvice("main", 1_790_000_000.0, "bf", BF.digest, "oldest", "6.0 % fewer", 1_790_000_000.0, 4.0, costs)
+    now = time.time()
+    found = PolicyAdvice("main", now - DAY_S, "bf", BF.digest, "oldest", "6.0 % fewer", now - DAY_S, 4.0, costs)
     file = leave(tmp_path / "models", found)
     lines = shown(trimtab, "status", "placement", "main").splitlines()
-    assert "  advice of 2026-09-21 14:13:20 UTC: POLICY=oldest: 6.0 % fewer" in lines
+    assert f"  advice of {time_text(found.at)}: POLICY=oldest: 6.0 % fewer" in lines
     data = json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["advice"]
     assert (data["advised"], data["costs"]["oldest"]) == ("oldest", [9.0, 9.5, 9.7])
+    leave(tmp_path / "models", replace(found, at=now - 8.5 * DAY_S))
+    assert "; 8 days old" in shown(trimtab, "status", "placement", "main")
+    assert [replace(found, at=0.0).old_days(n * DAY_S) for n in (6.9, 7.0, 7.5, 9.0)] == [0, 0, 7, 9]
     leave(tmp_path / "models", replace(found, policy="wf", policy_digest=WF.digest))
     assert json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["advice"] is None
     file.write_text("{}")

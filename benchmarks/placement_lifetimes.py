@@ -6,12 +6,6 @@ Intervals: bootstrap over the nine stretches; begins less than a stretch apart, 
 Declared lifetimes are the true ones, those times exp(sigma z), or the true ones permuted; none of the constants of the
 rule was chosen here.
 
-`fleet`: the hosts are VMs of a fleet that is sized by its containers (`simulator.placement.fleet`), and arrivals have a
-daily rhythm: each request is kept with the chance 0.7 + 0.3 sin(2 pi t / day). Six stretches with five seeds each, for
-rhythm, lifetimes (sigma 0.5) and boots: machine-hours of a coupled pool over those of one that is not, and of
-`lifetime` over best fit without coupling; bootstrap intervals over the means of the stretches. SOON_S was chosen among
-10, 30 and 90 minutes on gaia-pai:20000, gaia-azure:40000 and alibaba-openb:0, by the lowest machine-hours.
-
 The weights of `lifetime` were searched on the begins of the first third of each trace and chosen on those of the
 second; `judged` is the mean over the last. `moved`: `lifetime` with a move of a container after each 100 placements.
 `..._less_lifetime`: the difference to `lifetime` with the same lifetimes declared.
@@ -53,7 +47,6 @@ from domain.rules.placement.lifetimes import first_sums, learn
 from domain.rules.placement.policies import LIFETIME, NAMED, Policy
 from domain.units import DAY_S, HOUR_S
 from simulator.placement.engine import arrays_of, play
-from simulator.placement.fleet import play_fleet
 from simulator.placement.instances import small
 from simulator.placement.traces import HOST, SHUFFLED, trace_of
 from trainer.placement.advice import (
@@ -73,15 +66,6 @@ CASES = (
     *((name, first, 18_000, speed) for name in ("gaia-azure", "gaia-pai")
       for first in (40_000, 42_000, 0, 2000, 20_000, 22_000) for speed in (20, 8)),
 )  # fmt: skip
-FLEETS = (
-    "alibaba-openb:1800+1600@3",
-    "alibaba-openb:3600+1600@3",
-    "gaia-azure:0+18000@20",
-    "gaia-azure:20000+18000@20",
-    "gaia-pai:0+18000@20",
-    "gaia-pai:40000+18000@20",
-)
-SEEDS = range(11, 16)
 JUDGED = frozenset({40_000, 42_000, 3600, 3800})
 """Begins of the cases on which weights were neither searched nor chosen."""
 ADVICE_FROM = {"": ("lifetime", "bf", "learned", "wf"), "0.5": ("lifetime", "oldest", "bf", "learned")}
@@ -136,7 +120,7 @@ VARIANTS: Mapping[str, Callable[[Instance], Instance]] = {
         one, hosts=(HOST, HostType("half", (64, 256, 1500)), HostType("wide", (96, 1024, 3000)))
     ),
     "limits": _with_limits,
-    "daily": lambda one: _with_rhythm(one, 3),
+    "daily": lambda one: with_rhythm(one, 3),
 }
 """Requests without a declaration; hosts of three sizes; rack limits and exclusions; arrivals with a daily rhythm."""
 TARGETS = (
@@ -147,7 +131,6 @@ TARGETS = (
     Target("shuffled_over_oldest", 1.005),
     Target("worst_shuffled_case", 1.05),
     Target("true_peak_over_bf", 1.03),
-    Target("coupled_fleet_hours_ratio", 1.0),
     Target("decision_p99_ms", 2.0),
     Target("refresh_ms", 50.0),
 )
@@ -157,8 +140,6 @@ def main() -> int:
     """Measure and print; the exit status is 0 when the promises are kept."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--cases", type=int, default=len(CASES), help=f"cases that are played (default {len(CASES)})")
-    parser.add_argument("--fleets", type=int, default=len(FLEETS), help=f"fleets played (default {len(FLEETS)})")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help=f"seeds of each fleet (default {len(SEEDS)})")
     parser.add_argument("--extended", action="store_true", help="play the other pools")
     parser.add_argument("--advice", action="store_true", help="follow the advice on each case")
     parser.add_argument("--hosts", type=int, default=10_000, help="hosts of the pool (default 10000)")
@@ -172,7 +153,6 @@ def main() -> int:
         return report("placement_lifetimes", figures, as_json=given.json, packages=("numpy", "numba"))
     figures = {
         **host_hours(CASES[:: max(1, len(CASES) // given.cases)]),
-        **fleet_hours(FLEETS[: given.fleets], SEEDS[: given.seeds]),
         **decisions(given.runs, given.hosts),
     }
     return report(
@@ -225,41 +205,12 @@ def host_hours(cases: tuple[tuple[str, int, int, int], ...]) -> dict[str, float]
     return figures
 
 
-def fleet_hours(stretches: Sequence[str], seeds: Sequence[int]) -> dict[str, float]:
-    """Return machine-hours of fleets, coupled over not coupled and `lifetime` over best fit, and their waits."""
-    cases = [(name, seed) for name in stretches for seed in seeds]
-    arms: Mapping[str, tuple[Policy, bool]] = {
-        "bf": (NAMED["bf"], False),
-        "lifetime": (LIFETIME, False),
-        "coupled": (LIFETIME, True),
-    }
-    hours: dict[str, list[float]] = {name: [] for name in arms}
-    waits: dict[str, list[float]] = {name: [] for name in arms}
-    for name, seed in cases:
-        instance = trace_of(name, "0.5", seed)
-        assert instance is not None
-        instance = _with_rhythm(instance, seed)
-        for arm, (policy, coupled) in arms.items():
-            last = instance.requests[-1].at_s
-            made = play_fleet(instance, policy, coupled=coupled, seed=seed, measured_from_s=WARM_UP * last)
-            hours[arm].append(made.machine_hours)
-            waits[arm].append(made.wait_s)
-        print(name, seed, *(f"{arm} {hours[arm][-1]:.1f}" for arm in arms), file=sys.stderr)
-    figures = {f"{arm}_fleet_wait_s": float(np.mean(found)) for arm, found in waits.items()}
-    for key, one, other in (("coupled", "coupled", "lifetime"), ("lifetime", "lifetime", "bf")):
-        ratios = np.array(hours[one]) / np.array(hours[other])
-        low, high = _interval(ratios, [name for name, _ in cases])
-        figures |= {f"{key}_fleet_hours_ratio": float(ratios.mean())}
-        figures |= {f"{key}_fleet_hours_low": low, f"{key}_fleet_hours_high": high}
-    return figures
-
-
-def _with_rhythm(instance: Instance, seed: int) -> Instance:
-    """Return an instance in which fewer requests come by night."""
+def with_rhythm(instance: Instance, seed: int) -> Instance:
+    """Return an instance in which fewer requests come by night: each stays with 0.7 + 0.3 sin(2 pi t / day)."""
     at_s = np.array([one.at_s for one in instance.requests])
     chance = 0.7 + 0.3 * np.sin(2.0 * np.pi * at_s / DAY_S)
-    kept = np.random.default_rng((seed, 1)).random(at_s.size) < chance
-    requests = tuple(one for one, keep in zip(instance.requests, kept.tolist(), strict=True) if keep)
+    chosen = np.random.default_rng((seed, 1)).random(at_s.size) < chance
+    requests = tuple(one for one, there in zip(instance.requests, chosen.tolist(), strict=True) if there)
     names = {one.name for one in requests}
     releases = tuple(one for one in instance.releases if one.request in names)
     return replace(instance, requests=requests, releases=releases)

@@ -381,7 +381,7 @@ class PoolQueries:
             return _view(book, book.application(name), book.containers(name), curves)
 
     def application_of(self, name: str) -> Application:
-        """Return what a container of an application needs; UnknownName."""
+        """Return an application of the pool; UnknownName."""
         with self._lock:
             return self.current().application(name)
 

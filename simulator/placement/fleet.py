@@ -33,10 +33,12 @@ MOST_VMS = 100_000
 class FleetOutcome:
     """Hours of VMs from their start to their end, and seconds that a container waited for a host, in the mean.
 
-    delayed: share of the containers that waited. Over the span that is measured.
+    open_hours: of VMs with containers, the bound of a fleet with the same hosts whose VMs end in the minute in which
+    they are empty. delayed: share of the containers that waited. Over the span that is measured.
     """
 
     machine_hours: float
+    open_hours: float
     wait_s: float
     delayed: float
 
@@ -56,6 +58,8 @@ class _Pool:
     instance: Instance
     policy: Policy
     coupled: bool
+    target: float
+    in_periods: int
     from_s: float
     draws: np.random.Generator
     cluster: Cluster
@@ -109,7 +113,7 @@ class _Pool:
         self.waiting = [one for one in self.waiting if not self.place(one, now)]
         vms = int(there.sum()) + len(self.boots)
         desired, self.above, self.below = signal_tracking_step(
-            (held + missing) / TARGET,
+            (held + missing) / self.target,
             float(vms * cores),
             [cores],
             [vms],
@@ -117,7 +121,7 @@ class _Pool:
             [MOST_VMS],
             SCALE_IN_FACTOR,
             1,
-            IN_PERIODS,
+            self.in_periods,
             self.above,
             self.below,
             not self.boots,
@@ -145,21 +149,31 @@ class _Pool:
             cluster.drain(host)
 
 
-def play_fleet(instance: Instance, policy: Policy, *, coupled: bool, seed: int, measured_from_s: float) -> FleetOutcome:
+def play_fleet(
+    instance: Instance,
+    policy: Policy,
+    *,
+    coupled: bool,
+    seed: int,
+    measured_from_s: float,
+    target: float = TARGET,
+    in_periods: int = IN_PERIODS,
+) -> FleetOutcome:
     """Play an instance of one type of hosts, up to its last request; seed: of the boots."""
     index = {app.name: k for k, app in enumerate(instance.applications)}
     ends = {(one.request, one.index): one.at_s for one in instance.releases}
     last = instance.requests[-1].at_s
-    pool = _Pool(
-        instance, policy, coupled, measured_from_s, np.random.default_rng(seed), Cluster([], instance.applications)
-    )
-    machine_s, tick = 0.0, 0.0
+    draws, cluster = np.random.default_rng(seed), Cluster([], instance.applications)
+    pool = _Pool(instance, policy, coupled, target, in_periods, measured_from_s, draws, cluster)
+    vms = opened = 0
+    tick = 0.0
     for request in instance.requests:
         while tick <= request.at_s:
             pool.end_until(tick)
             pool.turn(tick)
             if tick >= measured_from_s:
-                machine_s += MINUTE_S * (len(pool.boots) + int((~pool.cluster.failed[: len(pool.cluster.hosts)]).sum()))
+                vms += len(pool.boots) + int((~cluster.failed[: len(cluster.hosts)]).sum())
+                opened += cluster.open_hosts
             tick += MINUTE_S
         pool.end_until(request.at_s)
         for k in range(request.count):
@@ -168,4 +182,5 @@ def play_fleet(instance: Instance, policy: Policy, *, coupled: bool, seed: int, 
             if not pool.place(one, request.at_s):
                 pool.waiting.append(one)
     waits = np.array([*pool.waits, *(last - one.asked_s for one in pool.waiting)])
-    return FleetOutcome(machine_s / HOUR_S, float(waits.mean()), float((waits > 0.0).mean()))
+    hours = MINUTE_S / HOUR_S
+    return FleetOutcome(vms * hours, opened * hours, float(waits.mean()), float((waits > 0.0).mean()))

@@ -41,7 +41,8 @@ SMALLEST = {
     "dry_run": "--minutes 15 --policies queue-rule --seeds 1993 --no-whole --busy 1",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
-    "placement_lifetimes": "--runs 1 --cases 1 --fleets 1 --seeds 1 --hosts 50",
+    "placement_lifetimes": "--runs 1 --cases 1 --hosts 50",
+    "placement_fleet": "--hours 2 --seeds 1 --fleets 1",
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
     "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
@@ -61,7 +62,7 @@ MAY_BE_ZERO = {
     *(f"{half}_{null}above{single}" for half in HALVES for null in ("", "null_") for single in ("", "_single")),
     *(f"{half}_surely_above" for half in HALVES),
     *("apart", "changed_cases", "false_changes_per_year", "false_nights_per_year"),
-    *("bf_fleet_wait_s", "coupled_fleet_wait_s", "lifetime_fleet_wait_s"),
+    *("alone_cut_short", "coupled_cut_short"),
     *("false_promotions_per_year_high", "false_promotions_per_year_low"),
     *(f"{draw}{name}" for draw in ("", "normal_", "heavy_", "autocorrelated_") for name in RATES),
     *(

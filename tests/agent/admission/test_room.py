@@ -125,6 +125,15 @@ def test_vms_of_which_none_takes_a_container_are_no_room(
     assert both.ask(("a", 100))[0].admit is admitted
 
 
+def test_a_vm_of_another_label_is_no_room(ledger: Ledger) -> None:
+    both = Both(ledger, fleet="web", vm_cores=(2, 4))
+    both.pool.fleet = lambda: Capacity(free=800.0)
+    for label, admitted in (("vm2", False), ("vm4", True)):
+        # `vm2` has too few cores for it.
+        both.pool.adopt(inventory(app("shop", label=label), hosts=[kind(count=0, label=label)]), label, epoch=1)
+        assert both.ask((label, 4))[0].admit is admitted
+
+
 def test_a_refusal_names_why_the_pool_is_not_up_to_date(ledger: Ledger) -> None:
     both = Both(ledger)
     both.pool.problem = "the fleet web cannot be read"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,9 @@ def test_a_container_waits_for_a_boot_and_its_vm_ends_with_it(coupled: bool, see
     later = played((0.0, 8, HOUR_S), until_s=4 * HOUR_S, coupled=coupled, seed=seed, from_s=1800.0)
     assert later.machine_hours == pytest.approx((wait_s + HOUR_S - 1800.0) / HOUR_S)
     assert (later.wait_s, later.delayed) == (0.0, 0.0)
+    # The first minute of the life begins with the placement, and the VM ends with it.
+    assert later.open_hours == later.machine_hours
+    assert found.open_hours == pytest.approx(1.0)
 
 
 def shrinking() -> list[Wanted]:
@@ -71,6 +76,18 @@ def test_a_container_that_fits_nowhere_else_does_not_wait_while_a_host_drains() 
     wanted = sorted([*shrinking(), *more])
     found = played(*wanted, until_s=34_000.0, coupled=True, from_s=19_000.0)
     assert (found.wait_s, found.delayed) == (0.0, 0.0)
+
+
+def test_a_higher_target_and_an_earlier_scale_in_give_empty_vms_back() -> None:
+    instance = trace_of("alibaba-openb:0+300@3", "0.5", 2)
+    assert instance is not None
+    changes: tuple[dict[str, Any], ...] = ({}, {"target": 1.0}, {"in_periods": 3})
+    usual, full, early = (
+        play_fleet(instance, LIFETIME, coupled=False, seed=1, measured_from_s=0.0, **changed) for changed in changes
+    )
+    assert max(full.machine_hours, early.machine_hours) < usual.machine_hours
+    for one in (usual, full, early):
+        assert 0.5 * one.machine_hours < one.open_hours < one.machine_hours
 
 
 @pytest.mark.parametrize("coupled", [False, True])

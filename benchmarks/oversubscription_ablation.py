@@ -248,7 +248,7 @@ def searched(form: Form, config: rule_training.Config, seconds: float) -> tuple[
     generation = config.population * seconds_of(lambda: play(first, drawn), 2)
     whole, stages = seconds / generation, sum(config.generations)
     counts = tuple(max(1, round(whole * count / stages)) for count in config.generations)
-    found = best_point(replace(config, generations=counts), first, len(weeks), play)
+    found = best_point(replace(config, generations=counts), first, np.full(len(weeks), np.nan), play)
     return found.point, {"cpu_s": found.cpu_s, "generations": list(counts)}
 
 

@@ -81,7 +81,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A subscriber's rate from now on, who spoke last, and why. held: why no rule may set those of its requests."""
+    """A subscriber's rate from now on, with its source and reasons. held: why no rule may set those of its requests."""
 
     subscriber: str
     rate: float

@@ -114,15 +114,12 @@ def _found(
     profiles: Profiles,
     closed: Collection[str],
 ) -> tuple[RuleDecision | None, Answer]:
-    """Return the choice of the rule, None without one, and the response: behind the guard of rates, or of the rule.
-
-    A rule was trained without a guard, and has one where SHIELD_BUDGET or RISK_FILTER is set.
-    """
+    """Return the choice of the rule, None without one, and the response behind the shield or filter of the pool."""
     chosen = None
     if rule is not None:
         clock = hour_of_day(math.floor(now / HOUR_S), rules)
         chosen, found = ask_rule(loads, profiles, request, rule, clock, rules, closed)
-        if not rules.guards_rules or (found.hot_hours is not None and math.isnan(found.hot_hours)):
+        if found.hot_hours is not None and math.isnan(found.hot_hours):
             return chosen, found
         base = chosen.level
     ask = ask_filter if rules.risk_filter else ask_shield
@@ -187,12 +184,11 @@ def _sentence(
         return f"{asked}; no machine has room for it in full"
     if found.hot_hours is None:
         return f"{asked}, everything reserved: {', '.join(reasons)}"
-    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day"
-    if chosen is not None and not found.tried:
+    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day ({budget:g} allowed)"
+    if chosen is not None and found.safe and found.rate == base:
         taken = chosen.seen[-1]
         need = f"a need of {taken.need:.2f}, margin {taken.margin:.2f}, {taken.free:.2f} of its cores free"
         return f"{asked} by the rule: {machine} has {need}; {risk}"
-    risk = f"{risk} ({budget:g} allowed)"
     if not found.safe:
         return f"{asked}; no level keeps within the budget: {risk}"
     if found.rate > base + 1e-9:

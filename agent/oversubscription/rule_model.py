@@ -41,7 +41,7 @@ class RuleFile:
     actions: tuple[float, ...]
     rates: tuple[float, ...]
     guard: RateGuard | None
-    """Of the rates: the rule was trained without a guard."""
+    """Of the rates; its budget is the largest that the settings may permit after the rule."""
     alpha: float
     """The promise that it was trained for: the share of horizons with few enough hot hours."""
     objective: str

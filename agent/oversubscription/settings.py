@@ -128,8 +128,8 @@ class PoolSettings(Section, title="A pool"):
         gt=0,
         le=24,
         description="Limit of the expected hot hours per day of a machine after a request. Not set: the "
-        "guard of the file of rates, 0.003 without one, and at most 0.003 if `drift_spread` is not 0; no shield after "
-        "a `rule:`. More than the guard's is refused.",
+        "guard of the file of rates or of a rule, 0.003 without one, and at most 0.003 if `drift_spread` is not 0. "
+        "More than the guard's is refused.",
     )
     drift_level: float = Field(
         0.0,

@@ -128,8 +128,13 @@ def _play(
     by_hour: Floats,
     by_machine: Floats,
     keep: bool,
+    changed: Tables,
+    change_h: int,
 ) -> float:
-    """Play one week at the rates of each hour (hours, N) and return the chance that the promise is broken."""
+    """Play one week at the rates of each hour (hours, N) and return the chance that the promise is broken.
+
+    changed: moments that usage has from an hour on, unknown to rates, guard and rule.
+    """
     state = one(copies, 0)
     clear(state, cluster, 0, np.uint64(0))
     books = state.books[0]
@@ -139,7 +144,7 @@ def _play(
         books.hour = t
         depart(state, weeks, cluster, guard, tables)
         place(state, weeks, cluster, guard, tables, rates[t])
-        by_hour[t] = assess_hour(state, cluster, tables)
+        by_hour[t] = assess_hour(state, cluster, tables if t < change_h else changed)
         if keep:
             by_machine[t, : books.opened] = state.chance[: books.opened]
     return count_at_least(by_hour, cluster.violation_hours)
@@ -157,6 +162,8 @@ class Assessor:
     guard: Guard | None = None
     shape: DayShape | None = None
     """Of VM-days that are drawn whole: then their hours are not independent."""
+    changed: tuple[Tables, int] | None = None
+    """Usage from an hour of the week on, unknown to rates, guard and rule; None: it does not change."""
     weeks: Weeks = field(init=False)
     cluster: Cluster = field(init=False)
     tables: Tables = field(init=False)
@@ -215,7 +222,8 @@ class Assessor:
         guard, warm, keep = self.guard, self.start == "warm", by_machine.size > 0
         assert guard is not None
         args = (self.copies, self.weeks, self.cluster, guard, self.tables, warm, given, by_hour, by_machine, keep)
-        chance = float(_play(*args))
+        changed, change_h = (self.tables, hours) if self.changed is None else self.changed
+        chance = float(_play(*args, changed, change_h))
         return chance if self.shape is None else self._correlated(self.shape, by_hour, by_machine)
 
     def _correlated(self, shape: DayShape, by_hour: Floats, by_machine: Floats) -> float:

@@ -312,7 +312,6 @@ The gate: weeks that no model was trained on, behind the guard of the agent.
             episodes=self.episodes,
             evaluations=self.evaluations,
             objective=CORE_HOURS if rules is None else rules.objective,
-            guards_rules=rules is not None and rules.guards_rules,
         )
 
 
@@ -411,7 +410,7 @@ class LearnOversubscription(PromiseLearning):
             return PoolInUse(self.name, policy, budget, alpha, NO_MARGIN)
         if rules.policy.startswith(f"{RULE}:"):
             policy = str(rule_path(policy, rules))
-        return PoolInUse(self.name, policy, budget, alpha, rules.margin, rules.objective, rules.guards_rules)
+        return PoolInUse(self.name, policy, budget, alpha, rules.margin, rules.objective)
 
     def case(self) -> Inspection:
         """Return the case for a look at the pool's rates."""
@@ -443,7 +442,7 @@ class LearnOversubscription(PromiseLearning):
             in_use, opted_out = self.in_use(kept["recorded"]["policy"]), _opted_out(self.rules)
         facts = {"pool": self.name, "alpha": in_use.alpha, "budget": in_use.budget}
         facts |= {"margin": list(astuple(in_use.margin)), "opted_out": sorted(opted_out), "record": digest}
-        facts |= {"objective": in_use.objective, "guards_rules": in_use.guards_rules}
+        facts |= {"objective": in_use.objective}
         work = PoolRound(
             in_use=in_use,
             opted_out=opted_out,

@@ -39,6 +39,7 @@ from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.pool_rule import (
     MOST_GENERATIONS,
     TrainedRule,
+    choice_s,
     config_of,
     generation_s,
     train_rule,
@@ -73,13 +74,15 @@ OF_FILES: Final = ("learned", "rates", "rule", "model")
 SEARCHES: Final = 5.0
 """Searches of a round, in units of constant rates on the earlier weeks."""
 FIRST_REDRAWN: Final = 3_000
+JUDGED: Final = 5
+"""Policies that are judged on the later weeks."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolInUse(StageResult):
     """The policy in use for a pool as a text of `simulate`; budget and margin: of its shield.
 
-    objective: the saving by which policies are compared. guards_rules: whether a shield follows a rule.
+    objective: the saving by which policies are compared.
 
     It is the result of the first stage: a promotion of this very round is not compared with itself.
     """
@@ -92,11 +95,10 @@ class PoolInUse(StageResult):
     alpha: float
     margin: Margin = NO_MARGIN
     objective: str = CORES
-    guards_rules: bool = False
 
     def guarded(self, text: str) -> str:
         """Return a policy as the agent runs it in the pool."""
-        return guarded(text, self.budget, self.margin, guards_rules=self.guards_rules)
+        return guarded(text, self.budget, self.margin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +277,13 @@ class PoolRound(Round):
         for assessor in bare:
             assessor.c_hot_r(rates)
         each_s = max(cpu_s() - begun_s, 1e-4)
-        # The rates take one half of the budget at most, the rule the other.
-        evaluations = budget.affordable(2.0 * SEARCHES * each_s, self.settings.evaluations)
-        generation = 2.0 * generation_s(each_s / len(bare), self._config())
-        return SearchPlan(each_s, evaluations, budget.affordable(generation, self.settings.generations))
+        week_s, config = each_s / len(bare), self._config()
+        weeks = len(self._scenario(LATER).weeks) + self.settings.redrawn
+        reserved_s = choice_s(week_s, config, len(bare)) + JUDGED * weeks * self.settings.episodes * week_s
+        # Of the rest the rates take one half at most, the rule the other.
+        evaluations = budget.affordable(2.0 * SEARCHES * each_s, self.settings.evaluations, reserved_s)
+        generation = 2.0 * generation_s(week_s, config)
+        return SearchPlan(each_s, evaluations, budget.affordable(generation, self.settings.generations, reserved_s))
 
     def _rates(self, budget: Budget) -> Calibration:
         """Calibrate on the earlier weeks; find the rates that the later ones would have allowed."""
@@ -417,7 +422,6 @@ class PoolRound(Round):
             episodes=self.settings.episodes,
             tuned=_text(self._found[BOUND]),
             objective=now.objective,
-            guards_rules=now.guards_rules,
             on_progress=lambda _: budget.check(),
         )
 
@@ -498,7 +502,8 @@ class PoolRound(Round):
         made = self.state.result(TrainedRule)
         rule = (
             f"Objective {made.objective}, seed {made.seed}, needs raised by {made.offset:g}; at most {made.worst:.1%} "
-            f"hot in the worst week of its release, which it {'passed' if made.released else 'did not pass'}."
+            f"hot in the worst week of its release, {made.changed:.1%} in weeks where usage changes "
+            f"({made.rates_changed:.1%} by the rates). It {'passed' if made.released else 'did not pass'}."
         )
         sections = [
             Section("use", "The later weeks", f'<p class="soft">{escape(words)}</p>{table(head, rows)}'),

@@ -57,10 +57,10 @@ class Budget:
                 "the seconds of a processor are used up, finished stages are kept: --cpu-minutes gives more"
             )
 
-    def affordable(self, each_s: float, limits: tuple[int, int]) -> int:
-        """Return how many calls of `each_s` seconds the rest allows, within limits."""
+    def affordable(self, each_s: float, limits: tuple[int, int], reserved_s: float = 0.0) -> int:
+        """Return how many calls of `each_s` seconds the rest allows, within limits; reserved_s: for later stages."""
         fewest, most = limits
-        return min(max(int(self.left_s / each_s), fewest), most)
+        return min(max(int((self.left_s - reserved_s) / each_s), fewest), most)
 
     def spread(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Yield a function's answers in the order of the items; BudgetUsed between two of them."""

@@ -5,8 +5,14 @@ the chance, without sampling, that it breaks the promise. With S the share that 
 
     100 (mean S - 3 mean max(r - c0, 0) - max(worst r - c1, 0) - 0.3 mean r),
 
-c0 = aim (1 - alpha), c1 = 0.8 (1 - alpha): well below the allowed risk, as margin for unseen weeks. The
-result is the exponential mean of the distribution's centre. A second stage begins at the centre of the first, with
+c0 = aim (1 - alpha), c1 = 0.8 (1 - alpha): well below the allowed risk, as margin for unseen weeks.
+
+With `drifts` half of the redrawn weeks have a usual drift of usage (`unseen.shifted`): one half of these in mid-week
+and unknown to the policy, the other half before the week and known to it. Such a week costs
+8 max(r - max(c0, 0.3 q), 0) in place of 3 max(r - c0, 0), with q the risk of the constant rates behind the agent's
+usual shield in that week, and does not count as the worst.
+
+The result is the exponential mean of the distribution's centre. A second stage begins at the centre of the first, with
 a larger step. A budget is a number of generations, so that a seed gives the same rule on every machine.
 """
 
@@ -14,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import zip_longest
 from typing import Any, Final, Self
 
 import numpy as np
@@ -21,8 +28,10 @@ from numpy.typing import NDArray
 
 from agent.oversubscription.rule_model import CORE_HOURS, CORES, MACHINES, OBJECTIVES
 from domain.errors import BadInput
+from domain.rules.oversubscription.rates import SHIELD, USUAL_BUDGET, USUAL_SPREAD, Margin
 from domain.rules.oversubscription.request_rule import HARMONICS, KNOTS_H, NEUTRAL, RequestRule, Weights
-from simulator.oversubscription.layout import ruled, unguarded
+from domain.rules.oversubscription.usage import moments_of
+from simulator.oversubscription.layout import Guard, Tables, guard_of, ruled, unguarded
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor, Placement
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, Clock, resume
@@ -30,7 +39,7 @@ from trainer.kit.progress import Progress
 from trainer.oversubscription.calibration import calibrate
 from trainer.oversubscription.evolution import Evolution
 from trainer.oversubscription.policies import RatesFile, scenario_sha256, shipped_rates
-from trainer.oversubscription.unseen import TRAINING, VALIDATION, arrivals_of, unseen_week
+from trainer.oversubscription.unseen import TRAINING, VALIDATION, arrivals_of, shifted, unseen_week
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +54,7 @@ class Config:
     alpha: float = 0.95  # required share of weeks that keep the promise
     seed: int = 0
     objective: str = CORES
+    drifts: bool = False  # whether usage changes in half of the redrawn weeks, as it does in a pool
     weekly: bool = False  # whether the hour of the week counts: for weeks that end, as the published ones do
     redrawn: int = 40  # generated weeks of the pool
     times: int = 3  # that the scenario's own weeks are in the pool
@@ -140,6 +150,41 @@ def training_weeks(scenario: Scenario, config: Config) -> list[Week]:
     return [*redrawn, *(config.times * known_weeks(scenario, config))]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A usual drift: the scenario with the usage after it, and whether it comes in mid-week, unknown to the policy."""
+
+    after: Scenario
+    unknown: bool
+
+
+FIRST_DRIFT: Final = 100_000
+"""Number of the drift of the first training week; those of the release follow far behind."""
+
+
+def change_of(scenario: Scenario, number: int) -> Change | None:
+    """Return the drift of a redrawn week: of four by number two have no drift, one an unknown and one a known drift."""
+    kind = number % 4
+    return None if kind < 2 else Change(shifted(scenario, FIRST_DRIFT + number), kind == 2)
+
+
+def assessor_of(
+    scenario: Scenario, week: Week, start: str, change: Change | None, guard: Callable[[Scenario], Guard]
+) -> Assessor:
+    """Return the assessor of a week with its drift. guard: from the scenario with the usage that the policy knows."""
+    if change is None:
+        return Assessor(scenario, week, start, guard=guard(scenario))
+    if not change.unknown:
+        return Assessor(change.after, week, start, guard=guard(change.after))
+    late = Tables(*moments_of(change.after.mu, change.after.sd), 0.0)
+    return Assessor(scenario, week, start, guard=guard(scenario), changed=(late, scenario.hours // 2))
+
+
+def usual_shield(scenario: Scenario) -> Guard:
+    """Return the shield of an agent with default settings."""
+    return guard_of(scenario, SHIELD, USUAL_BUDGET, margin=Margin(spread=USUAL_SPREAD))
+
+
 def validation_weeks(scenario: Scenario, config: Config) -> list[Week]:
     """Return the weeks that decide among seeds: redrawn ones of the validation stream, and the known ones."""
     arrivals = arrivals_of(scenario, config.weeks)
@@ -181,12 +226,18 @@ class Played:
 class Stage:
     """Weeks on which rules are played again and again, in the same memory."""
 
-    def __init__(self, scenario: Scenario, weeks: Sequence[Week], start: str) -> None:
+    def __init__(
+        self, scenario: Scenario, weeks: Sequence[Week], start: str, changes: Sequence[Change | None] = ()
+    ) -> None:
+        """Begin with weeks, and the drift of each where there are any."""
         ones = np.ones(scenario.subscribers)
-        guard = ruled(unguarded(scenario), RequestRule(ones, np.zeros(0), np.zeros(DAY), NEUTRAL), scenario.hours)
+        nothing = RequestRule(ones, np.zeros(0), np.zeros(DAY), NEUTRAL)
         self._ones = ones
         self._without: dict[Week, float] = {}
-        self.assessors = [Assessor(scenario, week, start, guard=guard) for week in weeks]
+        self.assessors = [
+            assessor_of(scenario, week, start, change, lambda known: ruled(unguarded(known), nothing, known.hours))
+            for week, change in zip_longest(weeks, changes)
+        ]
         for assessor in self.assessors:
             if assessor.week not in self._without:
                 self._without[assessor.week] = sum(_in_use(assessor.assess(ones).placement))
@@ -210,11 +261,15 @@ def _in_use(placed: Placement) -> tuple[float, float]:
     return float(placed.peak_machines), placed.machines_in_use
 
 
-def score_of(played: Played, config: Config) -> float:
-    """Return the score of a rule on some weeks."""
-    allowed, risk = 1.0 - config.alpha, played.risk
-    over = 3.0 * float(np.maximum(risk - config.aim * allowed, 0.0).mean())
-    over += max(float(risk.max()) - 0.8 * allowed, 0.0) + 0.3 * float(risk.mean())
+def score_of(played: Played, config: Config, of_rates: Floats) -> float:
+    """Return the score of a rule on some weeks.
+
+    of_rates: risk of the constant rates behind the usual shield, (W,), nan where usage does not change.
+    """
+    allowed, risk, changes = 1.0 - config.alpha, played.risk, np.isfinite(of_rates)
+    free = np.fmax(config.aim * allowed, 0.3 * of_rates)
+    over = float((np.where(changes, 8.0, 3.0) * np.maximum(risk - free, 0.0)).mean())
+    over += max(float(risk[~changes].max(initial=0.0)) - 0.8 * allowed, 0.0) + 0.3 * float(risk.mean())
     return 100.0 * (float(played.saved(config.objective).mean()) - over)
 
 
@@ -244,25 +299,34 @@ def train(
     rates: where it begins, None for those of `start_rates`.
     """
     scenario = scenario_of(config.scenario)
-    stage = Stage(scenario, training_weeks(scenario, config), config.start)
+    weeks = training_weeks(scenario, config)
+    changes = [change_of(scenario, i) if config.drifts and i < config.redrawn else None for i in range(len(weeks))]
+    stage = Stage(scenario, weeks, config.start, changes)
     given = np.array((rates or start_rates(scenario, config)).rates)
     first = first_point(given, config.weekly)
+    of_rates = np.full(len(weeks), np.nan)
+    for at, (week, change) in enumerate(zip(weeks, changes, strict=True)):
+        if change is not None:
+            of_rates[at] = assessor_of(scenario, week, config.start, change, usual_shield).c_hot_r(given)
 
     def play(point: Floats, chosen: Sequence[int]) -> Played:
         return stage.play(decoded(point, scenario.subscribers), chosen)
 
-    return best_point(config, first, len(stage.assessors), play, checkpoints, on_progress)
+    return best_point(config, first, of_rates, play, checkpoints, on_progress)
 
 
 def best_point(
     config: Config,
     first: Floats,
-    weeks: int,
+    of_rates: Floats,
     play: Callable[[Floats, Sequence[int]], Played],
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Learnt:
-    """Search from a point (D,), resuming from the last checkpoint; play: a point on weeks, by index below `weeks`."""
+    """Search from a point (D,), resuming from the last checkpoint.
+
+    of_rates: of each week, see `score_of`. play: a point on weeks by their indices.
+    """
     state: dict[str, Any] = {}
     last = resume(checkpoints, config.plain(), state.update, ())
     clock, done = Clock(last), 0 if last is None else last.update
@@ -280,10 +344,10 @@ def best_point(
             mean = centre
         while search.generation < count:
             draws = np.random.default_rng((config.seed, number, search.generation, 1))
-            chosen = draws.choice(weeks, min(config.drawn, weeks), replace=False).tolist()
+            chosen = draws.choice(len(of_rates), min(config.drawn, len(of_rates)), replace=False).tolist()
             points = search.ask()
             played = [play(point, chosen) for point in points]
-            scores = np.array([score_of(one, config) for one in played])
+            scores = np.array([score_of(one, config, of_rates[chosen]) for one in played])
             search.tell(points, scores)
             mean = FADING * mean + (1.0 - FADING) * search.centre
             done += 1

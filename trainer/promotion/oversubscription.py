@@ -10,12 +10,11 @@ best tuned rule is the static one calibrated on the scenario.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from agent.oversubscription.rule_model import CORE_HOURS, CORES, MACHINES
 from domain.errors import BadInput
-from domain.rules.oversubscription.rates import LARGEST_BUDGET, NO_MARGIN, SHIELD, Margin
+from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario
 from trainer.oversubscription.calibration import calibrate
@@ -53,7 +52,6 @@ def pool_gate(
     evaluations: int = 1_500,
     tuned: str = "",
     objective: str = CORES,
-    guards_rules: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Gate:
     """Return the gate of pools. now: the policy that decides where there is no champion.
@@ -83,7 +81,7 @@ def pool_gate(
     def gate(challenger: Path, champion: Path | None) -> Verdict:
         best = tuned or _tuned(scenario, start, alpha, evaluations, on_progress)
         given = {CHALLENGER: str(challenger), CHAMPION: now if champion is None else str(champion), TUNED: best}
-        texts = {label: guarded(text, budget, margin, guards_rules=guards_rules) for label, text in given.items()}
+        texts = {label: guarded(text, budget, margin) for label, text in given.items()}
         runs = {label: played(text) for label, text in texts.items()}
         facts = {
             "champion": {"policies": {"*": now}} if champion is None else {},
@@ -122,10 +120,8 @@ def cost_of(judged: Performance, objective: str) -> float:
     return 1.0 - (saved or 0.0)
 
 
-def guarded(text: str, budget: float, margin: Margin = NO_MARGIN, *, guards_rules: bool = False) -> str:
+def guarded(text: str, budget: float, margin: Margin = NO_MARGIN) -> str:
     """Return the policy as the agent runs it: with the budget of its own guard, else of the agent's shield.
-
-    A rule for each request has no guard after it unless `guards_rules`, and leaves room for no usual drifts.
 
     margin: of the pool's settings, which holds before any shield. Rates behind a filter are judged without it, which
     makes them look riskier than they are.
@@ -133,11 +129,8 @@ def guarded(text: str, budget: float, margin: Margin = NO_MARGIN, *, guards_rule
     if text.startswith("shield:"):
         return text
     held = read_json(Path(text)) if text.endswith(".json") else None
-    if isinstance(held, RuleRates) and not guards_rules:
-        room = margin_text(replace(margin, spread=0.0))
-        return f"{SHIELD}:base=({text}),b={LARGEST_BUDGET:g}{room}" if room else text
-    guard = held.guard if isinstance(held, RatesFile) else None
-    if guard is not None and (margin == NO_MARGIN or guard.kind != SHIELD):
+    guard = held.file.guard if isinstance(held, RuleRates) else held.guard if isinstance(held, RatesFile) else None
+    if isinstance(held, RatesFile) and guard is not None and (margin == NO_MARGIN or guard.kind != SHIELD):
         return text
     allowed = budget if guard is None else margin.budget(guard.budget)
     return f"{SHIELD}:base=({text}),b={allowed:g}{margin_text(margin)}"

@@ -51,7 +51,7 @@ class PoolRules:
 
     alpha: chance, over the horizon, to stay below the tolerated hot hours. beta: share of a machine's cores in use from
     which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave; None: those of
-    the policy's file, or the usual ones, and no shield after a rule for each request. rho, persistence: shares of a
+    the policy's file, or the usual ones. rho, persistence: shares of a
     usage's variance that an owner's VMs have in common, and that is each VM's own level, None: learnt.
     drift_level, drift_hours, drift_spread: the drift of usage that shield and filter leave room for, see
     `rates.Margin`.
@@ -161,11 +161,6 @@ class PoolRules:
             remedy = f"give at most {guard.budget:g}, which the policy's rates were found with, or leave it out"
             raise BadInput("shield_budget", self.shield_budget, remedy)
         return self.shield_budget
-
-    @property
-    def guards_rules(self) -> bool:
-        """Whether a rule for each request, which was trained without a guard, has one after it."""
-        return self.risk_filter or self.shield_budget is not None
 
     @property
     def zone(self) -> ZoneInfo:

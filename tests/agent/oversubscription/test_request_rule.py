@@ -68,6 +68,9 @@ def rule_file(folder: Path, base: dict[str, float] | None = None, **changes: Any
 
 # The same choice as the compiled twin's.
 
+UNSHIELDED: dict[str, Any] = {"shield_budget": 24.0, "drift_spread": 0.0}
+"""The largest budget refuses nothing, so that the rule alone decides."""
+
 
 def agent_again(
     scenario: Scenario, week: Week, rule: RequestRule, guard: Guard, start: str, pool: PoolRules
@@ -162,7 +165,7 @@ def weekless(subscribers: int, seed: int = 0) -> RequestRule:
 def test_a_week_of_requests_is_decided_as_the_compiled_rule_decides_it(name: str, start: str) -> None:
     scenario = scenario_of(name)
     week, rule = scenario.week("s21"), weekless(scenario.subscribers)
-    pool = pool_of(scenario, {}, beta=scenario.beta)
+    pool = pool_of(scenario, {}, beta=scenario.beta, **UNSHIELDED)
     guard = ruled(unguarded(scenario), rule, scenario.hours)
     count, same, other = agent_again(scenario, week, rule, guard, start, pool)
     assert (same, other) == (count, [])
@@ -172,7 +175,7 @@ def test_a_week_of_requests_is_decided_as_the_compiled_rule_decides_it(name: str
 def test_a_full_pool_refuses_what_the_compiled_rule_refuses() -> None:
     scenario, week = invented(3, requests=120, machines=2)
     rule = weekless(scenario.subscribers)
-    pool = pool_of(scenario, {}, actions=scenario.actions, beta=scenario.beta)
+    pool = pool_of(scenario, {}, actions=scenario.actions, beta=scenario.beta, **UNSHIELDED)
     count, same, other = agent_again(scenario, week, rule, ruled(unguarded(scenario), rule, 30), "warm", pool)
     assert (same, other) == (count, [])
 
@@ -215,7 +218,9 @@ def test_a_request_gets_the_rules_level_recorded_explained_and_counted(make: Cal
     assert (house.rate(), house.reasons()) == (0.5, (Reason.RATE_OF_POLICY,))
     found = house.ask()
     assert found.rule is not None
-    assert (found.rate, found.base_rate, found.held, found.tried) == (0.4, 0.4, None, ())
+    # The shield looks at the level that the rule took, and lets it pass.
+    assert (found.rate, found.base_rate, found.held, [one.rate for one in found.tried]) == (0.4, 0.4, None, [0.4])
+    assert f"rate 0.4 by the rule: {found.machine} has a need of " in found.detail
     refused, taken = found.rule.seen[-2:]
     # The margin of 0.5 and more takes 0.05 from 0.45: 0.3 is too little, 0.4 enough.
     assert (refused.level, taken.level) == (0.3, 0.4)
@@ -383,7 +388,9 @@ def test_a_floor_of_the_operator_and_a_closed_machine_hold_for_the_rule(make: Ca
     assert (other.rule is not None, other.rate < 1.0, other.machine != first.machine) == (True, True, True)
 
 
-def test_a_shield_after_the_rule_raises_its_level_where_it_is_set(make: Callable[..., House], tmp_path: Path) -> None:
+def test_the_shield_after_the_rule_raises_its_level_with_the_default_settings_too(
+    make: Callable[..., House], tmp_path: Path
+) -> None:
     daring = rule_file(tmp_path, {"web": 0.1, "batch": 0.1}, weights=Weights(0, 0, 0, 0, 0, -9.0)._asdict())
     house = make(file=daring, machines=2)
     house.live(190, mean=0.3)
@@ -391,14 +398,15 @@ def test_a_shield_after_the_rule_raises_its_level_where_it_is_set(make: Callable
     def asked(**changes: Any) -> list[RateDecision]:
         house.pool.rules = replace(house.pool.rules, **changes)
         assert house.pool.hour is not None
-        house.pool.hour = replace(house.pool.hour, config_hash=house.pool.rules.config_hash)
+        rules = house.pool.rules
+        house.pool.hour = replace(house.pool.hour, config_hash=rules.config_hash, budget=rules.budget(None))
         house.pool.rebuild()
         return [house.ask(cores=8.0) for _ in range(8)]
 
-    alone = asked()
+    alone = asked(shield_budget=24.0, drift_spread=0.0)
     assert {one.rate for one in alone} == {0.2}
     house.pool.promised.clear()
-    behind = asked(shield_budget=0.003)
+    behind = asked(shield_budget=None)
     raised = [one for one in behind if one.rate > one.base_rate]
     assert raised
     assert all(one.base_rate == 0.2 and one.tried and Reason.SHIELDED in one.reasons for one in raised)

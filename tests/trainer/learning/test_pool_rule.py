@@ -15,8 +15,8 @@ from domain.rules.oversubscription.rates import Margin
 from simulator.oversubscription.scenario import scenario_of
 from tests.agent.oversubscription.test_request_rule import rule_file
 from tests.simulator.oversubscription.cases import write_folder
-from trainer.learning.pool_rule import SEEDS, TrainedRule, config_of, train_rule
-from trainer.learning.round import BudgetUsed
+from trainer.learning.pool_rule import SEEDS, TrainedRule, choice_s, config_of, train_rule
+from trainer.learning.round import Budget, BudgetUsed
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenario_sha256
 from trainer.oversubscription.rule_runs import OFFSETS
@@ -54,8 +54,9 @@ def test_a_round_that_is_stopped_in_the_search_has_the_same_rule_as_one_that_is_
 
     whole = trained(folder, "whole", count)
     facts = json.loads((tmp_path / "whole.json").read_text())
-    # The choice stops between two offsets, and the release between two weeks.
+    # The choice stops between two offsets, the release and its part with drifts between two weeks.
     after = sum(OFFSETS.index(one["offset"]) + 1 for one in facts["choice"]["by_seed"]) + len(facts["release"])
+    after += facts["changes"]["weeks"]
     assert calls == GENERATIONS * len(SEEDS) + after
     calls = 0
     with pytest.raises(BudgetUsed):
@@ -77,13 +78,15 @@ def test_a_subscriber_that_opted_out_is_reserved_in_full_in_each_week(tmp_path: 
     assert set(placed.rate[placed.week.subscriber == 1].tolist()) == {1.0}
 
 
-def test_a_rule_has_no_guard_after_it_unless_the_settings_have_one(tmp_path: Path) -> None:
+def test_a_rule_is_judged_behind_the_shield_that_the_agent_has_after_it(tmp_path: Path) -> None:
     path = str(rule_file(tmp_path))
-    usual = Margin(spread=2.5)
-    assert guarded(path, 0.003, usual) == path
-    assert guarded(path, 0.003, Margin(level=0.3, spread=2.5)) == f"shield:base=({path}),b=24,level=0.3"
-    assert guarded(path, 0.003, usual, guards_rules=True) == f"shield:base=({path}),b=0.003,spread=2.5"
-    assert policy_of(guarded(path, 0.003, usual, guards_rules=True)).name.startswith("shield:")
+    assert guarded(path, 0.003, Margin(spread=2.5)) == f"shield:base=({path}),b=0.003,spread=2.5"
+    assert guarded(path, 0.01) == f"shield:base=({path}),b=0.01"
+    assert policy_of(guarded(path, 0.003, Margin(spread=2.5))).name.startswith("shield:")
+    # That of its file, which there is no usual room for drifts beside.
+    fitted = str(rule_file(tmp_path, guard={"kind": "shield", "budget": 0.02}))
+    assert guarded(fitted, 0.003, Margin(spread=2.5)) == f"shield:base=({fitted}),b=0.003,spread=2.5"
+    assert guarded(fitted, 0.003) == f"shield:base=({fitted}),b=0.02"
     with pytest.raises(BadInput):
         guarded(str(tmp_path / "none.json"), 0.003)
 
@@ -97,3 +100,12 @@ def test_costs_are_shares_of_cores_of_core_hours_and_of_machines(tmp_path: Path)
     assert cost_of(judged, "machines") == pytest.approx(0.25)
     full = judge(policy_of("none"), Task(scenario, scenario.week("s0")), episodes=1, seed=0)
     assert cost_of(full, "machines") == pytest.approx((2 + (6 + 1) / 6) / 8)
+
+
+def test_a_tight_budget_is_spent_on_the_search_after_choice_and_release_have_their_part() -> None:
+    budget, config = Budget(100.0), config_of("internal_like", "warm", 0.95, "cores", {})
+    each_s, reserved_s = 2.0, choice_s(0.001, config, 4)
+    # 16 redrawn weeks and 4 known ones with a thousand episodes each are most of it.
+    assert 20.0 < reserved_s < 30.0
+    assert budget.affordable(each_s, (6, 58)) - budget.affordable(each_s, (6, 58), reserved_s) in range(10, 16)
+    assert budget.affordable(each_s, (6, 58), 100.0) == 6

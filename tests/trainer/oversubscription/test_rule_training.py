@@ -23,15 +23,18 @@ from trainer.oversubscription import rule_runs
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.evolution import LARGEST_STEP, Evolution
 from trainer.oversubscription.policies import FORMS, SHIPPED, Task, policy_of, scenario_sha256
-from trainer.oversubscription.rule_runs import OFFSETS, choose, released
+from trainer.oversubscription.rule_runs import OFFSETS, choose, released, through_changes
 from trainer.oversubscription.rule_training import (
+    Change,
     Config,
     Played,
     Stage,
+    change_of,
     decoded,
     first_point,
     raised,
     score_of,
+    start_rates,
     train,
 )
 
@@ -84,10 +87,50 @@ def test_the_score_charges_mean_and_worst_risk_above_their_limits() -> None:
     nothing = np.zeros(2)
     saved = (np.array([0.5, 0.6]), np.array([0.4, 0.4]), nothing, nothing, np.array([0.1, 0.3]))
     played = Played(*saved, np.array([0.01, 0.06]))
-    over = 3.0 * 0.02 + 0.02 + 0.3 * 0.035
-    assert score_of(played, Config()) == pytest.approx(100.0 * (0.55 - over))
-    assert score_of(played, Config(objective="core-hours")) == pytest.approx(100.0 * (0.40 - over))
-    assert score_of(played, Config(objective="machines")) == pytest.approx(100.0 * (0.20 - over))
+    over, same = 3.0 * 0.02 + 0.02 + 0.3 * 0.035, np.full(2, np.nan)
+    assert score_of(played, Config(), same) == pytest.approx(100.0 * (0.55 - over))
+    assert score_of(played, Config(objective="core-hours"), same) == pytest.approx(100.0 * (0.40 - over))
+    assert score_of(played, Config(objective="machines"), same) == pytest.approx(100.0 * (0.20 - over))
+    # The second week's usage changes: 30 % of the risk of the rates is free, and it is not the worst week.
+    changed = np.array([np.nan, 0.1])
+    assert score_of(played, Config(), changed) == pytest.approx(100.0 * (0.55 - 8.0 * 0.03 / 2 - 0.3 * 0.035))
+
+
+def test_a_known_drift_moves_what_the_policy_sees_and_an_unknown_one_only_the_risk() -> None:
+    week, rate = INTERNAL.week("s0"), steady(0.5)
+    after = replace(INTERNAL, mu=np.minimum(1.5 * INTERNAL.mu, 1.0), _kept={})
+    changes = [None, Change(after, unknown=True), Change(after, unknown=False)]
+    same, unknown, known = (Stage(INTERNAL, [week], "cold", [one]) for one in changes)
+    for one in (same, unknown, known):
+        one.play(rate)
+    # Until the middle of the week nothing has changed.
+    by_hour = [one.assessors[0].assess(np.ones(INTERNAL.subscribers)).by_hour for one in (same, unknown, known)]
+    half = INTERNAL.hours // 2
+    assert np.array_equal(by_hour[0][:half], by_hour[1][:half])
+    assert (by_hour[1][half:] > by_hour[0][half:]).any()
+    assert (by_hour[2][:half] > by_hour[0][:half]).any()
+    watchful = replace(rate, weights=NEUTRAL._replace(margin=2.0))
+    cores = [float(one.play(watchful).cores[0]) for one in (same, unknown, known)]
+    assert cores[0] == cores[1] > cores[2]
+
+
+def test_half_of_the_redrawn_weeks_of_a_training_with_drifts_have_one() -> None:
+    kinds = [change_of(INTERNAL, number) for number in range(4)]
+    assert [one and one.unknown for one in kinds] == [None, None, True, False]
+    drawn = replace(TINY, redrawn=4, drawn=5)
+    assert train(replace(drawn, drifts=True)).point.tolist() != train(drawn).point.tolist()
+
+
+def test_through_changes_a_rule_may_not_be_worse_than_its_rates_behind_the_same_shield() -> None:
+    rates = start_rates(INTERNAL, TINY)
+    facts = through_changes(INTERNAL, replace(TINY, released=2), steady(1.0), rates)
+    assert (facts["weeks"], facts["released"]) == (2, True)
+    assert facts["mean"] <= facts["rates_mean"]
+    # Without room nothing raises a level of 0.2 in full: requests are rejected, and the week counts as broken.
+    few = replace(INTERNAL, machines=20, _kept={})
+    facts = through_changes(few, replace(TINY, released=2), steady(0.2), replace(rates, rates=(0.2,) * 12))
+    assert facts["mean"] == facts["rates_mean"] == 1.0
+    facts = through_changes(few, replace(TINY, released=2), steady(0.2), replace(rates, rates=(0.2,) * 12))
 
 
 def test_a_training_that_was_stopped_ends_with_the_same_rule(tmp_path: Path) -> None:

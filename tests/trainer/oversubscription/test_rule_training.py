@@ -14,6 +14,7 @@ import pytest
 from agent.oversubscription.rule_model import read_rule
 from domain.errors import BadInput
 from domain.rules.oversubscription.request_rule import NEUTRAL, RequestRule
+from simulator.oversubscription.layout import unguarded
 from simulator.oversubscription.scenario import scenario_of
 from tests.trainer.oversubscription.test_commands import call
 from trainer.commands.oversubscription import SimulateOversubscription
@@ -121,16 +122,18 @@ def test_half_of_the_redrawn_weeks_of_a_training_with_drifts_have_one() -> None:
     assert train(replace(drawn, drifts=True)).point.tolist() != train(drawn).point.tolist()
 
 
-def test_through_changes_a_rule_may_not_be_worse_than_its_rates_behind_the_same_shield() -> None:
-    rates = start_rates(INTERNAL, TINY)
-    facts = through_changes(INTERNAL, replace(TINY, released=2), steady(1.0), rates)
+def test_through_changes_a_rule_may_not_be_worse_than_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, rates = replace(TINY, released=2), start_rates(INTERNAL, TINY)
+    facts = through_changes(INTERNAL, config, steady(1.0), rates)
     assert (facts["weeks"], facts["released"]) == (2, True)
     assert facts["mean"] <= facts["rates_mean"]
-    # Without room nothing raises a level of 0.2 in full: requests are rejected, and the week counts as broken.
-    few = replace(INTERNAL, machines=20, _kept={})
-    facts = through_changes(few, replace(TINY, released=2), steady(0.2), replace(rates, rates=(0.2,) * 12))
-    assert facts["mean"] == facts["rates_mean"] == 1.0
-    facts = through_changes(few, replace(TINY, released=2), steady(0.2), replace(rates, rates=(0.2,) * 12))
+    # Without a shield in between a rate of 0.2 for all is hot, and the full reservation is not.
+    monkeypatch.setattr(rule_runs, "usual_shield", unguarded)
+    facts = through_changes(INTERNAL, config, steady(0.2), replace(rates, rates=(1.0,) * INTERNAL.subscribers))
+    assert (facts["mean"] > 0.99, facts["rates_mean"] < 0.01, facts["released"]) == (True, True, False)
+    # As bad as its rates is enough.
+    facts = through_changes(INTERNAL, config, steady(0.2), replace(rates, rates=(0.2,) * INTERNAL.subscribers))
+    assert (facts["rates_mean"], facts["released"]) == (facts["mean"], True)
 
 
 def test_a_training_that_was_stopped_ends_with_the_same_rule(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ class RejectReason(StrEnum):
     COUNTER = "counter"
     UNKNOWN_VM = "unknown_vm"
     TOO_MANY_UNKNOWN = "too_many_unknown"
+    LED_ELSEWHERE = "led_elsewhere"
 
 
 REFUSED_LINES: Final[Mapping[RejectReason, str]] = MappingProxyType(
@@ -103,6 +104,7 @@ REFUSED_LINES: Final[Mapping[RejectReason, str]] = MappingProxyType(
         RejectReason.LATE: "send within TRIMTAB_GRACE_S of the minute's end, or lengthen it",
         RejectReason.TOO_MANY_SERIES: "find and stop the sender of new names",
         RejectReason.UNKNOWN_VM: "send the VM's instance id, and check that its group is in the settings",
+        RejectReason.LED_ELSEWHERE: "set TRIMTAB_LEADER__RELAY of the fleet's leader, or send to that agent",
         RejectReason.TOO_MANY_UNKNOWN: "find which host sends names of VMs that do not exist",
     }
 )

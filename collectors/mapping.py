@@ -193,6 +193,11 @@ class InputMap:
                 return rule, found.groupdict()
         return None
 
+    def fleet_of(self, path: str) -> str:
+        """Return the fleet that the rule of a path or the path itself names, "" where only the host determines it."""
+        found = self.match(path)
+        return "" if found is None else found[0].fleet or found[1].get("fleet") or ""
+
 
 VmPlace = tuple[str, str, str]
 """Keys of the fleet and of the group, and the instance id."""

@@ -151,6 +151,14 @@ def parse_path(path: str) -> Series:
     raise _foreign(path)
 
 
+def fleet_of(path: str) -> str:
+    """Return the fleet, or pool, that a dotted or tagged Graphite path names, "" for any other path."""
+    try:
+        return parse_path(path).fleet
+    except SampleRejected:
+        return ""
+
+
 def _parse_tagged(path: str, parts: list[str], text: str) -> Series:
     tags = dict(pair.split("=", 1) for pair in text.split(";") if "=" in pair)
     fleet, group, vm = tags.get("fleet"), tags.get("group"), tags.get("vm")

@@ -46,6 +46,7 @@ from agent.settings.plug_ins import ACTUATORS, installed, refused
 from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
 from domain.errors import ConfigurationError, Mistake, TrimtabError
 from domain.fleet import Fleet, Group
+from domain.samples import fleet_of
 from domain.snapshot import GroupSnapshot, Snapshot
 from domain.subject import AUTOSCALING, QUEUE_RULE, Subject, fleet_subject
 
@@ -341,6 +342,12 @@ class AutoscalingPart(Part):
         assert self._inputs is not None, "a map is set"
         self.loop.hosts = self._inputs.hosts
         return behind_map(self.series, self._inputs)
+
+    def subject_of(self, path: bytes) -> Subject | None:
+        """Return the fleet of a path; of a mapped one where its rule or the path itself names the fleet."""
+        text = path.decode("utf-8", "replace")
+        name = fleet_of(text) or (self._inputs.map.fleet_of(text) if self._inputs is not None else "")
+        return fleet_subject(name) if name in self.managed() else None
 
     def collectors(self) -> Sequence[Collector]:
         """Return the collectors of every fleet."""

@@ -252,6 +252,10 @@ class Part:
         """Return where readings go: to this part what is its own, the others to `below`."""
         return below
 
+    def subject_of(self, path: bytes) -> Subject | None:
+        """Return the subject that a Graphite path has a reading of, None for none of this part."""
+        return None
+
     def collectors(self) -> Sequence[Collector]:
         """Return the collectors that it needs beside the listener."""
         return ()

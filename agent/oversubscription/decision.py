@@ -33,6 +33,8 @@ from agent.oversubscription.state import HOUR, KEPT, OVERSUBSCRIPTION, Oversubsc
 from agent.rails.base import RailLimits
 from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable, TrimtabError
+from domain.samples import fleet_of
+from domain.subject import Subject
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -168,6 +170,11 @@ class OversubscriptionPart(Part):
         if not self.configured:
             return below
         return PoolSink(below, {name: pool.book for name, pool in self.pools.items()})
+
+    def subject_of(self, path: bytes) -> Subject | None:
+        """Return the pool of a path."""
+        name = fleet_of(path.decode("utf-8", "replace"))
+        return Subject(self.name, name) if name in self.pools else None
 
     def turn(self, turn: Turn) -> TurnReport:
         """Turn every pool; one pool's trouble stops no other."""

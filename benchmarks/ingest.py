@@ -5,10 +5,15 @@ process of its own. lines_per_cpu_s: lines of all rounds but the first (which ma
 user and system time over them, as the kernel counts it for the whole process. Both must have taken every line: ours by
 the listener's counters, carbon by its own `metricsReceived` and by what its cache answers. carbon's limits are off and
 its writer is held back, so that it receives and caches and writes no files.
+
+Then three receivers share the fleets, a third each, as agents on one PostgreSQL ledger do. Each is sent lines of every
+fleet, 300,000 lines/s over all, so that two thirds are forwarded. Every line must be taken once, by the leader of its
+fleet. sharded_cpu_ratio: CPU time per line of the three by that of one receiver that forwards nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import random
@@ -17,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -31,6 +36,7 @@ from tests.collectors.graphite.real_graphite import Carbon, running_carbon
 
 VMS = 5_000
 CONNECTIONS = 64
+AGENTS = 3
 EVERY_S = 10
 RECEIVER = "--receiver"
 TAKES_AT_MOST_S = 120.0
@@ -40,11 +46,16 @@ NO_WRITES = "0.001"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A process that takes lines on a port, and how to ask it how many it has taken."""
+    """A process that takes lines on a port, and how to ask it how many it has taken.
+
+    relay_port, lead: of ours, the port for forwarded lines, and how to name the ports of other fleets' leaders.
+    """
 
     port: int
     process: psutil.Process
     taken: Callable[[], float]
+    relay_port: int = 0
+    lead: Callable[[Mapping[str, int]], None] = lambda ports: None
 
     def cpu_s(self) -> float:
         """User and system time of the process so far."""
@@ -52,16 +63,23 @@ class Receiver:
         return used.user + used.system
 
 
-def rounds(count: int, vms: int, now: float, seed: int) -> list[list[bytes]]:
-    """Return `count` rounds of one line for each series, 10 s apart and ending at `now`; a chunk per connection."""
+def rounds(
+    count: int, vms: int, now: float, seed: int, fleets: Sequence[str] = ("web",), every_s: int = EVERY_S
+) -> list[list[bytes]]:
+    """Return `count` rounds of one line for each series, ending at `now`; a chunk per connection.
+
+    vms: in all; they belong to the fleets in turn.
+    """
     dice = random.Random(seed)
     heads = [
-        f"{VmSeries('web', 'workers_s', _vm(vm), metric).path} ".encode() for vm in range(vms) for metric in VmMetric
+        f"{VmSeries(fleets[vm % len(fleets)], 'workers_s', _vm(vm), metric).path} ".encode()
+        for vm in range(vms)
+        for metric in VmMetric
     ]
     share = -(-len(heads) // CONNECTIONS)
     made = []
     for number in range(count):
-        at = int(now) - EVERY_S * (count - 1 - number)
+        at = int(now) - every_s * (count - 1 - number)
         tails = [b"%.4f %d\n" % (dice.uniform(0.0, 100.0), at) for _ in range(997)]
         lines = [head + tail for head, tail in zip(heads, itertools.cycle(tails), strict=False)]
         made.append([b"".join(lines[first : first + share]) for first in range(0, len(lines), share)])
@@ -121,29 +139,52 @@ def our_receiver() -> Iterator[Receiver]:
             result = json.loads(answers.readline())
             if result["rejected"]:
                 raise SystemExit(f"error: {result['rejected']} lines refused: {result['examples']}")
-            return float(result["accepted"])
+            return float(result["stored"])
+
+        def lead(ports: Mapping[str, int]) -> None:
+            asks.write(f"{json.dumps(ports)}\n")
+            taken()
 
         try:
-            yield Receiver(int(answers.readline()), psutil.Process(process.pid), taken)
+            port, relay_port = map(int, answers.readline().split())
+            yield Receiver(port, psutil.Process(process.pid), taken, relay_port, lead)
         finally:
             process.terminate()
 
 
 def receive() -> None:
-    """Be the receiver: print the port, then the counters whenever asked by a line of input."""
+    """Be the receiver: print both ports, then the counters whenever asked by a line of input.
+
+    A line with text is the leader's port for forwarded lines by fleet, of the fleets of the other receivers.
+    """
     import structlog
 
     from agent.autoscaling.snapshot.series import SeriesStore
+    from collectors.forwarding import ForwardingSink, Peer, RelayReader
     from collectors.listener import GraphiteListener
+    from domain.samples import fleet_of
+    from domain.subject import Subject, fleet_subject
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    listener = GraphiteListener(SeriesStore(), time.time, port=0)
+    store, leaders = SeriesStore(), dict[Subject, Peer]()
+    sink = ForwardingSink(store, lambda path: fleet_subject(fleet_of(path.decode())), lambda: leaders)
+    listener = GraphiteListener(sink, time.time, port=0, closed=sink.close)
+    relay = GraphiteListener(store, time.time, port=0, reader=RelayReader)
     listener.start()
-    counters = listener.counters
-    print(listener.port, flush=True)
-    for _ in sys.stdin:
-        examples = [text for text in counters.examples.values() if text]
-        result = {"accepted": counters.accepted, "rejected": counters.rejected_total, "examples": examples}
+    relay.start()
+    both = listener.counters, relay.counters
+    print(listener.port, relay.port, flush=True)
+    for line in sys.stdin:
+        if line.strip():
+            ports = json.loads(line).items()
+            leaders = {fleet_subject(fleet): Peer(f"port {port}", "127.0.0.1", port) for fleet, port in ports}
+            continue
+        dropped = sum(each.dropped for each in sink.counters.values())
+        result = {
+            "stored": sum(each.accepted for each in both) - sum(each.forwarded for each in sink.counters.values()),
+            "rejected": sum(each.rejected_total for each in both) + dropped,
+            "examples": [text for each in both for text in each.examples.values() if text],
+        }
         print(json.dumps(result), flush=True)
 
 
@@ -178,15 +219,55 @@ def _check_cached(carbon: Carbon, vms: int, per_series: int) -> None:
             raise SystemExit(f"error: carbon's cache holds {held} readings of {path}, {per_series} were sent")
 
 
-def one_run(programs: Path, directory: Path | None, vms: int, count: int, seeds: Iterator[int]) -> Figures:
-    """Measure both with the same bytes."""
-    batches = rounds(count + 1, vms, time.time(), next(seeds))
+def sharded(vms: int, seconds: int, seed: int, lines_per_s: int) -> Figures:
+    """Send lines of every fleet to each of three receivers that lead a third of the fleets, and count each once."""
+    names = [f"web{n}" for n in range(AGENTS)]
+    series = vms * len(VmMetric)
+    repeats = max(1, round(lines_per_s * seconds / series))
+    batches = rounds(repeats + 1, vms, time.time(), seed, names, every_s=1)
+    with ExitStack() as stack:
+        agents = [stack.enter_context(our_receiver()) for _ in names]
+        for agent in agents:
+            agent.lead(
+                {name: there.relay_port for name, there in zip(names, agents, strict=True) if there is not agent}
+            )
+        links = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", agents[n % AGENTS].port)))
+            for n in range(CONNECTIONS)
+        ]
+        _send(links, batches[0])
+        _until_all_taken(agents, series)
+        before, began = [agent.cpu_s() for agent in agents], time.perf_counter()
+        for number, batch in enumerate(batches[1:], 1):
+            _send(links, batch)
+            time.sleep(max(0.0, began + number * series / lines_per_s - time.perf_counter()))
+        lines = repeats * series
+        _until_all_taken(agents, series + lines)
+        wall_s = time.perf_counter() - began
+        stored = [agent.taken() for agent in agents]
+        if any(abs(each / (series + lines) * AGENTS - 1.0) > 0.01 for each in stored):
+            raise SystemExit(f"error: the leaders took {stored}, not a third each of {series + lines} lines")
+        used_s = sum(agent.cpu_s() for agent in agents) - sum(before)
+    return {"sharded_lines_per_s": lines / wall_s, "sharded_cpu_s_per_million": used_s / lines * 1e6}
+
+
+def _until_all_taken(agents: Sequence[Receiver], lines: int) -> None:
+    everything = replace(agents[0], taken=lambda: sum(agent.taken() for agent in agents))
+    _until_taken(everything, lines)
+
+
+def one_run(programs: Path, asked: argparse.Namespace, seeds: Iterator[int]) -> Figures:
+    """Measure both with the same bytes, then three of ours that share the fleets."""
+    batches = rounds(asked.rounds + 1, asked.vms, time.time(), next(seeds))
     with our_receiver() as ours:
         by_cpu, by_wall = measured(ours, batches)
-    with carbon_receiver(programs, directory, vms, len(batches)) as carbon:
+    with carbon_receiver(programs, asked.directory, asked.vms, len(batches)) as carbon:
         carbon_by_cpu, carbon_by_wall = measured(carbon, batches)
     progress(f"  {by_cpu:,.0f} lines per CPU-second, carbon {carbon_by_cpu:,.0f}")
+    shared = sharded(asked.vms, asked.seconds, next(seeds), asked.lines_per_s)
     return {
+        **shared,
+        "sharded_cpu_ratio": shared["sharded_cpu_s_per_million"] * by_cpu / 1e6,
         "lines_per_cpu_s": by_cpu,
         "carbon_lines_per_cpu_s": carbon_by_cpu,
         "ratio_vs_carbon": by_cpu / carbon_by_cpu,
@@ -200,6 +281,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = arguments(__doc__ or "", runs=5)
     parser.add_argument("--rounds", type=int, default=50, help="lines for each series and run (default 50)")
     parser.add_argument("--vms", type=int, default=VMS, help=f"VMs, each with four series (default {VMS})")
+    parser.add_argument("--seconds", type=int, default=10, help="of lines to three receivers in each run (default 10)")
+    parser.add_argument("--lines-per-s", type=int, default=300_000, help="to three receivers (default 300,000)")
     asked = parser.parse_args(given)
     try:
         programs = installed()
@@ -207,7 +290,10 @@ def main(given: Sequence[str] | None = None) -> int:
         parser.error(f"there is no carbon to compare with: {reason}")
     progress(f"sending {asked.rounds} rounds of {asked.vms * len(VmMetric)} lines to each, {asked.runs} times")
     seeds = itertools.count()
-    figures = repeat(lambda: one_run(programs, asked.directory, asked.vms, asked.rounds, seeds), asked.runs)
+    figures = repeat(
+        lambda: one_run(programs, asked, seeds),
+        asked.runs,
+    )
     carbon = next(
         line for line in (Path("tests/collectors/graphite/requirements.txt")).read_text().split() if "carbon==" in line
     )
@@ -219,6 +305,7 @@ def main(given: Sequence[str] | None = None) -> int:
         targets=[
             Target("lines_per_cpu_s", 1_000_000, at_most=False),
             Target("ratio_vs_carbon", 8.0, at_most=False),
+            Target("sharded_lines_per_s", 0.99 * asked.lines_per_s, at_most=False),
         ],
         notes={
             "series": asked.vms * len(VmMetric),

@@ -1,26 +1,36 @@
 """Hands metric lines of subjects that another agent leads on to that agent, so that any agent can be sent any line.
 
-A line is forwarded once: it arrives on the port for other agents' lines, whose sink forwards nothing.
+A line is forwarded once: it arrives on the port for other agents' lines, whose sink forwards nothing. One connection to
+each agent carries the lines of all senders; a line that begins with SENDER_MARK names the sender of those that follow,
+since the store compares the senders of a VM.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from typing import Final, NamedTuple
 
+import structlog
+
 from collectors.base import Refusal, SampleSink
 from collectors.intake import IntakeCounters, LineReader
-from collectors.sender import GraphiteSender, SenderCounters, SenderOptions
 from domain.errors import RejectReason
-from domain.samples import Sample
+from domain.samples import MAX_LINE_BYTES, Sample
 from domain.subject import Subject
 
+log = structlog.get_logger(__name__)
+
+SENDER_MARK: Final = b"\x01"
 MOST_PATHS: Final = 1_000_000
 """Paths whose leader is looked up once; beyond that all are looked up again."""
-WAITING_LINES: Final = 500_000
-"""Lines that wait for one agent; of more the oldest are dropped and counted."""
-BATCH_LINES: Final = 5_000
+WAITING_BYTES: Final = 64 * 2**20
+"""Bytes that wait for one agent; of more the oldest are dropped and their lines counted."""
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
 
 
 class Peer(NamedTuple):
@@ -31,6 +41,14 @@ class Peer(NamedTuple):
     port: int = 0
 
 
+@dataclass(slots=True)
+class ForwardingCounters:
+    """Lines to one agent since the start: forwarded to its connection, and dropped as too many waited for one."""
+
+    forwarded: int = 0
+    dropped: int = 0
+
+
 class ForwardingSink:
     """Sends readings of subjects that another agent leads to that agent, and hands the others to the sink below.
 
@@ -38,6 +56,7 @@ class ForwardingSink:
     elsewhere: the leaders of the subjects that other agents lead; another mapping once one has changed.
     A reading whose leader takes no forwarded lines is refused as LED_ELSEWHERE. Lines that wait for an agent which
     leads nothing any more are routed again. Readings without a peer, which this agent measured, go below.
+    Readings with one are taken in a running event loop, that of the listener.
     """
 
     def __init__(
@@ -49,21 +68,20 @@ class ForwardingSink:
         self._below, self._subject_of, self._elsewhere = below, subject_of, elsewhere
         self._leaders: Mapping[Subject, Peer] = {}
         self._routes: dict[bytes, Peer | None] = {}
-        self._senders: dict[Peer, GraphiteSender] = {}
-
-    @property
-    def counters(self) -> Mapping[str, SenderCounters]:
-        """Counters of forwarded lines by the name of the agent, of agents that lead now."""
-        return {peer.name: sender.counters for peer, sender in tuple(self._senders.items())}
+        self._links: dict[Peer, _Link] = {}
+        self.counters: dict[str, ForwardingCounters] = {}
+        """By the name of the agent."""
 
     def append(
         self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> Sequence[Refusal]:
         """Take readings, see `SampleSink`; a forwarded one counts as taken."""
+        if not peer:
+            return self._below.append(paths, values, times, now, peer)
         leaders = self._elsewhere()
         if leaders is not self._leaders:
             self._adopt(leaders, now)
-        if not leaders or not peer:
+        if not leaders:
             return self._below.append(paths, values, times, now, peer)
         routes = self._routes
         try:
@@ -75,7 +93,7 @@ class ForwardingSink:
             if leader.port:
                 there = [way is leader for way in ways]
                 fields = zip(compress(paths, there), compress(values, there), compress(times, there), strict=True)
-                self._sender(leader).send_lines([b"%b %r %r\n" % line for line in fields])
+                self._link(leader).send(peer, [b"%b %r %r\n" % line for line in fields])
             else:
                 refused += [Refusal(at, RejectReason.LED_ELSEWHERE) for at, way in enumerate(ways) if way is leader]
         here = [way is None for way in ways]
@@ -94,9 +112,10 @@ class ForwardingSink:
         return self._below.append_samples(samples, now)
 
     def close(self) -> None:
-        """Send the lines that wait, for a short time."""
-        for sender in self._senders.values():
-            sender.close(timeout_s=1.0)
+        """Close the connections; lines that wait for one are dropped and counted."""
+        for peer, link in self._links.items():
+            self.counters[peer.name].dropped += sum(lines for _, lines in link.close())
+        self._links.clear()
 
     def _route(self, path: bytes) -> Peer | None:
         if path not in self._routes:
@@ -106,17 +125,134 @@ class ForwardingSink:
             self._routes[path] = None if subject is None else self._leaders.get(subject)
         return self._routes[path]
 
-    def _sender(self, peer: Peer) -> GraphiteSender:
-        if peer not in self._senders:
-            options = SenderOptions(
-                peer.host, peer.port, capacity=WAITING_LINES, batch_lines=BATCH_LINES, longest_pause_s=5.0
-            )
-            self._senders[peer] = GraphiteSender(options)
-        return self._senders[peer]
+    def _link(self, peer: Peer) -> _Link:
+        if peer not in self._links:
+            self._links[peer] = _Link(peer, self.counters.setdefault(peer.name, ForwardingCounters()))
+        return self._links[peer]
 
     def _adopt(self, leaders: Mapping[Subject, Peer], now: float) -> None:
         self._leaders, self._routes = leaders, {}
-        for peer in self._senders.keys() - set(leaders.values()):
-            waiting = b"".join(self._senders.pop(peer).abandon())
-            if waiting:
-                LineReader(self, IntakeCounters(), lambda: now, peer.name).whole(waiting)
+        for peer in self._links.keys() - set(leaders.values()):
+            reader = RelayReader(self, IntakeCounters(), lambda: now)
+            for block, _ in self._links.pop(peer).close():
+                reader.feed(block)
+
+
+class _Link(asyncio.Protocol):
+    """The connection to one agent, opened again after a pause when it breaks; all in the listener's event loop."""
+
+    def __init__(self, peer: Peer, counters: ForwardingCounters) -> None:
+        self._peer, self._counters = peer, counters
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.WriteTransport | None = None
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._waiting_bytes = 0
+        self._pause_s = FIRST_PAUSE_S
+        self._closed = False
+        self._attempt: asyncio.Task[None] | None = None
+        self._connect()
+
+    def send(self, sender: str, lines: Sequence[bytes]) -> None:
+        """Send lines of a sender; they wait while there is no connection, or while it is slow."""
+        block = SENDER_MARK + sender.encode() + b"\n" + b"".join(lines)
+        there = self._transport
+        if there is not None and not self._waiting and there.get_write_buffer_size() < WAITING_BYTES:
+            there.write(block)
+            self._counters.forwarded += len(lines)
+            return
+        self._waiting.append((block, len(lines)))
+        self._waiting_bytes += len(block)
+        while self._waiting_bytes > WAITING_BYTES:
+            self._counters.dropped += self._take()[1]
+        if there is not None:
+            self._flush(there)
+
+    def close(self) -> Sequence[tuple[bytes, int]]:
+        """Close the connection once it has sent its bytes; return the blocks that wait for one, with their lines."""
+        self._closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self._transport is not None:
+            self._transport.close()
+        return tuple(self._waiting)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the lines that wait."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        if self._closed:
+            transport.close()
+            return
+        self._transport, self._pause_s = transport, FIRST_PAUSE_S
+        self._flush(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Open it again."""
+        self._transport = None
+        if not self._closed:
+            log.warning("forwarding_connection_lost", agent=self._peer.name, detail=str(exc or "closed by the agent"))
+            self._connect()
+
+    def _flush(self, transport: asyncio.WriteTransport) -> None:
+        while self._waiting and transport.get_write_buffer_size() < WAITING_BYTES:
+            block, lines = self._take()
+            transport.write(block)
+            self._counters.forwarded += lines
+
+    def _take(self) -> tuple[bytes, int]:
+        block, lines = self._waiting.popleft()
+        self._waiting_bytes -= len(block)
+        return block, lines
+
+    def _connect(self) -> None:
+        self._attempt = self._loop.create_task(self._try())
+
+    async def _try(self) -> None:
+        while not self._closed:
+            try:
+                await self._loop.create_connection(lambda: self, self._peer.host, self._peer.port)
+                return
+            except OSError as error:
+                if self._pause_s == FIRST_PAUSE_S:
+                    at = f"{self._peer.host}:{self._peer.port}"
+                    log.warning("agent_unreachable", agent=self._peer.name, at=at, detail=str(error))
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
+
+
+class RelayReader:
+    """Reads the connection of another agent: lines `path value timestamp` after the name of their sender.
+
+    It holds at most one unfinished line. Lines before the first name are of the connection's own peer.
+    """
+
+    def __init__(self, sink: SampleSink, counters: IntakeCounters, now: Callable[[], float], peer: str = "") -> None:
+        self.peer = peer
+        self._lines = LineReader(sink, counters, now)
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> int:
+        """Take the next bytes; return how many lines of them the sink took."""
+        chunk = self._tail + chunk
+        end = chunk.rfind(b"\n") + 1
+        self._tail = chunk[end:]
+        first, *others = (b"\n" + chunk[:end]).split(b"\n" + SENDER_MARK)
+        taken = self._of_peer(first[1:])
+        for part in others:
+            sender, _, lines = part.partition(b"\n")
+            self.peer = sender.decode("utf-8", "replace")
+            taken += self._of_peer(lines)
+        if len(self._tail) > MAX_LINE_BYTES:
+            # Counted there, and skipped up to its newline.
+            self._lines.feed(self._tail)
+            self._tail = b""
+        return taken
+
+    def close(self) -> None:
+        """End the stream; an unfinished line is refused."""
+        self._lines.feed(self._tail)
+        self._lines.close()
+        self._tail = b""
+
+    def _of_peer(self, lines: bytes) -> int:
+        self._lines.peer = self.peer
+        return self._lines.feed(lines if lines.endswith(b"\n") else lines + b"\n") if lines else 0

@@ -16,6 +16,7 @@ from threading import Thread
 import structlog
 
 from collectors.base import SampleSink, sender_at
+from collectors.forwarding import RelayReader
 from collectors.intake import IntakeCounters, LineReader
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,7 @@ class GraphiteListener:
 
     `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `now` gives the time in
     seconds since the epoch (a scaled clock in the dry run); idle connections are timed by the machine's own clock.
+    reader: of a TCP connection; RelayReader for the lines of other agents. closed: called last, in its event loop.
     No input stops the listener, which holds at most one unfinished line per connection.
     """
 
@@ -89,11 +91,14 @@ class GraphiteListener:
         *,
         tcp: bool = True,
         udp: bool = False,
+        reader: Callable[..., LineReader | RelayReader] = LineReader,
+        closed: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = IntakeCounters()
         self.host = host
         self.port = port
         self._tcp, self._udp = tcp, udp
+        self._reader, self._closed = reader, closed
         self._sink = sink
         self._now = now
         self._limits = limits or ListenerLimits()
@@ -174,6 +179,7 @@ class GraphiteListener:
                 datagrams.abort()
             for connection in self._slots.all():
                 connection.abort()
+            self._closed()
             # One more turn lets the transports close their sockets.
             await asyncio.sleep(0)
 
@@ -284,7 +290,7 @@ class _Connection(asyncio.Protocol):
         self._listener = listener
         self._transport: asyncio.BaseTransport | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = LineReader(listener._sink, listener.counters, listener._now)
+        self._reader = listener._reader(listener._sink, listener.counters, listener._now)
         self.peer = ""
         self.useful_at = self.received_at = self._loop.time()
         """When it last brought a line that was taken, else when it was opened."""

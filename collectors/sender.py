@@ -10,7 +10,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import SupportsFloat
@@ -113,16 +113,6 @@ class GraphiteSender:
             self._changed.notify()
         return True
 
-    def send_lines(self, lines: Sequence[bytes]) -> None:
-        """Queue lines that are complete, each with its newline."""
-        with self._changed:
-            if self._closing_at is not None:
-                self.counters.dropped += len(lines)
-                return
-            self._lines.extend(lines)
-            self._drop_oldest()
-            self._changed.notify()
-
     def send_samples(self, samples: Iterable[Sample]) -> None:
         """Queue samples by the dotted path of their series, or tagged, by the options."""
         for sample in samples:
@@ -143,16 +133,6 @@ class GraphiteSender:
             self._abandoned = True
             self.counters.dropped += len(self._lines)
             self._lines.clear()
-
-    def abandon(self) -> list[bytes]:
-        """Send nothing more and return the lines that wait; a batch under way may arrive or be lost."""
-        with self._changed:
-            self._closing_at = time.monotonic()
-            self._abandoned = True
-            waiting = list(self._lines)
-            self._lines.clear()
-            self._changed.notify()
-        return waiting
 
     def _drop_oldest(self) -> None:
         while len(self._lines) > self._options.capacity:

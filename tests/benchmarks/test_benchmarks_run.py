@@ -21,7 +21,7 @@ SMALLEST = {
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
     "page": "--runs 1 --fleets 6 --vms 24 --turns 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
-    "ingest": "--runs 1 --vms 200 --rounds 3",
+    "ingest": "--runs 1 --vms 200 --rounds 3 --seconds 1 --lines-per-s 3000",
     "inputs": "--runs 1 --vms 50 --rounds 3",
     "learning": "--weeks 2 --lessons 3",
     "learning_pools": "--weeks 1 --episodes 2 --scenario azure_like",

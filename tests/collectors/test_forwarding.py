@@ -1,76 +1,91 @@
 """Forwarding over real sockets: each line reaches the agent that leads its fleet, whichever agent received it."""
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectors.base import Refusal
-from collectors.forwarding import ForwardingSink, Peer
+from collectors.forwarding import SENDER_MARK, ForwardingSink, Peer, RelayReader
+from collectors.intake import IntakeCounters
 from collectors.listener import GraphiteListener
 from domain.errors import RejectReason
-from domain.samples import Sample
+from domain.samples import MAX_LINE_BYTES, Sample, fleet_of
 from domain.subject import Subject, fleet_subject
 from tests.collectors.surroundings import T0, closed_port
 from tests.waiting import until
 
-SENDER = "10.0.0.7:40112"
-PATHS = [b"trimtab.%b.s.i-1.cpu_percent" % fleet for fleet in (b"api", b"batch", b"web")]
+API, BATCH, WEB = (f"trimtab.{fleet}.s.i-1.cpu_percent".encode() for fleet in ("api", "batch", "web"))
 
 
 @dataclass
 class Readings:
-    """A sink that refuses the paths in `wrong` and remembers the others."""
+    """A sink that refuses the paths in `wrong` and records the others with their senders."""
 
-    taken: list[tuple[bytes, float, float]] = field(default_factory=list)
     wrong: frozenset[bytes] = frozenset()
+    taken: list[tuple[bytes, float, float]] = field(default_factory=list)
+    peers: set[str] = field(default_factory=set)
 
     def append(
         self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> Sequence[Refusal]:
         rows = list(zip(paths, values, times, strict=True))
         self.taken += [row for row in rows if row[0] not in self.wrong]
+        self.peers.add(peer)
         return [Refusal(at, RejectReason.LATE) for at, row in enumerate(rows) if row[0] in self.wrong]
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
         return ()
 
-
-def _fleet_of(path: bytes) -> Subject | None:
-    parts = path.decode().split(".")
-    return fleet_subject(parts[1]) if parts[0] == "trimtab" else None
+    def paths(self) -> list[bytes]:
+        return [path for path, _, _ in self.taken]
 
 
-@dataclass
 class Agent:
-    """An agent of a few: its readings, the port for forwarded lines, and what it knows of other leaders."""
+    """One of several agents: its readings, its two ports, and the leaders that it knows."""
 
-    name: str
-    below: Readings = field(default_factory=Readings)
-    elsewhere: Mapping[Subject, Peer] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.sink = ForwardingSink(self.below, _fleet_of, lambda: self.elsewhere)
-        self.relayed = GraphiteListener(self.below, lambda: T0, port=0)
+    def __init__(self, name: str, stack: ExitStack, wrong: frozenset[bytes] = frozenset()) -> None:
+        self.name, self.below = name, Readings(wrong)
+        self.elsewhere: Mapping[Subject, Peer] = {}
+        self.sink = ForwardingSink(self.below, _subject_of, lambda: self.elsewhere)
+        self.listener = GraphiteListener(self.sink, lambda: T0, port=0, closed=self.sink.close)
+        self.relay = GraphiteListener(self.below, lambda: T0, port=0, reader=RelayReader)
+        for each in (self.listener, self.relay):
+            each.start()
+            stack.callback(each.stop)
+        self.link = stack.enter_context(socket.create_connection(("127.0.0.1", self.listener.port)))
 
     @property
     def peer(self) -> Peer:
-        return Peer(self.name, "127.0.0.1", self.relayed.port)
+        return Peer(self.name, "127.0.0.1", self.relay.port)
 
-    def paths(self) -> list[bytes]:
-        return [path for path, _, _ in self.below.taken]
+    def send(self, *paths: bytes) -> str:
+        """Send a line of each path; return the name under which the agent knows the sender."""
+        before = self.listener.counters.accepted + self.listener.counters.rejected_total
+        self.link.sendall(b"".join(b"%b 1.5 %d\n" % (path, T0) for path in paths))
+        counters = self.listener.counters
+        until(lambda: counters.accepted + counters.rejected_total == before + len(paths))
+        return "{}:{}".format(*self.link.getsockname())
+
+
+def _subject_of(path: bytes) -> Subject | None:
+    fleet = fleet_of(path.decode())
+    return fleet_subject(fleet) if fleet else None
 
 
 @pytest.fixture
-def agents() -> Iterator[tuple[Agent, Agent, Agent]]:
-    made = Agent("one"), Agent("two"), Agent("three")
+def stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
-        for agent in made:
-            agent.relayed.start()
-            stack.callback(agent.relayed.stop)
-            stack.callback(agent.sink.close)
-        yield made
+        yield stack
+
+
+@pytest.fixture
+def agents(stack: ExitStack) -> tuple[Agent, Agent, Agent]:
+    return Agent("one", stack), Agent("two", stack), Agent("three", stack)
 
 
 def _lead(agents: Sequence[Agent], **leaders: Agent) -> None:
@@ -78,20 +93,16 @@ def _lead(agents: Sequence[Agent], **leaders: Agent) -> None:
         agent.elsewhere = {fleet_subject(f): there.peer for f, there in leaders.items() if there is not agent}
 
 
-def _send(agent: Agent, paths: Sequence[bytes], peer: str = SENDER) -> Sequence[Refusal]:
-    return agent.sink.append(paths, [float(n) for n in range(len(paths))], [T0] * len(paths), T0, peer)
-
-
 def test_each_line_reaches_the_leader_of_its_fleet_once_from_any_agent(agents: tuple[Agent, Agent, Agent]) -> None:
     one, two, three = agents
     _lead(agents, api=one, batch=two, web=three)
 
-    assert [_send(agent, PATHS) for agent in agents] == [[], [], []]
+    senders = {agent.send(API, BATCH, WEB) for agent in agents}
 
     until(lambda: [len(agent.below.taken) for agent in agents] == [3, 3, 3])
-    assert [sorted(set(agent.paths())) for agent in agents] == [[path] for path in PATHS]
-    assert one.below.taken == [(PATHS[0], 0.0, T0)] * 3
-    assert {name: each.sent for name, each in one.sink.counters.items()} == {"two": 1, "three": 1}
+    assert [agent.below.taken for agent in agents] == [[(path, 1.5, T0)] * 3 for path in (API, BATCH, WEB)]
+    assert [agent.below.peers for agent in agents] == [senders] * 3
+    assert {name: each.forwarded for name, each in one.sink.counters.items()} == {"two": 1, "three": 1}
 
 
 def test_two_agents_that_each_take_the_other_for_the_leader_pass_a_line_on_once(
@@ -101,43 +112,111 @@ def test_two_agents_that_each_take_the_other_for_the_leader_pass_a_line_on_once(
     one.elsewhere = {fleet_subject("web"): two.peer}
     two.elsewhere = {fleet_subject("web"): one.peer}
 
-    _send(one, PATHS[2:])
+    one.send(WEB)
 
-    until(lambda: two.paths() == PATHS[2:])
-    assert one.paths() == []
+    until(lambda: two.below.paths() == [WEB])
+    assert one.below.paths() == []
     assert two.sink.counters == {}
 
 
-def test_lines_for_a_leader_that_takes_none_are_refused_and_the_others_taken() -> None:
-    agent = Agent("one", Readings(wrong=frozenset(PATHS[:1])), {fleet_subject("batch"): Peer("two")})
+def test_lines_for_a_leader_that_takes_none_are_refused_and_the_others_taken(stack: ExitStack) -> None:
+    agent = Agent("one", stack, wrong=frozenset({API}))
+    agent.elsewhere = {fleet_subject("batch"): Peer("two")}
 
-    refused = _send(agent, PATHS)
+    agent.send(API, BATCH, WEB)
 
-    assert sorted(refused) == [Refusal(0, RejectReason.LATE), Refusal(1, RejectReason.LED_ELSEWHERE)]
-    assert agent.paths() == PATHS[2:]
+    rejected = {reason: count for reason, count in agent.listener.counters.rejected.items() if count}
+    assert rejected == {RejectReason.LATE: 1, RejectReason.LED_ELSEWHERE: 1}
+    assert BATCH.decode() in agent.listener.counters.examples[RejectReason.LED_ELSEWHERE]
+    assert agent.below.paths() == [WEB]
 
 
-@pytest.mark.parametrize("peer", ["", SENDER])
-def test_what_this_agent_measured_and_paths_of_no_fleet_stay_here(peer: str) -> None:
-    agent = Agent("one", elsewhere={fleet_subject("web"): Peer("two", "127.0.0.1", closed_port())})
-    paths = PATHS if not peer else [b"collectd.host.load", *PATHS[:2]]
+def test_readings_of_this_agent_and_paths_of_no_fleet_stay_here(stack: ExitStack) -> None:
+    agent = Agent("one", stack)
+    agent.elsewhere = {fleet_subject("web"): Peer("two", "127.0.0.1", closed_port())}
 
-    assert _send(agent, paths, peer) == []
+    assert agent.sink.append([WEB], [1.0], [T0], T0) == []
+    agent.send(b"collectd.host.load")
 
-    assert agent.paths() == paths
+    assert agent.below.paths() == [WEB, b"collectd.host.load"]
 
 
 def test_lines_that_wait_for_a_leader_that_is_gone_reach_the_next_one(agents: tuple[Agent, Agent, Agent]) -> None:
     one, two, _ = agents
-    gone = Peer("gone", "127.0.0.1", closed_port())
-    one.elsewhere = {fleet_subject("web"): gone}
-    _send(one, PATHS[2:])
-    until(lambda: one.sink.counters["gone"].failures > 0)
-    _send(one, PATHS[2:] * 3)
+    one.elsewhere = {fleet_subject("web"): Peer("gone", "127.0.0.1", closed_port())}
+    sender = one.send(WEB, WEB, WEB)
+    assert one.sink.counters["gone"].forwarded == 0
 
     _lead(agents, web=two)
-    _send(one, PATHS[:1])
+    one.send(API)
 
-    until(lambda: len(two.below.taken) >= 3)
-    assert set(two.paths()) == {PATHS[2]}
-    assert one.paths() == PATHS[:1]
+    until(lambda: len(two.below.taken) == 3)
+    assert (two.below.peers, one.below.paths()) == ({sender}, [API])
+
+
+def test_a_leader_that_restarts_is_reached_again(agents: tuple[Agent, Agent, Agent], stack: ExitStack) -> None:
+    one, two, _ = agents
+    _lead(agents, web=two)
+    one.send(WEB)
+    until(lambda: len(two.below.taken) == 1)
+
+    two.relay.stop()
+    until(lambda: one.sink._links[two.peer]._transport is None)
+    one.send(WEB)
+    again = GraphiteListener(two.below, lambda: T0, port=two.relay.port, reader=RelayReader)
+    again.start()
+    stack.callback(again.stop)
+
+    until(lambda: len(two.below.taken) == 2)
+
+
+def test_of_too_many_waiting_lines_the_oldest_are_dropped_and_counted(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.forwarding.WAITING_BYTES", 200)
+    agent = Agent("one", stack)
+    agent.elsewhere = {fleet_subject("web"): Peer("gone", "127.0.0.1", closed_port())}
+
+    for _ in range(10):
+        agent.send(WEB)
+
+    link = agent.sink._links[Peer("gone", *agent.elsewhere[fleet_subject("web")][1:])]
+    assert 0 < sum(lines for _, lines in link._waiting) == 10 - agent.sink.counters["gone"].dropped < 10
+
+
+LINE = st.tuples(st.sampled_from(["10.0.0.7:1", "10.0.0.8:2"]), st.integers(0, 9), st.booleans())
+
+
+@given(lines=st.lists(LINE, max_size=12), cuts=st.lists(st.integers(0, 600), max_size=8))
+def test_the_reader_gives_each_line_its_sender_however_the_stream_is_cut(
+    lines: list[tuple[str, int, bool]], cuts: list[int]
+) -> None:
+    below = Readings()
+    seen: list[tuple[str, float]] = []
+    counters = IntakeCounters()
+
+    class Sink(Readings):
+        def append(
+            self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
+        ) -> Sequence[Refusal]:
+            seen.extend((peer, value) for value in values)
+            return ()
+
+    reader = RelayReader(Sink(), counters, lambda: T0)
+    stream = b"".join(
+        SENDER_MARK
+        + sender.encode()
+        + b"\n"
+        + (b"x" * (3 * MAX_LINE_BYTES) + b"\n" if is_long else b"")
+        + b"%b %d %d\n" % (WEB, value, T0)
+        for sender, value, is_long in lines
+    )
+    at = 0
+    for cut in [*sorted(cuts), len(stream)]:
+        reader.feed(stream[at:cut])
+        at = max(at, cut)
+    reader.close()
+
+    assert seen == [(sender, float(value)) for sender, value, _ in lines]
+    assert counters.rejected[RejectReason.TOO_LONG] == sum(is_long for _, _, is_long in lines)
+    assert below.taken == []

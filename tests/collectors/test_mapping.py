@@ -72,6 +72,27 @@ def send(sink: MappedSink, *lines: tuple[str, float, float], now: float = T0) ->
     return list(sink.append([path.encode() for path in paths], list(values), list(times), now))
 
 
+@pytest.mark.parametrize(
+    ("path", "fleet"),
+    [("stats.web.cpu", "web"), ("app.load", "api"), ("collectd.h1.memory.memory-used", ""), ("other", "")],
+)
+def test_the_fleet_of_a_path_is_that_of_the_path_or_of_its_rule(path: str, fleet: str) -> None:
+    rules = rules_of(
+        COLLECTD
+        + """
+    [[series]]
+    from = "stats.{fleet}.cpu"
+    to = "waiting"
+
+    [[series]]
+    from = "app.load"
+    to = "running"
+    fleet = "api"
+    """
+    )
+    assert rules.fleet_of(path) == fleet
+
+
 def known(*names: str) -> Hosts:
     hosts = Hosts()
     hosts.update([(WEB, names)])

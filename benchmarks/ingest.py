@@ -160,7 +160,7 @@ def receive() -> None:
     import structlog
 
     from agent.autoscaling.snapshot.series import SeriesStore
-    from collectors.forwarding import ForwardingSink, Peer, RelayReader
+    from collectors.forwarding import ForwardingSink, Peer
     from collectors.listener import GraphiteListener
     from domain.samples import fleet_of
     from domain.subject import Subject, fleet_subject
@@ -168,22 +168,20 @@ def receive() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     store, leaders = SeriesStore(), dict[Subject, Peer]()
     sink = ForwardingSink(store, lambda path: fleet_subject(fleet_of(path.decode())), lambda: leaders)
-    listener = GraphiteListener(sink, time.time, port=0, closed=sink.close)
-    relay = GraphiteListener(store, time.time, port=0, reader=RelayReader)
+    listener = GraphiteListener(sink, time.time, port=0)
     listener.start()
-    relay.start()
-    both = listener.counters, relay.counters
-    print(listener.port, relay.port, flush=True)
+    counters = listener.counters
+    print(listener.port, listener.relay_port, flush=True)
     for line in sys.stdin:
         if line.strip():
             ports = json.loads(line).items()
             leaders = {fleet_subject(fleet): Peer(f"port {port}", "127.0.0.1", port) for fleet, port in ports}
             continue
-        dropped = sum(each.dropped for each in sink.counters.values())
+        forwarding = sink.counters.values()
         result = {
-            "stored": sum(each.accepted for each in both) - sum(each.forwarded for each in sink.counters.values()),
-            "rejected": sum(each.rejected_total for each in both) + dropped,
-            "examples": [text for each in both for text in each.examples.values() if text],
+            "stored": counters.accepted - sum(each.forwarded + each.dropped for each in forwarding),
+            "rejected": counters.rejected_total + sum(each.dropped for each in forwarding),
+            "examples": [text for text in counters.examples.values() if text],
         }
         print(json.dumps(result), flush=True)
 

@@ -1,7 +1,7 @@
 """Hands metric lines of subjects that another agent leads on to that agent, so that any agent can be sent any line.
 
 A line is forwarded once: it arrives on the port for other agents' lines, whose sink forwards nothing. One connection to
-each agent carries the lines of all senders; a line that begins with SENDER_MARK names the sender of those that follow,
+each agent carries the lines of all senders; a line that begins with SENDER_MARK names the sender of the next lines,
 since the store compares the senders of a VM.
 """
 
@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Final, NamedTuple
 
 import structlog
 
 from collectors.base import Refusal, SampleSink
-from collectors.intake import IntakeCounters, LineReader
+from collectors.intake import ForwardingCounters, IntakeCounters, LineReader
 from domain.errors import RejectReason
 from domain.samples import MAX_LINE_BYTES, Sample
 from domain.subject import Subject
@@ -41,14 +40,6 @@ class Peer(NamedTuple):
     port: int = 0
 
 
-@dataclass(slots=True)
-class ForwardingCounters:
-    """Lines to one agent since the start: forwarded to its connection, and dropped as too many waited for one."""
-
-    forwarded: int = 0
-    dropped: int = 0
-
-
 class ForwardingSink:
     """Sends readings of subjects that another agent leads to that agent, and hands the others to the sink below.
 
@@ -65,7 +56,7 @@ class ForwardingSink:
         subject_of: Callable[[bytes], Subject | None],
         elsewhere: Callable[[], Mapping[Subject, Peer]],
     ) -> None:
-        self._below, self._subject_of, self._elsewhere = below, subject_of, elsewhere
+        self.below, self._subject_of, self._elsewhere = below, subject_of, elsewhere
         self._leaders: Mapping[Subject, Peer] = {}
         self._routes: dict[bytes, Peer | None] = {}
         self._links: dict[Peer, _Link] = {}
@@ -77,12 +68,12 @@ class ForwardingSink:
     ) -> Sequence[Refusal]:
         """Take readings, see `SampleSink`; a forwarded one counts as taken."""
         if not peer:
-            return self._below.append(paths, values, times, now, peer)
+            return self.below.append(paths, values, times, now, peer)
         leaders = self._elsewhere()
         if leaders is not self._leaders:
             self._adopt(leaders, now)
         if not leaders:
-            return self._below.append(paths, values, times, now, peer)
+            return self.below.append(paths, values, times, now, peer)
         routes = self._routes
         try:
             ways = [routes[path] for path in paths]
@@ -98,10 +89,10 @@ class ForwardingSink:
                 refused += [Refusal(at, RejectReason.LED_ELSEWHERE) for at, way in enumerate(ways) if way is leader]
         here = [way is None for way in ways]
         if all(here):
-            return self._below.append(paths, values, times, now, peer)
+            return self.below.append(paths, values, times, now, peer)
         positions = list(compress(range(len(paths)), here))
         if positions:
-            below = self._below.append(
+            below = self.below.append(
                 list(compress(paths, here)), list(compress(values, here)), list(compress(times, here)), now, peer
             )
             refused += [Refusal(positions[at], reason) for at, reason in below]
@@ -109,7 +100,7 @@ class ForwardingSink:
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
         """Take readings of this agent's collectors."""
-        return self._below.append_samples(samples, now)
+        return self.below.append_samples(samples, now)
 
     def close(self) -> None:
         """Close the connections; lines that wait for one are dropped and counted."""

@@ -118,12 +118,21 @@ def value_range(metric: str) -> ValueRange:
 
 
 @dataclass(slots=True)
+class ForwardingCounters:
+    """Lines to another agent since the start: forwarded to its connection, and dropped as too many waited for one."""
+
+    forwarded: int = 0
+    dropped: int = 0
+
+
+@dataclass(slots=True)
 class IntakeCounters:
     """Counters of accepted and refused lines since the start, and the last refused line of each reason.
 
     connections_displaced: closed to make room for others. *_foreign: from outside the networks that may send.
     last_foreign, last_crowded: the address last refused for that, and the one whose connection was last refused or
-    closed for want of room. One thread writes (the listener's); any thread may read: the mappings never change size.
+    closed for want of room. forwarding: by the name of the agent; these lines are also counted as accepted. One thread
+    writes (the listener's); any thread may read.
     """
 
     accepted: int = 0
@@ -137,6 +146,7 @@ class IntakeCounters:
     datagrams_foreign: int = 0
     last_foreign: str = ""
     last_crowded: str = ""
+    forwarding: Mapping[str, ForwardingCounters] = field(default_factory=dict)
     _rejected: dict[RejectReason, int] = field(default_factory=lambda: dict.fromkeys(RejectReason, 0))
     _examples: dict[RejectReason, bytes] = field(default_factory=lambda: dict.fromkeys(RejectReason, b""))
 

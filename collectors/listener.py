@@ -16,7 +16,7 @@ from threading import Thread
 import structlog
 
 from collectors.base import SampleSink, sender_at
-from collectors.forwarding import RelayReader
+from collectors.forwarding import ForwardingSink, RelayReader
 from collectors.intake import IntakeCounters, LineReader
 
 log = structlog.get_logger(__name__)
@@ -77,7 +77,7 @@ class GraphiteListener:
 
     `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `now` gives the time in
     seconds since the epoch (a scaled clock in the dry run); idle connections are timed by the machine's own clock.
-    reader: of a TCP connection; RelayReader for the lines of other agents. closed: called last, in its event loop.
+    A sink that forwards lines to other agents has `relay_port` for theirs, of which none is forwarded; 0 takes any.
     No input stops the listener, which holds at most one unfinished line per connection.
     """
 
@@ -91,14 +91,16 @@ class GraphiteListener:
         *,
         tcp: bool = True,
         udp: bool = False,
-        reader: Callable[..., LineReader | RelayReader] = LineReader,
-        closed: Callable[[], None] = lambda: None,
+        relay_port: int = 0,
     ) -> None:
         self.counters = IntakeCounters()
         self.host = host
         self.port = port
         self._tcp, self._udp = tcp, udp
-        self._reader, self._closed = reader, closed
+        self._forwarding = sink if isinstance(sink, ForwardingSink) else None
+        if self._forwarding is not None:
+            self.counters.forwarding = self._forwarding.counters
+        self.relay_port = relay_port
         self._sink = sink
         self._now = now
         self._limits = limits or ListenerLimits()
@@ -150,8 +152,11 @@ class GraphiteListener:
         datagrams: asyncio.DatagramTransport | None = None
         try:
             if self._tcp:
-                servers.append(await self._loop.create_server(lambda: _Connection(self), self.host, self.port))
+                servers.append(await self._loop.create_server(self._of_sender, self.host, self.port))
                 self.port = servers[0].sockets[0].getsockname()[1]
+            if self._forwarding is not None:
+                servers.append(await self._loop.create_server(self._of_agent, self.host, self.relay_port))
+                self.relay_port = servers[-1].sockets[0].getsockname()[1]
             if self._udp:
                 datagrams = await self._open_datagrams()
         except OSError:
@@ -179,9 +184,17 @@ class GraphiteListener:
                 datagrams.abort()
             for connection in self._slots.all():
                 connection.abort()
-            self._closed()
+            if self._forwarding is not None:
+                self._forwarding.close()
             # One more turn lets the transports close their sockets.
             await asyncio.sleep(0)
+
+    def _of_sender(self) -> _Connection:
+        return _Connection(self, LineReader(self._sink, self.counters, self._now))
+
+    def _of_agent(self) -> _Connection:
+        assert self._forwarding is not None
+        return _Connection(self, RelayReader(self._forwarding.below, self.counters, self._now))
 
     async def _open_datagrams(self) -> asyncio.DatagramTransport:
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
@@ -286,11 +299,11 @@ class _Slots:
 class _Connection(asyncio.Protocol):
     """One sender. Its bytes are read to the end as they arrive, so nothing is buffered beyond an unfinished line."""
 
-    def __init__(self, listener: GraphiteListener) -> None:
+    def __init__(self, listener: GraphiteListener, reader: LineReader | RelayReader) -> None:
         self._listener = listener
         self._transport: asyncio.BaseTransport | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = listener._reader(listener._sink, listener.counters, listener._now)
+        self._reader = reader
         self.peer = ""
         self.useful_at = self.received_at = self._loop.time()
         """When it last brought a line that was taken, else when it was opened."""

@@ -31,7 +31,7 @@ class AgentRecord:
     """An agent as it announces itself. settings: a digest of the settings of each subject that it can decide for.
 
     process: host, number and a random part. revision: of the schema that it works with. ready: whether it takes
-    subjects.
+    subjects. relay: host and port for lines that other agents forward, "" where it takes none.
     """
 
     name: str
@@ -39,6 +39,7 @@ class AgentRecord:
     revision: str
     ready: bool = True
     settings: Mapping[Subject, str] = field(default_factory=dict)
+    relay: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ def _announce(connection: Connection, me: AgentRecord, now: float, lease_s: floa
         "ready": int(me.ready),
         "expires_at": now + lease_s,
         "settings": settings,
+        "relay": me.relay,
     }
     if there is None:
         connection.execute(delete(agents_table).where(agents_table.c.expires_at < now - DAY_S))
@@ -150,7 +152,7 @@ def roster(connection: Connection, now: float) -> Roster:
     """Return the live agents and the leases that are in force at `now`, a time of the database."""
     live = connection.execute(select(agents_table).where(agents_table.c.expires_at > now)).all()
     agents = {
-        row.name: AgentRecord(row.name, row.process, row.revision, bool(row.ready), _settings(row.settings))
+        row.name: AgentRecord(row.name, row.process, row.revision, bool(row.ready), _settings(row.settings), row.relay)
         for row in live
     }
     names = {one.process: one.name for one in agents.values()}

@@ -198,7 +198,7 @@ lease = Table(
 
 # The agents that share a ledger. `process`: of that name. `revision`: the schema that it works with. `ready`:
 # whether it takes subjects. `expires_at`: when its leases are over, by the database's own clock. `settings`: packed
-# JSON, the digest of the settings of each subject by its path.
+# JSON, the digest of the settings of each subject by its path. `relay`: host and port for forwarded lines, or "".
 agent = Table(
     "agent",
     metadata,
@@ -208,4 +208,5 @@ agent = Table(
     Column("ready", SmallInteger, nullable=False),
     Column("expires_at", Double, nullable=False),
     Column("settings", LargeBinary, nullable=False),
+    Column("relay", String, nullable=False),
 )

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +40,7 @@ from agent.settings.kinds import networks_of
 from agent.settings.names import effective
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import Refusal, SampleSink
+from collectors.forwarding import ForwardingSink
 from collectors.intake import Conflict, RefusedClaim
 from collectors.listener import GraphiteListener, ListenerLimits
 from collectors.polling import Poller
@@ -295,6 +297,8 @@ def assembled(
         for part in parts:
             part.start(stack)
         sink = sink_of(parts)
+        if settings.listener.relay_host is not None:
+            sink = ForwardingSink(sink, partial(subject_of, parts), leadership.elsewhere)
         listener = started_listener(settings, sink, clock)
         stack.callback(listener.stop)
         poller = Poller([collector for part in parts for collector in part.collectors()], sink, clock)
@@ -310,6 +314,12 @@ def sink_of(parts: Iterable[Part]) -> SampleSink:
     for part in sorted(parts, key=lambda part: not part.takes_rest):
         sink = part.sink(sink)
     return sink
+
+
+def subject_of(parts: Iterable[Part], path: bytes) -> Subject | None:
+    """Return the subject that a Graphite path has a reading of; None for none of any part."""
+    found = (part.subject_of(path) for part in sorted(parts, key=lambda part: part.takes_rest))
+    return next((subject for subject in found if subject is not None), None)
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
@@ -350,7 +360,9 @@ def leadership_of(settings: Settings, ledger: Ledger, clock: Clock, managed: Cal
     if not ledger.shared:
         return SoleLeader(ledger, process, clock.now())
     name = settings.leader.name or f"{socket.gethostname()}:{Path(settings.state_directory).absolute()}"
-    me = AgentRecord(name, process, REVISIONS[-1])
+    listens = settings.listener
+    relay = "" if listens.relay_host is None else f"{listens.relay_host}:{listens.relay_port}"
+    me = AgentRecord(name, process, REVISIONS[-1], relay=relay)
     return LeaseLeader(ledger, me, clock, settings.leader.lease_s, settings.leader.renew_s, managed)
 
 
@@ -377,14 +389,16 @@ def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> Gra
         limits,
         tcp=listens.tcp,
         udp=listens.udp,
+        relay_port=listens.relay_port,
     )
     try:
         listener.start()
     except OSError as error:
+        ports = [str(listens.port)] if listens.relay_host is None else [str(listens.port), str(listens.relay_port)]
         remedy = (
-            f"{listens.host}:{listens.port} is not available for listening ({error.strerror or error}): stop "
-            "the process "
-            f"that uses it (`ss -ltnup | grep :{listens.port}` shows it), or choose another host or port"
+            f"{listens.host}:{' or '.join(ports)} is not available for listening ({error.strerror or error}): stop "
+            f"the process that uses it (`ss -ltnup | grep -E ':({'|'.join(ports)})'` shows it), or choose another host "
+            "or port"
         )
         raise BadInput("TRIMTAB_LISTENER__PORT", listens.port, remedy) from error
     return listener

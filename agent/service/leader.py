@@ -20,6 +20,7 @@ from agent.settings import Settings
 from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
 from collectors.aws_account import FOREIGN, AccountCheck
+from collectors.forwarding import Peer
 from domain.clock import Clock, since_boot
 from domain.decisions import Reason
 from domain.errors import CloudError, Fenced, LedgerError, LedgerForeign
@@ -53,6 +54,10 @@ class Leadership(Protocol):
 
     def leaders(self) -> Mapping[Subject, str]:
         """Return the agent that leads each subject, as far as this process knows."""
+        ...
+
+    def elsewhere(self) -> Mapping[Subject, Peer]:
+        """Return where lines of the subjects of other agents are forwarded; another mapping only after a change."""
         ...
 
     def is_elsewhere(self, subject: Subject) -> bool:
@@ -100,6 +105,10 @@ class SoleLeader:
 
     def leaders(self) -> Mapping[Subject, str]:
         """Return nothing: on a SQLite ledger there is no other agent."""
+        return {}
+
+    def elsewhere(self) -> Mapping[Subject, Peer]:
+        """Return nothing: there is no other agent."""
         return {}
 
     def is_elsewhere(self, subject: Subject) -> bool:
@@ -159,6 +168,7 @@ class LeaseLeader:
         self._turned_at = self._interval_s = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._first_wait_s = self._back_until = 0.0
+        self._elsewhere: Mapping[Subject, Peer] = {}
         self.failure = ""
         """Why this agent leads nothing or the database could not be asked the last time, "" where all is in order."""
 
@@ -177,6 +187,13 @@ class LeaseLeader:
         others = self._roster if since_boot() < self._roster_until else Roster()
         mine = dict.fromkeys(self.leads().epochs, self._me.name)
         return {subject: one.agent for subject, one in others.leases.items() if one.agent != self._me.name} | mine
+
+    def elsewhere(self) -> Mapping[Subject, Peer]:
+        """Return the port for forwarded lines of each subject's leader by the last answer, of other agents' subjects.
+
+        Nothing where this agent has no such port: it is sent every line then. Another mapping only after a change.
+        """
+        return self._elsewhere
 
     def differences(self) -> Mapping[Subject, str]:
         """Return the subjects without a leader because their settings differ between agents, with both sides."""
@@ -300,6 +317,8 @@ class LeaseLeader:
         gained, lost = epochs.keys() - before, before - epochs.keys()
         self._leads, self._until = Leads(epochs), asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
         self._roster, self._roster_until = roster, asked_at + self._lease_s
+        if me.relay and self._elsewhere != (peers := _peers(me.name, roster)):
+            self._elsewhere = peers
         if gained or lost:
             log.info("leading", subjects=len(epochs), gained=_named(gained), given_up=_named(lost))
         if not me.ready and not any(one.ready for one in roster.agents.values()):
@@ -314,6 +333,14 @@ class LeaseLeader:
         if self._leads.epochs:
             log.warning("lead_lost", subjects=_named(self._leads.epochs), detail=why)
         self._leads, self._until = Leads(), 0.0
+
+
+def _peers(me: str, roster: Roster) -> dict[Subject, Peer]:
+    of_agent = {}
+    for name, agent in roster.agents.items():
+        host, _, port = agent.relay.rpartition(":")
+        of_agent[name] = Peer(name, host, int(port or 0))
+    return {subject: of_agent[lease.agent] for subject, lease in roster.leases.items() if lease.agent != me}
 
 
 def _named(subjects: Collection[Subject]) -> str:
@@ -424,6 +451,10 @@ class BoundLeader:
     def differences(self) -> Mapping[Subject, str]:
         """Return the subjects without a leader because their settings differ between agents, with both sides."""
         return self._leader.differences() if isinstance(self._leader, LeaseLeader) else {}
+
+    def elsewhere(self) -> Mapping[Subject, Peer]:
+        """Return where lines of the subjects of other agents are forwarded."""
+        return {} if self._leader is None else self._leader.elsewhere()
 
     def is_elsewhere(self, subject: Subject) -> bool:
         """Return whether a subject that this process does not lead may be another agent's."""

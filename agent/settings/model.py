@@ -117,6 +117,20 @@ class ListenerSettings(Section, title="Listener"):
     host: Host = Field(
         "127.0.0.1", description="Address to listen on; one that other hosts can reach needs `NETWORKS` as well."
     )
+    relay_host: Host | None = Field(
+        None,
+        description="Address of this agent for the other agents on its PostgreSQL ledger, which forward lines of its "
+        "fleets and pools to `RELAY_PORT`; it forwards theirs. Not set: it forwards none, so send every "
+        "line to all agents.",
+        examples=["10.0.0.5"],
+    )
+    relay_port: int = Field(
+        2103,
+        ge=1,
+        le=65535,
+        description="Port for lines of other agents, on `HOST`; its senders name other senders, so let nothing else "
+        "reach it.",
+    )
     networks: Networks = Field(
         LOOPBACK,
         description="Permitted senders: networks of IPv4 and IPv6, separated by commas. All others are refused and "

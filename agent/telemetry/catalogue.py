@@ -164,6 +164,10 @@ CATALOGUE: tuple[Section, ...] = (
             gauge("collector_last_duration_seconds", "Duration of the last collection.", "collector"),
             counter("listener_lines_accepted", "Lines that the listener accepted."),
             counter("listener_lines_rejected", "Lines that the listener refused.", "reason"),
+            counter("listener_lines_forwarded", "Accepted lines forwarded to the leader of their subject.", "agent"),
+            counter(
+                "listener_lines_unforwarded", "Accepted lines dropped, as too many waited for the leader.", "agent"
+            ),
             gauge("listener_open_connections", "Connections open now."),
             counter("listener_connections_opened", "Connections opened."),
             counter("listener_connections_refused", "Connections refused, as too many were open and none idle."),

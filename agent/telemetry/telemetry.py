@@ -229,6 +229,9 @@ class Readings:
         yield "listener_lines_accepted_total", (), intake.accepted
         for reason, count in intake.rejected.items():
             yield "listener_lines_rejected_total", (reason,), count
+        for agent, lines in tuple(intake.forwarding.items()):
+            yield "listener_lines_forwarded_total", (agent,), lines.forwarded
+            yield "listener_lines_unforwarded_total", (agent,), lines.dropped
         yield "listener_open_connections", (), intake.connections_open
         yield "listener_connections_opened_total", (), intake.connections_total
         yield "listener_connections_refused_total", (), intake.connections_refused

@@ -48,20 +48,18 @@ class Readings:
 class Agent:
     """One of several agents: its readings, its two ports, and the leaders that it knows."""
 
-    def __init__(self, name: str, stack: ExitStack, wrong: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, name: str, stack: ExitStack, wrong: frozenset[bytes] = frozenset(), relay_port: int = 0) -> None:
         self.name, self.below = name, Readings(wrong)
         self.elsewhere: Mapping[Subject, Peer] = {}
         self.sink = ForwardingSink(self.below, _subject_of, lambda: self.elsewhere)
-        self.listener = GraphiteListener(self.sink, lambda: T0, port=0, closed=self.sink.close)
-        self.relay = GraphiteListener(self.below, lambda: T0, port=0, reader=RelayReader)
-        for each in (self.listener, self.relay):
-            each.start()
-            stack.callback(each.stop)
+        self.listener = GraphiteListener(self.sink, lambda: T0, port=0, relay_port=relay_port)
+        self.listener.start()
+        stack.callback(self.listener.stop)
         self.link = stack.enter_context(socket.create_connection(("127.0.0.1", self.listener.port)))
 
     @property
     def peer(self) -> Peer:
-        return Peer(self.name, "127.0.0.1", self.relay.port)
+        return Peer(self.name, "127.0.0.1", self.listener.relay_port)
 
     def send(self, *paths: bytes) -> str:
         """Send a line of each path; return the name under which the agent knows the sender."""
@@ -160,14 +158,12 @@ def test_a_leader_that_restarts_is_reached_again(agents: tuple[Agent, Agent, Age
     one.send(WEB)
     until(lambda: len(two.below.taken) == 1)
 
-    two.relay.stop()
+    two.listener.stop()
     until(lambda: one.sink._links[two.peer]._transport is None)
     one.send(WEB)
-    again = GraphiteListener(two.below, lambda: T0, port=two.relay.port, reader=RelayReader)
-    again.start()
-    stack.callback(again.stop)
+    again = Agent("two", stack, relay_port=two.listener.relay_port)
 
-    until(lambda: len(two.below.taken) == 2)
+    until(lambda: again.below.paths() == [WEB])
 
 
 def test_of_too_many_waiting_lines_the_oldest_are_dropped_and_counted(

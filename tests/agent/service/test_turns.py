@@ -17,7 +17,7 @@ from agent.autoscaling.state import FleetStore
 from agent.kernel.rounds import LOOK_EVERY_S
 from agent.kernel.turn import TurnReport
 from agent.models.rounds import Ending, status_file
-from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.assembly import Agent, AwsKeys, assembled, subject_of
 from agent.service.chores import check_itself
 from agent.service.daemon import Loop, summary
 from agent.service.schedule import Schedule
@@ -26,7 +26,7 @@ from agent.view.board import ServiceBoard, ServiceState
 from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason
 from domain.errors import CloudError, FailureClass, RejectReason
-from domain.subject import AGENT, Subject
+from domain.subject import AGENT, Subject, fleet_subject
 from tests.simulator.aws.world import START, World
 from tests.waiting import until
 from trainer.promotion.directory import write_round
@@ -226,3 +226,33 @@ def test_a_vm_is_found_by_its_host_name_from_the_first_turn_that_sees_it(cloud: 
         assert agent.listener.counters.rejected[RejectReason.UNKNOWN_VM] == 1
         Loop(agent, ServiceBoard(START)).turn()
         assert say(72.0)
+
+
+def test_the_subject_of_a_path_is_the_pool_or_the_fleet_that_it_names(cloud: World, tmp_path: Path) -> None:
+    cloud.group("web-s", size=(0, 1, 5))
+    rules = tmp_path / "inputs.toml"
+    rules.write_text(
+        '[[series]]\nfrom = "app.{fleet}.jobs"\nto = "waiting"\n[[series]]\nfrom = "host.{host}"\nto = "cpu_percent"\n'
+    )
+    settings = Settings(
+        state_directory=tmp_path,
+        listener={"port": 0},
+        input_map=rules,
+        aws={"region": "us-east-1", "endpoint_url": cloud.running.endpoint},
+        fleets={"web": {"policy": "hold", "groups": {"workers": GROUP}}},
+        pools={"dense": {"machines": 1, "machine_cores": 8, "machine_memory_gb": 64}},
+    )
+    of = {
+        "trimtab.web.workers.i-1.cpu_percent": fleet_subject("web"),
+        "trimtab.cpu_percent;fleet=web;group=workers;vm=i-1": fleet_subject("web"),
+        "trimtab.web.queue.waiting": fleet_subject("web"),
+        "app.web.jobs": fleet_subject("web"),
+        "trimtab.dense.customer.vm-1.cpu_percent": Subject("oversubscription", "dense"),
+        "trimtab.other.queue.waiting": None,
+        "app.other.jobs": None,
+        "host.ip-10-0-0-1": None,
+        "app.web.other": None,
+    }
+    with assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated")) as agent:
+        assert {path: subject_of(agent.parts, path.encode()) for path in of} == of
+        assert subject_of(agent.parts, b"\xff") is None

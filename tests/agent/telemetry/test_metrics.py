@@ -18,6 +18,7 @@ from agent.placement.records import PlaceRequest
 from agent.service.http import show
 from agent.telemetry.catalogue import PROCESS, page
 from agent.telemetry.telemetry import Telemetry
+from collectors.intake import ForwardingCounters
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
 from domain.samples import QueueMetric, QueueSeries, Sample
@@ -239,6 +240,7 @@ def everything_happens(agent: Running) -> Telemetry:
     health = agent.collectors["queue web"]
     health.last_duration_s = 0.5
     world._reader.feed(f"gibberish\ntrimtab.web.queue.waiting 1e15 {now}\n".encode())
+    agent.view.parts.intake().forwarding = {"agent-2": ForwardingCounters(forwarded=3, dropped=1)}
     oldest = QueueSeries("web", QueueMetric.OLDEST_WAIT_SECONDS)
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")

@@ -23,4 +23,5 @@ def upgrade() -> None:
         sa.Column("ready", sa.SmallInteger(), nullable=False),
         sa.Column("expires_at", sa.Double(), nullable=False),
         sa.Column("settings", sa.LargeBinary(), nullable=False),
+        sa.Column("relay", sa.String(), nullable=False),
     )

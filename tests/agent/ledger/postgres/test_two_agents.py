@@ -13,7 +13,7 @@ from agent.ledger import Ledger
 from domain.decisions import Reason
 from domain.subject import fleet_subject
 from tests.agent.ledger.postgres.server import Proxy, Server
-from tests.agent.service.site import FLEET, GROUP, Daemon, Site, running_site
+from tests.agent.service.site import FLEET, GROUP, Daemon, Site, free_port, running_site
 from tests.waiting import until
 
 pytestmark = [pytest.mark.needs_postgresql]
@@ -147,3 +147,24 @@ def test_a_leader_whose_clock_is_ahead_gives_the_lead_to_the_one_whose_clock_is_
     reasons = [row.reason for row in ledger.journal(limit=1000) if row.kind == "event"]
     ledger.close()
     assert Reason.CLOCK_WRONG in reasons
+
+
+@pytest.mark.exhaustive
+def test_lines_that_reach_the_other_agent_are_forwarded_to_the_leader_whichever_it_is(
+    site: Site, url: str, make_agent: Callable[..., Daemon]
+) -> None:
+    relays = {name: str(free_port()) for name in NAMES}
+
+    def make(name: str) -> Daemon:
+        relay = {"TRIMTAB_LISTENER__RELAY_HOST": "127.0.0.1", "TRIMTAB_LISTENER__RELAY_PORT": relays[name]}
+        return make_agent(name, url, **relay)
+
+    first = make("first")
+    make("second")
+    site.listeners.discard(first.port)
+    site.waiting = 20.0
+    until(lambda: site.mutations("SetDesiredCapacity", "first"), 60.0)
+    first.terminate()
+    assert first.wait() == 0
+    site.waiting = 200.0
+    until(lambda: site.mutations("SetDesiredCapacity", "second"), 60.0)

@@ -16,10 +16,10 @@ shield; `rates_1`: full reservation. With the default settings of an agent, a bu
 `room_ma`, the default of a pool, `room_rates` and `room_rule`. With --learn a rule is trained as a pool's round does,
 one seed, in about 60 processor seconds for each scenario: `learnt_alone` and `room_learnt`.
 
-Rule for the form in which an agent uses a rule, written after a look at chances without sampling on other weeks: hot
-weeks through an unknown change are not more than those of `ma`, in the mean and in the worst week; after a known change
-none is above the promise. Of the forms that hold, the one with the usual shield is taken: rules with other training
-pass it too.
+Rule for the form in which an agent uses a rule, written after a look at chances without sampling, in part on the same
+eight weeks: hot weeks through an unknown change are not more than those of `ma`, in the mean and in the worst week;
+after a known change none is above the promise. Of the forms that hold, the one with the usual shield is taken: rules
+with other training pass it too.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class PolicySource:
 
 
 class Chooser:
-    """The policies of one pool. pick: how one chooses; another than `best_of` is for tests of what stands around it."""
+    """The policies of one pool. pick: how one chooses; tests give another than `best_of`."""
 
     def __init__(self, pool: str, settings: PlacementSettings, models: ModelsDirectory, pick: Pick = best_of) -> None:
         self._settings, self._pick, self._models, self._pool = settings, pick, models, pool

@@ -208,7 +208,7 @@ def search_front(
 
     measured: `Measurement.points`. Velocity as in the search of one objective; each particle's leader comes of a binary
     tournament on crowding. Its own best gives way to a point that dominates it, and to one that neither dominates by a
-    coin. The archive is valued anew at each refresh.
+    coin. Each refresh values the archive again.
     """
     low, high = box(plan.family)
     x = first(plan)

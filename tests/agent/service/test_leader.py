@@ -266,7 +266,7 @@ def test_what_was_given_away_by_a_beat_without_an_answer_is_not_led(site: Site) 
     site.others = {"ben": replace(BEN, settings={WEB: "other"})}
     site.beat_once(ACROSS)
     assert led(leader) == {}
-    # Neither is what it took: under its epoch another may have led meanwhile.
+    # The subjects that it took neither: another agent may have led them meanwhile.
     site.others = {}
     site.beat_once(ACROSS)
     assert (led(leader), site.leases[WEB].epoch) == ({}, 2)

@@ -196,7 +196,7 @@ def test_a_watch_that_changed_nothing_leaves_the_status_of_the_last_round(tmp_pa
 
 
 def test_a_round_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
-    """Otherwise it ran on beside the one that is begun in its place."""
+    """Otherwise two rounds of one subject run at once."""
     lock = tmp_path / "lock"
     work = f"import fcntl, time; file = open({str(lock)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX)"
     command = [sys.executable, "-c", f"{END_WITH_CALLER}; {work}; print('begun', flush=True); time.sleep(60)"]

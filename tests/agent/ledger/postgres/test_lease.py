@@ -276,7 +276,7 @@ def test_a_restart_under_its_name_never_goes_on_under_the_old_epoch(url: str) ->
         agents = [Agent(ledger, "ana", VirtualClock(0.0), LEASE_S) for _ in range(2)]
         agents[0].leader._beat()
         assert agents[0].epoch() == 1
-        # The same process as far as the ledger can tell, without what the first one knew.
+        # The same process as far as the ledger can tell, without the memory of the first one.
         agents[1].leader._beat()
         assert agents[1].epoch() == 2
         with pytest.raises(Fenced, match="leader epoch 1 of autoscaling/web is over"):

@@ -89,7 +89,7 @@ def test_a_lease_is_of_one_subject_and_lasts_as_long_as_the_heartbeat_of_its_pro
 def test_leases_end_with_the_heartbeat_by_the_servers_clock(ledger: Ledger) -> None:
     beat(ledger, "ana", lease_s=0.0, take=frozenset({WEB}))
     assert led(beat(ledger, "ben", take=frozenset({WEB}))) == {WEB: ("ben", 2)}
-    # Its heartbeat again: what it led before is not its own any more.
+    # Its heartbeat again, without the subjects that it led before.
     assert led(beat(ledger, "ana", (1,))) == {WEB: ("ben", 2)}
 
 

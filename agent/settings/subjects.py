@@ -48,7 +48,7 @@ def _not_on_aws(subject: object) -> bool:
 def needs(path: SettingPath, subject: BaseModel, field: str, other: str) -> Iterator[Conflict]:
     """Yield the conflict of a field of a subject that is set without another one."""
     if getattr(subject, field) is not None and getattr(subject, other) is None:
-        yield Conflict((*path, other), (), f"give {field} and {other}, or neither")
+        yield Conflict((*path, other), (), f"{field} needs it: give both, or leave {field} out")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -233,7 +233,7 @@ def test_the_machine_hours_of_a_coupled_fleet_have_an_interval_over_five_seeds(m
     def play(instance: Instance, policy: Policy, *, coupled: bool, seed: int, measured_from_s: float) -> FleetOutcome:
         assert [one.name for one in instance.requests] == [one.name for one in fleet_instance(seed).requests]
         played.append((seed, coupled))
-        return FleetOutcome(100.0 - seed if coupled else 100.0, 0.0, 0.0)
+        return FleetOutcome(100.0 - seed if coupled else 100.0, 0.0, 0.0, 0.0)
 
     monkeypatch.setattr(placements, "play_fleet", play)
     assert coupled_fleet_hours(1) == pytest.approx((0.97, 0.97 - 0.01963, 0.97 + 0.01963), abs=1e-5)

@@ -139,6 +139,7 @@ class _Link(asyncio.Protocol):
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
         self._pause_s = FIRST_PAUSE_S
+        self._opened_at = 0.0
         self._closed = False
         self._attempt: asyncio.Task[None] | None = None
         self._connect()
@@ -173,15 +174,19 @@ class _Link(asyncio.Protocol):
         if self._closed:
             transport.close()
             return
-        self._transport, self._pause_s = transport, FIRST_PAUSE_S
+        self._transport, self._opened_at = transport, self._loop.time()
         self._flush(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Open it again."""
+        """Open it again: at once after one that lasted, else after a pause, as the agent may refuse this sender."""
         self._transport = None
-        if not self._closed:
-            log.warning("forwarding_connection_lost", agent=self._peer.name, detail=str(exc or "closed by the agent"))
-            self._connect()
+        if self._closed:
+            return
+        log.warning("forwarding_connection_lost", agent=self._peer.name, detail=str(exc or "closed by the agent"))
+        lasted = self._loop.time() - self._opened_at > LONGEST_PAUSE_S
+        if lasted:
+            self._pause_s = FIRST_PAUSE_S
+        self._connect(pauses=not lasted)
 
     def _flush(self, transport: asyncio.WriteTransport) -> None:
         while self._waiting and transport.get_write_buffer_size() < WAITING_BYTES:
@@ -194,11 +199,15 @@ class _Link(asyncio.Protocol):
         self._waiting_bytes -= len(block)
         return block, lines
 
-    def _connect(self) -> None:
-        self._attempt = self._loop.create_task(self._try())
+    def _connect(self, *, pauses: bool = False) -> None:
+        self._attempt = self._loop.create_task(self._try(pauses))
 
-    async def _try(self) -> None:
+    async def _try(self, pauses: bool) -> None:
         while not self._closed:
+            if pauses:
+                await asyncio.sleep(self._pause_s)
+                self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
+            pauses = True
             try:
                 await self._loop.create_connection(lambda: self, self._peer.host, self._peer.port)
                 return
@@ -206,8 +215,6 @@ class _Link(asyncio.Protocol):
                 if self._pause_s == FIRST_PAUSE_S:
                     at = f"{self._peer.host}:{self._peer.port}"
                     log.warning("agent_unreachable", agent=self._peer.name, at=at, detail=str(error))
-            await asyncio.sleep(self._pause_s)
-            self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
 
 
 class RelayReader:

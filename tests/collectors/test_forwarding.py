@@ -1,9 +1,11 @@
 """Forwarding over real sockets: each line reaches the agent that leads its fleet, whichever agent received it."""
 
+import asyncio
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from collectors.base import Refusal
 from collectors.forwarding import SENDER_MARK, ForwardingSink, Peer, RelayReader
 from collectors.intake import IntakeCounters
-from collectors.listener import GraphiteListener
+from collectors.listener import GraphiteListener, ListenerLimits
 from domain.errors import RejectReason
 from domain.samples import MAX_LINE_BYTES, Sample, fleet_of
 from domain.subject import Subject, fleet_subject
@@ -48,11 +50,18 @@ class Readings:
 class Agent:
     """One of several agents: its readings, its two ports, and the leaders that it knows."""
 
-    def __init__(self, name: str, stack: ExitStack, wrong: frozenset[bytes] = frozenset(), relay_port: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        stack: ExitStack,
+        wrong: frozenset[bytes] = frozenset(),
+        relay_port: int = 0,
+        limits: ListenerLimits | None = None,
+    ) -> None:
         self.name, self.below = name, Readings(wrong)
         self.elsewhere: Mapping[Subject, Peer] = {}
         self.sink = ForwardingSink(self.below, _subject_of, lambda: self.elsewhere)
-        self.listener = GraphiteListener(self.sink, lambda: T0, port=0, relay_port=relay_port)
+        self.listener = GraphiteListener(self.sink, lambda: T0, port=0, limits=limits, relay_port=relay_port)
         self.listener.start()
         stack.callback(self.listener.stop)
         self.link = stack.enter_context(socket.create_connection(("127.0.0.1", self.listener.port)))
@@ -164,6 +173,28 @@ def test_a_leader_that_restarts_is_reached_again(agents: tuple[Agent, Agent, Age
     again = Agent("two", stack, relay_port=two.listener.relay_port)
 
     until(lambda: again.below.paths() == [WEB])
+
+
+def test_a_leader_that_closes_each_connection_is_tried_again_after_a_pause(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def shortened(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0.01 * seconds)
+
+    one = Agent("one", stack)
+    closing = Agent("two", stack, limits=ListenerLimits(networks=[ip_network("10.0.0.0/8")]))
+    monkeypatch.setattr("collectors.forwarding.LONGEST_PAUSE_S", 3.0)
+    monkeypatch.setattr("collectors.forwarding.asyncio.sleep", shortened)
+    _lead([one], web=closing)
+    one.send(WEB)
+
+    until(lambda: 3.0 in pauses)
+    of_listeners = (0.0, 5.0)
+    assert [pause for pause in pauses if pause not in of_listeners][:6] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.0]
 
 
 def test_of_too_many_waiting_lines_the_oldest_are_dropped_and_counted(

@@ -140,6 +140,7 @@ class _Link(asyncio.Protocol):
         self._waiting_bytes = 0
         self._pause_s = FIRST_PAUSE_S
         self._opened_at = 0.0
+        self._is_full = False
         self._closed = False
         self._attempt: asyncio.Task[None] | None = None
         self._connect()
@@ -148,7 +149,7 @@ class _Link(asyncio.Protocol):
         """Send lines of a sender; they wait while there is no connection, or while it is slow."""
         block = SENDER_MARK + sender.encode() + b"\n" + b"".join(lines)
         there = self._transport
-        if there is not None and not self._waiting and there.get_write_buffer_size() < WAITING_BYTES:
+        if there is not None and not self._waiting and not self._is_full:
             there.write(block)
             self._counters.forwarded += len(lines)
             return
@@ -156,8 +157,6 @@ class _Link(asyncio.Protocol):
         self._waiting_bytes += len(block)
         while self._waiting_bytes > WAITING_BYTES:
             self._counters.dropped += self._take()[1]
-        if there is not None:
-            self._flush(there)
 
     def close(self) -> Sequence[tuple[bytes, int]]:
         """Close the connection once it has sent its bytes; return the blocks that wait for one, with their lines."""
@@ -166,7 +165,9 @@ class _Link(asyncio.Protocol):
             self._attempt.cancel()
         if self._transport is not None:
             self._transport.close()
-        return tuple(self._waiting)
+        # A connection that is closing still resumes: nothing may be sent twice.
+        waiting, self._waiting = tuple(self._waiting), deque()
+        return waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the lines that wait."""
@@ -174,8 +175,18 @@ class _Link(asyncio.Protocol):
         if self._closed:
             transport.close()
             return
-        self._transport, self._opened_at = transport, self._loop.time()
+        self._transport, self._opened_at, self._is_full = transport, self._loop.time(), False
         self._flush(transport)
+
+    def pause_writing(self) -> None:
+        """Let lines wait here: those given to a connection do not go to the next leader."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Send the lines that wait."""
+        self._is_full = False
+        if self._transport is not None:
+            self._flush(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Open it again: at once after one that lasted, else after a pause, as the agent may refuse this sender."""
@@ -189,7 +200,7 @@ class _Link(asyncio.Protocol):
         self._connect(pauses=not lasted)
 
     def _flush(self, transport: asyncio.WriteTransport) -> None:
-        while self._waiting and transport.get_write_buffer_size() < WAITING_BYTES:
+        while self._waiting and not self._is_full:
             block, lines = self._take()
             transport.write(block)
             self._counters.forwarded += lines

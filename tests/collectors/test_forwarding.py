@@ -161,6 +161,37 @@ def test_lines_that_wait_for_a_leader_that_is_gone_reach_the_next_one(agents: tu
     assert (two.below.peers, one.below.paths()) == ({sender}, [API])
 
 
+def test_lines_that_a_slow_leader_has_not_taken_wait_for_it_or_the_next_leader(
+    agents: tuple[Agent, Agent, Agent], stack: ExitStack
+) -> None:
+    one, two, _ = agents
+    slow = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    one.elsewhere = {fleet_subject("web"): Peer("slow", "127.0.0.1", slow.getsockname()[1])}
+    one.send(WEB)
+    stream = stack.enter_context(slow.accept()[0])
+    stream.settimeout(10.0)
+    (link,) = one.sink._links.values()
+    until(lambda: link._transport is not None)
+    assert link._transport is not None
+    link._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+    for _ in range(40):
+        one.send(*[WEB] * 1000)
+
+    counters = one.sink.counters["slow"]
+    assert counters.forwarded < 20_000
+    received, before = b"", counters.forwarded
+    while received.count(WEB) < before + 1000:
+        received += stream.recv(2**16)
+    _lead(agents, web=two)
+    one.send(WEB)
+    while chunk := stream.recv(2**16):
+        received += chunk
+
+    assert received.count(WEB) == counters.forwarded < 40_001
+    until(lambda: len(two.below.taken) == 40_002 - counters.forwarded)
+
+
 def test_a_leader_that_restarts_is_reached_again(agents: tuple[Agent, Agent, Agent], stack: ExitStack) -> None:
     one, two, _ = agents
     _lead(agents, web=two)

@@ -123,9 +123,11 @@ class ForwardingSink:
 
     def _adopt(self, leaders: Mapping[Subject, Peer], now: float) -> None:
         self._leaders, self._routes = leaders, {}
-        for peer in self._links.keys() - set(leaders.values()):
+        # Taken out first: leaders may change again while lines are routed again.
+        gone = [self._links.pop(peer) for peer in self._links.keys() - set(leaders.values())]
+        for link in gone:
             reader = RelayReader(self, IntakeCounters(), lambda: now)
-            for block, _ in self._links.pop(peer).close():
+            for block, _ in link.close():
                 reader.feed(block)
 
 

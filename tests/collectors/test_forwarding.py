@@ -192,6 +192,22 @@ def test_lines_that_a_slow_leader_has_not_taken_wait_for_it_or_the_next_leader(
     until(lambda: len(two.below.taken) == 40_002 - counters.forwarded)
 
 
+def test_leaders_that_change_while_lines_are_routed_again_lose_none(agents: tuple[Agent, Agent, Agent]) -> None:
+    one, two, _ = agents
+    one.elsewhere = {
+        fleet_subject(fleet): Peer(f"gone {fleet}", "127.0.0.1", closed_port()) for fleet in ("api", "batch", "web")
+    }
+    one.send(API, BATCH, WEB)
+
+    def changing() -> Mapping[Subject, Peer]:
+        return {fleet_subject(fleet): two.peer for fleet in ("api", "batch", "web")}
+
+    one.sink._elsewhere = changing
+    one.send(WEB)
+
+    until(lambda: sorted(two.below.paths()) == [API, BATCH, WEB, WEB])
+
+
 def test_a_leader_that_restarts_is_reached_again(agents: tuple[Agent, Agent, Agent], stack: ExitStack) -> None:
     one, two, _ = agents
     _lead(agents, web=two)

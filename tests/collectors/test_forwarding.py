@@ -148,6 +148,18 @@ def test_readings_of_this_agent_and_paths_of_no_fleet_stay_here(stack: ExitStack
     assert agent.below.paths() == [WEB, b"collectd.host.load"]
 
 
+def test_a_sender_gives_its_lines_no_other_name(agents: tuple[Agent, Agent, Agent]) -> None:
+    one, two, _ = agents
+    one.sink._subject_of = lambda path: fleet_subject("web")
+    _lead(agents, web=two)
+    forged = SENDER_MARK + b"10.0.0.7:1"
+
+    sender = one.send(forged, WEB)
+
+    until(lambda: two.below.paths() == [WEB])
+    assert (two.below.peers, one.below.paths()) == ({sender}, [forged])
+
+
 def test_lines_that_wait_for_a_leader_that_is_gone_reach_the_next_one(agents: tuple[Agent, Agent, Agent]) -> None:
     one, two, _ = agents
     one.elsewhere = {fleet_subject("web"): Peer("gone", "127.0.0.1", closed_port())}

@@ -191,7 +191,8 @@ class LeaseLeader:
     def elsewhere(self) -> Mapping[Subject, Peer]:
         """Return the port for forwarded lines of each subject's leader by the last answer, of other agents' subjects.
 
-        Nothing where this agent has no such port: it is sent every line then. Another mapping only after a change.
+        Between two leases of a subject it is that of the former leader. Nothing where this agent has no such port: it
+        is sent every line then. Another mapping only after a change.
         """
         return self._elsewhere
 
@@ -317,7 +318,7 @@ class LeaseLeader:
         gained, lost = epochs.keys() - before, before - epochs.keys()
         self._leads, self._until = Leads(epochs), asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
         self._roster, self._roster_until = roster, asked_at + self._lease_s
-        if me.relay and self._elsewhere != (peers := _peers(me.name, roster)):
+        if me.relay and self._elsewhere != (peers := _peers(me.name, roster, self._elsewhere)):
             self._elsewhere = peers
         if gained or lost:
             log.info("leading", subjects=len(epochs), gained=_named(gained), given_up=_named(lost))
@@ -335,12 +336,14 @@ class LeaseLeader:
         self._leads, self._until = Leads(), 0.0
 
 
-def _peers(me: str, roster: Roster) -> dict[Subject, Peer]:
+def _peers(me: str, roster: Roster, before: Mapping[Subject, Peer]) -> dict[Subject, Peer]:
+    """Return the leaders of the subjects of others; before: the last ones, where lines wait between two leases."""
     of_agent = {}
     for name, agent in roster.agents.items():
         host, _, port = agent.relay.rpartition(":")
         of_agent[name] = Peer(name, host, int(port or 0))
-    return {subject: of_agent[lease.agent] for subject, lease in roster.leases.items() if lease.agent != me}
+    between = {subject: peer for subject, peer in before.items() if subject not in roster.leases}
+    return between | {subject: of_agent[one.agent] for subject, one in roster.leases.items() if one.agent != me}
 
 
 def _named(subjects: Collection[Subject]) -> str:

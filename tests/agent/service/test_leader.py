@@ -28,6 +28,7 @@ from agent.service.leader import (
 from agent.service.shares import Managed, owner, units
 from agent.settings import Settings
 from collectors.aws_account import AccountCheck
+from collectors.forwarding import Peer
 from domain.clock import VirtualClock
 from domain.decisions import Decision, Mode, Proposal, Reason
 from domain.errors import CloudError, FailureClass, Fenced, LedgerError, LedgerForeign, LedgerUnavailable
@@ -149,11 +150,11 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def a_leader(
-    site: Site, *answers: Exception | None, managed: Managed = SHARED, renew_s: float = RENEW_S
+    site: Site, *answers: Exception | None, managed: Managed = SHARED, renew_s: float = RENEW_S, relay: str = ""
 ) -> LeaseLeader:
     """Return an agent that has asked once and been answered so."""
     site.answers = list(answers)
-    me = AgentRecord("ana", "host:1", "0014")
+    me = AgentRecord("ana", "host:1", "0014", relay=relay)
     made = LeaseLeader(site, me, VirtualClock(5000.0), LEASE_S, renew_s, lambda: managed)  # type: ignore[arg-type]
     made.start()
     assert site.answers == []
@@ -406,6 +407,27 @@ def test_subjects_of_agents_that_are_there_or_whose_share_they_would_be_are_else
     mine = [subject for subject in gone[1:] if owner(frozenset({subject}), ["ana", "ben"]) == "ana"]
     assert 0 < len(mine) < 19
     assert [subject for subject in gone if not leader.is_elsewhere(subject)] == mine
+
+
+def test_lines_go_to_the_former_leader_until_there_is_another(site: Site) -> None:
+    others = [AgentRecord(name, name, "0014", settings={API: "d"}, relay=f"{name}.example:2103") for name in ("b", "c")]
+    site.others, site.leases = {one.name: one for one in others}, {API: Lease("b", "b", 4)}
+    managed = Managed({WEB: "d"}, units([WEB], []))
+    leader = a_leader(site, managed=managed, relay="a.example:2103")
+    former = leader.elsewhere()
+    assert former[API] == Peer("b", "b.example", 2103)
+
+    del site.others["b"], site.leases[API]
+    site.beat_once()
+    assert leader.elsewhere() is former
+    site.leases[API] = Lease("c", "c", 5)
+    site.beat_once()
+    assert leader.elsewhere()[API] == Peer("c", "c.example", 2103)
+    site.others = {}
+    del site.leases[API]
+    leader._managed = lambda: Managed({API: "d"}, units([API], []))
+    site.beat_once()
+    assert (API in led(leader), leader.elsewhere()) == (True, {})
 
 
 def test_an_agent_that_must_wait_for_an_older_version_says_for_which(site: Site) -> None:

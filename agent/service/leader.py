@@ -318,7 +318,7 @@ class LeaseLeader:
         gained, lost = epochs.keys() - before, before - epochs.keys()
         self._leads, self._until = Leads(epochs), asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
         self._roster, self._roster_until = roster, asked_at + self._lease_s
-        if me.relay and self._elsewhere != (peers := _peers(me.name, roster, self._elsewhere)):
+        if me.relay and self._elsewhere != (peers := _peers(me, roster, self._elsewhere)):
             self._elsewhere = peers
         if gained or lost:
             log.info("leading", subjects=len(epochs), gained=_named(gained), given_up=_named(lost))
@@ -336,14 +336,15 @@ class LeaseLeader:
         self._leads, self._until = Leads(), 0.0
 
 
-def _peers(me: str, roster: Roster, before: Mapping[Subject, Peer]) -> dict[Subject, Peer]:
+def _peers(me: AgentRecord, roster: Roster, before: Mapping[Subject, Peer]) -> dict[Subject, Peer]:
     """Return the leaders of the subjects of others; before: the last ones, where lines wait between two leases."""
     of_agent = {}
     for name, agent in roster.agents.items():
         host, _, port = agent.relay.rpartition(":")
-        of_agent[name] = Peer(name, host, int(port or 0))
+        # At an address that is this agent's as well they would come back here, and reach no leader.
+        of_agent[name] = Peer(name, host, int(port or 0)) if agent.relay != me.relay else Peer(name)
     between = {subject: peer for subject, peer in before.items() if subject not in roster.leases}
-    return between | {subject: of_agent[one.agent] for subject, one in roster.leases.items() if one.agent != me}
+    return between | {subject: of_agent[one.agent] for subject, one in roster.leases.items() if one.agent != me.name}
 
 
 def _named(subjects: Collection[Subject]) -> str:

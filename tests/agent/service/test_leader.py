@@ -430,6 +430,11 @@ def test_lines_go_to_the_former_leader_until_there_is_another(site: Site) -> Non
     assert (API in led(leader), leader.elsewhere()) == (True, {})
 
 
+def test_no_line_is_forwarded_to_the_address_of_this_very_agent(site: Site) -> None:
+    site.others, site.leases = {"ben": replace(BEN, relay="a.example:2103")}, {WEB: Lease("ben", "host:2", 4)}
+    assert a_leader(site, relay="a.example:2103").elsewhere() == {WEB: Peer("ben")}
+
+
 def test_an_agent_that_must_wait_for_an_older_version_says_for_which(site: Site) -> None:
     site.older = "host:9"
     leader = a_leader(site)

@@ -48,6 +48,10 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
             "this host may send"
         )
         yield Conflict(("listener", "host"), (("listener", "networks"),), remedy)
+    listens = settings.listener
+    if listens.relay_host is not None and listens.tcp and listens.relay_port == listens.port:
+        remedy = f"give another port than TRIMTAB_LISTENER__PORT={listens.port}, for the lines of other agents alone"
+        yield Conflict(("listener", "relay_port"), (("listener", "port"),), remedy)
     if 2 * settings.leader.renew_s > settings.leader.lease_s:
         remedy = (
             f"give at most half of TRIMTAB_LEADER__LEASE_S={settings.leader.lease_s:g}: a failed renewal is repeated"

@@ -132,6 +132,10 @@ CASES: dict[str, tuple[dict[str, str], set[str]]] = {
     "shadows among which is the live policy": (fleet(SHADOW="hold,queue-rule,threshold"), {"FLEETS__web__SHADOW"}),
     **{f"the shadows {given}": (fleet(SHADOW=given), {"FLEETS__web__SHADOW"}) for given in SHADOW_LISTS},
     "acting on nothing": ({"TRIMTAB_MODE": "act"}, {"MODE"}),
+    "one port for senders and other agents": (
+        {"TRIMTAB_LISTENER__RELAY_HOST": "10.0.0.5", "TRIMTAB_LISTENER__PORT": "2103"},
+        {"LISTENER__RELAY_PORT"},
+    ),
     "a lease that one missed renewal ends": ({"TRIMTAB_LEADER__RENEW_S": "16"}, {"LEADER__RENEW_S"}),
     "a group called queue": (group(key="queue"), {"FLEETS__web__GROUPS__queue"}),
     "a fleet that no URL would lead to": (

@@ -225,7 +225,8 @@ class _Link(asyncio.Protocol):
             try:
                 await self._loop.create_connection(lambda: self, self._peer.host, self._peer.port)
                 return
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
+                # UnicodeError: a host name that cannot be encoded for a look-up.
                 if self._pause_s == FIRST_PAUSE_S:
                     at = f"{self._peer.host}:{self._peer.port}"
                     log.warning("agent_unreachable", agent=self._peer.name, at=at, detail=str(error))

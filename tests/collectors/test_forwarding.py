@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.base import Refusal
-from collectors.forwarding import SENDER_MARK, ForwardingSink, Peer, RelayReader
+from collectors.forwarding import FIRST_PAUSE_S, SENDER_MARK, ForwardingSink, Peer, RelayReader
 from collectors.intake import IntakeCounters
 from collectors.listener import GraphiteListener, ListenerLimits
 from domain.errors import RejectReason
@@ -232,6 +232,16 @@ def test_a_leader_that_restarts_is_reached_again(agents: tuple[Agent, Agent, Age
     again = Agent("two", stack, relay_port=two.listener.relay_port)
 
     until(lambda: again.below.paths() == [WEB])
+
+
+@pytest.mark.parametrize("host", ["a..b", 64 * "a" + ".example"])
+def test_a_host_that_cannot_be_looked_up_is_tried_again(stack: ExitStack, host: str) -> None:
+    agent = Agent("one", stack)
+    agent.elsewhere = {fleet_subject("web"): Peer("two", host, 2103)}
+    agent.send(WEB)
+
+    (link,) = agent.sink._links.values()
+    until(lambda: link._pause_s > FIRST_PAUSE_S)
 
 
 def test_a_leader_that_closes_each_connection_is_tried_again_after_a_pause(

@@ -22,7 +22,7 @@ from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import Bounds, ForceOption, PageOption, Rows, Written, epilog, labelled
 from trainer.commands.promote import Promotion, one_of_settings
 from trainer.commands.train import Training
-from trainer.commands.verb import Answer, TableVerb, Verb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -300,10 +300,11 @@ policy.json and run.json; the best seed's policy.json; and summary.json. With
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluatePlacement(TableVerb):
+class EvaluatePlacement(TableVerb, ParallelVerb):
     """Count the hosts that policies open on the same requests, in the given order and in others.
 
-    The same options give the same figures. With --out a report is written, with the packings as pictures.
+    The same options give the same figures, for any number of workers. With --out a report is written, with the packings
+    as pictures.
     """
 
     EPILOG = epilog(
@@ -318,7 +319,7 @@ addition: the lower bound, and the fewest hosts known with full knowledge.
 """,
         calls=(
             "trimtab evaluate placement --instance S1",
-            "trimtab evaluate placement --instance L219 --instance L157 --out evidence",
+            "trimtab evaluate placement --instance L219 --instance L157 --workers 8 --out evidence",
             "trimtab evaluate placement --instance L219 --policies mine=policy.json --json",
             "trimtab evaluate placement --instance L157 --runs L219=FOLDER --shuffles 100",
         ),
@@ -338,23 +339,18 @@ addition: the lower bound, and the fewest hosts known with full knowledge.
         """Play the orders of each instance."""
         from simulator.placement.instances import instance_of
         from trainer.kit.progress import phases
-        from trainer.placement.evaluation import evaluate
+        from trainer.placement.evaluation import Comparison, evaluate
         from trainer.placement.report import write
 
         instances = [instance_of(name, self.hints) for name in self.instance or ["L219"]]
         learned = _policies(self.policies or [])
         trained, seeds, about = _runs(self.runs or [])
+        shuffles = tuple(range(self.shuffles))
+        comparisons = [
+            Comparison(one, learned | trained, () if one.releases else shuffles, self.hand) for one in instances
+        ]
         with phases(self.as_json) as on_phase:
-            found = [
-                evaluate(
-                    one,
-                    learned | trained,
-                    shuffles=() if one.releases else range(self.shuffles),
-                    hand=self.hand,
-                    on_progress=on_phase,
-                )
-                for one in instances
-            ]
+            found = evaluate(comparisons, self.crew, on_phase)
         spread = [_spread(one, seeds) for one in found]
         files = [] if self.out is None else [str(file) for file in write(self.out, found, about)]
         data = [one.as_data() | {"seeds": own} for one, own in zip(found, spread, strict=True)]

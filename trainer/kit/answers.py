@@ -11,7 +11,7 @@ import io
 import os
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
@@ -110,12 +110,16 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} cannot be in an answer")
 
 
-def key_of(work: Callable[..., Any], item: object) -> bytes:
-    """Return the SHA-256 of a case: equal in every process for equal data."""
-    digest = hashlib.sha256(code_version(SOURCES).encode())
-    _feed(digest.update, work)
-    _feed(digest.update, item)
-    return digest.digest()
+def keys_of(work: Callable[..., Any], items: Iterable[object]) -> list[bytes]:
+    """Return the SHA-256 of each case, the work with an item: equal in every process for equal data."""
+    head = hashlib.sha256(code_version(SOURCES).encode())
+    _feed(head.update, work)
+    keys = []
+    for item in items:
+        digest = head.copy()
+        _feed(digest.update, item)
+        keys.append(digest.digest())
+    return keys
 
 
 def _feed(update: Callable[[bytes], None], value: Any) -> None:

@@ -32,7 +32,7 @@ from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from domain.errors import BadInput, TrimtabError, install_command
-from trainer.kit.answers import AnswerFile, key_of
+from trainer.kit.answers import AnswerFile, keys_of
 from trainer.kit.progress import write_line
 
 Item = TypeVar("Item")
@@ -217,7 +217,7 @@ class Pool(Generic[Item, Answer]):
         """
         store, remaining, keys = self._workers.answers, dict(enumerate(items)), dict[int, bytes]()
         if store is not None:
-            keys = {at: key_of(self._work, item) for at, item in remaining.items()}
+            keys = dict(enumerate(keys_of(self._work, items)))
             known = {at: found for at, key in keys.items() if (found := store.find(key)) is not None}
             remaining = {at: item for at, item in remaining.items() if at not in known}
             self._finished += len(known)

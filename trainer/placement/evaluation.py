@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from simulator.placement.choosing import Arrays
 from simulator.placement.instances import looked_ahead, shuffle_order, shuffled
 from trainer.kit.files import code_version, replace_file
 from trainer.kit.intervals import mean_interval
+from trainer.kit.jobs import HERE, Pool, Workers
 from trainer.placement.exact import REJECTED, Packing, Solution, largest_host, lower_bound, solve, violations
 from trainer.placement.swarm import PRICE_OF_REJECTION
 
@@ -380,38 +382,111 @@ class Evaluation:
         }
 
 
-def evaluate(
-    instance: Instance,
-    learned: Mapping[str, Policy],
-    *,
-    shuffles: Sequence[int] = tuple(range(50)),
-    hand: bool = True,
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Evaluation:
-    """Return figures of the standard policies, HAND and the learned ones by label on the same sequences.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An instance with the policies that are compared on it: the standard ones, HAND, and learned ones by label.
 
-    Every packing passes the independent checker, else FigureWrong. Raises BadInput for an instance with releases (its
-    orders cannot be shuffled), or a label that is taken.
+    shuffles: orders beyond the given one. Raises BadInput for shuffles of an instance with releases, whose order is
+    part of it, or a label of a learned policy that a standard one has.
     """
-    if instance.releases and shuffles:
-        raise BadInput("shuffles", len(shuffles), f"{instance.name} has releases: give 0, and its own order is played")
-    standard = (*STANDARD, OLDEST, LIFETIME) if instance.releases else STANDARD
-    contenders: dict[str, Policy] = {policy.name: policy for policy in standard}
-    arrays = engine.arrays_of(instance)
-    if hand and not instance.releases:
-        on_progress(f"{instance.name}: HAND")
-        contenders["HAND"] = tuned_by_hand(instance, arrays)
-    for label, policy in learned.items():
-        if label in contenders:
-            raise BadInput("label", label, f"choose another one: these are taken: {', '.join(contenders)}")
-        contenders[label] = policy
-    bound = lower_bound(instance)
-    by_label: dict[str, tuple[OrderFigures, tuple[OrderFigures, ...], Packing]] = {}
-    for label, policy in contenders.items():
-        on_progress(f"{instance.name}: {label}")
-        nominal, packing = _order(instance, policy, None, arrays)
-        others = tuple(_order(instance, policy, k, arrays)[0] for k in shuffles)
-        by_label[label] = nominal, others, packing
+
+    instance: Instance
+    learned: Mapping[str, Policy]
+    shuffles: tuple[int, ...] = tuple(range(50))
+    hand: bool = True
+
+    def __post_init__(self) -> None:
+        if self.instance.releases and self.shuffles:
+            remedy = f"{self.instance.name} has releases: give 0, and its own order is played"
+            raise BadInput("shuffles", len(self.shuffles), remedy)
+        known = self._known()
+        for label in self.learned:
+            if label in known:
+                raise BadInput("label", label, f"choose another one: these are taken: {', '.join(known)}")
+
+    @property
+    def contenders(self) -> dict[str, Policy | None]:
+        """Every policy by label; None for HAND, which is tuned where it is played."""
+        return {**self._known(), **self.learned}
+
+    def _known(self) -> dict[str, Policy | None]:
+        releases = self.instance.releases
+        standard = (*STANDARD, OLDEST, LIFETIME) if releases else STANDARD
+        known: dict[str, Policy | None] = {policy.name: policy for policy in standard}
+        return known | ({"HAND": None} if self.hand and not releases else {})
+
+    def played(self, label: str) -> tuple[OrderFigures, tuple[OrderFigures, ...], Packing]:
+        """Return the figures of a policy in the given order and in each shuffle, and its packing in the given order."""
+        arrays = engine.arrays_of(self.instance)
+        policy = self.contenders[label] or tuned_by_hand(self.instance, arrays)
+        nominal, packing = _order(self.instance, policy, None, arrays)
+        return nominal, tuple(_order(self.instance, policy, k, arrays)[0] for k in self.shuffles), packing
+
+    def bounds(self) -> tuple[Bound, float | None, Solution | None]:
+        """Return the least number of hosts, of host-hours (None without releases), and the best known packing.
+
+        That is the packing of a method with full knowledge, None where no method takes the instance.
+        """
+        hours, solved = None, None
+        if self.instance.releases:
+            last_s = self.instance.requests[-1].at_s
+            hours = Case.of(self.instance, last_s).bound() * last_s / HOUR_S
+        with suppress(BadInput):
+            solved = solve(self.instance)
+        return lower_bound(self.instance), hours, solved
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparisons:
+    """Comparisons whose parts are computed one by one."""
+
+    all: tuple[Comparison, ...]
+
+    def part(self, case: tuple[int, str | None]) -> Any:
+        """Return the figures of a policy in a comparison, by index and label; for None, the bounds of its instance."""
+        at, label = case
+        return self.all[at].bounds() if label is None else self.all[at].played(label)
+
+    def name(self, case: tuple[int, str | None]) -> str:
+        """Return the name of a part for messages."""
+        return f"{self.all[case[0]].instance.name}: {case[1] or 'bounds'}"
+
+    def weight(self, case: tuple[int, str | None]) -> float:
+        """Return about how many orders a part plays."""
+        at, label = case
+        orders = 1 + len(self.all[at].shuffles)
+        return float(self.all[at].instance.containers * (orders + HAND_EVALUATIONS * (label == "HAND")))
+
+
+def evaluate(
+    comparisons: Sequence[Comparison], workers: Workers = HERE, on_progress: Callable[[str], None] = lambda _: None
+) -> list[Evaluation]:
+    """Return figures of all policies of each comparison, on the same sequences.
+
+    workers: of the policies, one by one. Every packing passes the independent checker, else FigureWrong.
+    """
+    work = _Comparisons(tuple(comparisons))
+    cases: list[tuple[int, str | None]] = []
+    for at, one in enumerate(comparisons):
+        cases += [(at, None), *((at, label) for label in one.contenders)]
+    parts: dict[tuple[int, str | None], Any] = {}
+    with Pool(work.part, workers, name=work.name, weight=work.weight) as pool:
+        for case, part in zip(cases, pool.run(cases), strict=True):
+            parts[case] = part
+            on_progress(f"{len(parts)} of {len(cases)} cases")
+    return [
+        _evaluation(one, {label: parts[at, label] for label in one.contenders}, *parts[at, None])
+        for at, one in enumerate(comparisons)
+    ]
+
+
+def _evaluation(
+    comparison: Comparison,
+    by_label: Mapping[str, tuple[OrderFigures, tuple[OrderFigures, ...], Packing]],
+    bound: Bound,
+    hours: float | None,
+    solved: Solution | None,
+) -> Evaluation:
     reference = [one.hosts for one in by_label[REFERENCE][1] or (by_label[REFERENCE][0],)]
     figures = []
     for label, (nominal, others, packing) in by_label.items():
@@ -419,22 +494,12 @@ def evaluate(
         paired = mean_interval(hosts - reference)
         gap = float(hosts.mean()) / bound.hosts - 1.0 if bound.hosts else 0.0
         figures.append(Figures(label, nominal, others, (paired.mean, paired.low, paired.high), gap, packing))
-    hours = None
-    if instance.releases:
-        last_s = instance.requests[-1].at_s
-        hours = Case.of(instance, last_s).bound() * last_s / HOUR_S
-    return Evaluation(instance, bound, hours, _best_known(instance, figures), tuple(shuffles), tuple(figures))
+    best = None if solved is None else _best_known(solved, figures)
+    return Evaluation(comparison.instance, bound, hours, best, comparison.shuffles, tuple(figures))
 
 
-def _best_known(instance: Instance, figures: Sequence[Figures]) -> Solution | None:
-    """Return the packing with the fewest hosts of a method with full knowledge and of the policies, as checked above.
-
-    None where no method takes the instance.
-    """
-    try:
-        solved = solve(instance)
-    except BadInput:
-        return None
+def _best_known(solved: Solution, figures: Sequence[Figures]) -> Solution:
+    """Return the packing with the fewest hosts: of the method with full knowledge, or of a policy, checked above."""
     complete = [one for one in figures if not one.nominal.rejected]
     best = min(complete, key=lambda one: one.nominal.hosts, default=None)
     if best is None or best.nominal.hosts >= solved.hosts:

@@ -19,10 +19,12 @@ from agent.commands.main import app
 from trainer.autoscaling.baselines import tuning
 from trainer.commands.verb import ANSWERS
 from trainer.deferral import evaluation
+from trainer.placement.evaluation import _Comparisons
 
 TUNE = ("tune", "autoscaling", "--policy", "queue-rule", "--workload", "train-fit", "--seeds", "1", "--json")
 EVALUATE = ("evaluate", "deferral", "--scenario", "valley", "--scenario", "realtime", "--seeds", "0-1", "--json")
 OWN = ("evaluate", "autoscaling", "--world", "live-like", "--workload", "train-text", "--seeds", "2", "--json")
+PLACE = ("evaluate", "placement", "--instance", "S1", "--instance", "small-2", "--shuffles", "2", "--json")
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +42,11 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, stop_at: in
     calls: list[object] = []
     real = getattr(module, name)
 
-    def counting(item: object) -> object:
-        calls.append(item)
+    def counting(*values: object) -> object:
+        calls.append(values[-1])
         if len(calls) == stop_at:
             raise KeyboardInterrupt
-        return real(item)
+        return real(*values)
 
     counting.__qualname__, counting.__module__ = real.__qualname__, real.__module__
     monkeypatch.setattr(module, name, counting)
@@ -53,8 +55,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, stop_at: in
 
 @pytest.mark.parametrize(
     ("words", "module", "name", "stop_at"),
-    [(TUNE, tuning, "run_task", 100), (EVALUATE, evaluation, "_play", 4)],
-    ids=["tune", "evaluate"],
+    [(TUNE, tuning, "run_task", 100), (EVALUATE, evaluation, "_play", 4), (PLACE, _Comparisons, "part", 5)],
+    ids=["tune autoscaling", "evaluate deferral", "evaluate placement"],
 )
 def test_a_stopped_command_continues_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], module: Any, name: str, stop_at: int
@@ -74,6 +76,15 @@ def test_a_stopped_command_continues_with_the_same_bytes(
     # Finalists of a search meet the seeds of the first round again: those runs are stored too.
     assert 0 < len(rest) <= len(every) - (stop_at - 1)
     assert not [*ANSWERS.glob("*")]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("words", [PLACE], ids=["evaluate placement"])
+def test_two_workers_print_the_bytes_of_one_process(words: tuple[str, ...]) -> None:
+    alone, shared = call(*words), call(*words, "--workers", "2")
+    assert (alone.exit_code, shared.exit_code) == (0, 0)
+    assert shared.stdout == alone.stdout
 
 
 def test_without_resume_every_case_is_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +120,20 @@ def test_a_killed_command_continues_with_the_same_bytes(folder: Path) -> None:
     ("words", "cases"),
     [
         (EVALUATE, 4),
+        (PLACE, 16),
         (("evaluate", "admission", "--preset", "K", "--experiment", "ordering", "--years", "0.02"), None),
         (("tune", "admission", "--years", "0.02", "--policy", "zeroth", "--out", "tuning"), None),
         (OWN, None),
         (TUNE, None),
     ],
-    ids=["evaluate deferral", "evaluate admission", "tune admission", "evaluate autoscaling", "tune autoscaling"],
+    ids=[
+        "evaluate deferral",
+        "evaluate placement",
+        "evaluate admission",
+        "tune admission",
+        "evaluate autoscaling",
+        "tune autoscaling",
+    ],
 )
 def test_a_plan_measures_a_few_cases_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, folder: Path, words: tuple[str, ...], cases: int | None

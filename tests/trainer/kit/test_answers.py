@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from simulator.autoscaling.twin import Simulation
 from tests.trainer.kit.light_work import refuse, square_and_die_once, square_or_die
-from trainer.kit.answers import AnswerFile, key_of
+from trainer.kit.answers import AnswerFile, keys_of
 from trainer.kit.jobs import Pool, Workers
 
 A, B = (bytes([n] * 32) for n in (1, 2))
@@ -80,6 +82,12 @@ def test_a_file_from_elsewhere_calls_nothing(tmp_path: Path, harm: object) -> No
     store._answers[B] = through
     assert store.find(B) is None
     assert (store.find(A) is None) == (harm is not Simulation)
+
+
+def key_of(work: Callable[..., Any], item: object) -> bytes:
+    key, again = keys_of(work, [item, item])
+    assert key == again
+    return key
 
 
 def test_a_case_is_known_by_its_content_and_not_by_its_objects() -> None:

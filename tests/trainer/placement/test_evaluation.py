@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,20 +11,27 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
-from domain.rules.placement.instance import Release, Request
-from domain.rules.placement.policies import BF, FF, WF
+from domain.rules.placement.instance import Instance, Release, Request
+from domain.rules.placement.policies import BF, FF, WF, Policy
 from simulator.placement import engine, instances
 from trainer.placement import evaluation, report
-from trainer.placement.evaluation import evaluate
+from trainer.placement.evaluation import Comparison, evaluate
 from trainer.placement.exact import violations
 
 SHUFFLES = tuple(range(8))
 
 
+def compared(
+    instance: Instance, learned: Mapping[str, Policy], shuffles: tuple[int, ...] = ()
+) -> evaluation.Evaluation:
+    (one,) = evaluate([Comparison(instance, learned, shuffles, hand=False)])
+    return one
+
+
 @pytest.fixture(scope="module")
 def s1() -> evaluation.Evaluation:
     learned = {"again": replace(WF, name="again")}
-    return evaluate(instances.s1(), learned, shuffles=SHUFFLES, hand=False)
+    return compared(instances.s1(), learned, SHUFFLES)
 
 
 def test_fixtures_of_s1_come_out(s1: evaluation.Evaluation) -> None:
@@ -74,7 +82,7 @@ def test_hand_is_tuned_on_the_given_order_alone() -> None:
 def test_the_best_known_packing_is_a_policys_where_that_opens_fewer_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     solved = replace(evaluation.solve(instances.s1()), hosts=18, bound=15)
     monkeypatch.setattr(evaluation, "solve", lambda _: solved)
-    found = evaluate(instances.s1(), {}, shuffles=(), hand=False)
+    found = compared(instances.s1(), {})
     assert found.optimum is not None
     assert (found.optimum.hosts, found.optimum.method, found.optimum.optimal) == (16, "RESERVE(100, 8, 10)", False)
     assert found.optimum.packing.opened == 16
@@ -90,14 +98,14 @@ def test_a_wrong_packing_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engine, "play", wrong)
     with pytest.raises(evaluation.FigureWrong, match="FF on S1"):
-        evaluate(instances.s1(), {}, shuffles=(), hand=False)
+        compared(instances.s1(), {})
 
 
 def test_hosts_counted_wrongly_are_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     real = engine.play
     monkeypatch.setattr(engine, "play", lambda *a, **b: (lambda o: replace(o, hosts=o.hosts - 1))(real(*a, **b)))
     with pytest.raises(evaluation.FigureWrong, match="are counted wrongly"):
-        evaluate(instances.s1(), {}, shuffles=(), hand=False)
+        compared(instances.s1(), {})
 
 
 SMALL = instances.small(2)
@@ -114,7 +122,7 @@ def test_every_kind_of_instance_is_evaluated(kind: str) -> None:
     """Each beside its bound, in as many orders as it has; no method knows the optimum of these."""
     made = KINDS[kind]
     shuffles = () if made.releases else (0, 1)
-    found = evaluate(made, {}, shuffles=shuffles, hand=False)
+    found = compared(made, {}, shuffles)
     data = found.of("FF").as_data()
     assert found.optimum is None
     assert (data["mean"] >= found.bound.hosts) == (kind != "too few hosts")
@@ -130,7 +138,7 @@ def test_where_containers_end_host_hours_stand_beside_peaks_and_their_bound() ->
     requests = tuple(Request(f"r{k}", "a", 1, 3600.0 * k) for k in range(3))
     releases = (Release("r0", 0, 5400.0), Release("r1", 0, 90_000.0))
     made = replace(SMALL, applications=(app,), requests=requests, releases=releases)
-    found = evaluate(made, {}, shuffles=(), hand=False)
+    found = compared(made, {})
     assert found.bound_hours == pytest.approx(2.5)
     assert {one.policy for one in found.figures} >= {"oldest", "lifetime"}
     assert {(one.nominal.hosts, one.nominal.host_hours) for one in found.figures} == {(2, 2.5)}
@@ -138,9 +146,9 @@ def test_where_containers_end_host_hours_stand_beside_peaks_and_their_bound() ->
 
 def test_labels_that_are_taken_and_orders_that_there_are_not_are_refused() -> None:
     with pytest.raises(BadInput, match="these are taken: FF, BF"):
-        evaluate(instances.s1(), {"FF": FF}, shuffles=(), hand=False)
+        compared(instances.s1(), {"FF": FF})
     with pytest.raises(BadInput, match="its own order is played"):
-        evaluate(instances.churn(1), {}, shuffles=(0,))
+        compared(instances.churn(1), {}, (0,))
 
 
 def test_the_report_has_the_figures_and_the_pictures(s1: evaluation.Evaluation, tmp_path: Path) -> None:

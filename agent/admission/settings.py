@@ -15,7 +15,7 @@ from pydantic import Field
 from agent.models.directory import ModelsDirectory, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
 from agent.settings.kinds import File, Key, QuotaCode, ReservationId, Section, ValueHint
-from agent.settings.subjects import Conflict, Subjects, needs
+from agent.settings.subjects import Conflict, Subjects, needs, refers
 from domain.errors import BadInput
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
 from domain.rules.admission.names import HALF_LIFE_DAYS
@@ -335,15 +335,11 @@ def _conflicts(name: str, cluster: ClusterSettings, settings: Settings) -> Itera
         depends_on = tuple((*path, other) for other in others if other != error.field)
         yield Conflict((*path, error.field), depends_on, error.remedy)
     for pool in cluster.deferrals:
-        if pool not in getattr(settings, "deferrals", {}):
-            yield Conflict(
-                (*path, "deferral_pools"), (), f"no deferral pool is called {pool}: describe it, or leave it out"
-            )
+        yield from refers((*path, "deferral_pools"), pool, getattr(settings, "deferrals", {}), "deferral pool")
     yield from needs(path, cluster, "placement_pool", "placement_application")
     yield from needs(path, cluster, "placement_application", "placement_pool")
-    if cluster.placement_pool is not None and cluster.placement_pool not in getattr(settings, "placements", {}):
-        remedy = f"no placement pool is called {cluster.placement_pool}: describe it, or leave it out"
-        yield Conflict((*path, "placement_pool"), (), remedy)
+    placements = getattr(settings, "placements", {})
+    yield from refers((*path, "placement_pool"), cluster.placement_pool, placements, "placement pool")
     if cluster.quota_code and cluster.reservation_id:
         remedy = "give the quota or the reservation: a cluster has one capacity"
         yield Conflict((*path, "reservation_id"), ((*path, "quota_code"),), remedy)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from agent.deferral.records import Stage
-from agent.deferral.settings import FLEET, HTTP, LEARNED, POOL, ROLLING, SUBJECTS
+from agent.deferral.settings import HTTP, LEARNED, POOL, ROLLING, SUBJECTS
 from agent.deferral.state import DEFERRAL, KEPT, DeferralStore, read_decision
-from agent.kernel.checks import advice, missing, needed_to_act, ok, permitted
+from agent.kernel.checks import advice, needed_to_act, ok, permitted
 from agent.kernel.decision import (
     Capacity,
     Card,
@@ -324,15 +324,8 @@ class DeferralPart(Part):
 
         for name, pool in SUBJECTS.of(settings).items():
             subject, prefix = f"deferral {name}", f"TRIMTAB_DEFERRALS__{name}__"
-            kind, _, named = pool.capacity.partition(":")
-            if kind == HTTP:
+            if pool.capacity == HTTP:
                 yield ok(subject, f"its capacity is posted to /api/v1/deferral/pools/{name}/capacity, once a step")
-            elif kind == FLEET:
-                for fleet in named.split(","):
-                    if fleet not in settings.fleets and not settings.discovery.enabled:
-                        yield missing(subject, f"no fleet is called {fleet}", f"correct {prefix}CAPACITY")
-            elif named not in getattr(settings, "pools", {}):
-                yield missing(subject, f"no oversubscribed pool is called {named}", f"correct {prefix}CAPACITY")
             if pool.policy in (LEARNED, ROLLING) or pool.shadow in (LEARNED, ROLLING):
                 try:
                     check_available()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field
 
 from agent.settings.kinds import Section, Url, ValueHint
-from agent.settings.subjects import Conflict, Subjects
+from agent.settings.subjects import Conflict, Subjects, refers, refers_to_fleet
 from domain.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
@@ -128,6 +128,12 @@ def _conflicts(name: str, pool: DeferralSettings, settings: Settings) -> Iterato
     if pool.submit_queue_url is not None and pool.submit_queue_url == pool.ready_queue_url:
         remedy = "use another queue: sent starts would be received as jobs"
         yield Conflict((*path, "ready_queue_url"), ((*path, "submit_queue_url"),), remedy)
+    kind, _, named = pool.capacity.partition(":")
+    if kind == FLEET:
+        for fleet in named.split(","):
+            yield from refers_to_fleet((*path, "capacity"), fleet, settings)
+    elif kind == POOL:
+        yield from refers((*path, "capacity"), named, getattr(settings, "pools", {}), "oversubscription pool")
     for other, own in SUBJECTS.of(settings).items():
         if other >= name:
             continue

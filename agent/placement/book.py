@@ -280,6 +280,8 @@ class Book:
         except UnknownName:
             names = sorted(one.name for one in self.cluster.applications)
             there = ", ".join(names[:20]) + (" ..." if len(names) > 20 else "") if names else "none"
+            if self.document is None:
+                there = "none, since no inventory is in force yet: see trimtab status"
             remedy = f"add it to the pool's inventory (PUT .../applications/NAME or INVENTORY_FILE), which has: {there}"
             raise UnknownName("application", name, remedy) from None
 

@@ -340,9 +340,6 @@ class PlacementPart(Part):
                     yield missing(subject, str(error), "correct the file")
             for text, why in check_policies(name, pool, settings):
                 yield ok(subject, f"policy {text}") if not why else missing(subject, why, "correct the file, or set bf")
-            if pool.fleet is not None and pool.fleet not in settings.fleets and not settings.discovery.enabled:
-                variable = f"TRIMTAB_PLACEMENTS__{name}__FLEET"
-                yield missing(subject, f"no fleet is called {pool.fleet}", f"correct {variable}")
 
 
 def _readings(name: str, pool: PlacementPool, drift: float) -> Iterator[Reading]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from agent.settings.kinds import File, Key, Section, ValueHint
-from agent.settings.subjects import Conflict, Subjects, needs
+from agent.settings.subjects import Conflict, Subjects, needs, refers, refers_to_fleet
 
 if TYPE_CHECKING:
     from agent.settings.model import Settings
@@ -118,16 +118,13 @@ class PlacementSettings(Section, title="A placement pool"):
 
 def _conflicts(name: str, pool: PlacementSettings, settings: Settings) -> Iterator[Conflict]:
     path, wanted = (SUBJECTS.name, name), pool.oversubscription_pool
-    yield from needs(path, pool, "oversubscription_subscriber", "oversubscription_pool")
-    if wanted is None:
-        return
     described = getattr(settings, "pools", {})
-    if wanted not in described:
-        remedy = f"no oversubscription pool is called {wanted}: describe it, or leave it out"
-        yield Conflict((*path, "oversubscription_pool"), (), remedy)
-    elif pool.oversubscription_subscriber not in (None, *described[wanted].subscribers):
-        remedy = f"the pool {wanted} has no such subscriber: describe it, or leave it out"
-        yield Conflict((*path, "oversubscription_subscriber"), (), remedy)
+    yield from needs(path, pool, "oversubscription_subscriber", "oversubscription_pool")
+    yield from refers_to_fleet((*path, "fleet"), pool.fleet, settings)
+    yield from refers((*path, "oversubscription_pool"), wanted, described, "oversubscription pool")
+    if wanted in described:
+        subscribers, words = described[wanted].subscribers, f"subscriber of {wanted}"
+        yield from refers((*path, "oversubscription_subscriber"), pool.oversubscription_subscriber, subscribers, words)
 
 
 SUBJECTS = Subjects("placements", "placement pools", PlacementSettings, {"placements": "<placement>"}, _conflicts)

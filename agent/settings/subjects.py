@@ -7,7 +7,7 @@ of the agent's own settings names it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -49,6 +49,18 @@ def needs(path: SettingPath, subject: BaseModel, field: str, other: str) -> Iter
     """Yield the conflict of a field of a subject that is set without another one."""
     if getattr(subject, field) is not None and getattr(subject, other) is None:
         yield Conflict((*path, other), (), f"{field} needs it: give both, or leave {field} out")
+
+
+def refers(path: SettingPath, name: str | None, described: Container[str], words: str) -> Iterator[Conflict]:
+    """Yield the conflict of a field with the key of another subject that no setting describes."""
+    if name is not None and name not in described:
+        yield Conflict(path, (), f"no {words} is called {name}: describe it, or leave it out")
+
+
+def refers_to_fleet(path: SettingPath, name: str | None, settings: Settings) -> Iterator[Conflict]:
+    """Yield the conflict of a field with the key of a fleet that does not exist; discovery may still find one."""
+    if not settings.discovery.enabled:
+        yield from refers(path, name, settings.fleets, "fleet")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

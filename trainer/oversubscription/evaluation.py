@@ -482,6 +482,10 @@ def evaluate(
     """
     trials = Trials(scenario, start, extent or Extent(), kept or ResultsFile(None), on_progress)
     extent = trials.extent
+    for contender in extra:
+        for text in contender.texts:
+            # Before the searches, which take minutes: a wrong text is an error of the caller.
+            policy_of(text)
     known, found = contenders_of(trials)
     rules = rules_of(trials)
     rows, own = [], scenario.week(scenario.weeks[0])

@@ -83,11 +83,8 @@ def policy_of(text: str) -> Policy:
         return reserve(hosts, cores, count)
     path = SHIPPED_SMALL if text == SMALL_POOLS else Path(text)
     if not path.is_file():
-        raise BadInput(
-            "policy",
-            text,
-            f"give one of {', '.join(NAMED)}, {SMALL_POOLS}, reserve:HOSTS,CORES,COUNT, or a policy's .json",
-        )
+        words = f"give one of {', '.join(NAMED)}, {SMALL_POOLS}, reserve:HOSTS,CORES,COUNT, or a policy's .json"
+        raise BadInput("policy", text, f"no such file: {words}" if path.suffix == ".json" else words)
     return read_policy(path)
 
 

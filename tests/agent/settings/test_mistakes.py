@@ -384,3 +384,22 @@ def test_a_policy_that_its_pool_cannot_have_is_named(policy: str, remedy: str) -
     ((name, (value, advice)),) = mistakes({**pool, "TRIMTAB_POOLS__main__POLICY": policy}).items()
     assert (name, value) == ("TRIMTAB_POOLS__main__POLICY", policy)
     assert advice.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PLACEMENTS__main__FLEET", "web", "no fleet is called web"),
+        ("PLACEMENTS__main__OVERSUBSCRIPTION_POOL", "sold", "no oversubscription pool is called sold"),
+        ("DEFERRALS__night__CAPACITY", "fleet:web", "no fleet is called web"),
+        ("DEFERRALS__night__CAPACITY", "pool:sold", "no oversubscription pool is called sold"),
+        ("CLUSTERS__main__DEFERRAL_POOLS", "night", "no deferral pool is called night"),
+    ],
+)
+def test_a_reference_to_a_subject_that_is_not_described_is_refused(name: str, value: str, words: str) -> None:
+    found = mistakes({f"TRIMTAB_{name}": value})
+    assert words in found[f"TRIMTAB_{name}"][1]
+
+
+def test_a_fleet_that_discovery_may_find_is_not_refused() -> None:
+    load_settings({"TRIMTAB_DISCOVERY__ENABLED": "true", "TRIMTAB_PLACEMENTS__main__FLEET": "web"})

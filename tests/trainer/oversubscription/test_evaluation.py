@@ -21,6 +21,7 @@ from trainer.oversubscription.evaluation import (
     SHIFTED,
     UNSEEN,
     VARIANTS,
+    Contender,
     Evaluation,
     Extent,
     ResultsFile,
@@ -89,6 +90,14 @@ def test_every_part_is_there_and_the_numbers_are_written_row_by_row(tmp_path: Pa
     assert found[0]["rows"] == json.loads(json.dumps(done.rows))
     assert str(tmp_path) not in (tmp_path / "report" / "summary.json").read_text("utf-8")
     assert [file.name for file in files[2:]] == ["cold-saved.svg", "cold-rates.svg", "cold-risk.svg"]
+
+
+def test_a_policy_that_cannot_be_read_is_refused_before_any_search(tmp_path: Path) -> None:
+    progress: list[str] = []
+    mine = Contender("mine", ("nope.json",))
+    with pytest.raises(BadInput, match=r"nope\.json"):
+        evaluate(two_weeks(tmp_path), "cold", [mine], extent=SMALL, on_progress=progress.append)
+    assert progress == []
 
 
 def test_a_result_is_made_once_and_survives_a_cut_line(tmp_path: Path) -> None:

@@ -32,13 +32,12 @@ from trainer.kit.report import Check
 from trainer.oversubscription.calibration import AUTO, CalibratedRates, calibrate, fit_static
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import (
-    MACHINE,
     Task,
     as_rates,
     policy_of,
     scenario_sha256,
-    shipped_objectives,
     shipped_rates,
+    shipped_rules,
 )
 from trainer.oversubscription.search import TAIL, Rule, optimise
 from trainer.oversubscription.unseen import arrivals_of, shifted, unseen_week
@@ -377,8 +376,9 @@ def on_correlated(trials: Trials, policies: Mapping[str, str]) -> Iterable[Row]:
 def rules_of(trials: Trials) -> list[Contender]:
     """Return the rules for each request that ship for the scenario and start."""
     name = trials.scenario.name
-    objectives = shipped_objectives(name, trials.start) if shipped_rates(trials.scenario, trials.start) else []
-    return [Contender(f"rule for {objective}", (f"{MACHINE}:{objective}",)) for objective in objectives]
+    # By their files, so that a result of another file is not taken for this one's.
+    files = shipped_rules(name, trials.start) if shipped_rates(trials.scenario, trials.start) else {}
+    return [Contender(f"rule for {objective}", (str(path),)) for objective, path in files.items()]
 
 
 SHOWN = 3

@@ -344,17 +344,17 @@ class RuleRates:
         return Plan(rates, guard=ruled(unguarded(scenario), file.rule, scenario.hours))
 
 
-def shipped_objectives(scenario: str, start: str) -> list[str]:
-    """Return the objectives for which a rule ships for a packaged scenario and start."""
+def shipped_rules(scenario: str, start: str) -> dict[str, Path]:
+    """Return the file of each rule that ships for a packaged scenario and start, by objective."""
     begin = f"{scenario}-{start}-"
-    return sorted(path.stem.removeprefix(begin) for path in (SHIPPED / "rules").glob(f"{begin}*.json"))
+    return {path.stem.removeprefix(begin): path for path in sorted((SHIPPED / "rules").glob(f"{begin}*.json"))}
 
 
 def shipped_rule(scenario: str, start: str, objective: str) -> RuleRates:
     """Return the rule that ships for a packaged scenario, start and objective; BadInput where none does."""
-    path = SHIPPED / "rules" / f"{scenario}-{start}-{objective}.json"
-    if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in path.parent.glob("*.json")))
+    path = shipped_rules(scenario, start).get(objective)
+    if path is None:
+        known = ", ".join(sorted(one.stem for one in (SHIPPED / "rules").glob("*.json")))
         raise BadInput("policy", f"{MACHINE}:{objective}", f"train one for {scenario}, {start}; there are {known}")
     return RuleRates(f"{MACHINE}:{objective}", read_rule(path))
 

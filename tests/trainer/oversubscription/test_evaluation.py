@@ -139,6 +139,8 @@ def test_a_file_that_a_policy_names_is_known_by_what_it_holds_also_behind_a_guar
 def test_the_rules_that_ship_are_compared_and_a_table_has_the_published_figures_next_to_them() -> None:
     trials = Trials(scenario_of("azure_like"), "cold", SMALL)
     rules = {rule.label: rule for rule in rules_of(trials)}
+    # By what their files hold: a new rule is not taken for the one that it replaces.
+    assert all(content_of(rule.texts[0]) != rule.texts[0] for rule in rules.values())
     row = trials.row(rules["rule for cores"], trials.scenario.week("s0"), OWN, 20)
     done = Evaluation("azure_like", "cold", [row], [], {}, SMALL, packaged=True)
     text = own_week(done)

@@ -42,7 +42,8 @@ class Situation:
     """One subscriber at the time of a choice.
 
     wanted: what the policy says, None when it failed. known: whether the settings name it. silent_s: since its VMs were
-    last measured, 0 without VMs. pressed: whether it is among the two that load a hot machine most.
+    last measured, 0 without VMs. pressed: whether it is among the two that load a hot machine most. drifted_rule: the
+    digest of the rule in use when its usage last drifted, "" for none.
     """
 
     subscriber: str
@@ -58,6 +59,7 @@ class Situation:
     drifting: bool
     pressed: bool
     lowered_at: float | None
+    drifted_rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Conditions:
     """What holds for the whole pool. fresh: whether the pool's measurements are recent enough to go by.
 
     drifting: whether subscribers with DRIFT_SHARE of its cores drift at once: a change met the pool, and it is not
-    waited for the alarms of the others.
+    waited for the alarms of the others. rule: digest of the policy's rule, "" without one.
     """
 
     at: float
@@ -77,6 +79,7 @@ class Conditions:
     paused: bool
     fresh: bool
     drifting: bool = False
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +152,14 @@ def _one(s: Situation, c: Conditions) -> Choice:
 def _held(s: Situation, c: Conditions) -> Reason | None:
     """Return why no rule may set the rates of requests, which the hour's rate then answers, behind its guard.
 
-    By the conditions and not by the reasons of the rate: one of 1.0 is raised by none of them.
+    By the conditions and not by the reasons of the rate: one of 1.0 is raised by none of them. After a drift the same
+    rule does not decide again: it was learnt from the usage before.
     """
+    drifted = s.drifting or c.drifting or (c.rule != "" and s.drifted_rule == c.rule)
     conditions = (
         (Reason.OPERATOR, s.fixed_rate is not None),
         (Reason.LITTLE_HISTORY, with_little_history(0.0, s.history_h, s.vm_days) > 0.0),
-        (Reason.USAGE_DRIFTED, s.drifting or c.drifting),
+        (Reason.USAGE_DRIFTED, drifted),
         (Reason.MACHINE_HOT, s.pressed),
         (Reason.RATES_FROZEN, c.frozen),
         (Reason.PAUSED, c.paused),
@@ -340,6 +345,7 @@ def decide_hour(
             paused=paused,
             fresh=fresh,
             drifting=_drifting(before, loads, profiles),
+            rule=_digest_of_rule(wanted),
         ),
         _situations(folded, rules, wanted),
     )
@@ -360,7 +366,7 @@ def decide_hour(
     )
     memory = replace(
         before,
-        subscribers=_with_choices(before.subscribers, choices),
+        subscribers=_with_choices(before.subscribers, choices, inputs.conditions, folded.drifted),
         rolled_back=rolled_back,
         closed=closed,
         counts=counts,
@@ -402,7 +408,7 @@ def shadowed(inputs: ChoiceInputs, wanted: PolicyRates, before: ShadowRates | No
         )
         for one in inputs.situations
     )
-    choices = choose(ChoiceInputs(inputs.conditions, situations))
+    choices = choose(ChoiceInputs(replace(inputs.conditions, rule=_digest_of_rule(wanted)), situations))
     return ShadowRates(
         wanted.model,
         tuple((one.subscriber, one.rate) for one in choices),
@@ -435,9 +441,14 @@ def _situations(folded: HourFold, rules: PoolRules, asked: PolicyRates | None) -
                 drifting=memory.drifting,
                 pressed=name in pressed,
                 lowered_at=memory.lowered_at,
+                drifted_rule=memory.drifted_rule,
             )
         )
     return tuple(found)
+
+
+def _digest_of_rule(wanted: PolicyRates | None) -> str:
+    return "" if wanted is None or wanted.rule is None else wanted.model
 
 
 def _drifting(memory: PoolMemory, loads: Loads, profiles: Profiles) -> bool:
@@ -453,12 +464,22 @@ def _closed(folded: HourFold, rules: PoolRules) -> tuple[str, ...]:
 
 
 def _with_choices(
-    subscribers: Mapping[str, SubscriberMemory], choices: tuple[Choice, ...]
+    subscribers: Mapping[str, SubscriberMemory],
+    choices: tuple[Choice, ...],
+    conditions: Conditions,
+    drifted: tuple[str, ...],
 ) -> dict[str, SubscriberMemory]:
-    return {
-        choice.subscriber: replace(subscribers[choice.subscriber], rate=choice.rate, lowered_at=choice.lowered_at)
-        for choice in choices
-    }
+    """Return the memories after the choices. drifted: subscribers in which a drift was found in this hour.
+
+    They remember the rule in use. One that comes later, while the drift still lasts, may decide.
+    """
+    met = {*subscribers} if drifted and conditions.drifting else {*drifted}
+    found = {}
+    for choice in choices:
+        before = subscribers[choice.subscriber]
+        rule = conditions.rule if conditions.rule and choice.subscriber in met else before.drifted_rule
+        found[choice.subscriber] = replace(before, rate=choice.rate, lowered_at=choice.lowered_at, drifted_rule=rule)
+    return found
 
 
 def _rows(

@@ -181,7 +181,8 @@ class SubscriberMemory:
     peaks: the largest usage among its VMs in each of the last hours, None where it had none; the last is of the pool's
     last hour. error_*: decayed statistics of the hours' scores, today_*: scores of the day under way, stray_*: decayed
     statistics of the days' mean scores, see `agent.oversubscription.drift`. strain_*: of the hours' strains; these,
-    pairs and products: see `agent.oversubscription.drift`. strains: of the last day.
+    pairs and products: see `agent.oversubscription.drift`. strains: of the last day. drifted_rule: the digest of the
+    rule in use when a drift of its usage, or of the pool's, was last found, "" for none.
     """
 
     rate: float = 1.0
@@ -213,6 +214,7 @@ class SubscriberMemory:
     drifting: bool = False
     quiet_h: int = 0
     widened_until: int = 0
+    drifted_rule: str = ""
     asked: HourlyDemand = field(default_factory=HourlyDemand)
 
 

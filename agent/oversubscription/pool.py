@@ -28,7 +28,7 @@ from agent.oversubscription.memory import Counts, PoolMemory, columns_of, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import RatePolicy, policy_of, probationer_of, subject_of
-from agent.oversubscription.recorded_hours import HourRecorder
+from agent.oversubscription.recorded_hours import HourRecorder, recorded_policy
 from agent.oversubscription.records import HourDecision, Publication, RateDecision, RateRequest, ShadowRates, Vm
 from agent.oversubscription.request import answer, check_same, counted, vm_of
 from agent.oversubscription.state import OversubscriptionStore
@@ -435,7 +435,8 @@ class Pool:
             fresh = self._fresh(now)
             sight = self._sight(folded, loads, known)
             wanted = self._wanted(sight, events, now)
-            learning = self._recorder.row(rules, self.alive.vms, readings, hour, len(folded.hot), rules.policy)
+            policy = recorded_policy(rules.policy, self.hour)
+            learning = self._recorder.row(rules, self.alive.vms, readings, hour, len(folded.hot), policy)
 
             def attempt() -> tuple[HourChoice, list[Event]]:
                 number = self.next_number()
@@ -528,6 +529,8 @@ class Pool:
             yield self._event(now, Reason.MACHINE_WARM, detail, machine_name)
         for name in folded.drifted:
             detail = f"{name} uses its cores otherwise than it did: new VMs are reserved in full until that is learnt"
+            if decision.rule is not None:
+                detail += ", then the rates of the rule's file decide until another rule is in use"
             yield self._event(now, Reason.USAGE_DRIFTED, detail, name)
         seen = decision.risk.hot_hours_seen
         if decision.rolled_back and not before.rolled_back:

@@ -19,8 +19,9 @@ from agent.ledger import codec
 from agent.ledger.database import Database
 from agent.ledger.kept import LEARNING, StoredState
 from agent.ledger.schema import learning_hours as hours
-from agent.oversubscription.records import Vm
+from agent.oversubscription.records import HourDecision, Vm
 from agent.oversubscription.usage import VmKey
+from domain.decisions import Reason
 from domain.errors import LedgerError
 from domain.rules.oversubscription.pool import PoolRules
 from domain.units import HOUR_S, HOURS_PER_DAY
@@ -50,7 +51,7 @@ class RecordedHour:
 
     vms: those in the inventory at its end, by number. usage: share of the cores requested, of those that were measured.
     share: of all VMs that are recorded. hot: machines that were hot. requested, reserved: cores of all VMs. policy: the
-    one that decided. rules: of the newest whole row.
+    one that decided, see `recorded_policy`. rules: of the newest whole row.
     """
 
     hour: int
@@ -115,6 +116,16 @@ class HourRecorder:
         self._before, self._hour = now, hour
         packed = codec.pack(codec.encode_mapping(body))
         return {"pool": rules.name, "hour": hour, "whole": int(whole), "body": packed}
+
+
+AT_RATES: Final = " at its rates"
+"""Ends the policy of an hour in which a drift kept its rule from deciding for some subscriber."""
+
+
+def recorded_policy(policy: str, decided: HourDecision | None) -> str:
+    """Return the policy of an hour by the settings and by the decision that it was lived under."""
+    fallback = decided is not None and any(row.held is Reason.USAGE_DRIFTED for row in decided.subscribers)
+    return policy + AT_RATES if fallback else policy
 
 
 def share_of(vms: int) -> float:

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.oversubscription.recorded_hours import AT_RATES
 from agent.oversubscription.rule_model import CORE_HOURS, CORES, MACHINES
 from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
@@ -253,7 +254,8 @@ class PoolRound(Round):
     def _fidelity(self, budget: Budget) -> Truth:
         """Replay the later weeks in which nothing but the newest policy decided."""
         later, recorded, now = self._scenario(LATER), self._recorded(), self.now
-        policy, share = str(recorded["policy"]), float(recorded["share_of_vms"])
+        # A replay of the rule has no hours of its constant rates.
+        policy, share = str(recorded["policy"]).removesuffix(AT_RATES), float(recorded["share_of_vms"])
         # A file that was in use represents itself; its name is in the settings, not in the record.
         ran = now.policy if policy.partition(":")[0] in OF_FILES else in_words(policy)
         weeks = [
@@ -519,6 +521,6 @@ def _text(found: Rates) -> str:
 
 def in_words(policy: str) -> str:
     """Return a policy of the agent's settings, or of its record, as the simulator has it."""
-    kind, _, given = policy.partition(":")
+    kind, _, given = policy.removesuffix(AT_RATES).partition(":")
     texts = {"moving-average": "ma", "static": f"grid:{given}", "rates": given, "rule": given, "model": given}
     return texts.get(kind, "none")

@@ -160,11 +160,14 @@ class House:
         assert self.pool.hour is not None
         return next(row.reasons for row in self.pool.hour.subscribers if row.subscriber == subscriber)
 
-    def live(self, hours: int, seed: int = 0, mean: float = 0.2, sd: float = 0.05) -> list[Event]:
-        """Live hours in which every VM uses about its share; return what happened."""
+    def live(
+        self, hours: int, seed: int = 0, mean: float = 0.2, sd: float = 0.05, means: Mapping[str, float] | None = None
+    ) -> list[Event]:
+        """Live hours in which every VM uses about its share; return what happened. means: other ones, by subscriber."""
         draws = np.random.default_rng(seed)
         told: list[Event] = []
         for _ in range(hours):
-            usage = np.clip(draws.normal(mean, sd, len(self.vms)), 0.0, 1.0)
+            usual = [(means or {}).get(one.subscriber, mean) for one in self.vms]
+            usage = np.clip(draws.normal(usual, sd), 0.0, 1.0)
             told += self.hour({one.vm: float(u) for one, u in zip(self.vms, usage, strict=True)})
         return told

@@ -15,13 +15,14 @@ from agent.kernel.decision import Host
 from agent.ledger import codec
 from agent.models.directory import read_model_file
 from agent.oversubscription.choice import ChoiceInputs as Inputs
-from agent.oversubscription.choice import Conditions, Situation, choose
+from agent.oversubscription.choice import Conditions, PolicyRates, Situation, choose, shadowed
 from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.fold import hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.rate_policies import policy_of, subject_of
+from agent.oversubscription.recorded_hours import AT_RATES, read_hours
 from agent.oversubscription.records import HourDecision, HourRule, RateDecision, RateRequest, ShadowRates
 from agent.oversubscription.request import answer, vm_of
 from agent.oversubscription.request_rule import level_again
@@ -295,6 +296,41 @@ def test_after_a_change_of_the_settings_the_rule_waits_for_an_hour_decided_by_th
     assert (found.rate, found.source, found.reasons[0]) == (1.0, "manual", Reason.OPTED_OUT)
 
 
+@pytest.mark.parametrize(("cores", "of_the_pool"), [(4.0, True), (1.0, False)])
+def test_after_a_drift_the_files_rates_decide_until_another_rule_is_in_use(
+    make: Callable[..., House], tmp_path: Path, cores: float, of_the_pool: bool
+) -> None:
+    house = make()
+    house.place([replace(one, cores=cores if one.subscriber == "web" else 4.0) for one in house.vms])
+    house.live(185)
+
+    def ruled() -> list[bool]:
+        return [house.ask(name).rule is not None for name in ("web", "batch")]
+
+    def live(hours: int) -> None:
+        house.live(hours, seed=1, means={"web": 0.35})
+
+    def drifting() -> list[bool]:
+        return [house.pool.memory.subscribers[name].drifting for name in ("web", "batch")]
+
+    assert ruled() == [True, True]
+    live(5)
+    assert drifting() == [True, False]
+    live(75)
+    assert drifting() == [False, False]
+    # The alarm is over, the rates are down again, and the shield is there: the rule still knows the former usage.
+    house.open()
+    house.turn()
+    found = house.ask()
+    assert (found.base_rate, found.rule, found.held, found.tried != ()) == (0.5, None, Reason.USAGE_DRIFTED, True)
+    assert ruled() == [False, not of_the_pool]
+    assert [*read_hours(house.ledger.database, "main")][-1].policy == f"{house.rules.policy}{AT_RATES}"
+    rule_file(tmp_path, {"web": 0.46, "batch": 0.46})
+    live(2)
+    assert ruled() == [True, True]
+    assert [*read_hours(house.ledger.database, "main")][-1].policy == house.rules.policy
+
+
 def test_where_everything_is_reserved_the_explanation_names_no_rate_of_the_hour(make: Callable[..., House]) -> None:
     house = make()
     house.live(185)
@@ -489,11 +525,20 @@ FULL = {"previous": 1.0, "wanted": 1.0}
         ({"previous": 1.0}, {}, Reason.STEP_LIMIT),
         ({"previous": 0.6, "lowered_at": -10.0}, {}, Reason.COOLING_DOWN),
         ({"previous": 0.6}, {}, None),
+        ({"drifted_rule": "one", **FULL}, {"rule": "one"}, Reason.USAGE_DRIFTED),
+        ({"drifted_rule": "one"}, {"rule": "another"}, None),
     ],
 )
 def test_what_keeps_a_rule_from_deciding(situation: dict[str, Any], conditions: dict[str, Any], held: Any) -> None:
     given = Inputs(replace(CONDITIONS, **conditions), (replace(SITUATION, **situation),))
     assert choose(given)[0].held is held
+
+
+@pytest.mark.parametrize(("model", "held"), [("one", ("web",)), ("another", ())])
+def test_a_shadow_is_kept_from_deciding_by_a_drift_that_its_own_rule_met(model: str, held: tuple[str, ...]) -> None:
+    given = Inputs(replace(CONDITIONS, rule="one"), (replace(SITUATION, drifted_rule="one"),))
+    rule = HourRule({"web": 0.4}, (0.0,) * 4, WEIGHTS._asdict())
+    assert shadowed(given, PolicyRates({"web": 0.5}, 0.003, model, rule=rule), None).held == held
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from agent.models.rounds import Ending, read_rounds
 from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.rate_policies import verify_rates
+from agent.oversubscription.recorded_hours import AT_RATES
 from agent.oversubscription.rule_model import read_rule
 from agent.oversubscription.settings import read_rates
 from domain.rules.oversubscription.pool import SubscriberRules
@@ -217,14 +218,18 @@ def test_a_disk_that_is_full_in_the_middle_leaves_a_round_that_goes_on(
     assert ModelsWriter(tmp_path / "models").champions() == {}
 
 
-def test_weeks_of_several_policies_are_not_replayed(ledger: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policies", [["moving-average", "static:1"], [f"static:1{AT_RATES}"]])
+def test_weeks_of_several_policies_or_of_a_rules_rates_are_not_replayed(
+    ledger: Path, tmp_path: Path, policies: list[str]
+) -> None:
     work = round_of(ledger, tmp_path)
     work.state.done("now", work.in_use.as_data(), 0.0)
     assert work._fidelity(Budget(60.0)).holds
     path = tmp_path / "round" / "later" / "main.json"
     held = json.loads(path.read_text())
+    held["recorded"]["policy"] = policies[-1]
     for week in held["recorded"]["weeks"].values():
-        week["policies"] = ["moving-average", "static:1"]
+        week["policies"] = policies
     path.write_text(json.dumps(held))
     assert "was not checked" in work._fidelity(Budget(60.0)).sentence
 

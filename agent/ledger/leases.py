@@ -23,6 +23,8 @@ from domain.errors import LedgerError
 from domain.subject import Subject
 from domain.units import DAY_S
 
+OBSERVES: Final = "observe "
+"""Before the digests of an agent that changes nothing."""
 _DECODED: Final = 64
 
 
@@ -40,6 +42,11 @@ class AgentRecord:
     ready: bool = True
     settings: Mapping[Subject, str] = field(default_factory=dict)
     relay: str = ""
+
+    @property
+    def observes(self) -> bool:
+        """Whether its mode is to change nothing."""
+        return next(iter(self.settings.values()), "").startswith(OBSERVES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner
 from agent.ledger.leases import AgentRecord, Moves, Roster
-from agent.service.shares import Managed, differences, owner, plan, waits
+from agent.service.shares import Managed, Shares, differences, has_successor, owner, plan, waits
 from agent.settings import Settings
 from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
@@ -163,6 +163,7 @@ class LeaseLeader:
         self._lease_s, self._renew_s = lease_s, renew_s
         self._leads, self._until = Leads(), 0.0
         self._roster, self._roster_until = Roster(), 0.0
+        self._shares = Shares()
         self._closed, self._ended = threading.Event(), threading.Event()
         self._between_turns = threading.Lock()
         self._turned_at = self._interval_s = 0.0
@@ -229,10 +230,14 @@ class LeaseLeader:
 
     def stand_back(self) -> bool:
         """Lead nothing from now on, give everything up with the next beat, and take nothing for some leases."""
-        others = [one for one in self._roster.agents.values() if one.ready and one.name != self._me.name]
-        if others:
+        may = self._has_successor()
+        if may:
             self._back_until = since_boot() + STAND_BACK_LEASES * self._lease_s
-        return bool(others)
+        return may
+
+    def _has_successor(self) -> bool:
+        agents = self._roster.agents
+        return self._me.name in agents and has_successor(agents[self._me.name], agents.values())
 
     def close(self) -> None:
         """Let nothing more be done; the heartbeat continues until `stop`."""
@@ -272,7 +277,8 @@ class LeaseLeader:
             def moves(roster: Roster) -> Moves:
                 nonlocal pending
                 may_move = self._may_move()
-                found = plan(self._me.name, managed.units, roster, may_give=may_give, may_move=may_move)
+                shares = self._shares(managed.units, roster)
+                found = plan(self._me.name, shares, roster, may_give=may_give, may_move=may_move)
                 pending = found.pending
                 # Before another can take them, and whether the ledger's answer comes or not.
                 self._forget(found.give)
@@ -322,7 +328,7 @@ class LeaseLeader:
             self._elsewhere = peers
         if gained or lost:
             log.info("leading", subjects=len(epochs), gained=_named(gained), given_up=_named(lost))
-        if not me.ready and not any(one.ready for one in roster.agents.values()):
+        if not me.ready and not self._has_successor():
             # The agents that were to take over have gone.
             self._back_until = 0.0
 

@@ -8,21 +8,22 @@ the units of an agent that has gone move alone.
                                        |
                                        +-- the heartbeat of its agent is older than a lease --> free
 
-A subject whose settings differ between two live agents has no leader. Live agents with the oldest schema lead; the
-others wait until these have ended.
+A subject whose settings differ between two live agents has no leader. An agent that observes leads, and is compared,
+only where no agent acts. Live agents with the oldest schema lead; the others wait until these have ended.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from agent.ledger.leases import AgentRecord, Moves, Roster
+from agent.ledger.leases import OBSERVES, AgentRecord, Moves, Roster
+from domain.decisions import Mode
 from domain.errors import LedgerError
 from domain.subject import Subject
 
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 Unit = frozenset[Subject]
+
+OF_ALL: Final = {
+    "tick_interval_s",
+    "grace_s",
+    "sample_interval_s",
+    "drift",
+    "protect_busy",
+    "unprotect_new",
+    "actuator",
+}
+"""Settings of every subject that a digest covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +79,47 @@ def _weight(agent: str, key: str) -> bytes:
     return hashlib.blake2b(f"{agent}\0{key}".encode(), digest_size=8).digest()
 
 
-def in_charge(roster: Roster) -> Mapping[str, AgentRecord]:
-    """Return the live agents that share the subjects: of the oldest schema, and ready, or all where none is ready."""
+def has_successor(agent: AgentRecord, agents: Iterable[AgentRecord]) -> bool:
+    """Return whether another agent takes subjects; one that observes does not succeed one that acts."""
+    return any(one.ready and one.name != agent.name and one.observes <= agent.observes for one in agents)
+
+
+def _charge(agents: Collection[AgentRecord], unit: Unit) -> list[str]:
+    """Return the agents that share a unit: ready, or without a successor, and with its settings.
+
+    An agent that observes has no share in a unit with a subject on which another one acts.
+    """
+    concerned = [one for one in agents if not one.settings.keys().isdisjoint(unit)]
+    able = [one for one in _first(concerned) if unit <= one.settings.keys()]
+    return [one.name for one in able if one.ready or not has_successor(one, agents)]
+
+
+def _first(agents: Sequence[AgentRecord]) -> Sequence[AgentRecord]:
+    """Return the agents that act, or all where none does."""
+    return [one for one in agents if not one.observes] or agents
+
+
+def _oldest(roster: Roster) -> list[AgentRecord]:
+    """Return the live agents that work with the oldest schema: the others wait for their end."""
     oldest = min((one.revision for one in roster.agents.values()), default="")
-    of_oldest = {name: one for name, one in roster.agents.items() if one.revision == oldest}
-    return {name: one for name, one in of_oldest.items() if one.ready} or of_oldest
+    return [one for _, one in sorted(roster.agents.items()) if one.revision == oldest]
 
 
 def differences(roster: Roster) -> dict[Subject, str]:
-    """Return the subjects whose settings differ between agents, each with a sentence that names both sides."""
+    """Return the subjects whose settings differ between agents, each with a sentence that names both sides.
+
+    An agent that observes is compared for the subjects that no agent acts on.
+    """
+    agents = _oldest(roster)
+    acting = [one for one in agents if not one.observes]
+    acted_on = set[Subject]().union(*(one.settings for one in acting))
     by_digest: dict[Subject, dict[str, str]] = defaultdict(dict)
-    oldest = min((one.revision for one in roster.agents.values()), default="")
-    for name, agent in sorted(roster.agents.items()):
-        for subject, digest in agent.settings.items() if agent.revision == oldest else ():
-            by_digest[subject].setdefault(digest, f"{name} (process {agent.process})")
+    for agent in agents:
+        settings = agent.settings.items()
+        for subject, digest in settings if not agent.observes else (it for it in settings if it[0] not in acted_on):
+            by_digest[subject].setdefault(digest, f"{agent.name} (process {agent.process})")
     return {
-        subject: f"nothing is executed for {subject}: its settings, or the mode, differ between the agents "
+        subject: f"nothing is executed for {subject}: its settings differ between the agents "
         f"{' and '.join(sides.values())}: give all agents the same"
         for subject, sides in by_digest.items()
         if len(sides) > 1
@@ -103,28 +140,46 @@ def waits(me: str, roster: Roster) -> str:
     )
 
 
-def plan(me: str, wanted: Collection[Unit], roster: Roster, *, may_give: bool, may_move: bool = True) -> Moves:
+def shares(wanted: Collection[Unit], roster: Roster) -> dict[Unit, str | None]:
+    """Return the agent whose share each unit is; None for a unit whose settings differ, or that no agent has."""
+    agents, differing = _oldest(roster), differences(roster)
+    return {unit: owner(unit, _charge(agents, unit)) if differing.keys().isdisjoint(unit) else None for unit in wanted}
+
+
+class Shares:
+    """The shares by the last roster, computed again after a change of the agents or the units only."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, object] = None, None
+        self._shares: Mapping[Unit, str | None] = {}
+
+    def __call__(self, wanted: Collection[Unit], roster: Roster) -> Mapping[Unit, str | None]:
+        """Return the agent whose share each unit is, see `shares`."""
+        if self._of != (wanted, roster.agents):
+            self._of, self._shares = (wanted, roster.agents), shares(wanted, roster)
+        return self._shares
+
+
+def plan(me: str, shares: Mapping[Unit, str | None], roster: Roster, *, may_give: bool, may_move: bool = True) -> Moves:
     """Return the leases that an agent takes and gives up now.
 
     may_give: whether no turn is under way; then subjects that this agent must not lead go at once. may_move: whether
     one has just ended; then one unit goes to the agent whose share it is.
     """
-    charge, differing = in_charge(roster), differences(roster)
-    process = roster.agents[me].process
-    held = {subject for subject, lease in roster.leases.items() if lease.process == process}
+    process, agents = roster.agents[me].process, _oldest(roster)
+    mine = {subject for subject, lease in roster.leases.items() if lease.process == process}
     take: set[Subject] = set()
-    give = held.difference(*wanted)
+    give = mine.difference(*shares)
     moved = pending = False
-    for unit in wanted:
-        able = [name for name, agent in charge.items() if unit <= agent.settings.keys()]
-        whose = None if unit & differing.keys() else owner(unit, able)
+    for unit, whose in shares.items():
         if whose == me:
-            free = unit - roster.leases.keys()
+            free = unit.difference(roster.leases)
             # The rest of it is another agent's until that one gives it up.
-            take |= free if free | held >= unit else frozenset()
-            pending |= not free | held >= unit
-        elif ours := unit & held:
-            must = whose is None or me not in able
+            is_whole = free | mine >= unit
+            take |= free if is_whole else frozenset()
+            pending |= not is_whole
+        elif ours := unit & mine:
+            must = whose is None or me not in _charge(agents, unit)
             if must or (may_move and not moved):
                 give |= ours
                 moved |= not must
@@ -136,14 +191,16 @@ def plan(me: str, wanted: Collection[Unit], roster: Roster, *, may_give: bool, m
 def managed_by(parts: Iterable[Part], settings: Settings) -> Managed:
     """Return the subjects that an agent can decide for by its settings.
 
-    A digest covers the settings of a subject that differ from their defaults, those of its unit, and the mode. A part
+    A digest covers the settings of a subject that differ from their defaults, those of its unit, and OF_ALL. A part
     that fails has no subjects until it works again. LedgerError.
     """
+    of_all = settings.model_dump_json(include=OF_ALL, exclude_defaults=True)
+    mark = OBSERVES if settings.mode is Mode.OBSERVE else ""
     written: dict[Subject, str] = {}
     couples: list[tuple[Subject, Subject]] = []
     for part in parts:
         try:
-            of_part = {Subject(part.name, name): f"{settings.mode} {part.written(name)}" for name in part.managed()}
+            of_part = {Subject(part.name, name): part.written(name) for name in part.managed()}
             couples += part.couples()
         except LedgerError:
             raise
@@ -154,6 +211,6 @@ def managed_by(parts: Iterable[Part], settings: Settings) -> Managed:
     of_agent = units(written, couples)
     digests: dict[Subject, str] = {}
     for unit in of_agent:
-        text = "\n".join(f"{subject.path} {written[subject]}" for subject in sorted(unit))
-        digests |= dict.fromkeys(unit, hashlib.sha256(text.encode()).hexdigest()[:16])
+        text = "\n".join([of_all, *(f"{subject.path} {written[subject]}" for subject in sorted(unit))])
+        digests |= dict.fromkeys(unit, mark + hashlib.sha256(text.encode()).hexdigest()[:16])
     return Managed(digests, of_agent)

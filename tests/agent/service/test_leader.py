@@ -14,7 +14,7 @@ import pytest
 from agent.autoscaling.report import MinuteReport, with_fleets
 from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
-from agent.ledger.leases import AgentRecord, Lease, Moves, Roster
+from agent.ledger.leases import OBSERVES, AgentRecord, Lease, Moves, Roster
 from agent.service import leader as module
 from agent.service.leader import (
     BoundLeader,
@@ -396,6 +396,27 @@ def test_a_lead_is_not_given_away_where_no_other_agent_could_take_it(site: Site)
     site.others = {}
     site.beat_once()
     assert led(leader) == {WEB: 1}
+
+
+def test_an_agent_that_acts_gives_nothing_to_one_that_observes_and_takes_everything_from_it(site: Site) -> None:
+    observer = replace(BEN, settings={WEB: f"{OBSERVES}e"})
+    site.others, site.leases = {"ben": observer}, {WEB: Lease("ben", "host:2", 4)}
+    leader = a_leader(site)
+    assert led(leader) == {}
+    assert leader.differences() == {}
+    site.leases.clear()
+    site.beat_once()
+    assert led(leader) == {WEB: 1}
+    assert not leader.stand_back()
+    # It stood back for an agent that acts, which has gone.
+    site.others = {"ben": observer, "cleo": replace(BEN, name="cleo")}
+    site.beat_once()
+    assert leader.stand_back()
+    site.beat_once()
+    assert led(leader) == {}
+    del site.others["cleo"]
+    site.beat_once()
+    assert {*led(leader)} == {WEB}
 
 
 def test_subjects_of_agents_that_are_there_or_whose_share_they_would_be_are_elsewhere(site: Site) -> None:

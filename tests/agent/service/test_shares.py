@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.ledger.leases import AgentRecord, Lease, Moves, Roster
-from agent.service.shares import Managed, differences, in_charge, managed_by, owner, plan, units, waits
+from agent.ledger.leases import OBSERVES, AgentRecord, Lease, Moves, Roster
+from agent.service import shares as module
+from agent.service.shares import Managed, Shares, Unit, differences, managed_by, owner, shares, units, waits
+from agent.settings import Settings
+from domain.decisions import Mode
 from domain.errors import LedgerUnavailable
 from domain.subject import Subject, fleet_subject
 
@@ -60,6 +63,10 @@ def record(name: str, **about: object) -> AgentRecord:
     return replace(known, **about)  # type: ignore[arg-type]
 
 
+def plan(name: str, wanted: Collection[Unit], there: Roster, **may: bool) -> Moves:
+    return module.plan(name, shares(wanted, there), there, **{"may_give": True, **may})
+
+
 def roster(*agents: AgentRecord, led: Mapping[Subject, str] | None = None) -> Roster:
     leases = {subject: Lease(name, f"host:{name}", n + 1) for n, (subject, name) in enumerate((led or {}).items())}
     return Roster({one.name: one for one in agents}, leases)
@@ -89,7 +96,7 @@ def test_agents_come_to_lead_their_shares_one_unit_at_a_time_and_never_two_lead_
         assert len([unit for unit in wanted if unit & moves.give]) <= 1
         there = applied(there, name, moves)
     for name in names:
-        assert plan(name, wanted, there, may_give=True) == Moves()
+        assert plan(name, wanted, there) == Moves()
     assert {subject: lease.agent for subject, lease in there.leases.items()} == {
         subject: owner(unit, names) for unit in wanted for subject in unit
     }
@@ -98,17 +105,55 @@ def test_agents_come_to_lead_their_shares_one_unit_at_a_time_and_never_two_lead_
 def test_what_an_agent_must_not_lead_goes_at_once_but_not_within_a_turn() -> None:
     subjects = SUBJECTS[:20]
     there = roster(record("a", ready=False), record("b"), led=dict.fromkeys(subjects, "a"))
-    assert plan("a", units(subjects, []), there, may_give=True) == Moves(give=frozenset(subjects), pending=True)
+    assert plan("a", units(subjects, []), there) == Moves(give=frozenset(subjects), pending=True)
     assert plan("a", units(subjects, []), there, may_give=False) == Moves(pending=True)
     # Settings without a subject: its lease goes, whether anybody wants it or not.
     fewer = units(subjects[1:], [])
-    assert plan("a", fewer, roster(record("a"), led=dict.fromkeys(subjects, "a")), may_give=True).give == {subjects[0]}
+    assert plan("a", fewer, roster(record("a"), led=dict.fromkeys(subjects, "a"))).give == {subjects[0]}
 
 
 def test_where_no_agent_is_ready_all_share() -> None:
-    there = roster(record("a", ready=False), record("b", ready=False))
-    assert in_charge(there).keys() == {"a", "b"}
-    assert in_charge(roster(record("a", ready=False), record("b"))).keys() == {"b"}
+    wanted = units(SUBJECTS[:20], [])
+    assert {*shares(wanted, roster(record("a", ready=False), record("b", ready=False))).values()} == {"a", "b"}
+    assert {*shares(wanted, roster(record("a", ready=False), record("b"))).values()} == {"b"}
+
+
+OBSERVING = dict.fromkeys(SUBJECTS[:20], f"{OBSERVES}e")
+
+
+def test_an_agent_that_observes_leads_only_what_no_agent_acts_on_and_is_no_conflict() -> None:
+    wanted, observer = units(SUBJECTS[:20], []), record("b", settings=OBSERVING)
+    there = roster(record("a"), observer, led=dict.fromkeys(SUBJECTS[:20], "b"))
+    assert differences(there) == {}
+    assert plan("b", wanted, there) == Moves(give=frozenset(SUBJECTS[:20]), pending=True)
+    assert {*shares(wanted, roster(record("a", ready=False), observer)).values()} == {"a"}
+    # A subject that the other one lacks, and one that is coupled to a subject on which it acts.
+    fewer = record("a", settings=dict.fromkeys(SUBJECTS[:10], "d"))
+    coupled = units(SUBJECTS[:20], [(SUBJECTS[9], SUBJECTS[10])])
+    assert plan("b", coupled, roster(fewer, observer)).take == {*SUBJECTS[11:20]}
+    # Agents that all observe share the subjects, and are compared.
+    alike = roster(observer, record("c", settings=OBSERVING))
+    assert {*shares(wanted, alike).values()} == {"b", "c"}
+    differ = roster(observer, record("c", settings={**OBSERVING, SUBJECTS[0]: f"{OBSERVES}f"}))
+    assert differences(differ).keys() == {SUBJECTS[0]}
+
+
+def test_shares_are_computed_again_after_a_change_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, calls = Shares(), []
+
+    def counted(wanted: Collection[Unit], there: Roster) -> dict[Unit, str | None]:
+        calls.append(there)
+        return shares(wanted, there)
+
+    monkeypatch.setattr(module, "shares", counted)
+    wanted, there = units(SUBJECTS[:20], []), roster(record("a"), record("b"))
+    for _ in range(3):
+        # Rosters and units are read again each time.
+        assert found(tuple(wanted), replace(there, agents={**there.agents})) == shares(wanted, there)
+    assert len(calls) == 1
+    for changed in (roster(record("a")), roster(record("a", ready=False), record("b"))):
+        assert found(wanted, changed) == shares(wanted, changed)
+    assert found(wanted[1:], there) == shares(wanted[1:], there)
 
 
 def test_a_subject_whose_settings_differ_has_no_leader_and_both_agents_are_named() -> None:
@@ -119,10 +164,10 @@ def test_a_subject_whose_settings_differ_has_no_leader_and_both_agents_are_named
     assert differences(there).keys() == {subjects[3]}
     assert "a (process host:a)" in sentence
     assert "b (process host:b)" in sentence
-    give = plan("a", units(subjects, []), there, may_give=True).give
+    give = plan("a", units(subjects, []), there).give
     assert subjects[3] in give
     there = replace(there, leases={})
-    takes = [plan(name, units(subjects, []), there, may_give=True).take for name in "ab"]
+    takes = [plan(name, units(subjects, []), there).take for name in "ab"]
     assert frozenset.union(*takes) == {*subjects} - {subjects[3]}
 
 
@@ -130,7 +175,7 @@ def test_a_subject_that_one_agent_alone_has_in_its_settings_is_that_ones() -> No
     subjects = SUBJECTS[:20]
     fewer = dict.fromkeys(subjects[:10], "d")
     there = roster(record("a", settings=fewer), record("b"))
-    assert {*subjects[10:]} <= plan("b", units(subjects, []), there, may_give=True).take
+    assert {*subjects[10:]} <= plan("b", units(subjects, []), there).take
     assert differences(there) == {}
 
 
@@ -152,8 +197,17 @@ class FakePart:
         return [(Subject("a", "web"), Subject("b", "web"))] if self.name == "a" else []
 
 
-def managed(*parts: FakePart, mode: str = "act") -> Managed:
-    return managed_by(parts, SimpleNamespace(mode=mode))  # type: ignore[arg-type]
+def managed(*parts: FakePart, mode: Mode = Mode.ACT, **others: object) -> Managed:
+    return managed_by(parts, Settings(mode=mode, **others))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("others", [{"grace_s": 6.0}, {"tick_interval_s": 30.0}, {"drift": "report"}])
+def test_a_digest_covers_the_settings_of_all_subjects(others: dict[str, Any]) -> None:
+    part = FakePart("a", {"web": 1, "api": 1})
+    differ = managed(part).settings.items() ^ managed(part, **others).settings.items()
+    assert len(differ) == 2 * len(part.sizes)
+    # Where an agent writes its files, and how it is reached, is its own.
+    assert managed(part, state_directory="/var/lib/other", log_level="debug") == managed(part)
 
 
 def test_a_digest_covers_settings_unit_and_mode() -> None:
@@ -162,8 +216,8 @@ def test_a_digest_covers_settings_unit_and_mode() -> None:
     assert {*first.units} == {web, frozenset({Subject("a", "api")})}
     changed = managed(FakePart("a", {"web": 1, "api": 1}), FakePart("b", {"web": 2}))
     assert {one for one in first.settings if first.settings[one] != changed.settings[one]} == web
-    observing = managed(FakePart("a", {"web": 1, "api": 1}), FakePart("b", {"web": 1}), mode="observe")
-    assert not {*observing.settings.values()} & {*first.settings.values()}
+    observing = managed(FakePart("a", {"web": 1, "api": 1}), FakePart("b", {"web": 1}), mode=Mode.OBSERVE)
+    assert observing.settings == {one: OBSERVES + digest for one, digest in first.settings.items()}
 
 
 def test_a_part_that_fails_costs_no_other_its_lead() -> None:
@@ -177,8 +231,8 @@ def test_a_part_that_fails_costs_no_other_its_lead() -> None:
 def test_an_agent_with_a_newer_schema_waits_until_the_older_ones_have_ended(led: Mapping[Subject, str]) -> None:
     wanted = units(SUBJECTS[:20], [])
     there = roster(record("a"), record("b", revision="0015", settings=dict.fromkeys(SUBJECTS[:20], "e")), led=led)
-    assert plan("b", wanted, there, may_give=True) == Moves()
-    after = applied(there, "a", plan("a", wanted, there, may_give=True))
+    assert plan("b", wanted, there) == Moves()
+    after = applied(there, "a", plan("a", wanted, there))
     assert {lease.agent for lease in after.leases.values()} == {"a"}
     sentence = waits("b", there)
     assert "a (process host:a)" in sentence
@@ -186,4 +240,4 @@ def test_an_agent_with_a_newer_schema_waits_until_the_older_ones_have_ended(led:
     assert waits("a", there) == ""
     assert waits("a", replace(there, older="old:1")).startswith("process old:1")
     alone = roster(record("b", revision="0015"))
-    assert plan("b", wanted, alone, may_give=True).take == {*SUBJECTS[:20]}
+    assert plan("b", wanted, alone).take == {*SUBJECTS[:20]}

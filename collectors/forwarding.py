@@ -30,6 +30,9 @@ WAITING_BYTES: Final = 64 * 2**20
 """Bytes that wait for one agent; of more the oldest are dropped and their lines counted."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
+CONNECT_TIMEOUT_S: Final = 5.0
+LONGEST_SENDER_BYTES: Final = 64
+"""Of the name of a sender, the address and port of which are shorter; more is cut."""
 
 
 class Peer(NamedTuple):
@@ -62,6 +65,10 @@ class ForwardingSink:
         self._links: dict[Peer, _Link] = {}
         self.counters: dict[str, ForwardingCounters] = {}
         """By the name of the agent."""
+        self._again: deque[tuple[str, bytes, int]] = deque()
+        """Agent, block and lines: blocks that waited for an agent which leads nothing any more."""
+        self._routing: asyncio.Task[None] | None = None
+        self._now = 0.0
 
     def append(
         self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
@@ -69,9 +76,9 @@ class ForwardingSink:
         """Take readings, see `SampleSink`; a forwarded one counts as taken."""
         if not peer:
             return self.below.append(paths, values, times, now, peer)
-        leaders = self._elsewhere()
+        leaders, self._now = self._elsewhere(), now
         if leaders is not self._leaders:
-            self._adopt(leaders, now)
+            self._adopt(leaders)
         if not leaders:
             return self.below.append(paths, values, times, now, peer)
         routes = self._routes
@@ -105,8 +112,13 @@ class ForwardingSink:
     def close(self) -> None:
         """Close the connections; lines that wait for one are dropped and counted."""
         for peer, link in self._links.items():
-            self.counters[peer.name].dropped += sum(lines for _, lines in link.close())
+            self._again.extend((peer.name, *block) for block in link.close())
         self._links.clear()
+        if self._routing is not None:
+            self._routing.cancel()
+        for name, _, lines in self._again:
+            self.counters[name].dropped += lines
+        self._again.clear()
 
     def _route(self, path: bytes) -> Peer | None:
         if path not in self._routes:
@@ -122,18 +134,28 @@ class ForwardingSink:
             self._links[peer] = _Link(peer, self.counters.setdefault(peer.name, ForwardingCounters()))
         return self._links[peer]
 
-    def _adopt(self, leaders: Mapping[Subject, Peer], now: float) -> None:
+    def _adopt(self, leaders: Mapping[Subject, Peer]) -> None:
         self._leaders, self._routes = leaders, {}
-        # Taken out first: leaders may change again while lines are routed again.
-        gone = [self._links.pop(peer) for peer in self._links.keys() - set(leaders.values())]
-        for link in gone:
-            reader = RelayReader(self, IntakeCounters(), lambda: now)
-            for block, _ in link.close():
-                reader.feed(block)
+        for peer in self._links.keys() - set(leaders.values()):
+            self._again.extend((peer.name, *block) for block in self._links.pop(peer).close())
+        if self._again and (self._routing is None or self._routing.done()):
+            self._routing = asyncio.get_running_loop().create_task(self._route_again())
+
+    async def _route_again(self) -> None:
+        """Route blocks to the leaders of now; between two of them the listener takes other lines."""
+        reader = RelayReader(self, IntakeCounters(), lambda: self._now)
+        while self._again:
+            # Taken out first: leaders may change again meanwhile.
+            _, block, _ = self._again.popleft()
+            reader.feed(block)
+            await asyncio.sleep(0)
 
 
 class _Link(asyncio.Protocol):
-    """The connection to one agent, opened again after a pause when it breaks; all in the listener's event loop."""
+    """The connection to one agent, opened again after a pause when it breaks; all in the listener's event loop.
+
+    One that the agent closed as idle is opened again for the next line.
+    """
 
     def __init__(self, peer: Peer, counters: ForwardingCounters) -> None:
         self._peer, self._counters = peer, counters
@@ -145,13 +167,14 @@ class _Link(asyncio.Protocol):
         self._opened_at = 0.0
         self._is_full = False
         self._closed = False
-        self._attempt: asyncio.Task[None] | None = None
         self._connect()
 
     def send(self, sender: str, lines: Sequence[bytes]) -> None:
         """Send lines of a sender; they wait while there is no connection, or while it is slow."""
         block = SENDER_MARK + sender.encode() + b"\n" + b"".join(lines)
         there = self._transport
+        if there is None and self._attempt.done():
+            self._connect()
         if there is not None and not self._waiting and not self._is_full:
             there.write(block)
             self._counters.forwarded += len(lines)
@@ -164,8 +187,7 @@ class _Link(asyncio.Protocol):
     def close(self) -> Sequence[tuple[bytes, int]]:
         """Close the connection once it has sent its bytes; return the blocks that wait for one, with their lines."""
         self._closed = True
-        if self._attempt is not None:
-            self._attempt.cancel()
+        self._attempt.cancel()
         if self._transport is not None:
             self._transport.close()
         # A connection that is closing still resumes: nothing may be sent twice.
@@ -196,10 +218,12 @@ class _Link(asyncio.Protocol):
         self._transport = None
         if self._closed:
             return
-        log.warning("forwarding_connection_lost", agent=self._peer.name, detail=str(exc or "closed by the agent"))
         lasted = self._loop.time() - self._opened_at > LONGEST_PAUSE_S
         if lasted:
             self._pause_s = FIRST_PAUSE_S
+            if exc is None and not self._waiting:
+                return
+        log.warning("forwarding_connection_lost", agent=self._peer.name, detail=str(exc or "closed by the agent"))
         self._connect(pauses=not lasted)
 
     def _flush(self, transport: asyncio.WriteTransport) -> None:
@@ -223,13 +247,15 @@ class _Link(asyncio.Protocol):
                 self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
             pauses = True
             try:
-                await self._loop.create_connection(lambda: self, self._peer.host, self._peer.port)
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await self._loop.create_connection(lambda: self, self._peer.host, self._peer.port)
                 return
             except (OSError, UnicodeError) as error:
                 # UnicodeError: a host name that cannot be encoded for a look-up.
                 if self._pause_s == FIRST_PAUSE_S:
                     at = f"{self._peer.host}:{self._peer.port}"
-                    log.warning("agent_unreachable", agent=self._peer.name, at=at, detail=str(error))
+                    why = f"no connection in {CONNECT_TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else str(error)
+                    log.warning("agent_unreachable", agent=self._peer.name, at=at, detail=why)
 
 
 class RelayReader:
@@ -252,7 +278,7 @@ class RelayReader:
         taken = self._of_peer(first[1:])
         for part in others:
             sender, _, lines = part.partition(b"\n")
-            self.peer = sender.decode("utf-8", "replace")
+            self.peer = sender[:LONGEST_SENDER_BYTES].decode("utf-8", "replace")
             taken += self._of_peer(lines)
         if len(self._tail) > MAX_LINE_BYTES:
             # Counted there, and skipped up to its newline.

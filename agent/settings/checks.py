@@ -52,6 +52,9 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     if listens.relay_host is not None and listens.tcp and listens.relay_port == listens.port:
         remedy = f"give another port than TRIMTAB_LISTENER__PORT={listens.port}, for the lines of other agents alone"
         yield Conflict(("listener", "relay_port"), (("listener", "port"),), remedy)
+    if listens.relay_host is not None and _is_loopback(listens.host) and not _is_loopback(listens.relay_host):
+        remedy = f"give TRIMTAB_LISTENER__HOST an address that the other agents reach, in place of {listens.host}"
+        yield Conflict(("listener", "relay_host"), (("listener", "host"),), remedy)
     if 2 * settings.leader.renew_s > settings.leader.lease_s:
         remedy = (
             f"give at most half of TRIMTAB_LEADER__LEASE_S={settings.leader.lease_s:g}: a failed renewal is repeated"

@@ -10,6 +10,7 @@ from ipaddress import ip_network
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from collectors.base import Refusal
 from collectors.forwarding import FIRST_PAUSE_S, SENDER_MARK, ForwardingSink, Peer, RelayReader
@@ -242,6 +243,81 @@ def test_a_host_that_cannot_be_looked_up_is_tried_again(stack: ExitStack, host: 
 
     (link,) = agent.sink._links.values()
     until(lambda: link._pause_s > FIRST_PAUSE_S)
+
+
+def test_an_idle_connection_that_the_leader_closes_is_opened_for_the_next_line(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.forwarding.LONGEST_PAUSE_S", 0.05)
+    one, two = Agent("one", stack), Agent("two", stack, limits=ListenerLimits(idle_timeout_s=0.2))
+    _lead([one], web=two)
+    with capture_logs() as logs:
+        one.send(WEB)
+        until(lambda: two.below.paths() == [WEB])
+        opened = two.listener.counters.connections_total
+        (link,) = one.sink._links.values()
+        until(lambda: link._transport is None)
+
+        one.send(WEB)
+        until(lambda: len(two.below.taken) == 2)
+
+    assert two.listener.counters.connections_total == opened + 1
+    assert [line for line in logs if line["log_level"] == "warning"] == []
+
+
+def test_an_agent_that_does_not_respond_is_tried_again_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collectors.forwarding.CONNECT_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("collectors.forwarding.FIRST_PAUSE_S", 0.01)
+    attempts = []
+
+    async def unanswered(*about: object) -> None:
+        attempts.append(about)
+        await asyncio.Event().wait()
+
+    async def play() -> None:
+        asyncio.get_running_loop().create_connection = unanswered  # type: ignore[method-assign, assignment]
+        sink = ForwardingSink(Readings(), _subject_of, lambda: {fleet_subject("web"): Peer("two", "two.example", 2103)})
+        sink.append([WEB], [1.5], [T0], T0, "10.0.0.7:1")
+        while len(attempts) < 3:
+            await asyncio.sleep(0.01)
+        sink.close()
+
+    with capture_logs() as logs:
+        asyncio.run(asyncio.wait_for(play(), 30.0))
+    assert [line["detail"] for line in logs if line["event"] == "agent_unreachable"] == ["no connection in 0.01 s"]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_other_lines_are_taken_while_those_that_waited_are_routed_again(closes: bool) -> None:
+    blocks, below = 50, Readings()
+    leaders: list[Mapping[Subject, Peer]] = [{fleet_subject("web"): Peer("gone", "127.0.0.1", closed_port())}]
+    sink = ForwardingSink(below, _subject_of, lambda: leaders[-1])
+
+    async def play() -> None:
+        for _ in range(blocks):
+            sink.append([WEB], [1.5], [T0], T0, "10.0.0.7:1")
+        leaders.append({})
+        for number in range(1, 11):
+            sink.append([API], [1.5], [T0], T0, "10.0.0.8:1")
+            # One of those that waited is routed in each turn of the event loop.
+            assert below.paths().count(WEB) <= number
+            await asyncio.sleep(0)
+        while not closes and len(below.taken) < blocks + 10:
+            await asyncio.sleep(0)
+        sink.close()
+
+    asyncio.run(asyncio.wait_for(play(), 30.0))
+    counters, taken = sink.counters["gone"], below.paths().count(WEB)
+    assert counters.forwarded == 0
+    assert (taken, counters.dropped) == ((blocks, 0) if not closes else (taken, blocks - taken))
+    assert taken > 5
+
+
+def test_a_long_name_of_a_sender_is_cut() -> None:
+    below = Readings()
+    reader = RelayReader(below, IntakeCounters(), lambda: T0)
+    assert reader.feed(SENDER_MARK + 1000 * b"1" + b"\n%b 1.5 %d\n" % (WEB, T0)) == 1
+    assert below.peers == {64 * "1"}
 
 
 def test_a_leader_that_closes_each_connection_is_tried_again_after_a_pause(

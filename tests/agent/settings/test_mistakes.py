@@ -133,8 +133,17 @@ CASES: dict[str, tuple[dict[str, str], set[str]]] = {
     **{f"the shadows {given}": (fleet(SHADOW=given), {"FLEETS__web__SHADOW"}) for given in SHADOW_LISTS},
     "acting on nothing": ({"TRIMTAB_MODE": "act"}, {"MODE"}),
     "one port for senders and other agents": (
-        {"TRIMTAB_LISTENER__RELAY_HOST": "10.0.0.5", "TRIMTAB_LISTENER__PORT": "2103"},
+        {
+            "TRIMTAB_LISTENER__RELAY_HOST": "10.0.0.5",
+            "TRIMTAB_LISTENER__HOST": "10.0.0.5",
+            "TRIMTAB_LISTENER__NETWORKS": "10.0.0.0/16",
+            "TRIMTAB_LISTENER__PORT": "2103",
+        },
         {"LISTENER__RELAY_PORT"},
+    ),
+    "lines of other agents on this host alone": (
+        {"TRIMTAB_LISTENER__RELAY_HOST": "10.0.0.5"},
+        {"LISTENER__RELAY_HOST"},
     ),
     "a lease that one missed renewal ends": ({"TRIMTAB_LEADER__RENEW_S": "16"}, {"LEADER__RENEW_S"}),
     "a group called queue": (group(key="queue"), {"FLEETS__web__GROUPS__queue"}),

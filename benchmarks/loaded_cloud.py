@@ -168,10 +168,14 @@ class LoadedCloud(AwsSession):
     def mutate(self, service: str, operation: str, /, **parameters: Any) -> Described:
         """Do what a call asks for."""
         self.calls += 1
+        self._change(operation, parameters, self.clock.now())
+        return {}
+
+    def _change(self, operation: str, parameters: Described, at: float) -> None:
         if operation == "SetDesiredCapacity":
             group = self._groups[parameters["AutoScalingGroupName"]]
             for _ in range(parameters["DesiredCapacity"] - group["DesiredCapacity"]):
-                self._launch(group, self.clock.now())
+                self._launch(group, at)
             group["DesiredCapacity"] = parameters["DesiredCapacity"]
         elif operation == "TerminateInstanceInAutoScalingGroup":
             group = self._groups[self._homes[parameters["InstanceId"]]]
@@ -184,7 +188,6 @@ class LoadedCloud(AwsSession):
                     one["ProtectedFromScaleIn"] = parameters["ProtectedFromScaleIn"]
         else:
             raise ValueError(f"operation {operation}: the benchmark's cloud knows no such change")
-        return {}
 
     def _instance(self, group: Described, vm: str) -> Described:
         return next(one for one in group["Instances"] if one["InstanceId"] == vm)

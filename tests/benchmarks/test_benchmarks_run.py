@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import scale_agents
 from tests.collectors.graphite.installation import NotInstallable, installed
 from tests.stages import exhaustive
 
@@ -50,7 +51,7 @@ SMALLEST = {
     "oversubscription_policy": "--unseen 0 --episodes 0",
     "oversubscription_equal_risk": "--small --weeks 1 --episodes 1 --only azure_like --usage gauss",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
-    "scale_out": "--runs 1 --cpu-s 2",
+    "scale_out": "--runs 1 --cpu-s 2 --fleets 6 --vms-per-fleet 6 --agents 2 --speed 30 --minutes 1 --kills 1",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 RATES = ("false_promotions_per_year", "low", "high")
@@ -79,7 +80,7 @@ MAY_BE_ZERO = {
 OF_A_PEER_THAT_MAY_BE_MISSING = {
     *("ratio_limit", "ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
     *("time_to_quality_is_bound", "time_to_quality_ratio"),
-    *("ray_speed_up", "start_s"),
+    *("ray_speed_up", "start_s", *scale_agents.FIGURES),
 }
 RESUMABLE = (
     *("self_tuning", "autoscaling_memory", "oversubscription_ablation"),

@@ -29,6 +29,8 @@ from domain.observed import DrainHook, GroupIdentity, GroupObserved, Instance, L
 
 NAMES_PER_CALL = 100
 IDS_PER_CALL = 200
+FORGOTTEN_AFTER_S = 900.0
+"""Of a group that was not observed for so long, nothing is remembered."""
 # In all of these the group is being replaced or rolled back by AWS itself.
 _REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"})
 
@@ -75,6 +77,8 @@ class Inventory:
         self._identities: dict[str, GroupIdentity | None] = {}
         self._served: dict[str, frozenset[str]] = {}
         self._details: dict[str, _Details] = {}
+        self._asked: dict[str, float] = {}
+        self._vms: dict[str, list[str]] = {}
         self._launched: dict[str, float] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._instances: dict[str, Instance] = {}
@@ -107,10 +111,12 @@ class Inventory:
             else:
                 unread = [name for name in chunk if name not in described and name not in failures]
                 failures.update({name: nameless or self._missing(name) for name in unread})
-        wanted = frozenset(names)
-        self._details = {name: details for name, details in self._details.items() if name in wanted}
+        # The fleets that an agent leads and those of other agents are observed one after the other.
+        self._asked = {name: at for name, at in self._asked.items() if now - at < FORGOTTEN_AFTER_S}
+        self._asked |= dict.fromkeys(names, now)
+        self._details = {name: details for name, details in self._details.items() if name in self._asked}
         self._refresh_details(described, now)
-        self._learn_from_ec2(described, complete=len(described) == len(wanted))
+        self._learn_from_ec2(described)
         self._note_service(described)
         groups, held = {}, {}
         for name in names:
@@ -122,9 +128,8 @@ class Inventory:
                 failures[name] = ReadFailure(FailureClass.UNSUPPORTED, why)
                 if being_deleted(group) is None:
                     held[name] = self._group(group)
-        self._instances = {
-            instance.vm: instance for seen in (groups, held) for group in seen.values() for instance in group.instances
-        }
+        seen = {one.vm: one for some in (groups, held) for group in some.values() for one in group.instances}
+        self._instances = {vm: one for vm, one in self._instances.items() if vm in self._launched} | seen
         return Observed(now, groups, failures, dict(self._names), held)
 
     def fresh(self, name: str, now: float) -> GroupObserved:
@@ -247,11 +252,13 @@ class Inventory:
             return False
         return any(refresh.get("Status") in _REFRESHING for refresh in response.get("InstanceRefreshes", ()))
 
-    def _learn_from_ec2(self, described: dict[str, dict[str, Any]], *, complete: bool) -> None:
-        there = [one["InstanceId"] for group in described.values() for one in group["Instances"]]
-        if complete:
-            self._launched = {vm: self._launched[vm] for vm in there if vm in self._launched}
-            self._names = {vm: self._names[vm] for vm in self._launched}
+    def _learn_from_ec2(self, described: dict[str, dict[str, Any]]) -> None:
+        self._vms = {name: vms for name, vms in self._vms.items() if name in self._asked}
+        self._vms |= {name: [one["InstanceId"] for one in group["Instances"]] for name, group in described.items()}
+        known = [vm for vms in self._vms.values() for vm in vms if vm in self._launched]
+        self._launched = {vm: self._launched[vm] for vm in known}
+        self._names = {vm: self._names[vm] for vm in known}
+        there = [vm for name in described for vm in self._vms[name]]
         for chunk in _chunks([vm for vm in there if vm not in self._launched], IDS_PER_CALL):
             # A filter, not InstanceIds: one id that is gone would fail the whole call.
             wanted = [{"Name": "instance-id", "Values": chunk}]

@@ -10,7 +10,7 @@ import pytest
 
 from collectors.aws import AwsOptions, AwsSession
 from collectors.described_groups import HOOK_TAG, unclear_units
-from collectors.inventory import Inventory
+from collectors.inventory import FORGOTTEN_AFTER_S, Inventory
 from domain.capacity_units import CapacityUnits
 from domain.errors import CloudError, FailureClass
 from domain.observed import DrainHook, Lifecycle
@@ -75,6 +75,20 @@ def test_one_describe_a_tick_and_the_rest_from_memory(shift: Shift) -> None:
         "DescribeLifecycleHooks": 3,
         "DescribeInstanceRefreshes": 3,
     }
+
+
+def test_groups_observed_in_turns_are_each_read_from_memory(shift: Shift) -> None:
+    inventory = Inventory(shift.session)
+    led, others = NAMES[:1], NAMES[1:]
+    for names in (led, others):
+        calls_of(shift, inventory, names)
+    first = inventory.observe(led, shift.now).groups["web-s"].instances
+    for names in (others, led):
+        assert calls_of(shift, inventory, names) == {"DescribeAutoScalingGroups": 1}
+    assert all(a is b for a, b in zip(inventory.observe(led, shift.now).groups["web-s"].instances, first, strict=True))
+    shift.clock.advance(FORGOTTEN_AFTER_S)
+    calls_of(shift, inventory, others)
+    assert calls_of(shift, inventory, led)["DescribeInstances"] == 1
 
 
 @pytest.mark.exhaustive

@@ -80,6 +80,11 @@ policy of `trimtab simulate oversubscription`.
             of_method = ", ".join(name for name, one in METHODS.items() if one == self.method)
             remedy = f"give --preset {of_method}" if of_method else "rates are found by `trimtab tune oversubscription`"
             raise BadInput("--method", self.method, remedy)
+        if method == SEARCH and self.episodes is not None:
+            raise BadInput("--episodes", self.episodes, "give --set generations=18+40 to --preset machine")
+        if method != SEARCH and self.objective is not None:
+            raise BadInput("--objective", self.objective, "give it to --preset machine")
+        seeds = self.seeds_given()
         from trainer.kit.progress import announce
 
         announce("train oversubscription: loading torch and the simulator", self.as_json)
@@ -87,9 +92,7 @@ policy of `trimtab simulate oversubscription`.
         asked: dict[str, Any] = {"start": self.start, "alpha": self.alpha, "episodes": self.episodes, "weeks": weeks}
         asked = {field: value for field, value in asked.items() if value}
         if method == SEARCH:
-            return self._search(asked)
-        if self.objective is not None:
-            raise BadInput("--objective", self.objective, "give it to --preset machine")
+            return self._search(asked, seeds)
         from trainer.oversubscription.c2marl import Config, preset
         from trainer.oversubscription.runs import jobs_of
 
@@ -97,20 +100,18 @@ policy of `trimtab simulate oversubscription`.
         if self.preset == "paper":
             changes.setdefault("episodes", 1_800 if self.start == "cold" else 1_200)
         config = preset(self.preset, scenario=self.scenario, **changes)
-        jobs = jobs_of(config, self.seeds_given(), self.place, resume=self.resume)
+        jobs = jobs_of(config, seeds, self.place, resume=self.resume)
         return jobs, {name: value for name, value in config.plain().items() if name not in _OPTIONS}
 
-    def _search(self, asked: dict[str, Any]) -> tuple[list[Job], dict[str, Any]]:
+    def _search(self, asked: dict[str, Any], seeds: Sequence[int]) -> tuple[list[Job], dict[str, Any]]:
         from trainer.oversubscription.rule_runs import jobs_of
         from trainer.oversubscription.rule_training import Config
 
-        if self.episodes is not None:
-            raise BadInput("--episodes", self.episodes, "give --set generations=18+40 to --preset machine")
         changes = self.changes(Config, self.setting, (*_OPTIONS, "objective")) | asked
         if self.objective is not None:
             changes["objective"] = self.objective
         config = Config(scenario=self.scenario, **changes)
-        jobs = jobs_of(config, self.seeds_given(), self.place, resume=self.resume)
+        jobs = jobs_of(config, seeds, self.place, resume=self.resume)
         return jobs, {name: value for name, value in config.plain().items() if name not in (*_OPTIONS, "objective")}
 
     def train(self, jobs: Sequence[Job]) -> dict[str, Any]:

@@ -105,6 +105,19 @@ def test_wrong_words_are_refused_before_anything_runs(words: tuple[str, ...]) ->
     assert RUN.invoke(app, list(words)).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "words", [("--objective", "cores"), ("--preset", "machine", "--episodes", "2"), ("--seeds", "one")]
+)
+def test_options_of_another_preset_and_wrong_seeds_are_refused_before_torch_is_loaded(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loading(*given: object) -> None:
+        raise AssertionError(given)
+
+    monkeypatch.setattr("trainer.kit.progress.announce", loading)
+    assert RUN.invoke(app, ["train", "oversubscription", *words]).exit_code == 2
+
+
 def row(label: str, kind: str = OWN, **figures: float) -> Row:
     """Return a row of an evaluation."""
     usual: Row = {"s_cores": 0.5, "s_core_hours": 0.4, "peak_machines": 60.0, "episodes": 300}

@@ -251,7 +251,7 @@ class Scenario:
     """Usage of one VM before clipping, by subscriber and hour of day, (N, 24); sd is its spread."""
     sd: Floats
     weeks: tuple[str, ...]
-    _kept: dict[str, Week] = field(default_factory=dict, repr=False)
+    _kept: dict[str, Week] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def packaged(self) -> bool:

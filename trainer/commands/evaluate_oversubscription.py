@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domain.errors import BadInput
 from trainer.commands.options import CSV, TEXT, Bounds, Check, PageOption, Rows, ScenarioOption, epilog, labelled
-from trainer.commands.verb import Answer, TableVerb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb
 
 if TYPE_CHECKING:
     from trainer.oversubscription.evaluation import Contender, Evaluation
@@ -18,11 +18,12 @@ RESULTS = "results.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOversubscription(TableVerb):
+class EvaluateOversubscription(TableVerb, ParallelVerb):
     """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
 
-    The same options give the same figures. Misses come first. With --out each result is kept as soon as it is there:
-    after an interruption --resume continues, and repeats a result only where an option or the program has changed.
+    The same options give the same figures, for any number of workers. Misses come first. With --out each result is
+    stored when it is computed: after an interruption --resume repeats a result only where an option or the program has
+    changed.
     """
 
     EPILOG = epilog(
@@ -35,7 +36,7 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
 """,
         calls=(
             "trimtab evaluate oversubscription --out evidence",
-            "trimtab evaluate oversubscription --start both --out evidence --resume",
+            "trimtab evaluate oversubscription --start both --workers 8 --out evidence --resume",
             "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
             'trimtab evaluate oversubscription --runs "C2MARL 0.95=FOLDER" --out evidence',
             'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
@@ -60,19 +61,17 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
         "VM-days of yours to hold predicted risk to; repeatable.",
         Check(Path.is_file, "name a file of VM-days"),
     ] = None
-    resume: Annotated[bool, "Continue with the results in --out."] = False
     short: Annotated[bool, "Little of everything, to see that it runs."] = False
     out: PageOption = None
 
     def run(self) -> Answer:
         """Play the weeks from each start."""
         from simulator.oversubscription.scenario import scenario_of
+        from trainer.kit.jobs import in_turn
         from trainer.kit.progress import phases
         from trainer.oversubscription.evaluation import Extent, ResultsFile, checks_of, evaluate
         from trainer.oversubscription.report import write
 
-        if self.resume and self.out is None:
-            raise BadInput("--resume", "without --out", "name the folder to continue")
         cluster = scenario_of(self.scenario)
         extra, folders = _extra(self.policies or [], self.runs or [])
         extent = Extent(
@@ -82,9 +81,10 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
             extent = Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
         starts = ("cold", "warm") if self.start == "both" else (self.start,)
         with phases(self.as_json) as on_phase:
-            kept = ResultsFile(None if self.out is None else self.out / RESULTS, resume=self.resume)
+            kept = ResultsFile(None if self.out is None else self.out / RESULTS, resume=self.resume or self.plan)
             options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "kept": kept}
-            found = [evaluate(cluster, one, extra, on_progress=on_phase, **options) for one in starts]
+            options |= {"workers": self.crew, "on_progress": on_phase}
+            found = in_turn(lambda one: evaluate(cluster, one, extra, **options), starts)
         files = [] if self.out is None else [str(file) for file in write(self.out, found, folders)]
         data = [done.as_data() | {"checks": [check.as_data("passed") for check in checks_of(done)]} for done in found]
         notes = [f"report: {file}" for file in files[:1]]

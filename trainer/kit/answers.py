@@ -129,8 +129,10 @@ def _feed(update: Callable[[bytes], None], value: Any) -> None:
         _head(update, "text" if content is None else "file", content or str(value).encode())
     elif is_dataclass(value) and not isinstance(value, type):
         _feed(update, type(value))
+        # A field that is not compared is a cache.
         for field in fields(value):
-            _feed(update, getattr(value, field.name))
+            if field.compare:
+                _feed(update, getattr(value, field.name))
     elif isinstance(value, np.ndarray):
         _head(update, f"array {value.dtype.str} {value.shape}", np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Mapping):

@@ -240,7 +240,7 @@ def fit_static(
     rule: Rule = TAIL,
     rho: float = 0.0,
     reserve: float = 0.0,
-    on_progress: OnProgress,
+    on_progress: OnProgress = lambda _: None,
 ) -> CalibratedRates:
     """Return the rates that save most on one week at risk 1 - alpha: the published protocol.
 

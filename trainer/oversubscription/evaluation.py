@@ -24,10 +24,11 @@ from domain.rules.oversubscription.risk import clopper_pearson_upper
 from domain.rules.oversubscription.usage import moments_of
 from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.scenario import Scenario, Week
-from simulator.oversubscription.usage import UsageModel, usage_of
+from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Assessor, sample
 from trainer.kit.files import GrowingFile, code_version
 from trainer.kit.intervals import FEWEST_CASES
+from trainer.kit.jobs import HERE, Pool, Workers, in_turn
 from trainer.kit.report import Check
 from trainer.oversubscription.calibration import AUTO, CalibratedRates, calibrate, fit_static
 from trainer.oversubscription.episodes import judge
@@ -75,21 +76,84 @@ class ResultsFile:
             raise BadInput("--out", str(path), "it holds results already: give --resume, or another folder")
 
     def of(self, facts: dict[str, Any], make: Callable[[], Any]) -> Any:
-        """Return the result, as JSON data, that belongs to these facts: kept, or made now and then kept."""
-        text = json.dumps([facts, code_version(SOURCES)], sort_keys=True)
-        key = hashlib.sha256(text.encode()).hexdigest()[:24]
-        if key not in self._results:
-            line = json.dumps({"key": key, "facts": facts, "result": make()}, allow_nan=False)
-            self._results[key] = json.loads(line)["result"]
-            if self._file is not None:
-                self._file.append(line + "\n")
+        """Return the result, as JSON data, that belongs to these facts: stored, or computed now and stored."""
+        return self._results[key] if (key := result_key(facts)) in self._results else self.add(facts, make())
+
+    def find(self, facts: dict[str, Any]) -> Any:
+        """Return the stored result that belongs to these facts, None without one."""
+        return self._results.get(result_key(facts))
+
+    def add(self, facts: dict[str, Any], result: Any) -> Any:
+        """Store a result, and return it as JSON data."""
+        key = result_key(facts)
+        line = json.dumps({"key": key, "facts": facts, "result": result}, allow_nan=False)
+        self._results[key] = json.loads(line)["result"]
+        if self._file is not None:
+            self._file.append(line + "\n")
         return self._results[key]
+
+
+def result_key(facts: dict[str, Any]) -> str:
+    """Return the key of a result in its file: 24 hexadecimal digits of its facts and of the program."""
+    text = json.dumps([facts, code_version(SOURCES)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+PLACEHOLDER = "grid:0.4"
+"""Policy in the place of one that is not searched yet, while cases are listed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computation:
+    """A result that is not stored yet: its facts, the call that computes it in any process, a name for messages."""
+
+    facts: dict[str, Any]
+    call: Callable[[], Any]
+    name: str
+
+    @property
+    def searches(self) -> bool:
+        """Whether it is a search, whose policy other computations need."""
+        return "search" in self.facts
+
+    @property
+    def weight(self) -> float:
+        """About how much work it is: a policy that learns from each VM's usage plays every episode."""
+        if self.searches:
+            return float(self.facts["evaluations"] * len(self.facts["weeks"]))
+        each = "posterior" in str(self.facts.get("policy"))
+        return float(self.facts.get("episodes", 1)) * (EACH_EPISODE if each else 1.0)
+
+    def result(self) -> Any:
+        """Compute it."""
+        return self.call()
+
+
+class Listing(ResultsFile):
+    """Lists the computations whose results a file does not have, and returns placeholders."""
+
+    def __init__(self, stored: ResultsFile) -> None:
+        """List nothing yet."""
+        self._stored = stored
+        self.missing: dict[str, Computation] = {}
+
+    def of(self, facts: dict[str, Any], make: Callable[[], Any]) -> Any:
+        """Return the stored result, or list its computation."""
+        found = self._stored.find(facts)
+        if found is not None:
+            return found
+        name = facts.get("search") or facts.get("policy") or "rates"
+        one = Computation(facts, make, f"{name} on {facts.get('week', 'all weeks')}")
+        self.missing.setdefault(result_key(facts), one)
+        return {"policy": PLACEHOLDER} if one.searches else {}
 
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 OnProgress = Callable[[str], None]
 
+EACH_EPISODE = 300.0
+"""Work of an episode that is played, compared with one whose usage alone is drawn: 0.2 s, 0.7 ms on internal_like."""
 SEED = 4_000_000_007
 """First episode of every evaluation; training, selection and calibration use others."""
 OWN, UNSEEN, SHIFTED, PERSISTENT, LEFT_OUT, CORRELATED = (
@@ -139,7 +203,6 @@ class Trials:
     start: str
     extent: Extent = field(default_factory=Extent)
     kept: ResultsFile = field(default_factory=lambda: ResultsFile(None))
-    on_progress: OnProgress = lambda _: None
 
     def row(
         self,
@@ -162,16 +225,8 @@ class Trials:
             "short": short,
         }
 
-        def play() -> Row:
-            self.on_progress(f"{contender.label} on {week.name}")
-            task = Task(self.scenario, week, self.start, contender.alpha)
-            judged = judge(policy_of(text), task, usage=usage, episodes=episodes, seed=SEED)
-            data = judged.as_data()
-            hot = judged.sampled.hot_hours[: short or episodes]
-            return {name: data[name] for name in _FIGURES} | {
-                "c_hot_r_short": float((hot >= judged.sampled.limit).mean())
-            }
-
+        task = Task(self.scenario, week, self.start, contender.alpha)
+        play = partial(_played, text, task, usage, episodes, short)
         named = {"label": contender.label, "seed_index": at, "kind": kind, "alpha": contender.alpha}
         return named | self.keep(week, facts, play)
 
@@ -179,13 +234,7 @@ class Trials:
         """Return the text of the policy that a search finds; what, weeks and settings tell it from others."""
         facts = {"search": what, "weeks": [self._place(week) for week in weeks], **settings}
 
-        def policy() -> dict[str, Any]:
-            self.on_progress(f"searching {what}")
-            found = search()
-            guard = None if found.budget is None else RateGuard(SHIELD, found.budget)
-            return {"policy": policy_text(found.rates, guard)}
-
-        return str(self.kept.of(facts, policy)["policy"])
+        return str(self.kept.of(facts, partial(_policy_of_search, search))["policy"])
 
     def keep(self, week: Week, facts: dict[str, Any], make: Callable[[], Row]) -> Row:
         """Return the result of these facts about a week, made once."""
@@ -194,6 +243,19 @@ class Trials:
 
     def _place(self, week: Week) -> dict[str, str]:
         return {"scenario": scenario_sha256(self.scenario), "start": self.start, "week": _digest_of(week)}
+
+
+def _played(text: str, task: Task, usage: str, episodes: int, short: int | None) -> Row:
+    judged = judge(policy_of(text), task, usage=usage, episodes=episodes, seed=SEED)
+    data = judged.as_data()
+    hot = judged.sampled.hot_hours[: short or episodes]
+    return {name: data[name] for name in _FIGURES} | {"c_hot_r_short": float((hot >= judged.sampled.limit).mean())}
+
+
+def _policy_of_search(search: Callable[[], CalibratedRates]) -> dict[str, Any]:
+    found = search()
+    guard = None if found.budget is None else RateGuard(SHIELD, found.budget)
+    return {"policy": policy_text(found.rates, guard)}
 
 
 def policy_text(rates: Floats, guard: RateGuard | None) -> str:
@@ -238,8 +300,7 @@ def calibration_points(trials: Trials, weeks: Sequence[Week], bases: Sequence[st
         moved = np.where(draws.random(len(at)) < 0.25, draws.integers(-1, 3, len(at)), 0)
         rates, week = actions[np.clip(at + moved, 0, len(actions) - 1)], weeks[i % len(weeks)]
         facts = {"risk": rates.tolist(), "episodes": trials.extent.long_episodes}
-        trials.on_progress(f"risk of {i + 1} of {trials.extent.points} rates")
-        made = partial(_point, trials, week, rates, usage_of("gauss", trials.scenario, week))
+        made = partial(_point, Task(trials.scenario, week, trials.start), rates, "gauss", trials.extent.long_episodes)
         points.append(trials.keep(week, facts, made) | {"unseen": i % len(weeks) > 0})
     return points
 
@@ -248,25 +309,30 @@ def measured_points(trials: Trials, path: Path) -> list[Point]:
     """Return the same for VM-days of a file, on the own week: rates fitted to its moments; raises BadInput."""
     scenario = trials.scenario
     week = scenario.week(scenario.weeks[0])
-    text = f"bootstrap:{path}"
-    model = usage_of(text, scenario, week)
-    assessor = Assessor(scenario, week, trials.start, model.moments, shape=model.shape)
+    text, episodes = f"bootstrap:{path}", trials.extent.long_episodes
     search: dict[str, Any] = {"evaluations": trials.extent.evaluations}
-
-    def fitted(risk: float) -> Point:
-        trials.on_progress(f"{path.name} at risk {risk:.0%}")
-        rates = optimise([assessor], 1.0 - risk, **search).rates
-        return _point(trials, week, rates, model) | {"file": path.name, "asked": risk, "rates": rates.tolist()}
-
-    facts = {"measured": content_of(text), "episodes": trials.extent.long_episodes, **search}
-    return [trials.keep(week, facts | {"risk": risk}, partial(fitted, risk)) for risk in MEASURED_RISKS]
+    facts = {"measured": content_of(text), "episodes": episodes, **search}
+    task = Task(scenario, week, trials.start)
+    return [
+        trials.keep(week, facts | {"risk": risk}, partial(_measured_point, task, path, risk, episodes, search))
+        for risk in MEASURED_RISKS
+    ]
 
 
-def _point(trials: Trials, week: Week, rates: Floats, model: UsageModel) -> Point:
-    risk = Assessor(trials.scenario, week, trials.start, model.moments, shape=model.shape).assess(rates)
-    sampled = sample(risk.placement, model, np.arange(SEED, SEED + trials.extent.long_episodes))
+def _measured_point(task: Task, path: Path, risk: float, episodes: int, search: dict[str, Any]) -> Point:
+    text = f"bootstrap:{path}"
+    model = usage_of(text, task.scenario, task.week)
+    assessor = Assessor(task.scenario, task.week, task.start, model.moments, shape=model.shape)
+    rates = optimise([assessor], 1.0 - risk, **search).rates
+    return _point(task, rates, text, episodes) | {"file": path.name, "asked": risk, "rates": rates.tolist()}
+
+
+def _point(task: Task, rates: Floats, usage: str, episodes: int) -> Point:
+    model = usage_of(usage, task.scenario, task.week)
+    risk = Assessor(task.scenario, task.week, task.start, model.moments, shape=model.shape).assess(rates)
+    sampled = sample(risk.placement, model, np.arange(SEED, SEED + episodes))
     return {
-        "week": week.name,
+        "week": task.week.name,
         "episodes": sampled.episodes,
         "predicted": float(risk.c_hot_r),
         "realised": sampled.c_hot_r,
@@ -293,7 +359,7 @@ def released(trials: Trials, weeks: tuple[Week, ...], *, shield: bool) -> str:
         "shield": AUTO if shield else None,
     }
     names = [week.name for week in weeks]
-    fit = partial(calibrate, trials.scenario, start=trials.start, weeks=names, on_progress=trials.on_progress, **search)
+    fit = partial(calibrate, trials.scenario, start=trials.start, weeks=names, **search)
     return trials.found("release", weeks, fit, **search)
 
 
@@ -358,15 +424,7 @@ def on_correlated(trials: Trials, policies: Mapping[str, str]) -> Iterable[Row]:
     week = trials.scenario.week(trials.scenario.weeks[0])
     search: dict[str, Any] = {"alpha": 0.95, "evaluations": trials.extent.evaluations, "seed": 0}
     for rho in CORRELATIONS:
-        fit = partial(
-            fit_static,
-            trials.scenario,
-            week.name,
-            start=trials.start,
-            rho=rho,
-            on_progress=trials.on_progress,
-            **search,
-        )
+        fit = partial(fit_static, trials.scenario, week.name, start=trials.start, rho=rho, **search)
         fitted = trials.found("static", (week,), fit, rho=rho, **search)
         for label, text in (*policies.items(), ("static, reckoning with it", fitted)):
             contender = Contender(f"{label}, rho {rho:g}", (text,))
@@ -392,14 +450,15 @@ def rates_by_hour(trials: Trials, policies: Mapping[str, str]) -> Row:
     asked = np.bincount(week.subscriber[week.warm :], week.cores[week.warm :], scenario.subscribers)
     shown = np.argsort(-asked, kind="stable")[:SHOWN]
     usage = moments_of(scenario.mu, scenario.sd).mean[shown][:, np.arange(scenario.hours) % HOURS_PER_DAY]
+    about = {"subscribers": shown.tolist(), "usage": np.round(usage.T, 4).tolist()}
+    task, facts = Task(scenario, week, trials.start), {label: content_of(text) for label, text in policies.items()}
+    return trials.keep(week, {"rates": facts}, partial(_hourly, task, dict(policies), about))
 
-    def rates() -> Row:
-        task = Task(scenario, week, trials.start)
-        played = {label: judge(policy_of(text), task, episodes=1, seed=SEED) for label, text in policies.items()}
-        by_label = {label: np.round(one.rates[:, shown], 4).tolist() for label, one in played.items()}
-        return {"subscribers": shown.tolist(), "usage": np.round(usage.T, 4).tolist(), "rates": by_label}
 
-    return trials.keep(week, {"rates": {label: content_of(text) for label, text in policies.items()}}, rates)
+def _hourly(task: Task, policies: Mapping[str, str], about: Row) -> Row:
+    played = {label: judge(policy_of(text), task, episodes=1, seed=SEED) for label, text in policies.items()}
+    by_label = {label: np.round(one.rates[:, about["subscribers"]], 4).tolist() for label, one in played.items()}
+    return about | {"rates": by_label}
 
 
 ALPHAS = (0.75, 0.85, 0.95)
@@ -473,19 +532,36 @@ def evaluate(
     extent: Extent | None = None,
     measured: Sequence[Path] = (),
     kept: ResultsFile | None = None,
+    workers: Workers = HERE,
     on_progress: OnProgress = lambda _: None,
 ) -> Evaluation:
     """Return how policies do on a scenario; raises BadInput.
 
     extra: more policies, such as learned ones. measured: files of VM-days on which risk is predicted and sampled. kept:
-    results that are there already, and where new ones go.
+    results that are there already, and where new ones go. workers: of the searches, then of the policies on weeks.
     """
-    trials = Trials(scenario, start, extent or Extent(), kept or ResultsFile(None), on_progress)
-    extent = trials.extent
     for contender in extra:
         for text in contender.texts:
             # Before the searches, which take minutes: a wrong text is an error of the caller.
             policy_of(text)
+    stored = kept or ResultsFile(None)
+    trials = Trials(scenario, start, extent or Extent(), stored)
+
+    def compute(searches: bool) -> None:
+        listing = Listing(stored)
+        _evaluation(replace(trials, kept=listing), extra, measured)
+        cases = [one for one in listing.missing.values() if one.searches == searches]
+        with Pool(Computation.result, workers, name=lambda one: one.name, weight=lambda one: one.weight) as pool:
+            for number, (case, result) in enumerate(zip(cases, pool.run(cases), strict=True), start=1):
+                stored.add(case.facts, result)
+                on_progress(f"{'searches' if searches else 'policies on weeks'}: {number} of {len(cases)}")
+
+    in_turn(compute, (True, False))
+    return _evaluation(trials, extra, measured)
+
+
+def _evaluation(trials: Trials, extra: Sequence[Contender], measured: Sequence[Path]) -> Evaluation:
+    scenario, start, extent = trials.scenario, trials.start, trials.extent
     known, found = contenders_of(trials)
     rules = rules_of(trials)
     rows, own = [], scenario.week(scenario.weeks[0])
@@ -513,9 +589,7 @@ def evaluate(
 def _static(trials: Trials, week: Week, alpha: float, rule: Rule) -> str:
     search: dict[str, Any] = {"alpha": alpha, "evaluations": trials.extent.evaluations, "seed": 0, "reserve": RESERVE}
     facts = {"bound": rule.bound, "step": rule.step, "block_h": rule.block_h}
-    fit = partial(
-        fit_static, trials.scenario, week.name, start=trials.start, rule=rule, on_progress=trials.on_progress, **search
-    )
+    fit = partial(fit_static, trials.scenario, week.name, start=trials.start, rule=rule, **search)
     return trials.found("static", (week,), fit, **search, **facts)
 
 

@@ -48,6 +48,10 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.float32]
 
 
+def _quiet(_: str) -> None:
+    """Show no phase; a lambda could not be sent to another process."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """What a policy is asked to play."""
@@ -57,7 +61,7 @@ class Task:
     start: str = "cold"
     alpha: float = 0.95
     """Required chance of a week that keeps the promise."""
-    on_progress: Callable[[str], None] = lambda _: None
+    on_progress: Callable[[str], None] = field(default=_quiet, compare=False)
     """Called with the present phase of long preparations."""
 
 

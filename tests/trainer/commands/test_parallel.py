@@ -16,9 +16,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agent.commands.main import app
+from tests.trainer.oversubscription.test_evaluation import two_weeks
 from trainer.autoscaling.baselines import tuning
 from trainer.commands.verb import ANSWERS
 from trainer.deferral import evaluation
+from trainer.oversubscription.evaluation import Computation
 from trainer.placement.evaluation import _Comparisons
 
 TUNE = ("tune", "autoscaling", "--policy", "queue-rule", "--workload", "train-fit", "--seeds", "1", "--json")
@@ -27,9 +29,15 @@ OWN = ("evaluate", "autoscaling", "--world", "live-like", "--workload", "train-t
 PLACE = ("evaluate", "placement", "--instance", "S1", "--instance", "small-2", "--shuffles", "2", "--json")
 
 
+OVERSUBSCRIBE = ("evaluate", "oversubscription", "--scenario", "two", "--short", "--json")
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    two = tmp_path / "two"
+    two.mkdir()
+    two_weeks(two)
     return tmp_path
 
 
@@ -55,8 +63,13 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, stop_at: in
 
 @pytest.mark.parametrize(
     ("words", "module", "name", "stop_at"),
-    [(TUNE, tuning, "run_task", 100), (EVALUATE, evaluation, "_play", 4), (PLACE, _Comparisons, "part", 5)],
-    ids=["tune autoscaling", "evaluate deferral", "evaluate placement"],
+    [
+        (TUNE, tuning, "run_task", 100),
+        (EVALUATE, evaluation, "_play", 4),
+        (PLACE, _Comparisons, "part", 5),
+        (OVERSUBSCRIBE, Computation, "result", 12),
+    ],
+    ids=["tune autoscaling", "evaluate deferral", "evaluate placement", "evaluate oversubscription"],
 )
 def test_a_stopped_command_continues_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], module: Any, name: str, stop_at: int
@@ -80,7 +93,7 @@ def test_a_stopped_command_continues_with_the_same_bytes(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("words", [PLACE], ids=["evaluate placement"])
+@pytest.mark.parametrize("words", [PLACE, OVERSUBSCRIBE], ids=["evaluate placement", "evaluate oversubscription"])
 def test_two_workers_print_the_bytes_of_one_process(words: tuple[str, ...]) -> None:
     alone, shared = call(*words), call(*words, "--workers", "2")
     assert (alone.exit_code, shared.exit_code) == (0, 0)
@@ -121,6 +134,7 @@ def test_a_killed_command_continues_with_the_same_bytes(folder: Path) -> None:
     [
         (EVALUATE, 4),
         (PLACE, 16),
+        (OVERSUBSCRIBE, None),
         (("evaluate", "admission", "--preset", "K", "--experiment", "ordering", "--years", "0.02"), None),
         (("tune", "admission", "--years", "0.02", "--policy", "zeroth", "--out", "tuning"), None),
         (OWN, None),
@@ -129,6 +143,7 @@ def test_a_killed_command_continues_with_the_same_bytes(folder: Path) -> None:
     ids=[
         "evaluate deferral",
         "evaluate placement",
+        "evaluate oversubscription",
         "evaluate admission",
         "tune admission",
         "evaluate autoscaling",
@@ -148,7 +163,7 @@ def test_a_plan_measures_a_few_cases_and_writes_nothing(
     assert {1, 3} <= {one["workers"] for one in plan["shapes"]}
     walls = [one["wall_s"] for one in plan["shapes"]]
     assert walls == sorted(walls, reverse=True)
-    assert not [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.parent.name for path in folder.rglob("*") if path.is_file()} == {"two"}
 
 
 def test_a_plan_leaves_out_finished_cases(monkeypatch: pytest.MonkeyPatch) -> None:

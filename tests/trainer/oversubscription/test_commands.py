@@ -93,7 +93,6 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(
         ("tune", "oversubscription", "--method", "guess"),
         ("tune", "oversubscription", "--alpha", "1"),
         ("tune", "oversubscription", "--shield", "strong"),
-        ("evaluate", "oversubscription", "--resume"),
         ("evaluate", "oversubscription", "--measured", "nowhere.parquet"),
         ("train", "oversubscription", "--method", "vdn", "--set", "gama=1"),
         ("evaluate", "oversubscription", "--start", "hot"),

@@ -24,8 +24,10 @@ from agent.admission.records import (
     StartedLabel,
     StartedOwner,
 )
+from agent.admission.state import ADMISSION
+from agent.kernel.decision import Host
 from agent.kernel.http import CONFLICT, DIGITS, UNKNOWN, Body
-from domain.clock import Clock
+from agent.kernel.leads import with_leaders
 from domain.errors import BadInput
 
 MOST_AT_ONCE = 200
@@ -70,9 +72,10 @@ class EventsOrder(Body):
     ]
 
 
-def create_router(clusters: Clusters, clock: Clock) -> APIRouter:
+def create_router(clusters: Clusters, host: Host) -> APIRouter:
     """Return the routes of admission."""
     router = APIRouter(prefix="/api/v1/admission", tags=["admission"])
+    clock = host.clock
 
     @router.post("/requests", summary="May this deployment come in?", responses=UNKNOWN | CONFLICT)
     def admit(order: AdmissionRequest) -> AdmissionDecision:
@@ -124,12 +127,13 @@ def create_router(clusters: Clusters, clock: Clock) -> APIRouter:
     @router.get("", summary="Every cluster")
     def list_clusters() -> list[Gauges]:
         """Cores taken, room left by band, and how much of the month's promise is used, per cluster."""
-        return [service.gauges(clock.now()) for _, service in sorted(clusters.items())]
+        found = {name: service.gauges(clock.now()) for name, service in sorted(clusters.items())}
+        return with_leaders(host.ledger, ADMISSION, found)
 
     @router.get("/{cluster}", summary="One cluster", responses=UNKNOWN)
     def cluster(cluster: Annotated[str, Path(description="The cluster's name.", max_length=63)]) -> Gauges:
         """Cores taken, room left by band, and how much of the month's promise is used."""
-        return clusters.one(cluster).gauges(clock.now())
+        return with_leaders(host.ledger, ADMISSION, {cluster: clusters.one(cluster).gauges(clock.now())})[0]
 
     @router.get("/{cluster}/requests", summary="A cluster's decisions", responses=UNKNOWN)
     def admissions(

@@ -40,6 +40,7 @@ from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_mod
 from agent.admission.state import ADMISSION, AdmissionStore, Change, ClusterCounts, month_of
 from agent.admission.view import sentence
 from agent.kernel.decision import CapacityOf, ContainerRoom, RoomOf, Services
+from agent.kernel.leads import Led
 from agent.kernel.transaction import Conflict, retried
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory
@@ -58,7 +59,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(Led):
     """A cluster at `at` (epoch seconds); its futures as they were last computed.
 
     mode: `act` where asking takes a deployment in, `observe` where the answer is advice and takes nothing in.

@@ -253,7 +253,7 @@ class AdmissionPart(Part):
         """Return the routes of admission."""
         from agent.admission.api import create_router
 
-        return create_router(self.clusters, self.host.clock)
+        return create_router(self.clusters, self.host)
 
     def summary(self, record: Record) -> Summary:
         """Return an admission in one line."""

@@ -14,6 +14,7 @@ from agent.autoscaling.announcements import Announced
 from agent.autoscaling.view import FleetStatus, fleet_status, fleet_statuses
 from agent.kernel.decision import one_subject
 from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Length, Order, Why
+from agent.kernel.leads import with_leaders
 from domain.announcements import Announcement
 from domain.controls import Pin
 from domain.decisions import Decision
@@ -155,7 +156,8 @@ def create_router(part: AutoscalingPart) -> APIRouter:
     @router.get("/autoscaling", summary="Every fleet", tags=["autoscaling"])
     def fleets() -> list[FleetStatus]:
         """Sizes, queue, cost, the last decision and what holds it, per fleet."""
-        return list(fleet_statuses(part.store, part.subjects(), clock.now()))
+        found = fleet_statuses(part.store, part.subjects(), clock.now())
+        return with_leaders(part.host.ledger, part.name, {one.fleet: one for one in found})
 
     # Before the routes of a fleet: their pattern would take its name for one.
     _add_announcements(router, part)
@@ -163,7 +165,8 @@ def create_router(part: AutoscalingPart) -> APIRouter:
     @router.get("/autoscaling/{fleet}", summary="One fleet", responses=UNKNOWN, tags=["autoscaling"])
     def fleet(fleet: FleetName) -> FleetStatus:
         """Sizes, queue, cost, the last decision and what holds it."""
-        return fleet_status(part.store, part.one(fleet), clock.now())
+        name = part.one(fleet)
+        return with_leaders(part.host.ledger, part.name, {name: fleet_status(part.store, name, clock.now())})[0]
 
     @router.get("/autoscaling/{fleet}/vms", summary="Which VMs report", responses=UNKNOWN, tags=["autoscaling"])
     def vms(fleet: FleetName) -> list[VmReport]:

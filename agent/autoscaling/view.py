@@ -12,6 +12,7 @@ from agent.autoscaling.holds import holds
 from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.state import FleetStore
+from agent.kernel.leads import Led
 from agent.kernel.metrics import Reading
 from agent.kernel.text import columns, duration_text, in_minutes, time_text
 from agent.rails.budget import dollars_per_hour
@@ -91,7 +92,7 @@ class ShadowStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetStatus:
+class FleetStatus(Led):
     """A fleet as the ledger knows it; before the first decision only its name, its switches and what is open.
 
     last_tick_at: epoch seconds of the last decision. due: VMs that should have reported in the minute (warm and not new

@@ -22,6 +22,7 @@ from agent.deferral.records import (
 )
 from agent.kernel.controls import checked_owner, checked_reason
 from agent.kernel.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
+from agent.kernel.leads import with_leaders
 
 if TYPE_CHECKING:
     from agent.deferral.decision import DeferralPart
@@ -73,12 +74,12 @@ def create_router(part: DeferralPart) -> APIRouter:
     @router.get("/pools", summary="Every pool")
     def list_pools() -> list[PoolView]:
         """Capacity, what runs and waits, and how the policies fare."""
-        return [pool.view() for _, pool in sorted(pools.items())]
+        return with_leaders(part.host.ledger, part.name, {name: pool.view() for name, pool in sorted(pools.items())})
 
     @router.get("/pools/{pool}", summary="One pool", responses=UNKNOWN)
     def one(pool: PoolPath) -> PoolView:
         """Capacity, what runs and waits, and how the policies fare."""
-        return pools.one(pool).view()
+        return with_leaders(part.host.ledger, part.name, {pool: pools.one(pool).view()})[0]
 
     @router.post("/jobs", summary="A job may wait, of a pool named in the body", responses=UNKNOWN | CONFLICT)
     def submit_to(order: JobOfPool) -> SubmissionResult:

@@ -24,6 +24,7 @@ from agent.deferral.state import DEFERRAL, PoolState
 from agent.deferral.turn import PoolTurns, Watch
 from agent.kernel.decision import Host
 from agent.kernel.guards import held_by_pause
+from agent.kernel.leads import Led
 from agent.kernel.text import time_text
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
@@ -41,7 +42,7 @@ _DURATION, _EARLIEST, _LATEST, _SUBMITTED = 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
-class PoolView:
+class PoolView(Led):
     """A pool now. step: the newest that was decided, None before the first; next_at: when the next one is.
 
     capacity: cores that the pool goes by, None where it knows none; margin: of them kept free; running: cores of jobs;

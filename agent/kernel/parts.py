@@ -129,7 +129,8 @@ class Parts(Sequence[Part]):
             if leases is not None:
                 lease = leases.get(Subject(part.name, name))
                 led = f"led by {lease.agent} under epoch {lease.epoch}" if lease else "led by no agent"
-                data = {**status.data, "led_by": lease.agent if lease else None}
+                of_lease = {"led_by": lease.agent, "epoch": lease.epoch} if lease else {"led_by": None, "epoch": None}
+                data = {**status.data, **of_lease}
                 status = replace(status, lines=(*status.lines, f"  {led}"), data=data)
             yield part, status
 

@@ -9,9 +9,11 @@ from pydantic import Field
 
 from agent.kernel.decision import Services
 from agent.kernel.http import CONFLICT, DIGITS, UNKNOWN, Body
+from agent.kernel.leads import with_leaders
+from agent.ledger import Ledger
 from agent.oversubscription.pool import Pool, PoolView
 from agent.oversubscription.records import LONGEST, HourDecision, PoolName, RateDecision, RateRequest
-from agent.oversubscription.state import OversubscriptionStore
+from agent.oversubscription.state import OVERSUBSCRIPTION, OversubscriptionStore
 
 
 class RearmOrder(Body):
@@ -22,14 +24,14 @@ class RearmOrder(Body):
     reason: Annotated[str, Field(min_length=1, max_length=500, description="Why it is safe again.")]
 
 
-def create_router(pools: Services[Pool], store: OversubscriptionStore) -> APIRouter:
+def create_router(pools: Services[Pool], store: OversubscriptionStore, ledger: Ledger) -> APIRouter:
     """Return the routes of overselling."""
     router = APIRouter(prefix="/api/v1/oversubscription", tags=["oversubscription"])
 
     @router.get("", summary="Every pool: rates, reasons and risk")
     def list_pools() -> list[PoolView]:
         """The newest hour of each pool, what was counted, and how publishing its rates has gone."""
-        return [pool.view() for _, pool in sorted(pools.items())]
+        return with_leaders(ledger, OVERSUBSCRIPTION, {name: pool.view() for name, pool in sorted(pools.items())})
 
     # Before the routes with a pool's name, which would take these words for one.
     @router.post("/requests", summary="Which rate may this VM have?", responses=UNKNOWN | CONFLICT)
@@ -45,7 +47,7 @@ def create_router(pools: Services[Pool], store: OversubscriptionStore) -> APIRou
     @router.get("/{pool}", summary="One pool", responses=UNKNOWN)
     def one(pool: Annotated[str, Path(max_length=63, description="The pool's name.")]) -> PoolView:
         """Its newest hour, what was counted, and how publishing its rates has gone."""
-        return pools.one(pool).view()
+        return with_leaders(ledger, OVERSUBSCRIPTION, {pool: pools.one(pool).view()})[0]
 
     @router.get("/{pool}/rates", summary="A pool's decisions", responses=UNKNOWN)
     def decisions(

@@ -260,7 +260,7 @@ class OversubscriptionPart(Part):
         """Return the routes of overselling."""
         from agent.oversubscription.api import create_router
 
-        return create_router(self.pools, self.store)
+        return create_router(self.pools, self.store, self.host.ledger)
 
     def summary(self, record: Record) -> Summary:
         """Return an hour's or a request's decision in one line."""

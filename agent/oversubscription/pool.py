@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from agent.kernel.leads import Led
 from agent.kernel.transaction import Conflict, retried
 from agent.models.background import Background
 from agent.models.directory import ModelsDirectory
@@ -58,7 +59,7 @@ POLICY_TURNS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class PoolView:
+class PoolView(Led):
     """A pool as it is now. problem: why its inventory is not as it should be, "" when it is.
 
     clipped, rejected_samples: readings above 100 % that were taken, and those that were refused, since the start.

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from agent.kernel.controls import checked_owner, checked_reason
 from agent.kernel.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
+from agent.kernel.leads import with_leaders
 from agent.placement.book import HostView
 from agent.placement.extender import ExtenderArgs, ExtenderFilterResult, HostPriority, filtered, prioritized
 from agent.placement.look import WHAT_IF_MOST, ApplicationView, PoolView, Reasons, RepackPlan, Room, WhatIf
@@ -213,7 +214,7 @@ def create_router(part: PlacementPart) -> APIRouter:
     @router.get("", summary="Every pool")
     def list_pools() -> list[PoolView]:
         """Open hosts against the lower bound, allocation, headroom, and what is reserved."""
-        return [pool.view() for _, pool in sorted(pools.items())]
+        return with_leaders(part.host.ledger, part.name, {name: pool.view() for name, pool in sorted(pools.items())})
 
     # Before the routes with a pool's name, which would take this word for one.
     @router.post("/requests", summary="Hosts for containers, of a pool named in the body", responses=UNKNOWN | CONFLICT)
@@ -387,6 +388,6 @@ def create_router(part: PlacementPart) -> APIRouter:
     @router.get("/{pool}", summary="One pool", responses=UNKNOWN)
     def one(pool: PoolPath) -> PoolView:
         """Open hosts against the lower bound, allocation, headroom, and what is reserved."""
-        return pools.one(pool).view()
+        return with_leaders(part.host.ledger, part.name, {pool: pools.one(pool).view()})[0]
 
     return router

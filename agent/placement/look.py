@@ -14,6 +14,7 @@ from functools import partial as partial_of
 from typing import Final
 
 from agent.kernel.decision import Capacity
+from agent.kernel.leads import Led
 from agent.ledger import Ledger
 from agent.placement.advice import PolicyAdvice
 from agent.placement.book import Book, Figures, HostView
@@ -64,7 +65,7 @@ class LifetimeFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolView:
+class PoolView(Led):
     """A pool now. problem: what a person should look into, "" for nothing. pending: cores that its fleet waits for.
 
     reserved: cores of containers that are not confirmed. policy: what decides, by name. training_distance: how far the

@@ -41,6 +41,11 @@ def test_status_api_and_page_show_the_leader_of_each_subject(running: Running, u
     assert status["leaders"]["placement/south"] == "east"
     with Served(running.parts) as served:
         page = httpx.get(served.url).text
+        (listed,) = httpx.get(f"{served.url}/api/v1/autoscaling").json()
+        item = httpx.get(f"{served.url}/api/v1/autoscaling/web").json()
+        free = httpx.get(f"{served.url}/api/v1/placement").json()
+    assert {(one["led_by"], one["epoch"]) for one in (web, listed, item)} == {("north", 2)}
+    assert {(one["led_by"], one["epoch"]) for one in free} == {(None, None)}
     assert 'east leads <span title="placement/south, placement/north">2 subjects</span>' in page
     assert 'north leads <span title="autoscaling/web">1 subject</span>' in page
     shown = CliRunner().invoke(app, ["status", "autoscaling", "web", "--ledger", url])

@@ -306,6 +306,7 @@ class AutoscalingPart(Part):
             tuned=self._rules.take_up,
             resized=self._resizes(),
             listening_since=host.clock.now(),
+            others=self._actuator(settings, fleets),
         )
         self.attach(loop, series)
         file = settings.learned.model_file
@@ -407,7 +408,7 @@ class AutoscalingPart(Part):
         assert self._settings is not None
         before, after = self._settings.fleets, settings.fleets
         fleets = managed_fleets(settings, self.host.environ)
-        self.loop.actuator = self._actuator(settings, fleets)
+        self.loop.actuator, self.loop.others = (self._actuator(settings, fleets) for _ in range(2))
         self.series.watch([managed.fleet for managed in fleets], claims_of(settings))
         self.loop.fleets, self._settings = fleets, settings
         self.host.adopt(settings)

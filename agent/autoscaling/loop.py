@@ -109,7 +109,8 @@ class Loop:
     scale-in protection on busy VMs. probationer: of a fleet, the policy on probation, which is a shadow of it then.
     tuned: the fleets of a turn under their tuned settings. hosts: the names of the VMs, for the map of other senders'
     paths. resized is asked until it has answered once as the leader. listening_since: when the process began to take
-    readings.
+    readings. others: observes the groups of fleets that are only measured,
+    since an actuator forgets groups that it does not observe.
     """
 
     def __init__(
@@ -133,8 +134,10 @@ class Loop:
         hosts: Hosts | None = None,
         resized: ResizesSince | None = None,
         listening_since: float = -math.inf,
+        others: Actuator | None = None,
     ) -> None:
         self.fleets, self.store, self.actuator = tuple(fleets), store, actuator
+        self.others = others or actuator
         self.aggregator, self.proposer, self.clock = aggregator, proposer, clock
         self.mode, self.leads, self.protect_busy = mode, leads, protect_busy
         self.interruptions, self.fence, self.probationer = interruptions, fence, probationer
@@ -222,7 +225,7 @@ class Loop:
         led = self._led()
         managed = [one for one in self.tuned(self.fleets) if one.fleet.name not in led]
         fleets = [one.fleet for one in managed]
-        observed = self.actuator.observe(fleets, now)
+        observed = self.others.observe(fleets, now)
         failure, reason = None, Reason.LEDGER_UNAVAILABLE
         states: dict[str, LoopState] = {}
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,27 @@ def test_a_fleet_of_another_agent_is_measured_and_nothing_else(two: World) -> No
     assert sized == {SMALL.name}
     (seen,) = two.loop.measure(two.agent_clock.now()).snapshots
     assert seen.fleet == "batch"
+
+
+def test_hooks_of_groups_are_not_read_again_each_turn_where_another_agent_leads_some(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = two.session.read
+
+    def counted(service: str, operation: str, /, **parameters: object) -> dict[str, Any]:
+        reads.append(operation)
+        return read(service, operation, **parameters)
+
+    monkeypatch.setattr(two.session, "read", counted)
+    two.loop.leads = Leads({WEB: two.epoch})
+    counts = []
+    for _ in range(3):
+        two.tick()
+        two.loop.measure(two.agent_clock.now())
+        counts.append(reads.count("DescribeLifecycleHooks"))
+    # The group of the other agent's fleet is read for the first time.
+    assert counts == [1] * 3
 
 
 def test_the_open_intents_of_another_agents_fleet_stay_as_they_are(two: World) -> None:

@@ -164,6 +164,11 @@ class Proxy:
         self.cut()
         self._do(self._end_all)
 
+    def lead_to(self, port: int) -> None:
+        """Connect to another server from here on, and end every connection."""
+        self._do(lambda: setattr(self, "_target", port))
+        self._do(self._end_all)
+
     def mend(self) -> None:
         """Connect anew from here on; connections that were cut are ended, for what they lost is lost."""
         self._do(self._end_all)
@@ -201,7 +206,12 @@ class Proxy:
             done.set()
         elif source is self._listener:
             client, _ = source.accept()
-            server = socket.create_connection(("127.0.0.1", self._target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                # The server is down.
+                client.close()
+                return
             self._sinks[client], self._sinks[server] = server, client
         elif source in self._sinks:
             try:

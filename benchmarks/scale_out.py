@@ -86,9 +86,9 @@ def main() -> int:
     parser.add_argument("--fleets", type=int, default=3000, help="fleets that the agents share (default 3000)")
     parser.add_argument("--vms-per-fleet", type=int, default=30, help="VMs of each at the start (default 30)")
     parser.add_argument("--agents", type=int, default=3, help=f"2 to {len(NAMES)} agents (default 3)")
-    parser.add_argument("--speed", type=float, default=2.0, help="of the agents' clock, at most 30 (default 2)")
-    parser.add_argument("--minutes", type=int, default=4, help="of the clock, without a kill (default 4)")
-    parser.add_argument("--kills", type=int, default=4, help="agents killed, one after the other (default 4)")
+    parser.add_argument("--speed", type=float, default=1.5, help="of the agents' clock, at most 30 (default 1.5)")
+    parser.add_argument("--minutes", type=int, default=3, help="of the clock, without a kill (default 3)")
+    parser.add_argument("--kills", type=int, default=2, help="agents killed, one after the other (default 2)")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default all)")
     asked = parser.parse_args()
     targets = [

@@ -9,8 +9,8 @@ rule was chosen here.
 The weights of `lifetime` were searched on the begins of the first third of each trace and chosen on those of the
 second; `judged` is the mean over the last. `moved`: `lifetime` with a move of a container after each 100 placements.
 `..._less_lifetime`: the difference to `lifetime` with the same lifetimes declared.
-`--extended`: the judged cases with other pools (VARIANTS), and draws
-of the same length that were fitted to the trace, in place of the rest.
+`--extended`: the judged cases with other pools (VARIANTS), and all cases beside draws of the same
+length and speed that were fitted to the trace, in place of the rest.
 `--advice`: the rule of `trainer.placement.advice` on each case, in place of the rest. It is asked daily from the third
 day on while a day is left, and its advice is followed at once: host-hours after the third day over those without
 advice, by the policy that began (ADVICE_FROM), without hints and at sigma 0.5. A policy decides without the future, so
@@ -145,8 +145,8 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=10_000, help="hosts of the pool (default 10000)")
     given = parser.parse_args()
     if given.extended:
-        cases = [case for case in CASES if case[1] in JUDGED]
-        figures = extended(cases[:: max(1, len(CASES) // given.cases)])
+        apart = max(1, len(CASES) // given.cases)
+        figures = {**extended([case for case in CASES if case[1] in JUDGED][::apart]), **likeness(CASES[::apart])}
         return report("placement_lifetimes", figures, as_json=given.json, packages=("numpy", "numba"))
     if given.advice:
         figures = {**followed_days(CASES[:: max(1, len(CASES) // given.cases)]), **followed_fillings()}
@@ -222,19 +222,37 @@ def extended(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:
     for trace, first, rows, speed in cases:
         plain = trace_of(f"{trace}:{first}+{rows}@{speed}", "0.5")
         assert plain is not None
-        drawn = trace_of(f"{trace}~{first}:0+{rows}@{speed}", "0.5")
-        assert drawn is not None
-        pools = {variant: change(plain) for variant, change in VARIANTS.items()}
-        for variant, one in {**pools, f"{trace}_trace": plain, f"{trace}_drawn": drawn}.items():
-            last = one.requests[-1].at_s
-            arrays = arrays_of(one)
-            hours = {
-                policy.name: play(one, policy, arrays=arrays, measured_from_s=WARM_UP * last, until_s=last).host_hours
-                for policy in (NAMED["bf"], NAMED["oldest"], LIFETIME)
-            }
-            for name in ("oldest", "lifetime"):
-                found.setdefault(f"{variant}_{name}_over_bf", []).append(hours[name] / hours["BF"])
+        for variant, change in VARIANTS.items():
+            for name, ratio in _over_bf(change(plain)).items():
+                found.setdefault(f"{variant}_{name}_over_bf", []).append(ratio)
     return {name: statistics.fmean(ratios) for name, ratios in found.items()}
+
+
+def likeness(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:
+    """Return host-hours over those of best fit at sigma 0.5 on a trace and on draws, with errors of the means."""
+    found: dict[str, list[float]] = {}
+    for trace, first, rows, speed in cases:
+        for kind, name in (("trace", f"{trace}:{first}"), ("drawn", f"{trace}~{first}:0")):
+            one = trace_of(f"{name}+{rows}@{speed}", "0.5")
+            assert one is not None
+            for policy, ratio in _over_bf(one).items():
+                found.setdefault(f"{trace}_{kind}_{policy}_{speed}", []).append(ratio)
+    figures: dict[str, float] = {}
+    for key, ratios in found.items():
+        figures[f"{key}_over_bf"] = statistics.fmean(ratios)
+        if len(ratios) > 1:
+            figures[f"{key}_error"] = statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return figures
+
+
+def _over_bf(one: Instance) -> dict[str, float]:
+    """Return the host-hours of `oldest` and of `lifetime` over those of best fit."""
+    last, arrays = one.requests[-1].at_s, arrays_of(one)
+    bf, oldest, lifetime = (
+        play(one, policy, arrays=arrays, measured_from_s=WARM_UP * last, until_s=last).host_hours
+        for policy in (NAMED["bf"], NAMED["oldest"], LIFETIME)
+    )
+    return {"oldest": oldest / bf, "lifetime": lifetime / bf}
 
 
 def followed_days(cases: Sequence[tuple[str, int, int, int]]) -> dict[str, float]:

@@ -45,6 +45,7 @@ SMALLEST = {
     "placement_lifetimes": "--runs 1 --cases 1 --hosts 50",
     "placement_fleet": "--hours 2 --seeds 1 --fleets 1",
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
+    "devices": "--runs 1 --steps 4096 --environments 2 --lessons 2",
     "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "oversubscription_ablation": "--cpu-s 0.2 --seeds 0 --unseen 1 --decisions 8 --episodes 2",
@@ -81,6 +82,7 @@ OF_A_PEER_THAT_MAY_BE_MISSING = {
     *("ratio_limit", "ratio_vs_sb3", "reached_sb3", "sb3_by_branching", "sb3_cpu_s", "sb3_steps_per_cpu_s"),
     *("time_to_quality_is_bound", "time_to_quality_ratio"),
     *("ray_speed_up", "start_s", *scale_agents.FIGURES),
+    *("ppo_ratio", "sets_ratio", "scorer_ratio", "ppo_apart", "sets_apart", "scorer_apart"),
 }
 RESUMABLE = (
     *("self_tuning", "autoscaling_memory", "oversubscription_ablation"),

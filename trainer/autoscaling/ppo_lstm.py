@@ -28,6 +28,7 @@ from trainer.autoscaling.environments import Bools, Doubles, Environments, Float
 from trainer.autoscaling.fast_lstm import Actor, LstmActor, LstmUnroll, UnrolledLstm, choose, compiled, fast_products
 from trainer.autoscaling.tasks import SELECTION_SEED, TRAINING_SEED, Task, task_of
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, check_resumable, plain, weights_hash
+from trainer.kit.device import CPU, DEVICES, device_of
 from trainer.kit.parallel import ALONE, Crew
 from trainer.kit.ppo import RewardScale, advantages
 from trainer.kit.progress import Progress
@@ -46,7 +47,7 @@ class NetworkKind(StrEnum):
     MLP = "mlp"
 
 
-CHOICES = {"observation": ("obs-7", "obs-v2"), "action_set": ("act-7", "act-multi"), "device": ("cpu", "cuda")}
+CHOICES = {"observation": ("obs-7", "obs-v2"), "action_set": ("act-7", "act-multi"), "device": DEVICES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class PPOConfig:
     collapse_lost: float = 3.0  # so has a policy whose cost, greedy and sampled, is this multiple of the best
     collapse_rate: float = 0.5  # factor of the learning rate after each collapse
     workers: int = 1  # processes that share the environments and average their gradients
-    device: str = "cpu"  # or cuda
+    device: str = CPU  # or cuda
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", NetworkKind(self.network))
@@ -522,7 +523,7 @@ class Training:
         sizes = self._held_out.n_features, self._held_out.n_actions
         self.network = PolicyValueNetwork(
             config.network, *sizes, config.hidden, forget_bias=config.forget_bias, seed=config.seed
-        ).to(config.device)
+        ).to(device_of(config.device))
         self.optimiser = self._new_optimiser()
         self.best_cost: float | None = None
         self.best_weights = self.network.copied_weights()
@@ -747,4 +748,4 @@ def train(
                 checkpoints.save(Checkpoint(config.plain(), asdict(progress), run.state()), best=best)
         last = weights_hash(run.network.state_dict())
         run.network.load_state_dict(run.best_weights)
-    return TrainingResult(run.network, run.best_cost, last, run.steps)
+    return TrainingResult(run.network.cpu(), run.best_cost, last, run.steps)

@@ -57,6 +57,7 @@ from trainer.autoscaling.lessons import (
 )
 from trainer.autoscaling.tasks import FAMILIES, SELECTION_SEED, TRAINING_SEED, load_of
 from trainer.kit.checkpoint import plain, weights_hash
+from trainer.kit.device import CPU, DEVICES, device_of
 from trainer.kit.files import code_version, replace_file
 from trainer.kit.intervals import compare
 from trainer.kit.progress import CURVE_FILE, Curve, Lines, Listeners, Progress, log_of, read_curve
@@ -118,6 +119,7 @@ class Recipe:
     selection: int = 180  # fleets at large that the margin is chosen on
     left_out: tuple[str, ...] = ()  # names of inputs that the networks do not see
     cells: int = 0  # of each voting network's LSTM; 0: none
+    device: str = CPU  # of the fits, or cuda
 
     def __post_init__(self) -> None:
         for name in ("rounds", "explore", "left_out"):
@@ -141,6 +143,8 @@ class Recipe:
                 raise BadInput(name, getattr(self, name), "give a number of 0 or more")
         if self.networks >= GAINS_SEED:
             raise BadInput("networks", self.networks, f"give fewer than {GAINS_SEED}")
+        if self.device not in DEVICES:
+            raise BadInput("device", self.device, f"choose one of {', '.join(DEVICES)}")
         unknown = [name for name in self.left_out if name not in INPUTS]
         if unknown or len(set(self.left_out)) == len(INPUTS):
             raise BadInput("left_out", "+".join(unknown or self.left_out), f"name some of {', '.join(INPUTS)}")
@@ -305,17 +309,17 @@ class Network(nn.Module):
         row, place = there.nonzero(as_tuple=True)
         one = torch.relu(shared[row] + candidates[row, place] @ weight[:, STATES : STATES + CANDIDATES].T)
         found = self.last(torch.relu(self.second(one)))[:, 0]
-        return torch.full(there.shape, NEVER).index_put((row, place), found)
+        return torch.full(there.shape, NEVER, device=there.device).index_put((row, place), found)
 
     def weights(self) -> Ensemble:
         """Return the weights as an ensemble of one."""
         layers = (self.first.weight.T, self.first.bias, self.second.weight.T, self.second.bias, self.last.weight[0])
-        found = tuple(np.ascontiguousarray(layer.detach()[None].numpy()) for layer in layers)
+        found = tuple(np.ascontiguousarray(layer.detach()[None].cpu().numpy()) for layer in layers)
         if self.memory is None:
             return (*found, *without_memory(1))
         own, order = dict(self.memory.named_parameters()), np.argsort(TORCH_ORDER).tolist()
         gates = (own["weight_ih_l0"].T, own["weight_hh_l0"].T, own["bias_ih_l0"])
-        return (*found, *(_reordered(gate.detach()[None].numpy(), order) for gate in gates))
+        return (*found, *(_reordered(gate.detach()[None].cpu().numpy(), order) for gate in gates))
 
 
 def _draw(layer: nn.Module, inputs: int, generator: torch.Generator) -> None:
@@ -367,13 +371,17 @@ def error_of_worth(logits: Tensor, there: Tensor, gains: Tensor, worths: Tensor,
 
     It is Huber's: single futures are far from the mean.
     """
-    apart = torch.where(there, logits - logits[:, :1], torch.zeros(()))
+    apart = torch.where(there, logits - logits[:, :1], logits.new_zeros(()))
     # The rule's own choice is 0 by definition.
     return nn.functional.huber_loss(apart, worths, reduction="sum") / (there.sum() - there.shape[0]).clamp(min=1)
 
 
 def fit(samples: Samples, recipe: Recipe, seed: int, loss_of: Loss, start: Network | None = None) -> Network:
-    """Return a network with the least loss; start: weights to begin with instead of drawn ones."""
+    """Return a network with the least loss; start: weights to begin with instead of drawn ones.
+
+    Weights and batches are drawn in this process, so a seed draws the same on every device.
+    """
+    device = device_of(recipe.device)
     generator = torch.Generator().manual_seed(seed)
     network = Network(recipe.hidden, generator, recipe.cells)
     if start is not None:
@@ -394,10 +402,14 @@ def fit(samples: Samples, recipe: Recipe, seed: int, loss_of: Loss, start: Netwo
         steps = max(int(recipe.epochs * rows / recipe.batch), 1)
         batches = [Stretch(torch.randint(rows, (recipe.batch,), generator=generator)) for _ in range(steps)]
     steps = sum(len(stretch.samples) > 0 for stretch in batches)
+    network.to(device)
+    states, candidates, there, gains, worths, minutes = (
+        part.to(device) for part in (states, candidates, there, gains, worths, minutes)
+    )
     optimiser = torch.optim.Adam(network.parameters(), lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=recipe.rate, total_steps=steps)
     carried: tuple[Tensor, Tensor] | None = None
-    for stretch in batches:
+    for stretch in (one.on(device) for one in batches):
         batch, hidden = stretch.samples, None
         if network.memory is not None and stretch.minutes is not None:
             seen, carried = network.memory(minutes[stretch.minutes], None if stretch.begins else carried)
@@ -427,6 +439,12 @@ class Stretch:
     at: Tensor | None = None
     begins: bool = True
     weight: float = 1.0
+
+    def on(self, device: torch.device) -> Stretch:
+        """Return the input on a device."""
+        samples, minutes, at = (None if x is None else x.to(device) for x in (self.samples, self.minutes, self.at))
+        assert samples is not None
+        return Stretch(samples, minutes, at, self.begins, self.weight)
 
 
 def _stretches(samples: Samples, recipe: Recipe, generator: torch.Generator) -> Iterator[Stretch]:

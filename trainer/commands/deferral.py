@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from domain.errors import BadInput
 from trainer.commands.endings import STATUSES_OF_GATE
 from trainer.commands.options import (
     Bounds,
+    DeviceOption,
     ForceOption,
     PageOption,
     Rows,
@@ -132,7 +133,7 @@ def _lines(played: Play) -> list[str]:
 
 
 SEEDS_OF_ALL = "0-4"
-_OPTIONS = ("scenario", "method", "seed")
+_OPTIONS = ("scenario", "method", "seed", "device")
 """Fields of the configuration with separate options."""
 
 
@@ -176,6 +177,7 @@ With --all every method and seed, and --resume continues with the unfinished one
     method: Annotated[str, "NAME", "Method, see below."] = "full"
     preset: Annotated[str | None, "NAME", "imitation or paper; else imitation where there is one."] = None
     setting: SetOption = None
+    device: DeviceOption = "cpu"
     every: Annotated[bool, "--all", f"Every method, as published and with imitation, seeds {SEEDS_OF_ALL}."] = False
     cpu_minutes: Annotated[float | None, "N", "CPU minutes after which a run ends; --resume continues."] = None
     report_seeds: Annotated[int, "Seeds of the report, from 0 on.", Bounds(min=2, max=100)] = 100
@@ -197,17 +199,20 @@ With --all every method and seed, and --resume continues with the unfinished one
         announce("train deferral: loading torch and the simulator", self.as_json)
         from trainer.deferral.runs import jobs_of, variants
         from trainer.deferral.set_transformer import IMITATION, PAPER, SETS, Config, preset
+        from trainer.kit.device import device_of
 
+        device_of(self.device, self.ray)
         if self.cpu_minutes is not None and not self.cpu_minutes > 0.0:
             raise BadInput("--cpu-minutes", self.cpu_minutes, "give a number above 0")
         changes = self.changes(Config, self.setting, _OPTIONS)
         if self.every:
             if changes or self.preset is not None:
                 raise BadInput("--all", "with --set or --preset", "give one or the other: --all takes both presets")
-            configs = variants(self.scenario)
+            configs = [replace(one, device=self.device) for one in variants(self.scenario)]
         else:
             usual = IMITATION if self.method in SETS and self.method != "reinforce" else PAPER
-            configs = [preset(self.preset or usual, method=self.method, scenario=self.scenario, **changes)]
+            changes |= {"method": self.method, "scenario": self.scenario, "device": self.device}
+            configs = [preset(self.preset or usual, **changes)]
         jobs = jobs_of(
             configs,
             self.seeds_given(),

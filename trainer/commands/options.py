@@ -117,6 +117,7 @@ ConfigOption = Annotated[
     ),
 ]
 SetOption = Annotated[list[str] | None, "--set", "FIELD=VALUE", "Any other setting; repeatable."]
+DeviceOption = Annotated[str, "cpu|cuda", "Where networks are trained; cuda: a GPU of this machine."]
 RayOption = Annotated[str | None, "local|HOST:PORT", "Spread the work over a Ray cluster."]
 YearsOption = Annotated[
     float, "YEARS", "Length of a run.", Check(lambda years: 0.0 < years <= 30.0, "give a number above 0 and up to 30")

@@ -14,7 +14,7 @@ from typer import Argument
 from agent.commands.options import examples
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import Bounds, SetOption, epilog, settings_of, write_config
+from trainer.commands.options import Bounds, DeviceOption, SetOption, epilog, settings_of, write_config
 from trainer.commands.train import Training
 from trainer.commands.train_scorer import LSTM, PPO, SCORER, refuse_others, train_scorers
 from trainer.commands.verb import Answer, Verb
@@ -120,7 +120,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
     sweep: Annotated[list[str] | None, "FIELD=V,V,...", "Try each value, with every seed; repeatable."] = None
     workers: Annotated[int, "Processes that share one run's environments.", Bounds(min=1)] = 1
     at_once: Annotated[int | None, "Runs at once; else as many as there are cores.", Bounds(min=1)] = None
-    device: Annotated[str, "NAME", "cpu or cuda, for the networks."] = "cpu"
+    device: DeviceOption = "cpu"
     episodes: Annotated[int, "Episodes that the results are reported on.", Bounds(min=1)] = 30
 
     def folder(self) -> Path:
@@ -134,8 +134,11 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
         from trainer.kit.progress import announce
 
         announce("train autoscaling: loading torch and the simulator", self.as_json)
+        from trainer.kit.device import device_of
+
         form = self.form or (SCORER if self.start is not None or self.preset == LSTM else PPO)
         refuse_others(self.ctx, form)
+        device_of(self.device, self.ray)
         if form == PPO:
             return super().run()
         return train_scorers(
@@ -147,6 +150,7 @@ used where they cost less there and that is 90 % sure; else the old ones stay.
             workloads=self.workload or [],
             out=self.out or Path(".trimtab/train") / (LSTM if self.preset == LSTM else SCORER),
             resume=self.resume,
+            device=self.device,
             workers=Workers(self.processes, self.ray),
             as_json=self.as_json,
             on_checked=lambda place, settings: write_config(self.ctx, place, settings),

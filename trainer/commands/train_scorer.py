@@ -23,7 +23,10 @@ PPO, SCORER = "ppo", "scorer"
 DEFAULT, LSTM = "default", "lstm"
 """Presets of a scorer."""
 _BOTH = frozenset(
-    {"form", "preset", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json", "config_file"}
+    {
+        *("form", "preset", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json"),
+        *("config_file", "device"),
+    }
 )
 OF_SCORER = _BOTH | {"processes", "ray", "start"}
 """Parameters of the command that training a scorer reads."""
@@ -52,6 +55,7 @@ def train_scorers(
     workloads: Sequence[str],
     out: Path,
     resume: bool,
+    device: str,
     workers: Workers,
     as_json: bool,
     on_checked: Callable[[Path, Mapping[str, str]], None],
@@ -76,7 +80,7 @@ def train_scorers(
         for option, given in (("--world", world), ("--from", start)):
             if given is not None:
                 raise BadInput(option, given, "give the loads of that world too, by --workload")
-    changes = changes_of("--set", Recipe, pairs_of("--set", settings))
+    changes = {"device": device} | changes_of("--set", Recipe, pairs_of("--set", settings))
     if workloads:
         plans = _own_plans(out, seeds, changes, start, world or "live-like", workloads, as_json=as_json)
     else:

@@ -44,6 +44,7 @@ from simulator.deferral.scenarios import CALIBRATION_SEEDS, TRAINING_SEED, Episo
 from simulator.deferral.world import World
 from trainer.deferral.exact import Outlook, best_starts, labels, outlook_of
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, Clock, resume
+from trainer.kit.device import CPU, DEVICES, device_of
 from trainer.kit.ppo import RewardScale, advantages, clipped_loss, divergence
 from trainer.kit.progress import Progress
 
@@ -102,6 +103,7 @@ class Config:
     end_to_end: bool = False  # the policy's gradients reach the predictor
     evaluate_every: int = 4  # updates
     evaluation_episodes: int = 40  # calibration seeds, from 1,000,000, that choose the weights
+    device: str = CPU  # or cuda
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -109,6 +111,7 @@ class Config:
             ("decoding", DECODINGS),
             ("labels", LABELS),
             ("credit", CREDITS),
+            ("device", DEVICES),
         ):
             if getattr(self, name) not in known:
                 raise BadInput(name, getattr(self, name), f"choose one of {', '.join(known)}")
@@ -207,6 +210,10 @@ class Inputs(NamedTuple):
         """Return which rows are jobs that may start, [B, M]."""
         return self.mask & (self.tokens[..., CURRENT] > 0.5)
 
+    def on(self, device: torch.device) -> Inputs:
+        """Return the states on a device."""
+        return Inputs(*(part.to(device) for part in self))
+
     def rows(self, chosen: Tensor) -> Inputs:
         """Return the states at these places, without columns of tokens that none of them needs."""
         mask = self.mask[chosen]
@@ -227,6 +234,10 @@ class Answer(NamedTuple):
     """[B]"""
     foretold: Tensor
     """[B, 4]: the next step, standardised, see `TASKS`."""
+
+    def on(self, device: torch.device) -> Answer:
+        """Return the scores on a device."""
+        return Answer(*(part.to(device) for part in self))
 
     def mean(self, kind: Decoding) -> Tensor:
         """Return the scores [B, M] that a decoding goes by."""
@@ -383,14 +394,14 @@ class PointerPolicy(nn.Module):
         """
         tokens, mask, window = inputs
         # Rows that do not count come last, and are not read.
-        counted = pack_padded_sequence(tokens, mask.sum(dim=1), batch_first=True, enforce_sorted=False)
+        counted = pack_padded_sequence(tokens, mask.sum(dim=1).cpu(), batch_first=True, enforce_sorted=False)
         packed, (hidden, cell) = self.reader(counted)
         read, _ = pad_packed_sequence(packed, batch_first=True, total_length=tokens.shape[1])
         keys, left = self.key(read), inputs.current.clone()
         h, c, row = hidden[0], cell[0], self.start.expand(len(tokens), -1)
-        scores = torch.zeros(mask.shape) if ranks is None else ranks
-        total, entropy = torch.zeros(len(tokens)), torch.zeros(len(tokens))
-        everyone = torch.arange(len(tokens))
+        scores = tokens.new_zeros(mask.shape) if ranks is None else ranks
+        total, entropy = tokens.new_zeros(len(tokens)), tokens.new_zeros(len(tokens))
+        everyone = torch.arange(len(tokens), device=tokens.device)
         for place in range(int(left.sum(dim=1).max())):
             h, c = self.pointer(row, (h, c))
             logits = self.likeness(torch.tanh(keys + self.query(h).unsqueeze(1))).squeeze(-1)
@@ -402,7 +413,8 @@ class PointerPolicy(nn.Module):
             elif generator is None:
                 taken = log_all.argmax(dim=1)
             else:
-                taken = torch.multinomial(chances, 1, generator=generator).squeeze(1)
+                # Drawn here, so that a seed draws the same on every device.
+                taken = torch.multinomial(chances.cpu(), 1, generator=generator).squeeze(1).to(tokens.device)
             total = total + torch.where(some, log_all[everyone, taken], 0.0)
             entropy = entropy - torch.where(some, (chances * log_all).sum(dim=1), 0.0)
             if ranks is None:
@@ -420,6 +432,13 @@ class PointerPolicy(nn.Module):
 
 
 Network = SetPolicy | SlotPolicy | PointerPolicy
+
+
+@torch.no_grad()
+def answer_of(network: Network, inputs: Inputs) -> Answer:
+    """Return the answer of a network, on any device, for states of the processor; without gradients."""
+    answer: Answer = network(inputs.on(network.predictor.centre.device))
+    return answer.on(inputs.tokens.device)
 
 
 def set_deviation(head: nn.Module, deviation: float) -> None:
@@ -497,8 +516,7 @@ def judge(
         worlds = [World(episode) for episode in episodes[first : first + SIDE_BY_SIDE]]
         while going := [world for world in worlds if not world.done]:
             seen = see(going, cref)
-            with torch.no_grad():
-                answer = network(seen.inputs)
+            answer = answer_of(network, seen.inputs)
             chosen_by = starts_of(seen, answer.mean(kind), kind, answer.worth if waits else None)
             for world, chosen in zip(going, chosen_by, strict=True):
                 world.step(chosen)
@@ -535,6 +553,11 @@ class ImitationBatch(NamedTuple):
     """[B, M]: how much each row counts, 0 where there is no job that may start."""
     following: Tensor
     """[B, 4]: the next step, see TASKS; nan where there is none."""
+
+    def on(self, device: torch.device) -> ImitationBatch:
+        """Return the states on a device."""
+        inputs, *targets = self
+        return ImitationBatch(inputs.on(device), *(part.to(device) for part in targets))
 
     def rows(self, chosen: Tensor) -> ImitationBatch:
         """Return the states at these places."""
@@ -574,8 +597,7 @@ def play_round(
             picks = [knapsack(w, v.cur.cores, v.free) for w, v in zip(worth, seen.views, strict=True)]
             chosen = [fallback(view) for view in seen.views]
             if network is not None:
-                with torch.no_grad():
-                    mean = network(seen.inputs).worth
+                mean = answer_of(network, seen.inputs).worth
                 shaken = mean + torch.from_numpy(rng.normal(0.0, EXPLORED, mean.shape).astype(np.float32))
                 chosen[own:] = starts_of(seen, shaken, "knapsack")[own:]
         else:
@@ -722,8 +744,9 @@ class Learner:
         # An order of starts has no values for a knapsack.
         self.kind: Decoding = "prefix" if config.method == "pointer" else config.decoding
         self.cref = mean_capacity(config.scenarios)
+        self.device = device_of(config.device)
         torch.manual_seed(config.seed)
-        self.network = network_of(config)
+        self.network = network_of(config).to(self.device)
         self.rng = np.random.default_rng([config.seed, 1])
         self.draws = torch.Generator().manual_seed(config.seed + 1)
         self.updates, self.steps = 0, 0
@@ -764,7 +787,7 @@ class Learner:
         sums, count = np.zeros(len(names)), 0
         for _ in range(config.passes):
             for chosen in self._parts(len(lesson.worth)):
-                part = lesson.rows(chosen)
+                part = lesson.rows(chosen).on(self.device)
                 answer: Answer = self.network(part.inputs)
                 worth, order = loss_of(answer, part)
                 beside = self._auxiliary_loss(answer, part.following)
@@ -807,21 +830,21 @@ class Learner:
         anchor = self._anchored()
         for _ in range(1 if plain else config.epochs):
             for chosen in self._parts(len(flat)):
-                inputs = batch.inputs.rows(chosen)
-                scores = batch.scores[chosen, : inputs.mask.shape[1]]
+                inputs = batch.inputs.rows(chosen).on(self.device)
+                scores = batch.scores[chosen, : inputs.mask.shape[1]].to(self.device)
+                was, gain, target, following = (
+                    column[chosen].to(self.device) for column in (batch.log_probs, ahead, targets, batch.following)
+                )
                 log_prob, entropy, answer = score_log_probs(self.network, inputs, scores, self.kind)
-                log_ratio = log_prob - batch.log_probs[chosen]
-                if plain:
-                    policy = -(ahead[chosen] * log_prob).mean()
-                else:
-                    policy = clipped_loss(ahead[chosen], log_ratio, config.clip)
-                value = 0.5 * (answer.value - targets[chosen]).square().mean() * (not plain)
-                pull = torch.zeros(())
+                log_ratio = log_prob - was
+                policy = -(gain * log_prob).mean() if plain else clipped_loss(gain, log_ratio, config.clip)
+                value = 0.5 * (answer.value - target).square().mean() * (not plain)
+                pull = log_prob.new_zeros(())
                 if anchor is not None:
                     with torch.no_grad():
                         before = anchor(inputs)
                     pull = distance(answer, before, inputs.current.to(answer.value.dtype), self.kind)
-                beside = self._auxiliary_loss(answer, batch.following[chosen])
+                beside = self._auxiliary_loss(answer, following)
                 # After imitation the policy relies on the predictor, which must not drift under it or take a share of
                 # the norm of the gradient.
                 auxiliary = 0.0 if config.rounds else beside
@@ -872,8 +895,7 @@ class Learner:
                     dones[t, place] = 1.0
                     self._enter(place)
         present[steps] = [facts(world) for world in self.worlds]
-        with torch.no_grad():
-            last = self.network(see(self.worlds, self.cref).inputs).value.double().numpy()
+        last = answer_of(self.network, see(self.worlds, self.cref).inputs).value.double().numpy()
         following = np.where(dones[..., None] > 0.0, np.nan, present[1:])
         rows = max(inputs.mask.shape[1] for inputs, *_ in moments)
 
@@ -893,15 +915,17 @@ class Learner:
         last = last * (1.0 - dones[-1])
         return Batch(inputs, scores, log_probs, values, after, before, rewards, dones, last, float(earned.mean()))
 
+    @torch.no_grad()
     def _draw(self, inputs: Inputs) -> tuple[Tensor, Tensor, Answer]:
-        with torch.no_grad():
-            if isinstance(self.network, PointerPolicy):
-                scores, log_prob, _, answer = self.network.points(inputs, generator=self.draws)
-                return scores, log_prob, answer
-            answer = self.network(inputs)
-            mean = answer.mean(self.kind)
-            scores = mean + answer.deviation * torch.randn(mean.shape, generator=self.draws)
-            return scores, score_log_probs(self.network, inputs, scores, self.kind)[0], answer
+        here, there = inputs.tokens.device, inputs.on(self.device)
+        if isinstance(self.network, PointerPolicy):
+            scores, log_prob, _, answer = self.network.points(there, generator=self.draws)
+            return scores.to(here), log_prob.to(here), answer.on(here)
+        answer = answer_of(self.network, inputs)
+        mean = answer.mean(self.kind)
+        scores = mean + answer.deviation * torch.randn(mean.shape, generator=self.draws)
+        log_prob, _, _ = score_log_probs(self.network, there, scores.to(self.device), self.kind)
+        return scores, log_prob.to(here), answer
 
     def _anchored(self) -> Network | None:
         if self.anchor is None or not self.config.kl:
@@ -954,7 +978,8 @@ class Learner:
         known = ~following.isnan().any(dim=1)
         predictor = self.network.predictor
         with torch.no_grad():
-            found = predictor(inputs.window[known])[2] * predictor.spread + predictor.centre
+            standard = predictor(inputs.window[known].to(self.device))[2]
+            found = (standard * predictor.spread + predictor.centre).to(following.device)
         wanted = following[known]
         around = (wanted - wanted.mean(dim=0)).square().sum(dim=0)
         figures: dict[str, float] = {}

@@ -113,6 +113,8 @@ class Inventory:
                 failures.update({name: nameless or self._missing(name) for name in unread})
         # The fleets that an agent leads and those of other agents are observed one after the other.
         self._asked = {name: at for name, at in self._asked.items() if now - at < FORGOTTEN_AFTER_S}
+        self._identities = {name: one for name, one in self._identities.items() if name in self._asked}
+        self._served = {name: vms for name, vms in self._served.items() if name in self._asked}
         self._asked |= dict.fromkeys(names, now)
         self._details = {name: details for name, details in self._details.items() if name in self._asked}
         self._refresh_details(described, now)

@@ -91,6 +91,18 @@ def test_groups_observed_in_turns_are_each_read_from_memory(shift: Shift) -> Non
     assert calls_of(shift, inventory, led)["DescribeInstances"] == 1
 
 
+def test_a_vm_that_served_while_another_agent_led_returns_into_a_warm_pool_as_one_that_drains(shift: Shift) -> None:
+    members = shift.world.running.cloud.regions["us-east-1"].groups["web-s"].members
+    inventory, vm = Inventory(shift.session), shift.serving()[0]
+    member = members.pop(vm)
+    inventory.observe(["web-s"], shift.now)
+    members[vm] = member
+    shift.clock.advance(FORGOTTEN_AFTER_S)
+    member.state = "Warmed:Pending:Wait"
+    group = inventory.observe(["web-s"], shift.now).groups["web-s"]
+    assert {one.vm: one.lifecycle for one in group.instances}[vm] is Lifecycle.DRAINING
+
+
 @pytest.mark.exhaustive
 def test_a_hundred_names_a_call_and_hooks_a_few_groups_a_tick(shift: Shift) -> None:
     for number in range(105):

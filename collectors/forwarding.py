@@ -30,7 +30,10 @@ WAITING_BYTES: Final = 64 * 2**20
 """Bytes that wait for one agent; of more the oldest are dropped and their lines counted."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
-CONNECT_TIMEOUT_S: Final = 5.0
+CONNECT_TIMEOUT_S: Final = 15.0
+"""Longer than a resolver waits for a name server that does not respond (5 s) before it asks the next one."""
+NEXT_ADDRESS_S: Final = 0.25
+"""A host's next address is tried as well after so long without a connection to the one before."""
 LONGEST_SENDER_BYTES: Final = 64
 """Of the name of a sender, the address and port of which are shorter; more is cut."""
 
@@ -248,7 +251,8 @@ class _Link(asyncio.Protocol):
             pauses = True
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    await self._loop.create_connection(lambda: self, self._peer.host, self._peer.port)
+                    host, port = self._peer.host, self._peer.port
+                    await self._loop.create_connection(lambda: self, host, port, happy_eyeballs_delay=NEXT_ADDRESS_S)
                 return
             except (OSError, UnicodeError) as error:
                 # UnicodeError: a host name that cannot be encoded for a look-up.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -270,7 +271,7 @@ def test_an_agent_that_does_not_respond_is_tried_again_after_a_time(monkeypatch:
     monkeypatch.setattr("collectors.forwarding.FIRST_PAUSE_S", 0.01)
     attempts = []
 
-    async def unanswered(*about: object) -> None:
+    async def unanswered(*about: object, **more: object) -> None:
         attempts.append(about)
         await asyncio.Event().wait()
 
@@ -285,6 +286,30 @@ def test_an_agent_that_does_not_respond_is_tried_again_after_a_time(monkeypatch:
     with capture_logs() as logs:
         asyncio.run(asyncio.wait_for(play(), 30.0))
     assert [line["detail"] for line in logs if line["event"] == "agent_unreachable"] == ["no connection in 0.01 s"]
+
+
+def test_of_a_host_with_an_address_that_does_not_respond_the_next_one_is_connected() -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        connect = loop.sock_connect
+
+        async def unanswered(sock: socket.socket, address: Any) -> None:
+            await (asyncio.Event().wait() if address[0] == "127.0.0.2" else connect(sock, address))
+
+        async def addresses(host: str, port: int, **about: Any) -> Any:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in ("127.0.0.2", "127.0.0.1")]
+
+        loop.getaddrinfo, loop.sock_connect = addresses, unanswered  # type: ignore[method-assign, assignment]
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            two = Peer("two", "two.example", server.getsockname()[1])
+            sink = ForwardingSink(Readings(), _subject_of, lambda: {fleet_subject("web"): two})
+            sink.append([WEB], [1.5], [T0], T0, "10.0.0.7:1")
+            while sink.counters["two"].forwarded == 0:
+                await asyncio.sleep(0.01)
+            sink.close()
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(play(), 10.0))
 
 
 @pytest.mark.parametrize("closes", [False, True])

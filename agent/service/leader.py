@@ -203,9 +203,11 @@ class LeaseLeader:
 
     def is_elsewhere(self, subject: Subject) -> bool:
         """Return whether a live agent has a subject in its settings, or it is another one's share without."""
-        agents = self._roster.agents
-        return any(subject in one.settings for one in agents.values()) or (
-            owner(frozenset({subject}), agents) != self._me.name
+        roster = self._roster
+        # One that leads nothing takes no turn.
+        leading = {lease.agent for lease in roster.leases.values()}
+        return any(subject in one.settings for one in roster.agents.values()) or (
+            owner(frozenset({subject}), leading) != self._me.name
         )
 
     def fence(self, epochs: Collection[int]) -> None:

@@ -423,7 +423,11 @@ def test_subjects_of_agents_that_are_there_or_whose_share_they_would_be_are_else
     leader = a_leader(site)
     gone = [fleet_subject(f"gone{n}") for n in range(20)]
     assert not any(map(leader.is_elsewhere, gone))
-    site.others = {"ben": replace(BEN, settings={gone[0]: "d"})}
+    site.others = {"ben": replace(BEN, settings={gone[0]: f"{OBSERVES}d"})}
+    site.beat_once()
+    # Ben observes, leads nothing, and takes no turn in which it could close an intent.
+    assert [subject for subject in gone if leader.is_elsewhere(subject)] == [gone[0]]
+    site.others, site.leases[gone[0]] = {"ben": replace(BEN, settings={gone[0]: "d"})}, Lease("ben", "host:2", 4)
     site.beat_once()
     mine = [subject for subject in gone[1:] if owner(frozenset({subject}), ["ana", "ben"]) == "ana"]
     assert 0 < len(mine) < 19

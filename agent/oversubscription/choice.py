@@ -67,7 +67,8 @@ class Conditions:
     """What holds for the whole pool. fresh: whether the pool's measurements are recent enough to go by.
 
     drifting: whether subscribers with DRIFT_SHARE of its cores drift at once: a change met the pool, and it is not
-    waited for the alarms of the others. rule: digest of the policy's rule, "" without one.
+    waited for the alarms of the others. rule: digest of the policy's rule, of the last one where the policy failed, ""
+    without one.
     """
 
     at: float
@@ -345,7 +346,7 @@ def decide_hour(
             paused=paused,
             fresh=fresh,
             drifting=_drifting(before, loads, profiles),
-            rule=_digest_of_rule(wanted),
+            rule=before.rule if wanted is None else _digest_of_rule(wanted),
         ),
         _situations(folded, rules, wanted),
     )
@@ -370,6 +371,7 @@ def decide_hour(
         rolled_back=rolled_back,
         closed=closed,
         counts=counts,
+        rule=inputs.conditions.rule,
     )
     decision = HourDecision(
         decision_id=f"{rules.name}-o{number}",

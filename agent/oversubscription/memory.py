@@ -244,7 +244,7 @@ class PoolMemory:
 
     hot_hours: hours of the horizon in which a machine was hot. rolled_back: every new VM at 1.0 until an operator
     re-arms; `armed_hour` is when that was last done, and hot hours before it do not count again. closed: machines
-    without new oversold VMs.
+    without new oversold VMs. rule: the digest of the rule in use when the policy last answered, "" for none.
     """
 
     hour: int = -1
@@ -255,3 +255,4 @@ class PoolMemory:
     closed: tuple[str, ...] = ()
     counts: Counts = field(default_factory=Counts)
     table: VmTable = field(default_factory=VmTable)
+    rule: str = ""

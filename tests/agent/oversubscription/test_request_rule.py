@@ -331,6 +331,21 @@ def test_after_a_drift_the_files_rates_decide_until_another_rule_is_in_use(
     assert [*read_hours(house.ledger.database, "main")][-1].policy == house.rules.policy
 
 
+def test_a_rule_that_could_not_be_read_when_the_usage_drifted_does_not_return_either(
+    make: Callable[..., House], tmp_path: Path
+) -> None:
+    house, path = make(), tmp_path / "rule.json"
+    house.live(185)
+    content, hours = path.read_text(), iter(range(1, 20))
+    while not house.pool.memory.subscribers["web"].drifting:
+        path.write_text("{")
+        house.live(1, seed=next(hours), means={"web": 0.35})
+    path.write_text(content)
+    house.live(75, seed=1, means={"web": 0.35})
+    assert not house.pool.memory.subscribers["web"].drifting
+    assert (house.ask().rule, house.ask().held) == (None, Reason.USAGE_DRIFTED)
+
+
 def test_where_everything_is_reserved_the_explanation_names_no_rate_of_the_hour(make: Callable[..., House]) -> None:
     house = make()
     house.live(185)

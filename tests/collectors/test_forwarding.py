@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import ip_network
@@ -266,6 +267,12 @@ def test_an_idle_connection_that_the_leader_closes_is_opened_for_the_next_line(
     assert [line for line in logs if line["log_level"] == "warning"] == []
 
 
+def played(steps: Coroutine[Any, Any, None], within_s: float) -> None:
+    """Run steps in an event loop of a thread: a browser test before may have left one running in this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(asyncio.wait_for(steps, within_s))).result()
+
+
 def test_an_agent_that_does_not_respond_is_tried_again_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectors.forwarding.CONNECT_TIMEOUT_S", 0.01)
     monkeypatch.setattr("collectors.forwarding.FIRST_PAUSE_S", 0.01)
@@ -284,7 +291,7 @@ def test_an_agent_that_does_not_respond_is_tried_again_after_a_time(monkeypatch:
         sink.close()
 
     with capture_logs() as logs:
-        asyncio.run(asyncio.wait_for(play(), 30.0))
+        played(play(), 30.0)
     assert [line["detail"] for line in logs if line["event"] == "agent_unreachable"] == ["no connection in 0.01 s"]
 
 
@@ -309,7 +316,7 @@ def test_of_a_host_with_an_address_that_does_not_respond_the_next_one_is_connect
             sink.close()
             await asyncio.sleep(0)
 
-    asyncio.run(asyncio.wait_for(play(), 10.0))
+    played(play(), 10.0)
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -331,7 +338,7 @@ def test_other_lines_are_taken_while_those_that_waited_are_routed_again(closes: 
             await asyncio.sleep(0)
         sink.close()
 
-    asyncio.run(asyncio.wait_for(play(), 30.0))
+    played(play(), 30.0)
     counters, taken = sink.counters["gone"], below.paths().count(WEB)
     assert counters.forwarded == 0
     assert (taken, counters.dropped) == ((blocks, 0) if not closes else (taken, blocks - taken))

@@ -119,8 +119,8 @@ def differences(roster: Roster) -> dict[Subject, str]:
         for subject, digest in settings if not agent.observes else (it for it in settings if it[0] not in acted_on):
             by_digest[subject].setdefault(digest, f"{agent.name} (process {agent.process})")
     return {
-        subject: f"nothing is executed for {subject}: its settings differ between the agents "
-        f"{' and '.join(sides.values())}: give all agents the same"
+        subject: f"nothing is executed for {subject}: its settings, or settings of every subject such as "
+        f"TRIMTAB_GRACE_S, differ between the agents {' and '.join(sides.values())}: give all agents the same"
         for subject, sides in by_digest.items()
         if len(sides) > 1
     }

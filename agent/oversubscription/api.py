@@ -42,7 +42,8 @@ def create_router(pools: Services[Pool], store: OversubscriptionStore, ledger: L
     @router.post("/rearm", summary="Let the rates of a rolled-back pool go down again", responses=UNKNOWN | CONFLICT)
     def rearm(order: RearmOrder) -> PoolView:
         """Recorded with who and why; hot hours from before no longer count."""
-        return pools.one(order.pool).rearm(order.by, order.reason)
+        found = pools.one(order.pool).rearm(order.by, order.reason)
+        return with_leaders(ledger, OVERSUBSCRIPTION, {found.pool: found})[0]
 
     @router.get("/{pool}", summary="One pool", responses=UNKNOWN)
     def one(pool: Annotated[str, Path(max_length=63, description="The pool's name.")]) -> PoolView:

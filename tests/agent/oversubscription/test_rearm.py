@@ -9,10 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
+from agent.ledger import Ledger
+from agent.ledger.leases import Lease, Roster
 from agent.oversubscription.decision import OversubscriptionPart
 from agent.oversubscription.pool import Pool
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.subject import Subject
 from tests.agent.oversubscription.pools import START
 from tests.contract.running import RunningAgent, running
 from tests.short_directory import short_directory
@@ -65,6 +68,18 @@ def test_a_rolled_back_pool_is_rearmed_with_who_and_why_and_only_once(
     again = rearm("--reason", "once more")
     assert again.exit_code == 2
     assert again.stderr.startswith("error: POOL is ''")
+
+
+def test_the_response_shows_the_agent_that_leads_the_pool(
+    agent: RunningAgent, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Roster(leases={Subject("oversubscription", "east"): Lease("north", "host:1", 7)})
+    monkeypatch.setattr(Ledger, "shared", True)
+    monkeypatch.setattr(Ledger, "roster", lambda ledger: there)
+    with agent.client("") as client:
+        order = {"by": "ada", "reason": "load test is over", "pool": "east"}
+        answer = client.post("/api/v1/oversubscription/rearm", json=order).json()
+    assert (answer["led_by"], answer["epoch"]) == ("north", 7)
 
 
 def test_a_pool_that_does_not_exist_is_reported_with_those_there_are(rearm: Rearm, pool: Pool) -> None:

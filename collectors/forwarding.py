@@ -178,7 +178,7 @@ class _Link(asyncio.Protocol):
         there = self._transport
         if there is None and self._attempt.done():
             self._connect()
-        if there is not None and not self._waiting and not self._is_full:
+        if there is not None and not (there.is_closing() or self._waiting or self._is_full):
             there.write(block)
             self._counters.forwarded += len(lines)
             return

@@ -273,6 +273,26 @@ def played(steps: Coroutine[Any, Any, None], within_s: float) -> None:
         thread.submit(lambda: asyncio.run(asyncio.wait_for(steps, within_s))).result()
 
 
+def test_a_line_that_arrives_while_the_connection_closes_takes_the_next_one(stack: ExitStack) -> None:
+    two = Agent("two", stack)
+    leaders = {fleet_subject("web"): two.peer}
+
+    async def play() -> None:
+        sink = ForwardingSink(Readings(), _subject_of, lambda: leaders)
+        for lines in (1, 2):
+            sink.append([WEB], [1.5], [T0], T0, "10.0.0.7:1")
+            while len(two.below.taken) < lines:
+                await asyncio.sleep(0.01)
+            (link,) = sink._links.values()
+            assert link._transport is not None
+            # As asyncio does at the end of the stream, before it says that the connection is lost.
+            link._transport.close()
+        sink.close()
+        await asyncio.sleep(0)
+
+    played(play(), 10.0)
+
+
 def test_an_agent_that_does_not_respond_is_tried_again_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectors.forwarding.CONNECT_TIMEOUT_S", 0.01)
     monkeypatch.setattr("collectors.forwarding.FIRST_PAUSE_S", 0.01)

@@ -39,6 +39,8 @@ STATE_FILE, FACTS_FILE = "state.npz", "checkpoint.json"
 LAST, BEST = "last", "best"
 EXTENDABLE = ("total_steps",)
 """Fields of a configuration that may grow when a run is resumed."""
+ABSENT = {"device": "cpu"}
+"""Values of fields that configurations of earlier versions do not have."""
 _ELSE = "resume from the best one, or train again"
 _DIRECTORY_NAME = re.compile(r"\d{9,}(-\d+)?")
 
@@ -201,10 +203,10 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[tuple[str, Any, Any], ...]:
-    """Return (field, saved, given) for each field that differs, inner fields dotted; an absent one is None."""
+    """Return (field, saved, given) for each field that differs, inner ones dotted; an absent one by ABSENT, or None."""
     found: list[tuple[str, Any, Any]] = []
     for name in dict.fromkeys((*saved, *given)):
-        before, now = saved.get(name), given.get(name)
+        before, now = saved.get(name, ABSENT.get(name)), given.get(name, ABSENT.get(name))
         if isinstance(before, Mapping) and isinstance(now, Mapping):
             found += [(f"{name}.{inner}", a, b) for inner, a, b in differences(before, now)]
         elif before != now:

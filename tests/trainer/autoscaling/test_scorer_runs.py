@@ -175,6 +175,12 @@ def test_a_finished_run_asked_again_changes_nothing(whole: Path) -> None:
     before = {path.name: path.read_bytes() for path in whole.iterdir()}
     run(plan(), whole, resume=True)
     assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
+    # As a version without the field `device` wrote it.
+    saved = json.loads(before[RECIPE_FILE])
+    del saved["recipe"]["device"]
+    (whole / RECIPE_FILE).write_text(json.dumps(saved))
+    run(plan(), whole, resume=True)
+    assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
 
 
 def test_lines_say_how_much_is_done_and_how_long_the_rest_takes(

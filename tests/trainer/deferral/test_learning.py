@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from trainer.deferral.set_transformer import (
     rewards_to_go,
     train,
 )
-from trainer.kit.checkpoint import Checkpoints, weights_hash
+from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, check_resumable, weights_hash
 
 TINY = {"environments": 2, "steps": 8, "evaluate_every": 1, "evaluation_episodes": 1, "price_draws": 1, "minibatch": 64}
 
@@ -117,6 +118,23 @@ def test_resumed_after_every_update_a_run_comes_to_the_same_weights(method: str,
     assert times == config.updates
     assert weights_hash(found.weights) == weights_hash(whole.weights)
     assert found.best_total == whole.best_total
+
+
+def test_a_run_whose_settings_name_no_device_is_resumed_on_the_processor_alone(tmp_path: Path) -> None:
+    """As an earlier version wrote them."""
+    config = preset("paper", method="mlp", iterations=1, **TINY)
+    train(config, checkpoints=Checkpoints(tmp_path / "now"))
+    last = Checkpoints(tmp_path / "now").last()
+    assert last is not None
+    settings = {name: value for name, value in last.config.items() if name != "device"}
+    earlier = Checkpoints(tmp_path / "earlier")
+    earlier.save(replace(last, config=settings), best=True)
+    longer = replace(config, iterations=2)
+    resumed, whole = train(longer, checkpoints=earlier), train(longer)
+    assert weights_hash(resumed.weights) == weights_hash(whole.weights)
+    with pytest.raises(OtherConfiguration) as refused:
+        check_resumable(replace(last, config=settings), replace(config, device="cuda").plain(), tmp_path)
+    assert refused.value.differences == (("device", "cpu", "cuda"),)
 
 
 @pytest.mark.exhaustive

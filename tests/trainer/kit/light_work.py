@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,6 @@ def square_or_die(number: int) -> int:
     if number < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return number * number
-
-
-def square_late_or_die(number: int) -> int:
-    """Square a number after 2.5 s; a negative one kills its process at once."""
-    if number >= 0:
-        time.sleep(2.5)
-    return square_or_die(number)
 
 
 class Counting:

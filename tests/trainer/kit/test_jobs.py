@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from tests.trainer.kit.light_work import (
     refuse,
     refuse_in_two_parts,
     square_and_die_once,
-    square_late_or_die,
     square_or_die,
 )
 from tests.trainer.kit.tiny_job import LOST_AT, train_marked, train_tiny
@@ -119,12 +119,34 @@ def test_items_that_follow_a_fatal_one_are_completed_before_it_is_given_up() -> 
     assert done == {1: 4, 2: 9, 3: 16, 4: 25}
 
 
-def test_a_slow_item_beside_a_fatal_one_is_not_named_in_its_place() -> None:
-    with Pool(square_late_or_die, Workers(2), name=lambda item: f"case {item}") as pool:
-        found = pool.completed([2, -1])
-        assert next(found) == (0, 4)
-        with pytest.raises(WorkerLost, match="case -1: "):
-            next(found)
+class Pretended(jobs._Processes):
+    """Processes that finish one task after another, until a fatal one is among those at work: it ends at once."""
+
+    def __init__(self, size: int, fatal: Collection[int]) -> None:
+        super().__init__(square_or_die, size)
+        self.fatal, self.rounds = fatal, list[list[int]]()
+
+    def _until_a_loss(
+        self, tasks: Mapping[int, Sequence[Any]], watch: Callable[[], None]
+    ) -> Iterator[tuple[int, jobs.Outcome]]:
+        self.rounds.append(list(tasks))
+        assert len(self.rounds) < 100
+        order = list(tasks)
+        while order and not set(self.fatal) & set(order[: self.size]):
+            yield order.pop(0), ([], None)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("fatal", [*((at,) for at in range(5)), (1, 2), (0, 4)])
+def test_a_task_is_lost_by_its_own_deaths_alone(size: int, fatal: tuple[int, ...]) -> None:
+    """A task that never ends before a fatal one in its company is not named, and is finished first."""
+    processes = Pretended(size, fatal)
+    done: dict[int, jobs.Outcome] = {}
+    with pytest.raises(jobs._Lost) as lost:
+        done.update(processes.completed({at: [at] for at in range(5)}, lambda: None))
+    assert lost.value.task in fatal
+    assert processes.rounds.count([lost.value.task]) == jobs.RETRIES + 1
+    assert sorted(done) == [at for at in range(5) if at not in fatal]
 
 
 def test_the_function_is_sent_to_each_process_once() -> None:

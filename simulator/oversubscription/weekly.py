@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -287,6 +288,18 @@ class EpisodeResults:
     """Hot hours of all machines together, by episode."""
     excess: Floats
     """Sum over those of usage / threshold - 1, by episode."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[EpisodeResults]) -> EpisodeResults:
+        """Return the results of some episodes followed by those of others; at least one part."""
+        violations = np.zeros(max(len(part.machine_violations) for part in parts), np.int64)
+        for part in parts:
+            violations[: len(part.machine_violations)] += part.machine_violations
+        hot_hours, hot_machine_hours, excess = (
+            np.concatenate([getattr(part, column) for part in parts])
+            for column in ("hot_hours", "hot_machine_hours", "excess")
+        )
+        return cls(parts[0].limit, hot_hours, violations, hot_machine_hours, excess)
 
     @property
     def episodes(self) -> int:

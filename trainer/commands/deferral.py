@@ -25,7 +25,7 @@ from trainer.commands.options import (
 )
 from trainer.commands.promote import Promotion
 from trainer.commands.train import Training
-from trainer.commands.verb import Answer, ParallelVerb, TableVerb, Verb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb
 
 if TYPE_CHECKING:
     from trainer.deferral.evaluation import Evaluation, Subject
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulateDeferral(Verb):
+class SimulateDeferral(ParallelVerb):
     """Start deferrable jobs hour by hour: work done, delay, violations, jobs that expire.
 
-    The same options give the same figures. Every schedule passes a check that shares no code with the policies.
+    The same options give the same figures, for any number of workers. Every schedule passes a check that shares no code
+    with the policies.
     """
 
     EPILOG = epilog(
@@ -89,7 +90,7 @@ where the file names none.
 
         subject, numbers = _subject(self.scenario, self.world, self.trace), seeds_of(self.seeds)
         with bars(self.as_json) as shown:
-            played = play(subject, self.policy, numbers, counter(shown, self.policy))
+            played = play(subject, self.policy, numbers, counter(shown, self.policy), self.crew)
         if self.steps is not None:
             write_steps(played, self.steps)
         if self.plot is not None:

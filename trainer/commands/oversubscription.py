@@ -28,7 +28,7 @@ from trainer.commands.options import (
     words_of,
 )
 from trainer.commands.promote import Promotion, one_of_settings
-from trainer.commands.verb import Answer, Verb
+from trainer.commands.verb import Answer, ParallelVerb, Verb
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulateOversubscription(Verb):
+class SimulateOversubscription(ParallelVerb):
     """Play a policy on a week of VM requests: cores saved, machines used, how often they ran hot.
 
-    The same options and seed give the same figures to the last digit.
+    The same options and seed give the same figures to the last digit, for any number of workers.
     """
 
     EPILOG = epilog(
@@ -99,7 +99,8 @@ Usage (--usage):
         with phases(self.as_json) as on_phase:
             on_phase(f"{about}; the first run compiles the simulator")
             task = Task(cluster, week_named(cluster, self.week), self.start, self.alpha, on_phase)
-            judged = judge(policy_of(self.policy), task, usage=self.usage, episodes=self.episodes, seed=self.seed)
+            drawn: dict[str, Any] = {"usage": self.usage, "episodes": self.episodes, "seed": self.seed}
+            judged = judge(policy_of(self.policy), task, workers=self.crew, **drawn)
         if self.steps is not None:
             write_hours(judged, self.steps)
         if self.plot is not None:

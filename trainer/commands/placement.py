@@ -22,7 +22,7 @@ from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import Bounds, ForceOption, PageOption, Rows, Written, epilog, labelled
 from trainer.commands.promote import Promotion, one_of_settings
 from trainer.commands.train import Training
-from trainer.commands.verb import Answer, ParallelVerb, TableVerb, Verb
+from trainer.commands.verb import Answer, ParallelVerb, TableVerb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +49,11 @@ HintsOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatePlacement(Verb):
+class SimulatePlacement(ParallelVerb):
     """Place containers one by one as their requests come: hosts opened, room left, containers without a host.
 
-    The same options give the same figures. Every packing passes a checker that shares no code with the policies.
+    The same options give the same figures, for any number of workers. Every packing passes a checker that shares no
+    code with the policies.
     """
 
     EPILOG = epilog(
@@ -123,8 +124,8 @@ the given order and in others (--shuffles 50).
         with phases(self.as_json) as on_phase:
             on_phase(f"playing {self.policy} on {self.instance}; the first run compiles the simulator")
             instance, policy = instance_of(self.instance, self.hints), policy_of(self.policy)
-            also = {"ahead": self.ahead, "migrate_every": self.migrate_every}
-            played = play(instance, policy, shuffles=self.shuffles, warm_up_days=self.warm_up, **also)
+            counts = {"shuffles": self.shuffles, "ahead": self.ahead, "migrate_every": self.migrate_every}
+            played = play(instance, policy, warm_up_days=self.warm_up, workers=self.crew, **counts)
         if self.plot is not None:
             if played.packing is None:
                 remedy = "leave it out: containers of this instance end, so no packing stays"

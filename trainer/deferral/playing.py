@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from domain.rules.deferral.forecast import Forecast
 from domain.rules.deferral.jobs import Ints, Score, occupancy
 from simulator.deferral.scenarios import Episode
 from trainer.deferral.evaluation import Subject
-from trainer.deferral.policies import checked_schedule, policy_of
+from trainer.deferral.policies import Player, checked_schedule, policy_of
 from trainer.kit.drawing import FLEET, INK, QUEUE, panel, picture
 from trainer.kit.files import replace_file, write_json
+from trainer.kit.jobs import HERE, Pool, Workers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,8 +61,23 @@ class Play:
         }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Player:
+    subject: Subject
+    player: Player
+    forecast: Forecast | None
+
+    def play(self, seed: int) -> tuple[Episode, Ints, Score, int]:
+        one = self.subject.episode(seed)
+        return one, *checked_schedule(self.player, f"{self.subject.name}, seed {seed}", one, self.forecast)
+
+
 def play(
-    subject: Subject, text: str, seeds: Sequence[int], on_progress: Callable[[int, int], None] = lambda done, of: None
+    subject: Subject,
+    text: str,
+    seeds: Sequence[int],
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
+    workers: Workers = HERE,
 ) -> Play:
     """Play a policy on the episodes of some seeds, and check every schedule.
 
@@ -68,17 +85,15 @@ def play(
     breaks a rule.
     """
     player = policy_of(text)
-    forecast = subject.forecast() if player.needs_forecast else None
-    episodes, starts, scores, fallbacks = [], [], [], 0
-    for done, seed in enumerate(seeds):
-        on_progress(done, len(seeds))
-        one = subject.episode(seed)
-        start, score, missing = checked_schedule(player, f"{subject.name}, seed {seed}", one, forecast)
-        episodes.append(one)
-        starts.append(start)
-        scores.append(score)
-        fallbacks += missing
-    return Play(subject.name, text, tuple(seeds), tuple(episodes), tuple(starts), tuple(scores), fallbacks)
+    one = _Player(subject, player, subject.forecast() if player.needs_forecast else None)
+    on_progress(0, len(seeds))
+    played = []
+    with Pool(one.play, workers, name=lambda seed: f"{subject.name}, seed {seed}") as pool:
+        for result in pool.run(seeds):
+            played.append(result)
+            on_progress(len(played), len(seeds))
+    episodes, starts, scores, fallbacks = zip(*played, strict=True)
+    return Play(subject.name, text, tuple(seeds), episodes, starts, scores, sum(fallbacks))
 
 
 def steps_of(played: Episode, start: Ints) -> dict[str, Ints]:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.peaks import PeakPredictor
 from domain.rules.oversubscription.risk import count_at_least, satisfied
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.peaks import PeakPlacer
 from simulator.oversubscription.usage import UsageModel, usage_of
 from simulator.oversubscription.weekly import Assessor, EpisodeResults, Placement, sample
+from trainer.kit.jobs import HERE, Pool, Workers
 from trainer.oversubscription.policies import OversubscriptionPolicy, Plan, Task
 
 Floats = NDArray[np.float64]
+Seeds = NDArray[np.int64]
+Block = TypeVar("Block")
+
+SAMPLED, PLAYED = 100, 10
+"""Episodes of a case: where their usage alone is drawn, and where each is played."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,24 +99,32 @@ def judge(
     usage: str = "gauss",
     episodes: int = 300,
     seed: int = 0,
+    workers: Workers = HERE,
 ) -> Performance:
     """Play a policy and judge it on episodes seed, seed + 1, ...; raises BadInput.
 
     A policy that decides by requests and time alone is placed once, and only the usage is drawn anew; one that
-    decides by usage plays every episode.
+    decides by usage plays every episode. workers: of blocks of episodes.
     """
     if episodes < 1:
         raise BadInput("episodes", episodes, "give at least one")
     model, plan = usage_of(usage, task.scenario, task.week), policy.plan(task)
-    if plan.peak is not None:
-        return _by_peak(policy.name, task, model, plan.peak, np.arange(seed, seed + episodes))
-    if plan.guard is not None and plan.guard.posterior:
-        return _each_episode(policy.name, task, model, plan, episodes, seed)
-    placement, by_hour, chance, rates = _placed(task, model, plan)
     seeds = np.arange(seed, seed + episodes)
-    sampled = sample(placement, model, seeds)
+    if plan.peak is not None or (plan.guard is not None and plan.guard.posterior):
+        # The phases are shown here alone.
+        bare = Task(task.scenario, task.week, task.start, task.alpha)
+        play = partial(_each_episode if plan.peak is None else _by_peak, bare, model, plan, seed)
+        return _joined(policy.name, task, model, plan, _in_blocks(play, seeds, PLAYED, workers))
+    placement, by_hour, chance, rates = _placed(task, model, plan)
+    sampled = EpisodeResults.joined(_in_blocks(partial(sample, placement, model), seeds, SAMPLED, workers))
     peak = float(placement.peak_machines)
     return Performance(policy.name, task, model, placement, sampled, by_hour, chance, placement.s_cores, peak, rates)
+
+
+def _in_blocks(work: Callable[[Seeds], Block], seeds: Seeds, size: int, workers: Workers) -> list[Block]:
+    blocks = [seeds[first : first + size] for first in range(0, len(seeds), size)]
+    with Pool(work, workers, name=lambda one: f"episodes {one[0]} to {one[-1]}", weight=len) as pool:
+        return list(pool.run(blocks))
 
 
 def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Floats, float, Floats]:
@@ -162,61 +177,74 @@ def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
     return plan.choose(simulation)
 
 
-def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int) -> Performance:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Episodes:
+    """Episodes whose usage changes the placement.
+
+    saved: s_cores, without those of None. first: placement and rates of the task's first episode, if it is among them.
+    """
+
+    sampled: EpisodeResults
+    saved: tuple[float, ...]
+    peaks: tuple[float, ...]
+    first: tuple[Placement, Floats] | None
+
+
+def _joined(name: str, task: Task, model: UsageModel, plan: Plan, parts: Sequence[_Episodes]) -> Performance:
+    sampled = EpisodeResults.joined([one.sampled for one in parts])
+    saved, peaks = ([value for one in parts for value in getattr(one, column)] for column in ("saved", "peaks"))
+    (placement, asked), *_ = (one.first for one in parts if one.first is not None)
+    s_cores = float(np.mean(saved)) if saved else None
+    rates = _rates_of(plan, placement, asked)
+    return Performance(name, task, model, placement, sampled, None, None, s_cores, float(np.mean(peaks)), rates)
+
+
+def _each_episode(task: Task, model: UsageModel, plan: Plan, first: int, seeds: Seeds) -> _Episodes:
     """Play every episode: the observed usage changes the placement."""
     scenario = task.scenario
     options: dict[str, Any] = {"usage": model, "cost": "sampled", "observation": plan.observation}
     simulation = OversubscriptionSimulation(scenario, task.week, start=task.start, guard=plan.guard, **options)
     batch: OversubscriptionBatch = simulation.batch
-    threshold, limit = scenario.threshold, scenario.violation_hours
+    threshold, limit, episodes = scenario.threshold, scenario.violation_hours, len(seeds)
     hot_hours, hot_machine_hours = (np.zeros(episodes, np.int64) for _ in range(2))
     violations, excess = np.zeros(scenario.machines, np.int64), np.zeros(episodes)
-    saved, peaks = np.zeros(episodes), np.zeros(episodes)
-    first: Placement | None = None
+    placed: list[Placement] = []
     rates: list[Floats] = []
-    for e in range(episodes):
-        simulation.reset(seed + e)
+    for e, seed in enumerate(seeds.tolist()):
+        simulation.reset(seed)
         by_machine = np.zeros(scenario.machines, np.int64)
         over = False
         while not over:
             asked = _chosen(plan, simulation)
-            if e == 0:
+            if seed == first:
                 rates.append(asked)
             over = simulation.step_rates(asked)[3]
             hot = batch.hot[0]
             by_machine += hot
             excess[e] += (batch.usage[0][hot] / threshold - 1.0).sum()
-        placed = simulation.placement()
-        first = placed if first is None else first
+        placed.append(simulation.placement())
         hot_hours[e], hot_machine_hours[e] = batch.books(0)["hot_hours"], by_machine.sum()
         violations += by_machine >= limit
-        saved[e], peaks[e] = placed.s_cores or 0.0, placed.peak_machines
-    assert first is not None
     sampled = EpisodeResults(limit, hot_hours, violations, hot_machine_hours, excess)
-    s_cores = None if first.s_cores is None else float(saved.mean())
-    given = _rates_of(plan, first, np.array(rates))
-    return Performance(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), given)
+    return _episodes(sampled, placed, np.array(rates) if rates else None)
 
 
-def _by_peak(
-    name: str, task: Task, model: UsageModel, predictor: PeakPredictor, seeds: NDArray[np.int64]
-) -> Performance:
+def _by_peak(task: Task, model: UsageModel, plan: Plan, first: int, seeds: Seeds) -> _Episodes:
     """Place every episode by predicted peaks of the usage that judges it."""
-    scenario, placer = task.scenario, PeakPlacer(task.scenario, task.week, task.start, predictor)
-    placed = [placer.placement(model, int(seed)) for seed in seeds]
-    each = [sample(one, model, seeds[e : e + 1]) for e, one in enumerate(placed)]
-    violations = np.zeros(scenario.machines, np.int64)
-    for one in each:
-        violations[: len(one.machine_violations)] += one.machine_violations
-    hot_hours, hot_machine_hours, excess = (
-        np.concatenate([getattr(one, column) for one in each])
-        for column in ("hot_hours", "hot_machine_hours", "excess")
-    )
-    sampled = EpisodeResults(scenario.violation_hours, hot_hours, violations, hot_machine_hours, excess)
-    saved = [one.s_cores for one in placed if one.s_cores is not None]
-    peak, s_cores = float(np.mean([one.peak_machines for one in placed])), float(np.mean(saved)) if saved else None
-    rates = _given_rates(placed[0], (scenario.hours, scenario.subscribers))
-    return Performance(name, task, model, placed[0], sampled, None, None, s_cores, peak, rates)
+    assert plan.peak is not None
+    scenario = task.scenario
+    placer = PeakPlacer(scenario, task.week, task.start, plan.peak)
+    placed = [placer.placement(model, seed) for seed in seeds.tolist()]
+    sampled = EpisodeResults.joined([sample(one, model, seeds[e : e + 1]) for e, one in enumerate(placed)])
+    shape = (scenario.hours, scenario.subscribers)
+    asked = _given_rates(placed[0], shape) if seeds[0] == first else None
+    return _episodes(sampled, placed, asked)
+
+
+def _episodes(sampled: EpisodeResults, placed: Sequence[Placement], asked: Floats | None) -> _Episodes:
+    saved = tuple(one.s_cores for one in placed if one.s_cores is not None)
+    peaks = tuple(float(one.peak_machines) for one in placed)
+    return _Episodes(sampled, saved, peaks, None if asked is None else (placed[0], asked))
 
 
 def write_hours(judged: Performance, path: Path) -> None:

@@ -425,7 +425,11 @@ class LearnedRates:
 
     name: str
     card: RateCard
-    session: onnxruntime.InferenceSession
+    session: onnxruntime.InferenceSession = field(compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process gets it: from the file, for no process can take a session of another one."""
+        return read_model, (Path(self.name),)
 
     def plan(self, task: Task) -> Plan:
         """Return the policy for a task; BadInput when subscribers or levels are not those it was trained for."""

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ STANDARD: tuple[Policy, ...] = (FF, BF, BF_CPU, DP, WF, RESERVE)
 REFERENCE = BF.name
 TEST_SHUFFLES = 100
 """Shuffles 0 to 99 are of tests alone."""
+BLOCK = 20
+"""Shuffles that `play` takes as one case."""
 HAND_EVALUATIONS = 200
 HAND_STEPS = (0.5, 0.25, 0.125, 0.0625)
 SOURCES = ("domain/rules/placement", "simulator/placement", "trainer/placement")
@@ -144,12 +146,13 @@ def play(
     warm_up_days: float = 0.0,
     ahead: int = 0,
     migrate_every: int = 0,
+    workers: Workers = HERE,
 ) -> Play:
     """Play the given order, and shuffles 0 to `shuffles` - 1; days before `warm_up_days` do not count to host-hours.
 
     ahead: requests that are known beyond the next one, of which the largest is placed first. migrate_every: placements
-    between two moves of a container, 0 for none. Raises BadInput for shuffles or a look-ahead of an instance with
-    releases, and for moves in one without, FigureWrong where the packing breaks a rule.
+    between two moves of a container, 0 for none. workers: of blocks of shuffles. Raises BadInput for shuffles or a
+    look-ahead of an instance with releases, and for moves in one without, FigureWrong where the packing breaks a rule.
     """
     if migrate_every and not instance.releases:
         raise BadInput("migrate_every", migrate_every, f"leave it out: no container of {instance.name} ends")
@@ -157,7 +160,6 @@ def play(
         if value and instance.releases:
             raise BadInput(name, value, f"{instance.name} has releases, whose order is part of it: leave it out")
     requests = len(instance.requests)
-    orders = [looked_ahead(instance, shuffle_order(requests, k).tolist(), ahead) for k in range(shuffles)]
     # Shuffles are of the given order, which itself is looked ahead in last.
     given = instance
     if ahead:
@@ -172,8 +174,33 @@ def play(
     outcome = engine.play(instance, policy, arrays=arrays, measured_from_s=begin_s, between=migrate_every)
     packing = None if instance.releases else checked_packing(instance, policy, outcome.host, outcome.hosts)
     of_given = arrays if instance is given else engine.arrays_of(given)
-    found = engine.play_orders(given, policy, np.array(orders, dtype=np.int64).reshape(shuffles, requests), of_given)
+    found = _Shuffles(given, policy, ahead, of_given).played(shuffles, workers)
     return Play(instance, policy, outcome, packing, lower_bound(instance), (end_s - begin_s) / HOUR_S, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shuffles:
+    """The shuffles of an instance, which a policy plays in blocks."""
+
+    instance: Instance
+    policy: Policy
+    ahead: int
+    arrays: Arrays = field(compare=False)
+
+    def played(self, count: int, workers: Workers) -> Ints:
+        """Return open hosts and rejected containers of shuffles 0 to count - 1, int64 [count, 2]."""
+        if not count:
+            return np.zeros((0, 2), dtype=np.int64)
+        blocks = [range(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK)]
+        name = self.instance.name
+        with Pool(self.block, workers, name=lambda one: f"{name}, shuffles {one[0]} to {one[-1]}", weight=len) as pool:
+            return np.concatenate(list(pool.run(blocks)))
+
+    def block(self, shuffles: range) -> Ints:
+        """Return the same of some shuffles."""
+        requests = len(self.instance.requests)
+        orders = [looked_ahead(self.instance, shuffle_order(requests, k).tolist(), self.ahead) for k in shuffles]
+        return engine.play_orders(self.instance, self.policy, np.array(orders, dtype=np.int64), self.arrays)
 
 
 def packing_of(instance: Instance, host: NDArray[np.integer[Any]]) -> Packing:

@@ -20,16 +20,36 @@ from tests.trainer.oversubscription.test_evaluation import two_weeks
 from trainer.autoscaling.baselines import tuning
 from trainer.commands.verb import ANSWERS
 from trainer.deferral import evaluation
+from trainer.deferral.playing import _Player
 from trainer.oversubscription.evaluation import Computation
-from trainer.placement.evaluation import _Comparisons
+from trainer.placement.evaluation import _Comparisons, _Shuffles
 
 TUNE = ("tune", "autoscaling", "--policy", "queue-rule", "--workload", "train-fit", "--seeds", "1", "--json")
 EVALUATE = ("evaluate", "deferral", "--scenario", "valley", "--scenario", "realtime", "--seeds", "0-1", "--json")
 OWN = ("evaluate", "autoscaling", "--world", "live-like", "--workload", "train-text", "--seeds", "2", "--json")
 PLACE = ("evaluate", "placement", "--instance", "S1", "--instance", "small-2", "--shuffles", "2", "--json")
-
-
 OVERSUBSCRIBE = ("evaluate", "oversubscription", "--scenario", "two", "--short", "--json")
+START = ("simulate", "deferral", "--scenario", "realtime", "--policy", "rolling", "--seeds", "0-2", "--json")
+ORDERS = (
+    "simulate",
+    "placement",
+    "--instance",
+    "S1",
+    "--policy",
+    "reserve",
+    "--ahead",
+    "2",
+    "--shuffles",
+    "41",
+    "--json",
+)
+WEEKS = ("simulate", "oversubscription", "--scenario", "two", "--json")
+"""By usage that is drawn, by usage that is observed, by predicted peaks."""
+DRAWN, OBSERVED, PEAKS = (
+    (*WEEKS, "--policy", policy, "--episodes", episodes)
+    for policy, episodes in (("static", "201"), ("shield:base=ma,posterior=yes", "21"), ("peak:n=3", "21"))
+)
+SIMULATE = {"deferral": START, "placement": ORDERS, "drawn usage": DRAWN, "observed usage": OBSERVED, "peaks": PEAKS}
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +88,17 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, stop_at: in
         (EVALUATE, evaluation, "_play", 4),
         (PLACE, _Comparisons, "part", 5),
         (OVERSUBSCRIBE, Computation, "result", 12),
+        (START, _Player, "play", 2),
+        (ORDERS, _Shuffles, "block", 2),
     ],
-    ids=["tune autoscaling", "evaluate deferral", "evaluate placement", "evaluate oversubscription"],
+    ids=[
+        "tune autoscaling",
+        "evaluate deferral",
+        "evaluate placement",
+        "evaluate oversubscription",
+        "simulate deferral",
+        "simulate placement",
+    ],
 )
 def test_a_stopped_command_continues_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], module: Any, name: str, stop_at: int
@@ -93,7 +122,11 @@ def test_a_stopped_command_continues_with_the_same_bytes(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("words", [PLACE, OVERSUBSCRIBE], ids=["evaluate placement", "evaluate oversubscription"])
+@pytest.mark.parametrize(
+    "words",
+    [PLACE, OVERSUBSCRIBE, *SIMULATE.values()],
+    ids=["evaluate placement", "evaluate oversubscription", *(f"simulate {name}" for name in SIMULATE)],
+)
 def test_two_workers_print_the_bytes_of_one_process(words: tuple[str, ...]) -> None:
     alone, shared = call(*words), call(*words, "--workers", "2")
     assert (alone.exit_code, shared.exit_code) == (0, 0)
@@ -135,6 +168,7 @@ def test_a_killed_command_continues_with_the_same_bytes(folder: Path) -> None:
         (EVALUATE, 4),
         (PLACE, 16),
         (OVERSUBSCRIBE, None),
+        *((words, 3) for words in SIMULATE.values()),
         (("evaluate", "admission", "--preset", "K", "--experiment", "ordering", "--years", "0.02"), None),
         (("tune", "admission", "--years", "0.02", "--policy", "zeroth", "--out", "tuning"), None),
         (OWN, None),
@@ -144,6 +178,7 @@ def test_a_killed_command_continues_with_the_same_bytes(folder: Path) -> None:
         "evaluate deferral",
         "evaluate placement",
         "evaluate oversubscription",
+        *(f"simulate {name}" for name in SIMULATE),
         "evaluate admission",
         "tune admission",
         "evaluate autoscaling",

@@ -79,6 +79,8 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(
     policy = f"shield:base={out / model},b={behind['budget']}"
     shielded = call("simulate", "oversubscription", "--policy", policy, "--episodes", "20")
     assert {name: shielded[name] for name in same} == {name: behind["reports"][0][name] for name in same}
+    observed = ("simulate", "oversubscription", "--policy", f"shield:base={out / model},posterior=yes")
+    assert call(*observed, "--episodes", "11", "--workers", "2") == call(*observed, "--episodes", "11")
     assert (out / "seed-0" / "curve.csv").is_file()
     assert "internal_like, cold" in (out / "curves.svg").read_text()
     assert list((out / "seed-0" / "tensorboard").iterdir())

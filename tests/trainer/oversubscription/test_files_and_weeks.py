@@ -16,6 +16,7 @@ from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
+from trainer.oversubscription import episodes
 from trainer.oversubscription.c2marl import Config, Learner, network_of
 from trainer.oversubscription.calibration import BUDGETS, calibrate
 from trainer.oversubscription.episodes import judge
@@ -73,6 +74,28 @@ def test_a_model_file_plays_as_the_network_does(tmp_path: Path) -> None:
         wanted = learner.greedy_rates(learner.batch.local)
         assert judged.rates[hour].tolist() == wanted[0].tolist()
         learner.batch.step_rates(wanted)
+
+
+@pytest.mark.parametrize("text", ["grid:0.3", "shield:base=grid:0.3,posterior=yes", "peak:n=0"])
+def test_episodes_are_the_same_in_blocks_and_one_by_one(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = replace(staggered_pair(48, sd=0.3), violation_hours=1)
+    policy, task = policy_of(text), Task(scenario, scenario.week("s0"))
+    for size in ("SAMPLED", "PLAYED"):
+        monkeypatch.setattr(episodes, size, 3)
+    whole = judge(policy, task, episodes=7, seed=5)
+    each = [judge(policy, task, episodes=1, seed=5 + e) for e in range(7)]
+    for column in ("hot_hours", "hot_machine_hours", "excess"):
+        found = getattr(whole.sampled, column).tolist()
+        assert found == [value for one in each for value in getattr(one.sampled, column).tolist()]
+        assert any(found)
+    violations = np.zeros(scenario.machines)
+    for one in each:
+        violations[: len(one.sampled.machine_violations)] += one.sampled.machine_violations
+    assert whole.sampled.pm_hot_r == violations.max() / 7 > 0.0
+    assert whole.peak_machines == np.mean([one.peak_machines for one in each])
+    assert whole.s_cores == pytest.approx(np.mean([one.s_cores for one in each]), rel=1e-12)
+    assert (whole.rates == each[0].rates).all()
+    assert (whole.placement.machine == each[0].placement.machine).all()
 
 
 @pytest.mark.parametrize("text", ["shield:base={},b=0.001", "shield:b=0.001,base={}", "shield:base=({}),b=0.001"])

@@ -160,13 +160,26 @@ def receive() -> None:
     import structlog
 
     from agent.autoscaling.snapshot.series import SeriesStore
+    from collectors.base import Refusal
     from collectors.forwarding import ForwardingSink, Peer
     from collectors.listener import GraphiteListener
     from domain.samples import fleet_of
     from domain.subject import Subject, fleet_subject
 
+    class CountedStore(SeriesStore):
+        """Counts the readings that it took: those that wait for another agent are not among them."""
+
+        taken = 0
+
+        def append(
+            self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
+        ) -> list[Refusal]:
+            refused = super().append(paths, values, times, now, peer)
+            self.taken += len(paths) - len(refused)
+            return refused
+
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    store, leaders = SeriesStore(), dict[Subject, Peer]()
+    store, leaders = CountedStore(), dict[Subject, Peer]()
     sink = ForwardingSink(store, lambda path: fleet_subject(fleet_of(path.decode())), lambda: leaders)
     listener = GraphiteListener(sink, time.time, port=0)
     listener.start()
@@ -179,7 +192,7 @@ def receive() -> None:
             continue
         forwarding = sink.counters.values()
         result = {
-            "stored": counters.accepted - sum(each.forwarded + each.dropped for each in forwarding),
+            "stored": store.taken,
             "rejected": counters.rejected_total + sum(each.dropped for each in forwarding),
             "examples": [text for text in counters.examples.values() if text],
         }

@@ -25,7 +25,8 @@ Ints = NDArray[np.int64]
 CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
 (
     NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING, OLDEST, LIFETIME,
-) = -1, *range(13)  # fmt: skip
+    PLACES,
+) = -1, *range(14)  # fmt: skip
 """LIFETIME follows the lives of containers."""
 
 TIERS_COUNTED = len(TIERS) + 1
@@ -47,6 +48,7 @@ dot_product_terms = inlined(policies.dot_product_terms)
 reserve_terms = inlined(policies.reserve_terms)
 linear_terms = inlined(policies.linear_terms)
 potential_terms = inlined(policies.potential_terms)
+places_terms = inlined(policies.places_terms)
 tier_threshold = inlined(policies.tier_threshold)
 tier_price = inlined(policies.tier_price)
 tier_terms = inlined(policies.tier_terms)
@@ -156,6 +158,8 @@ class State(NamedTuple):
     """[6]: the calibration of hints."""
     clock: Floats
     """[4]: see `simulator.placement.lives`."""
+    places: Ints
+    """[A]: of each application on the open hosts, for PLACES; 0 for one that runs or is placed now."""
 
 
 @inlined
@@ -178,9 +182,14 @@ def _part_of_level(
 def _part(
     code: int, theta: Floats, scale: float, light: bool, prices: Floats, count: int, limit: int, totals: Ints,
     d0: int, d1: int, d2: int, f0: int, f1: int, f2: int, s0: int, s1: int, s2: int,
-    new: int, same: int, distinct: int, place: int,
+    new: int, same: int, distinct: int, place: int, lost: float,
 ) -> float:  # fmt: skip
-    """Return the score of one family for one host; d: demand, f: what is free, s: size; place: in FF and OLDEST."""
+    """Return the score of one family for one host; d: demand, f: what is free, s: size; place: in FF and OLDEST.
+
+    lost: the share of places, for PLACES.
+    """
+    if code == PLACES:
+        return float(places_terms(theta, lost)[0])
     if code in (TIERED, ADAPTIVE, FILLING, BF_CPU, RESERVE):
         return _part_of_level(code, theta, light, prices, count, totals[TIERS_COUNTED - 1], d0, f0, s0, new)
     if code in (FF, OLDEST):
@@ -307,7 +316,7 @@ def _choose_by_class(arrays: Arrays, state: State, rules: Rules, app: int, count
             continue
         other = _part(
             code, theta, rules.scale, False, prices[0], count, limit, totals, d0, d1, d2, free[0, h], free[1, h],
-            free[2, h], size[0, h], size[1, h], size[2, h], 1, state.instances[app, h], state.distinct[h], h,
+            free[2, h], size[0, h], size[1, h], size[2, h], 1, state.instances[app, h], state.distinct[h], h, 0.0,
         )  # fmt: skip
         if best < 0 or other > score or (other == score and h < best):
             best, score = h, other
@@ -374,7 +383,7 @@ def _score_anew(
         else:
             row[h] = _part(
                 code, theta, scale, False, prices, 0, limit, totals, d0, d1, d2, f0[h], f1[h], f2[h],
-                s0[h], s1[h], s2[h], 0, 0, distinct[h], h,
+                s0[h], s1[h], s2[h], 0, 0, distinct[h], h, 0.0,
             )  # fmt: skip
 
 
@@ -403,11 +412,56 @@ def _best_of_own(
         if held[h] > 0:
             score = _part(
                 code, theta, scale, False, prices, 0, limit, totals, d0, d1, d2, f0[h], f1[h], f2[h],
-                s0[h], s1[h], s2[h], 0, held[h], distinct[h], h,
+                s0[h], s1[h], s2[h], 0, held[h], distinct[h], h, 0.0,
             )  # fmt: skip
         if score > best_score:
             best, best_score = h, score
     return best, best_score
+
+
+@inlined
+def _places(arrays: Arrays, state: State, app: int, h: int, d0: int, d1: int, d2: int) -> int:
+    """Return the containers of an application that a host can take once so much more of it is used.
+
+    None of the application runs there.
+    """
+    if state.bars[app, h] > 0 or not arrays.fits[app, arrays.kind[h]]:
+        return 0
+    found = min(arrays.most[app], (state.free[0, h] - d0) // arrays.demand[app, 0])
+    found = min(found, (state.free[1, h] - d1) // arrays.demand[app, 1])
+    return int(max(0, min(found, (state.free[2, h] - d2) // arrays.demand[app, 2])))
+
+
+@borrowing
+def _count_places(arrays: Arrays, state: State, app: int) -> None:
+    """Count the places of the other applications of which no container runs."""
+    for other in range(len(arrays.limit)):
+        found = 0
+        for h in range(state.totals[TOP]):
+            if other == app or state.instances[other, h] > 0:
+                found = 0
+                break
+            if state.containers[h] > 0 and state.barred[h] == 0:
+                found += _places(arrays, state, other, h, 0, 0, 0)
+        state.places[other] = found
+
+
+@borrowing
+def _places_lost(arrays: Arrays, state: State, app: int, h: int) -> float:
+    """Return the share of the places of others that a container takes on a host, as `Cluster.places_lost` does."""
+    lost = 0.0
+    if state.containers[h] == 0:
+        return lost
+    d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]
+    for other in range(len(arrays.limit)):
+        if state.places[other] == 0:
+            continue
+        before, after = _places(arrays, state, other, h, 0, 0, 0), _places(arrays, state, other, h, d0, d1, d2)
+        for k in range(arrays.pointer[app], arrays.pointer[app + 1]):
+            if arrays.excluded[k] == other:
+                after = 0
+        lost += (before - after) / state.places[other]
+    return lost
 
 
 @borrowing
@@ -420,12 +474,17 @@ def _choose_of_all(arrays: Arrays, state: State, rules: Rules, app: int, count: 
     _set_prices(rules.second, rules.more, more_light, totals, prices[1])
     room, free1, free2, bars = state.room, state.free[1], state.free[2], state.bars[app]
     free0, size0, size1, size2 = state.free[0], arrays.size[0], arrays.size[1], arrays.size[2]
+    scarce, lost = PLACES in (rules.first, rules.second), 0.0
+    if scarce:
+        _count_places(arrays, state, app)
     best, best_score, open_seen = -1, 0.0, False
     for h in range(totals[TOP]):
         if room[h] < d0 or bars[h] != 0 or free1[h] < d1 or free2[h] < d2:
             continue
         if not arrays.fits[app, arrays.kind[h]]:
             continue
+        if scarce:
+            lost = _places_lost(arrays, state, app, h)
         new = 1 if state.containers[h] == 0 else 0
         if rules.open_first:
             if new == 1 and open_seen:
@@ -436,13 +495,13 @@ def _choose_of_all(arrays: Arrays, state: State, rules: Rules, app: int, count: 
         score = _part(
             rules.first, rules.theta, rules.scale, light, prices[0], count, limit, totals,
             d0, d1, d2, free0[h], free1[h], free2[h], size0[h], size1[h], size2[h],
-            new, state.instances[app, h], state.distinct[h], place,
+            new, state.instances[app, h], state.distinct[h], place, lost,
         )  # fmt: skip
         if rules.second != NONE:
             score += _part(
                 rules.second, rules.more, rules.scale, more_light, prices[1], count, limit, totals,
                 d0, d1, d2, free0[h], free1[h], free2[h], size0[h], size1[h], size2[h],
-                new, state.instances[app, h], state.distinct[h], h,
+                new, state.instances[app, h], state.distinct[h], h, lost,
             )  # fmt: skip
         if best < 0 or score > best_score:
             best, best_score = h, score

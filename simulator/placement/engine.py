@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.placement.cluster import Obstacle, hosts_of
-from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
+from domain.rules.placement.cluster import Obstacle, hosts_of, most_on_host
+from domain.rules.placement.instance import MOST, UNLIMITED, Instance
 from domain.rules.placement.lifetimes import first_sums
 from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Policy
 from domain.units import HOUR_S
@@ -434,7 +434,7 @@ def arrays_of(instance: Instance, most: int | None = None) -> Arrays:
     return Arrays(
         demand=_ints([app.demand for app in instance.applications], 3),
         limit=_ints([app.limit for app in instance.applications]),
-        most=_ints([_most(app) for app in instance.applications]),
+        most=_ints([most_on_host(app) for app in instance.applications]),
         pointer=np.concatenate(([0], np.cumsum([len(one) for one in excluded]))).astype(np.int64),
         excluded=_ints([other for one in excluded for other in one]),
         fits=np.array(fits, dtype=np.bool_).reshape(len(fits), len(kinds)),
@@ -582,6 +582,7 @@ def new_state(arrays: Arrays) -> State:
         ends=np.zeros(hosts),
         sums=np.zeros(6),
         clock=np.zeros(4),
+        places=np.zeros(apps, dtype=np.int64),
     )
 
 
@@ -602,11 +603,6 @@ def _classes(instance: Instance, hosts: int) -> Ints:
     numbers: dict[tuple[object, ...], int] = {}
     found = [numbers.setdefault((app.demand, app.limit, app.label), len(numbers)) for app in instance.applications]
     return _ints(found if len(numbers) * hosts <= MOST_KEPT else [])
-
-
-def _most(app: Application) -> int:
-    limit = MOST if app.limit >= UNLIMITED else app.limit
-    return limit if app.rack_limit is None else min(limit, app.rack_limit)
 
 
 def _guess(instance: Instance) -> int:

@@ -187,8 +187,8 @@ hetero-SEED, tight-SEED, snapshot-SEED, public traces as `simulate placement`
 has them, or a FILE.json of yours. Where containers end the value is the
 host-hours in per cent of those of best fit, in the order given.
 Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
-potential17, linear14, or two of them joined by +; lifetime (where containers
-end). Methods: pso (as published), cmaes, cross-entropy, random.
+potential17, linear14, places1, or two of them joined by +; lifetime (where
+containers end). Methods: pso (as published), cmaes, cross-entropy, random.
 """,
         """
 Every point meets the same orders: shuffles from 10,000 on, redrawn every

@@ -43,6 +43,8 @@ MOST_DAYS: Final = 14.0
 """Of a record: an older one is of other times."""
 MOST_FILLINGS: Final = 100
 """The newest are replayed: the file of the advice has a cost of each under each policy."""
+MOST_PLACES: Final = 20_000
+"""Applications times hosts up to which policies that count places are replayed."""
 MOST_REJECTED: Final = 0.01
 """Share of the containers, all of which had a host, that may find none in the replay: the fleet may be smaller now."""
 
@@ -61,7 +63,12 @@ def advise(
     seconds. check: called with the policy before each replay, may raise.
     """
     word, policy = in_use
-    candidates = {name: one for name, one in policies.items() if one.digest != policy.digest} | {word: policy}
+    places = len(recorded.basis.applications) * sum(kind.count or 0 for kind in recorded.basis.hosts)
+    candidates = {
+        name: one
+        for name, one in policies.items()
+        if one.digest != policy.digest and (places <= MOST_PLACES or not one.counts_places)
+    } | {word: policy}
     begin = max(recorded.since, recorded.lives[0].begin)
     length_s = recorded.until - begin
     played = fillings_of(recorded)[-MOST_FILLINGS:]

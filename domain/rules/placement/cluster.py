@@ -309,9 +309,7 @@ class Cluster:
     def capacity_for(self, app: int) -> int:
         """Return how many more containers of an application fit now, closed hosts with them."""
         one, hosts = self.applications[app], len(self.hosts)
-        room = np.maximum(_limit(one) - self.instances[app, :hosts].astype(np.int64), 0)
-        for k in range(3):
-            room = np.minimum(room, np.maximum(self.capacity[k, :hosts] - self.used[k, :hosts], 0) // one.demand[k])
+        room = self._places(app, np.arange(hosts), self.capacity[:, :hosts] - self.used[:, :hosts])
         for obstacle, bad in self._obstacles(app, hosts):
             if obstacle is not Obstacle.RACK:
                 room[bad] = 0
@@ -321,6 +319,41 @@ class Cluster:
         held = np.bincount(racks, weights=self.instances[app, :hosts])
         most = np.bincount(racks, weights=room)
         return int(np.minimum(most, np.maximum(one.rack_limit - held, 0)).sum())
+
+    def _places(self, app: int, hosts: Ints, free: Ints) -> Ints:
+        """Return how many more containers of an application each host can take if so much is free, int64 [K].
+
+        By limits, exclusions, label and sizes; a rack limit holds for each host alone. free: int64 [3, K].
+        """
+        one = self.applications[app]
+        found = most_on_host(one) - self.instances[app, hosts].astype(np.int64)
+        for k in range(3):
+            found = np.minimum(found, free[k] // one.demand[k])
+        barred = self.blocking[app, hosts] > 0
+        if one.label:
+            barred |= self._label[hosts] != self._labels.get(one.label, -1)
+        return np.where(barred, 0, np.maximum(found, 0))
+
+    def places_lost(self, app: int, hosts: Ints) -> NDArray[np.float64]:
+        """Return the places that others lose to one container of an application on each host, float64 [K].
+
+        The sum, over the other applications of which no container runs, of the places that they lose on the host by
+        its cores, memory, disk and exclusions, divided by their places on all open hosts that take containers. 0 on a
+        closed host.
+        """
+        known = len(self.applications)
+        live = np.flatnonzero((self.containers > 0) & ~self.drained & ~self.failed)
+        free = self.capacity - self.used
+        live_free, here = free.take(live, axis=1), free.take(hosts, axis=1)
+        after = here - np.array(self.applications[app].demand, dtype=np.int64)[:, None]
+        lost = np.zeros(hosts.size)
+        for other in np.flatnonzero(~self.instances[:known].any(axis=1)).tolist():
+            total = 0 if other == app else int(self._places(other, live, live_free).sum())
+            if not total:
+                continue
+            left = 0 if other in self._excludes[app] else self._places(other, hosts, after)
+            lost = lost + (self._places(other, hosts, here) - left) / total
+        return np.where(self.containers[hosts] > 0, lost, 0.0)
 
     def view(self, app: int, count: int, hosts: Ints, reserve_cores: int) -> View:
         """Return what a score may look at: the given hosts, for one container of a request of `count` containers."""
@@ -349,6 +382,7 @@ class Cluster:
             left_s=self.lives.left_s(hosts, self.now),
             life_s=self.lives.life_s(self.hint, self.now - self.began),
             fit=self.lives.fit,
+            lost=lambda: self.places_lost(app, hosts),
         )
 
     def open_with(self, free_cores: int) -> int:
@@ -591,6 +625,11 @@ def _check(host: Host) -> None:
 
 def _limit(app: Application) -> int:
     return MOST if app.limit >= UNLIMITED else app.limit
+
+
+def most_on_host(app: Application) -> int:
+    """Return the most containers of an application that a host takes, one that is a rack by itself."""
+    return _limit(app) if app.rack_limit is None else min(_limit(app), app.rack_limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ HOST_SCALE = 96
 """Cores of the hosts that a vector is stated for, unless its file says otherwise."""
 LARGE_REQUEST = 10
 """Containers from which on a request is counted among the large ones; n0 of RESERVE(100, 8, 10)."""
+PLACES_WEIGHT = 20.0
+"""Of the lost places in `places1` at the upper end of its box."""
 OPEN_LEVEL, BREAK_LEVEL = 2.0**32, 2.0**33
 """What `reserve` takes off the score of a closed host, and of one whose use breaks the rule; cores are below both."""
 
@@ -94,6 +96,11 @@ def potential_terms(
         theta[15] * np.abs(rest[0] - rest[1]),
         theta[16] * (rest[0] / limit),
     )
+
+
+def places_terms(theta: Any, lost: Any) -> Any:
+    """Return the term of `places1`; lost: see `View`."""
+    return (-PLACES_WEIGHT * theta[0] * lost,)
 
 
 def tier_threshold(theta: Any) -> Any:
@@ -164,6 +171,8 @@ _TIER_TERMS = ("slope", "new host", *(f"tier {q}" for q in TIERS))
 _TIERS = _learned(_TIER_PARAMETERS, _TIER_TERMS)
 ONE_FILLING = "tiers18a"
 """The family that counts the large requests since the cluster was empty, and so decides for one filling alone."""
+PLACES = "places1"
+"""The family that counts the places of applications of which no container runs: it looks at every open host."""
 _RESIDUALS = tuple(f"residual {name}" for name in DIMENSIONS)
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
@@ -197,6 +206,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             (own := ("floor", "gap", "residual", "cores", "age")), (-1.0,) * 5, (1.0,) * 5, open_first=True,
             terms=("extension", *own[1:], "opening"),
         ),
+        PLACES: _learned(("lost",), ("places lost",), open_first=True),
     }
 )  # fmt: skip
 """By name. Two learned families may be summed: `tiers17+potential17`."""
@@ -276,6 +286,11 @@ class Policy:
         return any(name == ONE_FILLING for name, _ in parts_of(self.family))
 
     @property
+    def counts_places(self) -> bool:
+        """Whether a decision takes time in proportion to applications times hosts."""
+        return any(name == PLACES for name, _ in self.parts)
+
+    @property
     def reserve_cores(self) -> int:
         """Free cores of the hosts that RESERVE counts; the second tier for others, which do not ask."""
         return int(self.theta[1]) if self.family == "reserve" else TIERS[1]
@@ -350,7 +365,8 @@ class View:
     the cores of the open hosts.
     largest: the largest count of a request so far, with this one. large: requests of LARGE_REQUEST containers or more
     so far, with this one. left_s: seconds until the last container of each host ends, as predicted, float64 [K].
-    life_s: of the container, 0 without a hint. fit: the calibration of hints.
+    life_s: of the container, 0 without a hint. fit: the calibration of hints. lost: returns the share of the places of
+    other applications that the container takes on each host, see `Cluster.places_lost`, float64 [K].
     """
 
     hosts: Ints
@@ -371,6 +387,7 @@ class View:
     left_s: Floats
     life_s: float
     fit: Fit
+    lost: Callable[[], Floats]
 
 
 def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats, ...]]]:
@@ -405,6 +422,8 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
         elif name == "linear14":
             wide = view.free / size, demand / size
             terms = linear_terms(theta, rest, *wide, after, view.same, view.distinct, view.limit, view.mean)
+        elif name == PLACES:
+            terms = places_terms(theta, view.lost())
         elif name == "potential17":
             values = np.array(theta)
             scaled, scaled_after = (cores * float(policy.host_scale) / view.capacity[0] for cores in (free, after))

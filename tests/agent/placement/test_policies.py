@@ -102,7 +102,7 @@ class TestAPolicysName:
         assert named_policy(text, "main", NO_MODELS) == policy
 
     def test_small_pools_is_a_bundled_one_by_its_name_alone(self) -> None:
-        assert named_policy("small-pools", "main", NO_MODELS).family == "potential17+linear14"
+        assert named_policy("small-pools", "main", NO_MODELS).family == "linear14+places1"
         assert PlacementSettings(policy="small-pools").policy == "small-pools"
         with pytest.raises(BadInput, match="small-pools"):
             named_policy("small-pools:1", "main", NO_MODELS)

@@ -260,6 +260,14 @@ class TestWhatWouldBe:
         assert set(found.best[0].terms) == {"residual cores", "residual memory_gib", "residual disk_gb"}
         assert found.policy == "WF"
 
+    def test_explains_small_pools_by_the_places_that_others_lose(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop"), app("single", 12, limit=1)), policy="small-pools")
+        pool.request(ask("r1", "shop"))
+        lost = pool.explained("shop").best[0].terms["places1 places lost"]
+        assert lost < 0.0
+        pool.request(ask("r2", "single"))
+        assert pool.explained("shop").best[0].terms["places1 places lost"] == 0.0
+
 
 class TestRepacking:
     def test_is_a_plan_whose_moves_are_reported_one_by_one(self, ledger: Ledger, clock: VirtualClock) -> None:

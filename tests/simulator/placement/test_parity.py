@@ -33,7 +33,7 @@ from tests.oracles.plain_placement import play_plainly, twin_of
 from tests.simulator.placement.vectors import FIRST, SECOND
 
 LEARNED = [name for name, family in FAMILIES.items() if family.learned]
-SUMS = ["tiers17+potential17", "linear14+tiers17a", "potential17+linear14"]
+SUMS = ["tiers17+potential17", "linear14+tiers17a", "potential17+linear14", "linear14+places1"]
 KINDS = (
     HostType("big", (96, 512, 3000)),
     HostType("small", (64, 256, 1000), label="ssd"),

@@ -44,6 +44,23 @@ def filled(*instances: Instance, gone: bool = True) -> PlacementRecord:
     return PlacementRecord("main", basis, tuple(lives), START, START + len(instances) * DAY_S, 0)
 
 
+@pytest.mark.parametrize(("applications", "hosts", "replayed"), [(30, 666, True), (30, 667, False)])
+def test_small_pools_is_replayed_where_its_decisions_take_little_time(
+    applications: int, hosts: int, *, replayed: bool
+) -> None:
+    one = filled(small(9000))
+    assert len(one.basis.applications) == applications
+    many = replace(one.basis, hosts=(replace(one.basis.hosts[0], count=hosts),))
+    second = tuple(
+        replace(life, request=f"{life.request}b", begin=life.begin + DAY_S, ends=(life.begin + 2 * DAY_S,) * life.count)
+        for life in one.lives
+    )
+    recorded = replace(one, basis=many, lives=(*one.lives, *second), until=START + 3 * DAY_S)
+    found = advise(recorded, POLICIES, ("bf", BF), None, recorded.until)
+    assert "wf" in found.costs
+    assert ("small-pools" in found.costs) is replayed
+
+
 def test_a_pool_whose_containers_end_is_advised_by_thirds_of_its_record() -> None:
     recorded = drawn(hours=80)
     replayed: list[str] = []

@@ -241,6 +241,22 @@ def test_capacity_for_counts_until_the_first_refusal() -> None:
         assert pool.capacity_for(app) == 0
 
 
+def test_places_lost_are_shares_of_what_open_hosts_can_take_of_absent_applications() -> None:
+    """Two open hosts run a web container each: there are 2 places for `database` and 44 for `batch`, by cores."""
+    pool = cluster()
+    for host in (0, 1):
+        put(pool, host, "web")
+    web, database, batch, hosts = *(pool.application(one.name) for one in APPS), np.arange(3)
+    assert pool.places_lost(web, hosts).tolist() == [2 / 44, 2 / 44, 0.0]
+    assert pool.places_lost(batch, hosts).tolist() == [0.5, 0.5, 0.0], "batch excludes database"
+    assert pool.places_lost(database, hosts[1:]).tolist() == [0.5, 0.0]
+    pool.drain(1)
+    assert pool.places_lost(batch, hosts[:1]).tolist() == [1.0], "a drained host has no places"
+    pool.resume(1)
+    put(pool, 1, "database")
+    assert pool.places_lost(batch, hosts[:1]).tolist() == [0.0], "database runs, so it is not waited for"
+
+
 def test_a_request_is_placed_whole_or_not_at_all() -> None:
     pool = cluster(2)
     before = pool.digest()

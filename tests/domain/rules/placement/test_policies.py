@@ -69,6 +69,7 @@ def view(free: list[tuple[int, int, int]], **changes: Any) -> View:
         left_s=np.full(hosts, 1.0),
         life_s=0.0,
         fit=Fit(0.0, 0.0, 1.0, 0.0),
+        lost=lambda: np.zeros(hosts),
     )
     return replace(usual, **changes)
 
@@ -80,6 +81,13 @@ def chosen(policy: Policy, seen: View) -> int:
 def zeros(family: str, **values: float) -> Policy:
     names = [parameter for _, part in parts_of(family) for parameter in part.parameters]
     return Policy("test", family, tuple(values.get(name, 0.0) for name in names))
+
+
+def test_places_that_others_lose_cost_twenty_times_their_share() -> None:
+    seen = view([(40, 400, 2000), (8, 400, 2900), SIZE], lost=lambda: np.array([0.5, 0.25, 0.0]))
+    policy = Policy("p", "places1", (0.5,))
+    assert scores(policy, seen).tolist() == [-5.0, -2.5, -np.inf]
+    assert score_terms(policy, seen)["places lost"].tolist() == [-5.0, -2.5, 0.0]
 
 
 def test_simple_policies_choose_by_what_is_left() -> None:
@@ -286,6 +294,7 @@ def test_constants_are_those_of_the_specification() -> None:
     assert RESERVE.theta == (100.0, 8.0, 10.0)
     assert {name: len(family.parameters) for name, family in FAMILIES.items() if family.learned} == {
         "linear14": 14,
+        "places1": 1,
         "potential17": 17,
         "tiers17": 17,
         "tiers17a": 17,

@@ -4,7 +4,7 @@ Subjects that read one another in process, such as a pool and its fleet, are one
 hashing assigns each unit to a live agent that has its settings: a new agent takes only units that become its own, and
 the units of an agent that has gone move alone.
 
-    free --taken under a new epoch--> led --given up between two turns, one unit at a time--> free
+    free --taken under a new epoch--> led --given up between two turns, a batch of units at a time--> free
                                        |
                                        +-- the heartbeat of its agent is older than a lease --> free
 
@@ -15,6 +15,7 @@ only where no agent acts. Live agents with the oldest schema lead; the others wa
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from agent.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+BATCHES: Final = 60
+"""The most batches in which all units move."""
 
 Unit = frozenset[Subject]
 
@@ -164,13 +168,16 @@ def plan(me: str, shares: Mapping[Unit, str | None], roster: Roster, *, may_give
     """Return the leases that an agent takes and gives up now.
 
     may_give: whether no turn is under way; then subjects that this agent must not lead go at once. may_move: whether
-    one has just ended; then one unit goes to the agent whose share it is.
+    one has just ended; then a batch of units, ceil(units / BATCHES), goes to the agents whose shares they are, once
+    these have taken the batches before.
     """
     process, agents = roster.agents[me].process, _oldest(roster)
     mine = {subject for subject, lease in roster.leases.items() if lease.process == process}
     take: set[Subject] = set()
     give = mine.difference(*shares)
-    moved = pending = False
+    pending = False
+    moving = any(whose not in (None, me) and roster.leases.keys().isdisjoint(unit) for unit, whose in shares.items())
+    batch = math.ceil(len(shares) / BATCHES) if may_move and not moving else 0
     for unit, whose in shares.items():
         if whose == me:
             free = unit.difference(roster.leases)
@@ -180,9 +187,9 @@ def plan(me: str, shares: Mapping[Unit, str | None], roster: Roster, *, may_give
             pending |= not is_whole
         elif ours := unit & mine:
             must = whose is None or me not in _charge(agents, unit)
-            if must or (may_move and not moved):
+            if must or batch:
                 give |= ours
-                moved |= not must
+                batch -= not must
             pending = True
     pending |= bool(give)
     return Moves(frozenset(take), frozenset(give) if may_give else frozenset(), pending=pending)

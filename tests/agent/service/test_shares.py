@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.ledger.leases import OBSERVES, AgentRecord, Lease, Moves, Roster
 from agent.service import shares as module
-from agent.service.shares import Managed, Shares, Unit, differences, managed_by, owner, shares, units, waits
+from agent.service.shares import BATCHES, Managed, Shares, Unit, differences, managed_by, owner, shares, units, waits
 from agent.settings import Settings
 from domain.decisions import Mode
 from domain.errors import LedgerUnavailable
@@ -100,6 +102,32 @@ def test_agents_come_to_lead_their_shares_one_unit_at_a_time_and_never_two_lead_
     assert {subject: lease.agent for subject, lease in there.leases.items()} == {
         subject: owner(unit, names) for unit in wanted for subject in unit
     }
+
+
+@pytest.mark.parametrize(("count", "together"), [(60, 1), (61, 2), (3000, 50)])
+@hypothesis.settings(max_examples=3)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_agents_that_come_late_have_their_shares_within_two_beats_a_batch(count: int, together: int, seed: int) -> None:
+    dice = random.Random(seed)
+    subjects = [fleet_subject(f"f{n}") for n in range(count)]
+    of_all = dict.fromkeys(subjects, "d")
+    names = ["a", "b", "c"]
+    there = roster(*(record(name, settings=of_all) for name in names), led=dict.fromkeys(subjects, "a"))
+    wanted = units(subjects, [])
+    of = shares(wanted, there)
+    free: dict[Subject, int] = {}
+    # Two thirds of 60 batches, and each waits for one beat of a leader at most.
+    for _ in range(2 * math.ceil(2 / 3 * BATCHES) + 8):
+        for name in dice.sample(names, len(names)):
+            moves = module.plan(name, of, there, may_give=True)
+            assert len(moves.give) <= together
+            assert not moves.take & there.leases.keys()
+            # The batch before has been taken.
+            assert not (moves.give and len(there.leases) < count)
+            there = applied(there, name, moves)
+        free = {one: free.get(one, 0) + 1 for one in subjects if one not in there.leases}
+        assert max(free.values(), default=0) <= 1
+    assert {unit: there.leases[next(iter(unit))].agent for unit in wanted} == of
 
 
 def test_what_an_agent_must_not_lead_goes_at_once_but_not_within_a_turn() -> None:

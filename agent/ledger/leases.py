@@ -25,6 +25,8 @@ from domain.units import DAY_S
 
 OBSERVES: Final = "observe "
 """Before the digests of an agent that changes nothing."""
+OBSERVERS_WAIT_S: Final = 600.0
+"""An agent that observes leads a subject so long after the end of the last agent that acted on it: restarts end."""
 _DECODED: Final = 64
 
 
@@ -63,13 +65,14 @@ class Roster:
     """The live agents by name, and the leases that are in force.
 
     older: the process of a version before 0014 that leads everything, "" for none. ends_in_s: by agent, until its
-    heartbeat is over.
+    heartbeat is over. ended: the subjects of agents that acted and ended within OBSERVERS_WAIT_S, with their names.
     """
 
     agents: Mapping[str, AgentRecord] = field(default_factory=dict)
     leases: Mapping[Subject, Lease] = field(default_factory=dict)
     older: str = ""
     ends_in_s: Mapping[str, float] = field(default_factory=dict)
+    ended: Mapping[Subject, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +160,18 @@ def _announce(connection: Connection, me: AgentRecord, now: float, lease_s: floa
 
 def roster(connection: Connection, now: float) -> Roster:
     """Return the live agents and the leases that are in force at `now`, a time of the database."""
-    live = connection.execute(select(agents_table).where(agents_table.c.expires_at > now)).all()
-    agents = {
+    recent = connection.execute(select(agents_table).where(agents_table.c.expires_at > now - OBSERVERS_WAIT_S)).all()
+    known = {
         row.name: AgentRecord(row.name, row.process, row.revision, bool(row.ready), _settings(row.settings), row.relay)
-        for row in live
+        for row in recent
+    }
+    ends_in_s = {row.name: row.expires_at - now for row in recent if row.expires_at > now}
+    agents = {name: known[name] for name in ends_in_s}
+    ended = {
+        subject: name
+        for name, one in sorted(known.items())
+        if name not in agents and not one.observes
+        for subject in one.settings
     }
     names = {one.process: one.name for one in agents.values()}
     # A restore takes everything under a newer epoch.
@@ -172,13 +183,14 @@ def roster(connection: Connection, now: float) -> Roster:
             older = row.owner if row.expires_at > now else ""
         elif row.owner in names and row.epoch > every:
             leases[_subject(row.subject)] = Lease(names[row.owner], row.owner, row.epoch)
-    return Roster(agents, leases, older, {row.name: row.expires_at - now for row in live})
+    return Roster(agents, leases, older, ends_in_s, ended)
 
 
 def give_up(connection: Connection, process: str) -> None:
     """End the leases and the heartbeat of a process, so that others lead its subjects at once."""
     connection.execute(delete(leases_table).where(leases_table.c.owner == process))
-    connection.execute(delete(agents_table).where(agents_table.c.process == process))
+    mine = agents_table.c.process == process
+    connection.execute(update(agents_table).where(mine).values(expires_at=database_now(connection)))
 
 
 def give_up_all(connection: Connection) -> None:

@@ -202,8 +202,13 @@ class LeaseLeader:
         return differences(self._roster) if since_boot() < self._roster_until else {}
 
     def is_elsewhere(self, subject: Subject) -> bool:
-        """Return whether a live agent has a subject in its settings, or it is another one's share without."""
+        """Return whether an agent has a subject in its settings, or it is another one's share without.
+
+        That of an agent which acts lasts beyond its end, for one that restarts follows its open intents.
+        """
         roster = self._roster
+        if subject in roster.ended:
+            return True
         # One that leads nothing takes no turn.
         leading = {lease.agent for lease in roster.leases.values()}
         return any(subject in one.settings for one in roster.agents.values()) or (

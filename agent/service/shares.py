@@ -9,7 +9,8 @@ the units of an agent that has gone move alone.
                                        +-- the heartbeat of its agent is older than a lease --> free
 
 A subject whose settings differ between two live agents has no leader. An agent that observes leads, and is compared,
-only where no agent acts. Live agents with the oldest schema lead; the others wait until these have ended.
+only where no agent acts or has lately acted. Of the agents that act, or of all where none does, those with the oldest
+schema lead; the others wait until these have ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from agent.ledger.leases import OBSERVES, AgentRecord, Moves, Roster
+from agent.ledger.leases import OBSERVERS_WAIT_S, OBSERVES, AgentRecord, Moves, Roster
 from domain.decisions import Mode
 from domain.errors import LedgerError
 from domain.subject import Subject
@@ -88,13 +89,14 @@ def has_successor(agent: AgentRecord, agents: Iterable[AgentRecord]) -> bool:
     return any(one.ready and one.name != agent.name and one.observes <= agent.observes for one in agents)
 
 
-def _charge(agents: Collection[AgentRecord], unit: Unit) -> list[str]:
+def _charge(agents: Collection[AgentRecord], ended: Mapping[Subject, str], unit: Unit) -> list[str]:
     """Return the agents that share a unit: ready, or without a successor, and with its settings.
 
-    An agent that observes has no share in a unit with a subject on which another one acts.
+    An agent that observes has no share in a unit with a subject on which another one acts, or acted until lately.
     """
     concerned = [one for one in agents if not one.settings.keys().isdisjoint(unit)]
-    able = [one for one in _first(concerned) if unit <= one.settings.keys()]
+    lately = not ended.keys().isdisjoint(unit)
+    able = [one for one in _first(concerned) if unit <= one.settings.keys() and not (one.observes and lately)]
     return [one.name for one in able if one.ready or not has_successor(one, agents)]
 
 
@@ -104,9 +106,10 @@ def _first(agents: Sequence[AgentRecord]) -> Sequence[AgentRecord]:
 
 
 def _oldest(roster: Roster) -> list[AgentRecord]:
-    """Return the live agents that work with the oldest schema: the others wait for their end."""
-    oldest = min((one.revision for one in roster.agents.values()), default="")
-    return [one for _, one in sorted(roster.agents.items()) if one.revision == oldest]
+    """Return the live agents with the oldest schema of those that act, or of all where none does."""
+    agents = [one for _, one in sorted(roster.agents.items())]
+    oldest = min((one.revision for one in _first(agents)), default="")
+    return [one for one in agents if one.revision == oldest]
 
 
 def differences(roster: Roster) -> dict[Subject, str]:
@@ -135,32 +138,41 @@ def waits(me: str, roster: Roster) -> str:
     if roster.older:
         return f"process {roster.older} of an older version leads everything: {me} leads once it has ended"
     mine = roster.agents[me]
-    older = min(roster.agents.values(), key=lambda one: one.revision)
-    if mine.revision == older.revision:
+    if mine.observes and mine.settings and mine.settings.keys() <= roster.ended.keys():
+        acted = ", ".join(sorted({roster.ended[subject] for subject in mine.settings}))
+        return f"{acted} acted until lately: {me}, which observes, leads {OBSERVERS_WAIT_S:.0f} s after the end of that"
+    leading = _oldest(roster)
+    if mine in leading:
         return ""
+    other = leading[0]
+    until = f"{other.name} has ended" if other.revision < mine.revision else "it has the same version"
     return (
-        f"agent {older.name} (process {older.process}) works with schema {older.revision}, agent {me} (process "
-        f"{mine.process}) with {mine.revision}: {me} leads once {older.name} has ended"
+        f"agent {other.name} (process {other.process}) works with schema {other.revision}, agent {me} (process "
+        f"{mine.process}) with {mine.revision}: {me} leads once {until}"
     )
 
 
 def shares(wanted: Collection[Unit], roster: Roster) -> dict[Unit, str | None]:
     """Return the agent whose share each unit is; None for a unit whose settings differ, or that no agent has."""
     agents, differing = _oldest(roster), differences(roster)
-    return {unit: owner(unit, _charge(agents, unit)) if differing.keys().isdisjoint(unit) else None for unit in wanted}
+    return {
+        unit: owner(unit, _charge(agents, roster.ended, unit)) if differing.keys().isdisjoint(unit) else None
+        for unit in wanted
+    }
 
 
 class Shares:
     """The shares by the last roster, computed again after a change of the agents or the units only."""
 
     def __init__(self) -> None:
-        self._of: tuple[object, object] = None, None
+        self._of: tuple[object, ...] = ()
         self._shares: Mapping[Unit, str | None] = {}
 
     def __call__(self, wanted: Collection[Unit], roster: Roster) -> Mapping[Unit, str | None]:
         """Return the agent whose share each unit is, see `shares`."""
-        if self._of != (wanted, roster.agents):
-            self._of, self._shares = (wanted, roster.agents), shares(wanted, roster)
+        of = wanted, roster.agents, roster.ended
+        if self._of != of:
+            self._of, self._shares = of, shares(wanted, roster)
         return self._shares
 
 
@@ -186,7 +198,7 @@ def plan(me: str, shares: Mapping[Unit, str | None], roster: Roster, *, may_give
             take |= free if is_whole else frozenset()
             pending |= not is_whole
         elif ours := unit & mine:
-            must = whose is None or me not in _charge(agents, unit)
+            must = whose is None or me not in _charge(agents, roster.ended, unit)
             if must or batch:
                 give |= ours
                 batch -= not must

@@ -66,6 +66,7 @@ class Site:
         self.leases: dict[Subject, Lease] = {}
         self.newest = 0
         self.older = ""
+        self.ended: dict[Subject, str] = {}
 
     # The ledger
 
@@ -85,7 +86,7 @@ class Site:
         ]
         for subject in unknown:
             del self.leases[subject]
-        there = Roster({me.name: me, **self.others}, dict(self.leases), self.older, self.ends_in_s)
+        there = Roster({me.name: me, **self.others}, dict(self.leases), self.older, self.ends_in_s, self.ended)
         moves = plan(there)
         for subject in moves.give:
             del self.leases[subject]
@@ -432,6 +433,10 @@ def test_subjects_of_agents_that_are_there_or_whose_share_they_would_be_are_else
     mine = [subject for subject in gone[1:] if owner(frozenset({subject}), ["ana", "ben"]) == "ana"]
     assert 0 < len(mine) < 19
     assert [subject for subject in gone if not leader.is_elsewhere(subject)] == mine
+    # Cleo acted on it and restarts, which is no reason to close its open intents.
+    site.ended = {mine[0]: "cleo"}
+    site.beat_once()
+    assert [subject for subject in gone if not leader.is_elsewhere(subject)] == mine[1:]
 
 
 def test_lines_go_to_the_former_leader_until_there_is_another(site: Site) -> None:

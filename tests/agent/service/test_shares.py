@@ -166,6 +166,16 @@ def test_an_agent_that_observes_leads_only_what_no_agent_acts_on_and_is_no_confl
     assert differences(differ).keys() == {SUBJECTS[0]}
 
 
+def test_an_agent_that_observes_waits_for_the_restart_of_one_that_acts() -> None:
+    wanted, ended = units(SUBJECTS[:20], []), dict.fromkeys(SUBJECTS[:10], "a")
+    there = replace(roster(record("b", settings=OBSERVING)), ended=ended)
+    assert plan("b", wanted, there).take == {*SUBJECTS[10:20]}
+    assert plan("c", wanted, replace(there, agents={"c": record("c")})).take == {*SUBJECTS[:20]}
+    assert waits("b", there) == ""
+    nothing = replace(there, ended=dict.fromkeys(SUBJECTS[:20], "a"))
+    assert waits("b", nothing).startswith("a acted")
+
+
 def test_shares_are_computed_again_after_a_change_only(monkeypatch: pytest.MonkeyPatch) -> None:
     found, calls = Shares(), []
 
@@ -179,7 +189,13 @@ def test_shares_are_computed_again_after_a_change_only(monkeypatch: pytest.Monke
         # Rosters and units are read again each time.
         assert found(tuple(wanted), replace(there, agents={**there.agents})) == shares(wanted, there)
     assert len(calls) == 1
-    for changed in (roster(record("a")), roster(record("a", ready=False), record("b"))):
+    observing = record("a", settings=OBSERVING)
+    for changed in (
+        roster(record("a")),
+        roster(record("a", ready=False), record("b")),
+        roster(observing),
+        replace(roster(observing), ended={SUBJECTS[0]: "b"}),
+    ):
         assert found(wanted, changed) == shares(wanted, changed)
     assert found(wanted[1:], there) == shares(wanted[1:], there)
 
@@ -269,3 +285,12 @@ def test_an_agent_with_a_newer_schema_waits_until_the_older_ones_have_ended(led:
     assert waits("a", replace(there, older="old:1")).startswith("process old:1")
     alone = roster(record("b", revision="0015"))
     assert plan("b", wanted, alone).take == {*SUBJECTS[:20]}
+
+
+def test_the_schema_of_an_agent_that_observes_stops_none_that_acts() -> None:
+    wanted = units(SUBJECTS[:20], [])
+    there = roster(record("a", revision="0015"), record("b", settings=OBSERVING))
+    assert plan("a", wanted, there).take == {*SUBJECTS[:20]}
+    assert plan("b", wanted, there).take == set()
+    assert waits("a", there) == ""
+    assert "0015" in waits("b", there)

@@ -12,7 +12,7 @@ from agent.autoscaling.state import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.dictionaries import DECISIONS_EACH
 from agent.ledger.identity import NUMBERS, LedgerOwner
-from agent.ledger.leases import AgentRecord, Moves, Roster
+from agent.ledger.leases import OBSERVERS_WAIT_S, OBSERVES, AgentRecord, Moves, Roster
 from agent.ledger.restore import restore
 from agent.ledger.schema import REVISIONS
 from domain.errors import BadInput, Fenced, LedgerUnavailable
@@ -84,6 +84,24 @@ def test_a_lease_is_of_one_subject_and_lasts_as_long_as_the_heartbeat_of_its_pro
     ledger.give_up("process-of-ben")
     assert ledger.roster().agents.keys() == {"ana"}
     assert led(beat(ledger, "ana", (), take=frozenset({WEB}))) == {WEB: ("ana", 4)}
+
+
+@pytest.mark.parametrize("ends", ["stopped", "killed"])
+def test_subjects_of_an_agent_that_acted_are_known_for_a_while_after_its_end(ledger: Ledger, ends: str) -> None:
+    beat(ledger, "ana", lease_s=60.0 if ends == "stopped" else 0.0)
+    if ends == "stopped":
+        assert ledger.roster().ended == {}
+        ledger.give_up("process-of-ana")
+    assert beat(ledger, "ben").ended == {WEB: "ana", API: "ana"}
+    # A new process under the name has it again; one that observes leaves nothing to wait for.
+    assert beat(ledger, "ana").ended == {}
+    observer = AgentRecord("cleo", "process-of-cleo", REVISIONS[-1], settings={WEB: f"{OBSERVES}d"})
+    ledger.beat(observer, (), 0.0, START, lambda there: Moves())
+    assert ledger.roster().ended == {}
+    ledger.give_up("process-of-ana")
+    with ledger.database.write() as connection:
+        connection.execute(text("UPDATE agent SET expires_at = expires_at - :s"), {"s": 2.0 * OBSERVERS_WAIT_S})
+    assert ledger.roster().ended == {}
 
 
 def test_leases_end_with_the_heartbeat_by_the_servers_clock(ledger: Ledger) -> None:

@@ -106,7 +106,7 @@ def _first(agents: Sequence[AgentRecord]) -> Sequence[AgentRecord]:
 
 
 def _oldest(roster: Roster) -> list[AgentRecord]:
-    """Return the live agents with the oldest schema of those that act, or of all where none does."""
+    """Return the live agents with the oldest schema among the acting ones, if any act."""
     agents = [one for _, one in sorted(roster.agents.items())]
     oldest = min((one.revision for one in _first(agents)), default="")
     return [one for one in agents if one.revision == oldest]
@@ -140,7 +140,7 @@ def waits(me: str, roster: Roster) -> str:
     mine = roster.agents[me]
     if mine.observes and mine.settings and mine.settings.keys() <= roster.ended.keys():
         acted = ", ".join(sorted({roster.ended[subject] for subject in mine.settings}))
-        return f"{acted} acted until lately: {me}, which observes, leads {OBSERVERS_WAIT_S:.0f} s after the end of that"
+        return f"{acted} acted within the last {OBSERVERS_WAIT_S:.0f} s: {me} observes, and leads after that time only"
     leading = _oldest(roster)
     if mine in leading:
         return ""
@@ -154,11 +154,8 @@ def waits(me: str, roster: Roster) -> str:
 
 def shares(wanted: Collection[Unit], roster: Roster) -> dict[Unit, str | None]:
     """Return the agent whose share each unit is; None for a unit whose settings differ, or that no agent has."""
-    agents, differing = _oldest(roster), differences(roster)
-    return {
-        unit: owner(unit, _charge(agents, roster.ended, unit)) if differing.keys().isdisjoint(unit) else None
-        for unit in wanted
-    }
+    agents, differing, ended = _oldest(roster), differences(roster).keys(), roster.ended
+    return {unit: owner(unit, _charge(agents, ended, unit)) if differing.isdisjoint(unit) else None for unit in wanted}
 
 
 class Shares:
